@@ -14,6 +14,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Exists, OuterRef, Q
+from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from access_app.models import Project
@@ -628,3 +629,67 @@ class Score(models.Model):
             return str(_("yes") if self.number else _("no"))
         number = "" if self.number is None else f"{self.number:g}"
         return f"{number} {one_line(self.label, 80)}".strip()
+
+
+class UnindexedMessage(models.Model):
+    """A message that was written and is not in the search index yet, or not as it is now.
+
+    Written in the transaction of the message, deleted in that of its index, so that each message is always in one of the two.
+    """
+
+    message_id = models.UUIDField()
+    queued_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        indexes = [
+            # All marks of a message, and those of a range of messages.
+            models.Index(fields=["message_id"], name="unindexed_message"),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.message_id)
+
+
+class SearchSegment(models.Model):
+    """A part of the search index: up to 65,536 rows of messages of one month. Never changed; merged into larger ones.
+
+    See traces_app.queries.search.
+    """
+
+    id = models.UUIDField(primary_key=True)
+    """Carries a time of the month of its rows."""
+    rows = models.IntegerField()
+    first_message = models.UUIDField()
+    last_message = models.UUIDField()
+    """The range of its messages."""
+    created_at = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+
+class SearchRows(models.Model):
+    """What 1,024 numbers of a segment stand for."""
+
+    pk = models.CompositePrimaryKey("segment_id", "chunk")
+    segment_id = models.UUIDField(db_column="id")
+    chunk = models.IntegerField()
+    rows = models.BinaryField()
+    """See traces_app.queries.search.segments.ROW."""
+
+    def __str__(self) -> str:
+        return f"{self.segment_id} {self.chunk}"
+
+
+class SearchPosting(models.Model):
+    """A page of a segment: some grams in order, and the rows that have each."""
+
+    pk = models.CompositePrimaryKey("segment_id", "gram")
+    segment_id = models.UUIDField(db_column="id")
+    gram = models.BigIntegerField()
+    """The first one."""
+    rows = models.BinaryField()
+    """See traces_app.queries.search.segments.encode_pages."""
+
+    def __str__(self) -> str:
+        return f"{self.segment_id} {self.gram}"

@@ -17,6 +17,7 @@ from .views.ingestion import IngestViewSet
 from .views.messages import MessageViewSet
 from .views.recorder import RecorderViewSet
 from .views.scores import ScoreViewSet
+from .views.search import SearchViewSet
 from .views.sessions import SessionViewSet
 from .views.tools import ToolViewSet
 from .views.usage import UsageViewSet
@@ -84,6 +85,7 @@ urlpatterns = [
     path("tools/", ToolViewSet.as_view({"get": "list"}), name="tools"),
     path("usage/", UsageViewSet.as_view({"get": "retrieve"}), name="usage"),
     path("tools/stats/", ToolViewSet.as_view({"get": "statistics"}), name="tool-statistics"),
+    path("search/", SearchViewSet.as_view({"get": "list"}), name="search"),
     path("scores/", ScoreViewSet.as_view({"get": "list", "post": "create"}), name="scores"),
     path(
         "scores/<str:score_id>/",

@@ -33,8 +33,8 @@ ADMIN_PASSWORD = env.text("TRACESITE_ADMIN_PASSWORD")
 METRICS_TOKEN = env.token("TRACESITE_METRICS_TOKEN", at_least=16)
 # A run of which nothing was heard for so long is closed by manage.py close_stale_runs.
 STALE_RUN_HOURS = env.whole_number("TRACESITE_STALE_RUN_HOURS", 24, at_least=1)
-# Whether `serve` rolls up the statistics of tools each minute; otherwise run manage.py roll_up_tools.
-ROLL_UP = env.boolean("TRACESITE_ROLL_UP", default=True)
+# Whether `serve` adds up the statistics of tools and indexes messages; otherwise run roll_up_tools and index_search.
+BACKGROUND_JOBS = env.boolean("TRACESITE_BACKGROUND_JOBS", default=True)
 # Signs of life on connections of /live/ where nothing happens; who leaves two of them unanswered is gone.
 LIVE_HEARTBEAT_SECONDS = env.whole_number("TRACESITE_LIVE_HEARTBEAT_SECONDS", 15, at_least=1)
 

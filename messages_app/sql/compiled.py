@@ -18,11 +18,13 @@ can read. Values of columns with converters (JSON) come as psycopg loads them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import Context
 from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn, TypeVar
+from uuid import UUID
 
+from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import EmptyResultSet
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.models import BigIntegerField, Expression, Field, ForeignObject, Lookup, QuerySet, UUIDField
@@ -219,6 +221,19 @@ class CompiledRows(Struct, frozen=True, kw_only=True):
         end = f" LIMIT {limit:d} OFFSET {offset:d}"
         return [row[0] for row in statement.rows(self.values_for(statement), end, at_most_ms=LIST_MS)]
 
+    def among(self, keys: Collection[UUID]) -> list[UUID]:
+        """Return those of some ids that are ids of these rows, in order."""
+        if not keys:
+            return []
+        rows = replace(
+            self,
+            build=_among,
+            shape=(self.build, *self.shape),
+            values={**self.values, "among": list(keys)},
+            ids=self.ids & IdRange(lower=min(keys), upper=UUID(int=max(keys).int + 1)),
+        )
+        return rows.keys(newest_first=False, limit=len(keys))
+
     @property
     def bounds(self) -> Bounds:
         return Bounds(lower=self.ids.lower is not None, upper=self.ids.upper is not None)
@@ -230,6 +245,10 @@ class CompiledRows(Struct, frozen=True, kw_only=True):
             months = self.ids.widened_to_months()
             values |= {f"{_OF_MONTH}lower": months.lower, f"{_OF_MONTH}upper": months.upper}
         return values
+
+
+def _among(bounds: Bounds, build: Callable[..., QuerySet[Any, Any]], *shape: Any) -> QuerySet[Any, Any]:
+    return build(bounds, *shape).filter(pk__any=Param("among", ArrayField(UUIDField())))
 
 
 @compiled()

@@ -224,9 +224,19 @@ def read_sifted_page(rows: Keys, request: PageRequest, keep: Callable[[list[UUID
         if len(page) > request.limit or not more or monotonic() >= until:
             break
         remaining &= Cursor(position=chunk[-1], newer=newer).ids
-    reached: UUID | None = chunk[-1] if more and len(page) <= request.limit else None
-    more = more or len(page) > request.limit
-    page = page[: request.limit]
+    return page_of(page, request, reached=chunk[-1] if more and len(page) <= request.limit else None)
+
+
+def page_of(found: Sequence[UUID], request: PageRequest, *, reached: UUID | None = None) -> Page:
+    """Return the page of rows that were found in the direction of the request, one more than its limit if there are more.
+
+    `reached` is the row at which the search for them stopped early.
+    """
+    newer = request.towards_newer if request.cursor is None else request.cursor.newer
+    more = len(found) > request.limit or reached is not None
+    page = list(found[: request.limit])
+    if len(found) > request.limit:
+        reached = None
     if newer != (request.order == "asc"):
         page.reverse()
     return Page(ids=page, **_links(request, page, newer=newer, more=more, reached=reached))

@@ -21,6 +21,9 @@ TABLES = (
     PartitionedTable(name="traces_app_context", parents={}),
     # Arrive before their message, whose time they need not have.
     PartitionedTable(name="traces_app_span", parents={}),
+    PartitionedTable(name="traces_app_searchsegment", parents={}),
+    PartitionedTable(name="traces_app_searchrows", parents={}),
+    PartitionedTable(name="traces_app_searchposting", parents={}),
 )
 
 # The months that exist, by database. Another process may drop one; the write that fails then calls `forget`.

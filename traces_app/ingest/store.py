@@ -44,6 +44,7 @@ from messages_app.interruptions import is_continued, is_interrupted, reopen
 from messages_app.models import Message, Session, message_key
 from messages_app.sql.partitions import Month
 from messages_app.writes import Counts, Run, update_session
+from traces_app.models import UnindexedMessage
 from traces_app.normalize.records import hyphenated_uuid, text_of, tokens
 from traces_app.normalize.redaction import Redacted, RedactedMessagePatch, RedactedSessionPatch, receipts_as_json
 from traces_app.normalize.rollup import Rollup, completion, duration_between
@@ -88,7 +89,18 @@ from .sql import (
     tool_names,
     upsert_rows,
 )
-from .tables import CALLS, CHANGED_HOURS, KEYS, MESSAGES, REFERENCES, RESULTS, SESSIONS, STEPS, Row
+from .tables import (
+    CALLS,
+    CHANGED_HOURS,
+    KEYS,
+    MESSAGES,
+    REFERENCES,
+    RESULTS,
+    SESSIONS,
+    STEPS,
+    UNINDEXED,
+    Row,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -283,7 +295,10 @@ def _store(context: Context, batch: Sequence[Redacted]) -> list[SessionOutcome]:
                     _merge(context, [message])
             finish_sessions(context, sessions)
             context_rows.add(context.inputs)
-            mark_messages(context.project_id, _changed_messages(context, admitted))
+            mark_messages(context.project_id, _with_changed_calls(context, admitted))
+            UnindexedMessage.objects.bulk_create(
+                UnindexedMessage(message_id=one) for one in _changed(context, admitted)
+            )
     # If the claim is rolled back after all, the cache entry costs one needless lookup.
     cache_claims(claims)
     return [
@@ -399,34 +414,43 @@ def _insert_at_once(
     changed = [(id_, session) for id_, session in sorted(sessions.items()) if id_.hex not in whole]
     hours: list[Row] = [
         CHANGED_HOURS.Row(str(context.project_id), pg_text.timestamp(hour))
-        for hour in changed_hours(_changed_messages(context, messages))
+        for hour in changed_hours(_with_changed_calls(context, messages))
     ]
+    unindexed: list[Row] = [UNINDEXED.Row(message_id.hex) for message_id in _changed(context, messages)]
     insert_at_once(
         [
             (SESSIONS, [counted_row(row, whole.get(row.id)) for row in new]),
             (KEYS, claimed),
             *((table, sorted(lines, key=BY_ID)) for table, lines in below_sessions),
             (CHANGED_HOURS, hours),
+            (UNINDEXED, unindexed),
         ],
         [(session_id, session.counts, merged_fields(context, session)) for session_id, session in changed],
         context.inputs,
     )
 
 
-def _changed_messages(context: Context, messages: Sequence[PendingMessage]) -> list[UUID]:
-    """Return the messages whose calls may have changed."""
-    return [
-        message.id
-        for message in messages
-        if message.id is not None
-        and not message.refused
-        and (
-            # Events also remove calls of a message that stays the same otherwise.
-            context.source == "events"
-            or message.state == "updated"
-            or (message.state == "created" and message.record.agent_steps)
+def _changed(context: Context, messages: Sequence[PendingMessage]) -> list[UUID]:
+    """Return the messages that may have changed, or rows below them, each once."""
+    return list(
+        dict.fromkeys(
+            message.id
+            for message in messages
+            if message.id is not None
+            and not message.refused
+            # Events also change rows of a message that stays the same otherwise.
+            and (context.source == "events" or message.state in ("created", "updated"))
         )
+    )
+
+
+def _with_changed_calls(context: Context, messages: Sequence[PendingMessage]) -> list[UUID]:
+    """Return the messages whose calls may have changed."""
+    without_calls = [
+        message.id for message in messages if message.state == "created" and not message.record.agent_steps
     ]
+    changed = _changed(context, messages)
+    return changed if context.source == "events" else [one for one in changed if one not in without_calls]
 
 
 def _new_rows(context: Context, messages: Sequence[PendingMessage]) -> Tables:
@@ -640,6 +664,7 @@ def _patch(
     add_to_sessions({row.session_id: counts})
     context_rows.add(context.inputs)
     mark_messages(row.project_id, [row.pk])
+    UnindexedMessage.objects.create(message_id=row.pk)
 
 
 def _patched_fields(context: Context, patch: records.MessagePatch, row: Message) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from django.db import connection, models
 
 from messages_app.models import ChangedHour, Message, MessageKey, Reference, Session
 from messages_app.writes import COUNTERS
-from traces_app.models import AgentStep, Context, Event, Span, ToolCall, ToolResult
+from traces_app.models import AgentStep, Context, Event, Span, ToolCall, ToolResult, UnindexedMessage
 from traces_app.schema import pg_text, records
 
 Row = Any
@@ -237,3 +237,4 @@ EVENTS = Table(Event)
 CONTEXTS = Table(Context)
 SPANS = Table(Span)
 CHANGED_HOURS = Table(ChangedHour, without=("id",))
+UNINDEXED = Table(UnindexedMessage, without=("id", "queued_at"))

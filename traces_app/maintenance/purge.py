@@ -52,7 +52,19 @@ from messages_app.writes import COUNTED_AS, COUNTER_TYPES, COUNTERS, NO_RUN_LEFT
 from traces_app.ingest.context_rows import remove_unused
 from traces_app.ingest.partitions import TABLES, forget
 from traces_app.ingest.sql import add_to_sessions
-from traces_app.models import AgentStep, Context, Event, Score, Span, ToolCall, ToolResult
+from traces_app.models import (
+    AgentStep,
+    Context,
+    Event,
+    Score,
+    SearchPosting,
+    SearchRows,
+    SearchSegment,
+    Span,
+    ToolCall,
+    ToolResult,
+    UnindexedMessage,
+)
 
 from .tool_roll_up import forget_dropped_months
 
@@ -79,6 +91,10 @@ _NAMES: dict[type[Model], str] = {
     Context: "contexts",
     Span: "spans",
     Score: "scores",
+    # Of whole months; rows of single messages leave the index when segments are merged.
+    SearchSegment: "search index",
+    SearchRows: "search index",
+    SearchPosting: "search index",
 }
 _NAME_OF_TABLE = {model._meta.db_table: name for model, name in _NAMES.items()}
 
@@ -298,6 +314,7 @@ def _when_hidden(scope: Scope, month: Month, report: Report, now: datetime) -> b
     for session_ids in _sessions_beyond(month):
         recount(session_ids)
     report.add(Score, *_remove_scores(_scores_of_month(month)))
+    UnindexedMessage.objects.filter(message_id__gte=month.first_id, message_id__lt=month.next.first_id).delete()
     return True
 
 
@@ -437,6 +454,7 @@ def _remove_batch(
         removed.append((model, rows, size))
     of_sessions = _rows(f"SELECT DISTINCT session_id FROM {_MESSAGES} WHERE {here.sql}", here.values)
     removed.append((Message, *_remove_message_rows(message_ids)))
+    UnindexedMessage.objects.filter(message_id__in=message_ids).delete()
     removed.append(
         (Context, *remove_unused([session_id for (session_id,) in of_sessions], min(message_ids), max(message_ids)))
     )

@@ -681,6 +681,48 @@ class ScorePage(Resource, frozen=True):
     previous: str | None
 
 
+class SearchHit(Resource, frozen=True):
+    """A place where a term of the search was found."""
+
+    kind: Annotated[str, Meta(extra_json_schema={"enum": ["message", "step", "call", "reference"]})]
+    id: Annotated[Id, Meta(description="The id of the message, step, call or reference.")]
+    field: str
+    before: Annotated[str, Meta(description="The text before it, at most 60 characters and an ellipsis.")]
+    match: Annotated[str, Meta(description="The text itself, as it was stored.")]
+    after: str
+
+
+class SearchResult(Resource, frozen=True):
+    """A message that has all terms of a search, itself or below it."""
+
+    message_id: Id
+    session_id: Id
+    project: str
+    role: str
+    created_at: Time
+    hits: Annotated[list[SearchHit], Meta(description="One for each term, in the order of `q`.")]
+
+
+class SearchPage(Resource, frozen=True):
+    """A page of messages that were found, newest first, with the cursors of the next and previous pages."""
+
+    results: list[SearchResult]
+    next: str | int | None
+    previous: str | int | None
+    searched_to: Annotated[
+        Time | None,
+        Meta(
+            description="Where the search stopped after 2 seconds; `next` goes on from there. null if nothing was left out."
+        ),
+    ]
+    indexed_until: Annotated[
+        Time | None,
+        Meta(
+            description="Messages that were written after this time are searched without the index; null if there are none."
+        ),
+    ]
+
+
 class StoredScores(Resource, frozen=True):
     """The scores of a list, as stored, in its order."""
 

@@ -12,13 +12,14 @@ from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.responses import answer, list_answer, words
 from messages_app.queries import as_uuid
-from messages_app.sql.pagination import page_request, read_page
+from messages_app.sql.pagination import page_request
 from traces_app.models import ToolCall
 from traces_app.queries import schemas
 from traces_app.queries.filters import CallFilterSet
 from traces_app.queries.messages import CALL_FIELDS, calls
+from traces_app.queries.search.pages import list_page
 
-from .parameters import PAGING, requested_scope, session_in
+from .parameters import PAGING, SEARCH, query_in, requested_scope, session_in
 from .viewset import TraceViewSet
 
 
@@ -27,6 +28,7 @@ class CallViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[
+            SEARCH,
             *openapi.filters(CallFilterSet),
             *openapi.PAGE,
             openapi.fields(CALL_FIELDS),
@@ -40,9 +42,9 @@ class CallViewSet(TraceViewSet):
         scope = requested_scope(request)
         page = page_request(parameters)
         fields = words(parameters, "fields", CALL_FIELDS) or CALL_FIELDS
-        filters = CallFilterSet(parameters, also=PAGING)
+        filters = CallFilterSet(parameters, also=(*PAGING, "q"))
         rows = filters.found(scope, session_in(request, scope))
-        return list_answer(read_page(rows, page), lambda ids: calls(ids, fields))
+        return list_answer(list_page(rows, query_in(request), "call", page), lambda ids: calls(ids, fields))
 
     @extend_schema(
         parameters=[openapi.fields(CALL_FIELDS), openapi.PROJECT],

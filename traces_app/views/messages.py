@@ -23,7 +23,7 @@ from messages_app.http.filters import check_parameters
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer, list_answer, no_content
 from messages_app.queries import FoundMessage, FoundSession, find_message, find_session
-from messages_app.sql.pagination import page_request, read_page
+from messages_app.sql.pagination import page_request
 from messages_app.writes import delete_message, restore_message
 from traces_app.ingest.decode import decode_message_patch, decode_messages
 from traces_app.ingest.pipeline import ingest
@@ -33,11 +33,12 @@ from traces_app.normalize.redaction import redact_message_patch
 from traces_app.queries import schemas
 from traces_app.queries.filters import MessageFilterSet, SessionMessageFilterSet
 from traces_app.queries.messages import EVERYTHING, EXPANDABLE, INPUTS, MESSAGE_FIELDS, Selection, messages
+from traces_app.queries.search.pages import list_page
 from traces_app.schema import records
 
 from . import examples
 from .outcomes import refusal_text, sent_messages
-from .parameters import BY_TIME, requested_scope, selection_in, sender_of, session_in
+from .parameters import BY_TIME, SEARCH, query_in, requested_scope, selection_in, sender_of, session_in
 from .viewset import TraceViewSet
 
 _IDENTITY = Selection(fields=frozenset({"id", "session_id", "external_id", "version"}))
@@ -70,6 +71,7 @@ class MessageViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[
+            SEARCH,
             *openapi.filters(MessageFilterSet),
             *openapi.PAGE,
             *openapi.BY_TIME,
@@ -87,7 +89,7 @@ class MessageViewSet(TraceViewSet):
         selection = selection_in(parameters)
         page = page_request(parameters, by_time=True, newest_page_first=session_id is not None)
         filter_set = SessionMessageFilterSet if session_id else MessageFilterSet
-        filters = filter_set(parameters, also=BY_TIME)
+        filters = filter_set(parameters, also=(*BY_TIME, "q"))
         if session_id:
             session: FoundSession | None = find_session(scope, session_id)
         else:
@@ -95,7 +97,7 @@ class MessageViewSet(TraceViewSet):
         if filters.in_trash:
             require_scope(request, Scope.DELETE)
         rows = filters.found(scope, session)
-        return list_answer(read_page(rows, page), lambda ids: messages(ids, selection))
+        return list_answer(list_page(rows, query_in(request), "message", page), lambda ids: messages(ids, selection))
 
     @extend_schema(
         parameters=[openapi.PROJECT],

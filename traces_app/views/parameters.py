@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from django.http import QueryDict
 from django.utils.translation import gettext as _
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 
 from access_app.errors import InvalidInput, NotFound
@@ -15,8 +16,24 @@ from access_app.visibility import ProjectScope
 from messages_app.http.responses import words
 from messages_app.queries import Among, FoundSession, find_session
 from traces_app.queries.messages import EXPANDABLE, MESSAGE_FIELDS, Selection
+from traces_app.queries.search.query import MOST_CHARACTERS, SearchQuery, parse
+from traces_app.queries.search.texts import FIELDS
+
+
+def search_parameter(*, required: bool) -> OpenApiParameter:
+    return OpenApiParameter(
+        "q",
+        {"type": "string", "minLength": 2, "maxLength": MOST_CHARACTERS},
+        description=(
+            'Terms that are all found, also inside of words, in any letter case: `refund "connection refused" -retry '
+            f"error:timeout`. Fields: {', '.join(FIELDS)}. A search ends after 2 seconds; `next` goes on."
+        ),
+        required=required,
+    )
+
 
 PAGING = ("limit", "cursor", "order", "fields", "project")
+SEARCH = search_parameter(required=False)
 BY_TIME = (*PAGING, "before_time", "page", "page_size", "expand")
 
 
@@ -41,6 +58,12 @@ def session_in(request: Request, scope: ProjectScope, *, among: Among = "alive")
     """Return the session that the parameter `session` names; None without it. Raise NotFound and Conflict."""
     name = request.query_params.get("session")
     return find_session(scope, name, among=among, field="session") if name else None
+
+
+def query_in(request: Request) -> SearchQuery | None:
+    """Return the search in the parameter `q`; None without it. Raise InvalidInput."""
+    text = request.query_params.get("q")
+    return parse(text) if text else None
 
 
 def sender_of(request: Request) -> str:

@@ -110,7 +110,7 @@ def serve(
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience_ms)
         _allow_open_files()
     elders = handover.workers if handover else []
-    rolling_stopped = threading.Event()
+    jobs_stopped = threading.Event()
 
     def when_ready(arbiter: Any) -> None:
         """Replace gunicorn's reload, whose workers would be forks with the old code."""
@@ -131,13 +131,13 @@ def serve(
             for pid in elders:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
-        if settings.ROLL_UP and live != "only":
-            from . import roll_up  # needs Django, which the parent must not load before its workers
+        if settings.BACKGROUND_JOBS and live != "only":
+            from . import background  # needs Django, which the parent must not load before its workers
 
-            roll_up.start(rolling_stopped)
+            background.start(jobs_stopped)
 
     def worker_exit(arbiter: Any, worker: Worker) -> None:
-        rolling_stopped.set()
+        jobs_stopped.set()
         os._exit(0)  # Python would wait for threads that wait for the rest of a body
 
     _Application(

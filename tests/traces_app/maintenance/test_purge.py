@@ -187,6 +187,7 @@ def test_expired_month_is_dropped_and_its_sessions_removed(project: Project) -> 
         "contexts": 0,
         "spans": 0,
         "scores": 0,
+        "search index": 0,
     }
     assert report.bytes_freed > 0
     assert counts() == TWO_MESSAGES
@@ -212,6 +213,7 @@ def test_expired_messages_of_a_kept_month_are_removed(project: Project) -> None:
         "contexts": 0,
         "spans": 0,
         "scores": 0,
+        "search index": 0,
     }
     assert (report.bytes_freed, report.bytes_reusable > 1000) == (0, True)
     assert counts() == TWO_MESSAGES
@@ -390,6 +392,7 @@ def test_trash_is_purged_only_after_its_retention(project: Project) -> None:
         "contexts": 0,
         "spans": 0,
         "scores": 0,
+        "search index": 0,
     }
     assert set(Session.with_deleted.values_list("external_id", flat=True)) == {"new", "live"}
     assert Message.with_deleted.count() == 3
@@ -807,6 +810,7 @@ def test_json_report_is_one_object(project: Project) -> None:
         "contexts": (0, False),
         "spans": (0, False),
         "scores": (0, False),
+        "search index": (0, False),
     }
     assert (freed, reusable) == tuple(sum(table[name] for table in tables.values()) for name in ("bytes_freed", "bytes_reusable"))  # fmt: skip
     answer_ = json.loads(run_command("--older-than", "0", "--session", "newer", "--json", "--yes", "--project", "owner") or "null")  # fmt: skip

@@ -12,7 +12,7 @@ from traces_app.maintenance.tool_roll_up import roll_up
 class Command(BaseCommand):
     help = (
         "Add up the calls of tools in hours that have passed, so that their statistics do not read every call. `serve` does "
-        "it each minute, unless TRACESITE_ROLL_UP is off. Safe to interrupt, to run again, and to run several times at once."
+        "it each minute, unless TRACESITE_BACKGROUND_JOBS is off. Safe to interrupt, to run again, and to run several times at once."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:

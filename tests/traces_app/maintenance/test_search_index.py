@@ -1,0 +1,143 @@
+"""The search index: filled once, merged, built again, and right after a kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from access_app.models import Project
+from messages_app.models import Message
+from messages_app.sql.pagination import IdRange
+from messages_app.sql.partitions import Month
+from tests.traces_app.conftest import NOON, store
+from tests.traces_app.maintenance.test_purge import environment
+from traces_app.ingest.removal import remove_messages
+from traces_app.ingest.store import change_message
+from traces_app.maintenance import search_index
+from traces_app.maintenance.purge import Scope, purge
+from traces_app.maintenance.search_index import index_queued, reindex
+from traces_app.models import SearchPosting, SearchRows, SearchSegment, UnindexedMessage
+from traces_app.normalize.records import normalise_patch
+from traces_app.normalize.redaction import redact_message_patch
+from traces_app.queries.search.found import find
+from traces_app.queries.search.query import parse
+from traces_app.schema import records
+
+NO_PATIENCE = timedelta(0)
+MARCH = Month(2026, 3)
+
+
+def tell(project: Project, *texts: str, days: int = 0) -> None:
+    for text in texts:
+        at = NOON + timedelta(days=days)
+        store(project, {"external_id": text, "role": "user", "content": f"needle {text}", "created_at": at})
+
+
+def count(text: str) -> int:
+    def among(ids: list[object]) -> list[object]:
+        return list(Message.objects.filter(pk__in=ids).values_list("pk", flat=True))
+
+    return len(find(parse(text), "message", among, IdRange(), newest_first=True, limit=1_000).ids)  # type: ignore[arg-type]
+
+
+@pytest.mark.django_db
+def test_messages_wait_until_they_are_many_or_old(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    tell(project, "one", "two")
+    assert index_queued(patience=timedelta(minutes=1)).messages == 0
+    monkeypatch.setattr(search_index, "ENOUGH", 2)
+    assert index_queued(patience=timedelta(minutes=1)).messages == 2
+    assert not UnindexedMessage.objects.exists()
+    assert index_queued(patience=NO_PATIENCE) == search_index.Report()
+
+
+@pytest.mark.django_db
+def test_large_open_run_is_not_indexed_with_each_event(project: Project) -> None:
+    calls = [{"name": "search", "args": {"n": number}} for number in range(1_000)]
+    message = {"external_id": "a", "role": "assistant", "is_completed": False, "created_at": NOON}
+    store(project, {**message, "agent_steps": [{"iteration": 0, "tool_calls": calls}]})
+    UnindexedMessage.objects.update(queued_at=timezone.now() - timedelta(seconds=7))
+    assert index_queued(patience=timedelta(seconds=5)).messages == 0
+    assert count("search") == 1
+    UnindexedMessage.objects.update(queued_at=timezone.now() - timedelta(seconds=11))
+    assert index_queued(patience=timedelta(seconds=5)).messages == 1
+
+
+@pytest.mark.django_db
+def test_merge_keeps_the_youngest_version_of_what_exists(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_index, "MERGED", 3)
+    monkeypatch.setattr(search_index, "_MOST_KEYS", 10)
+    tell(project, "first")
+    index_queued(patience=NO_PATIENCE)
+    tell(project, "gone")
+    index_queued(patience=NO_PATIENCE)
+    remove_messages(list(Message.objects.filter(external_id="gone").values_list("pk", flat=True)))
+    message = Message.objects.get(external_id="first")
+    patch = records.MessagePatch(content="needle second")
+    change_message([project.pk], message.pk, redact_message_patch(normalise_patch(patch)))
+    assert index_queued(patience=NO_PATIENCE).merged == 3
+    (segment,) = SearchSegment.objects.all()
+    assert segment.rows == 1
+    assert (count("needle second"), count("gone")) == (1, 0)
+    assert set(SearchRows.objects.values_list("segment_id", flat=True)) == {segment.pk}
+    assert set(SearchPosting.objects.values_list("segment_id", flat=True)) == {segment.pk}
+
+
+@pytest.mark.django_db
+def test_reindex_replaces_the_segments_of_a_month(project: Project) -> None:
+    tell(project, "march")
+    tell(project, "april", days=35)
+    index_queued(patience=NO_PATIENCE)
+    before = set(SearchSegment.objects.values_list("pk", flat=True))
+    assert len(before) == 2
+    report = reindex(MARCH)
+    assert (report.messages, report.segments) == (1, 1)
+    assert len(before & set(SearchSegment.objects.values_list("pk", flat=True))) == 1
+    assert (count("march"), count("april"), count("needle")) == (1, 1, 2)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_dropped_month_takes_its_index_with_it(project: Project) -> None:
+    tell(project, "march")
+    tell(project, "april", days=35)
+    index_queued(patience=NO_PATIENCE)
+    tell(project, "later")
+    purge(Scope(created_before=NOON + timedelta(days=32)))
+    assert SearchSegment.objects.count() == 1
+    assert not UnindexedMessage.objects.exists()
+    assert (count("needle"), count("april")) == (1, 1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_index_is_whole_after_kills_at_any_moment(project: Project) -> None:
+    command = [sys.executable, str(Path(__file__).resolve().parents[3] / "manage.py"), "index_search"]
+    for round_ in range(6):
+        tell(project, *(f"{round_}-{number}" for number in range(40)))
+        process = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(0.7 + 0.12 * round_)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        assert count("needle") == 40 * (round_ + 1)
+    index_queued(patience=NO_PATIENCE)
+    assert not UnindexedMessage.objects.exists()
+    assert sum(SearchSegment.objects.values_list("rows", flat=True)) == 240
+    assert count("needle") == 240
+
+
+@pytest.mark.django_db
+def test_command_tells_what_it_did(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    tell(project, "one")
+    call_command("index_search")
+    assert capsys.readouterr().out == "Indexed 1 messages with 1 rows in 1 segments; merged 0 segments.\n"
+    call_command("index_search", "--rebuild", "2026-03")
+    assert "Indexed 1 messages" in capsys.readouterr().out
+    with pytest.raises(CommandError, match="2026-03"):
+        call_command("index_search", "--rebuild", "march")

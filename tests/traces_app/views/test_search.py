@@ -1,0 +1,129 @@
+"""Search over HTTP: what is found, who finds it, and how odd searches are answered."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from access_app.models import Project
+from messages_app import writes
+from tests.traces_app.conftest import NOON, question, store
+from tests.traces_app.views.conftest import Caller
+from traces_app.ingest.batch import SessionOutcome
+from traces_app.maintenance.search_index import index_queued
+from traces_app.models import UnindexedMessage
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(params=["queued", "indexed"])
+def searched(request: pytest.FixtureRequest, weather: SessionOutcome) -> SessionOutcome:
+    if request.param == "indexed":
+        index_queued(patience=timedelta(0))
+        assert not UnindexedMessage.objects.exists()
+    return weather
+
+
+def found(caller: Caller, q: str, **parameters: Any) -> list[str]:
+    return [result["message_id"] for result in caller.get("search/", q=q, **parameters).results]
+
+
+@pytest.mark.requirement("001-27")
+def test_search_finds_texts_of_messages_steps_calls_and_results(owner: Caller, searched: SessionOutcome) -> None:
+    asked, answered = (str(message.id) for message in searched.messages)
+    assert found(owner, "weather in shanghai") == [asked]
+    assert found(owner, "atlantis") == [answered, asked]
+    assert found(owner, "ATLANTIS -weather") == []
+    assert found(owner, "both cities") == [answered]
+    assert found(owner, "上海") == [answered]
+    assert found(owner, "error:city") == [answered]
+    assert found(owner, "error:cities") == []
+    assert found(owner, 'tool:researcher "a myth" 31') == [answered]
+    assert found(owner, "temp_c: 31") == [answered]
+    assert found(owner, "3 1 hits -q") == []
+    assert found(owner, "3 1 hits -z") == [answered]
+    assert found(owner, "atlantis", role="user") == [asked]
+    assert found(owner, "atlantis", tool="search", limit=1) == [answered]
+    assert found(owner, "atlantis", created_before="2026-03-01") == []
+
+
+def test_hits_tell_where_each_term_was_found(owner: Caller, searched: SessionOutcome) -> None:
+    (result,) = owner.get("search/", q="UNKNOWN myth").results
+    unknown, myth = result["hits"]
+    assert (unknown["kind"], unknown["field"], unknown["before"], unknown["match"], unknown["after"]) == (
+        "call",
+        "error",
+        "",
+        "unknown",
+        " city",
+    )
+    assert (myth["field"], myth["before"], myth["match"]) == ("output", "a ", "myth")
+    call = owner.get(f"tool-calls/{unknown['id']}/").json
+    assert call["args"] == {"city": "Atlantis"}
+
+
+@pytest.mark.requirement("001-27")
+def test_lists_of_messages_and_calls_take_a_search(owner: Caller, searched: SessionOutcome) -> None:
+    assert [one["id"] for one in owner.get("messages/", q="myth").results] == [str(searched.messages[1].id)]
+    calls = owner.get("tool-calls/", q="atlantis").results
+    assert {one["name"] for one in calls} == {"get_weather", "ask_researcher", "search"}
+    assert [one["name"] for one in owner.get("tool-calls/", q="atlantis", status="error").results] == ["get_weather"]
+    assert owner.get("tool-calls/", q="atlantis -myth tool:ask").results == []
+
+
+@pytest.mark.requirement("001-27")
+def test_pages_follow_each_other_both_ways(project: Project, owner: Caller) -> None:
+    store(project, *(question(external_id=str(n), created_at=NOON + timedelta(days=n)) for n in range(9)))
+    index_queued(patience=timedelta(0))
+    store(project, *(question(external_id=str(n), created_at=NOON + timedelta(days=n)) for n in range(9, 12)))
+    page = owner.get("search/", q="atlantis", limit=5).json
+    seen = [one["message_id"] for one in page["results"]]
+    pages = [seen]
+    while page["next"]:
+        page = owner.get("search/", q="atlantis", limit=5, cursor=page["next"]).json
+        pages.append([one["message_id"] for one in page["results"]])
+    assert [len(one) for one in pages] == [5, 5, 2]
+    assert sum(pages, []) == sorted(sum(pages, []), reverse=True)
+    page = owner.get("search/", q="atlantis", limit=5, cursor=page["previous"]).json
+    assert [one["message_id"] for one in page["results"]] == pages[1]
+
+
+def test_nobody_finds_what_they_may_not_see(
+    owner: Caller, viewer: Caller, outsider: Caller, searched: SessionOutcome
+) -> None:
+    assert len(found(viewer, "atlantis")) == 2
+    assert found(outsider, "atlantis") == []
+    assert outsider.get("tool-calls/", q="atlantis").results == []
+    assert searched.id is not None
+    writes.delete_session(searched.id, by="ada")
+    assert found(owner, "atlantis") == []
+    assert len(found(owner, "atlantis", deleted="true")) == 2
+    writes.restore_session(searched.id)
+    assert len(found(owner, "atlantis")) == 2
+
+
+def test_changed_text_is_found_as_it_is_now(owner: Caller, searched: SessionOutcome) -> None:
+    message = searched.messages[1]
+    version = owner.get(f"messages/{message.id}/").json["version"]
+    assert owner.patch(f"messages/{message.id}/", {"content": "It is snowing.", "version": version}).status == 200
+    assert found(owner, "snowing") == [str(message.id)]
+    assert found(owner, "there is no atlantis") == []
+    index_queued(patience=timedelta(0))
+    assert found(owner, "snowing") == [str(message.id)]
+    assert found(owner, "there is no atlantis") == []
+
+
+@pytest.mark.parametrize("q", ["", "a", '"', "x\0y", "-abc", "a" * 2_000, "ab " * 10_000])
+def test_bad_search_is_refused_with_its_field(owner: Caller, q: str) -> None:
+    assert owner.get("search/", q=q).error == (400, "invalid_input", "q")
+
+
+def test_search_of_a_numbered_page_is_refused(owner: Caller) -> None:
+    assert owner.get("messages/", q="abc", page=2).error == (400, "invalid_input", "q")
+
+
+@pytest.mark.parametrize("q", ["(a+)+$", "%_%", "\u202e\u200bab", "' OR 1=1 //", "中" * 500, "ſſ", "[[[[", "\\\\"])
+def test_hostile_search_is_answered(owner: Caller, searched: SessionOutcome, q: str) -> None:
+    assert found(owner, q) == []

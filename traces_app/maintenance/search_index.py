@@ -1,0 +1,379 @@
+"""Bring the search index up to date (`index_queued`), merge its segments, and build it again (`reindex`).
+
+Writers queue each message that they change (UnindexedMessage), in their transaction. `index_queued` takes messages from the
+queue, reads everything that they say, writes segments of it and deletes them from the queue, in one transaction: killed at
+any moment, it loses and doubles nothing. A message that changes is indexed again as a whole. Its older rows in the index stay
+until a merge and do no harm, because a search compares the texts as they are now; so do the rows of removed messages.
+
+Small segments are merged, so that a search reads few: eight of a size become one, so each row is written at most five
+times. A merge leaves out rows that a younger segment has, too, and those of messages that no longer exist.
+
+An advisory lock lets one process work; the others find nothing to do.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import numpy as np
+from django.db import connection, transaction
+from django.utils import timezone
+from numpy.typing import NDArray
+
+from messages_app import ids
+from messages_app.models import Message
+from messages_app.sql.partitions import Month, make_months, months_of
+from traces_app.ingest.partitions import TABLES
+from traces_app.models import SearchPosting, SearchRows, SearchSegment, UnindexedMessage
+from traces_app.queries.search.grams import (
+    MOST_ROWS,
+    Keys,
+    fold,
+    grams_in,
+    keys_of,
+    keys_of_grams,
+    rows_in,
+    unique,
+    with_rows,
+)
+from traces_app.queries.search.segments import CHUNK, ROW, decode_page, encode_pages, encode_rows
+from traces_app.queries.search.texts import RowTexts, texts_of_messages
+
+PATIENCE = timedelta(seconds=5)
+"""How long a message waits in the queue, so that one that is written often is not indexed each time."""
+ENOUGH = 200
+"""Messages in the queue that are indexed at once."""
+MESSAGES_AT_A_TIME = 1_000
+"""Messages of one transaction."""
+MERGED = 8
+"""Segments of a size that become one."""
+_LOCK = 0x7365_6172  # "sear"
+_CHARACTERS_AT_A_TIME = 250_000
+_MOST_KEYS = 6_000_000
+"""Keys in memory, 8 bytes each: the end of a segment, or of a part of a merge."""
+_PAGES_AT_A_TIME = 50
+"""Pages of a segment in memory while it is merged."""
+_CALLS_OF_PATIENCE = 500
+"""An open message waits this many calls longer by another PATIENCE, because all of them are read each time."""
+
+
+@dataclass(kw_only=True)
+class Report:
+    """The work of one run."""
+
+    messages: int = 0
+    rows: int = 0
+    segments: int = 0
+    merged: int = 0
+    """Segments that became parts of others."""
+
+
+def index_queued(*, patience: timedelta = PATIENCE, is_stopped: Callable[[], bool] = lambda: False) -> Report:
+    """Index the messages of the queue and merge segments; end early if `is_stopped`."""
+    report = Report()
+    while not is_stopped() and _index_next(report, patience):
+        pass
+    while not is_stopped() and _merge_next(report):
+        pass
+    return report
+
+
+def reindex(month: Month, *, is_stopped: Callable[[], bool] = lambda: False) -> Report:
+    """Build the index of a month again while it is used: all its messages are queued, and indexed; then its older segments go."""
+    before = list(_of_month(month).values_list("pk", flat=True))
+    messages = Message.with_deleted.filter(pk__gte=month.first_id, pk__lt=month.next.first_id).order_by("pk")
+    with transaction.atomic(), connection.cursor() as cursor:
+        sql, values = messages.values("pk").query.sql_with_params()
+        cursor.execute(f"INSERT INTO {UnindexedMessage._meta.db_table} (message_id) {sql}", values)
+    report = index_queued(patience=timedelta(0), is_stopped=is_stopped)
+    if not is_stopped():
+        with transaction.atomic():
+            _delete(before)
+    return report
+
+
+# --- Indexing ---------------------------------------------------------------------------------------------------------
+
+
+def _index_next(report: Report, patience: timedelta) -> bool:
+    """Index the oldest messages of the queue; return whether there may be more."""
+    queued = list(UnindexedMessage.objects.order_by("pk")[:MESSAGES_AT_A_TIME].values_list("message_id", "queued_at"))
+    due = _due(queued, patience)
+    if not due:
+        return False
+    months: dict[Month, list[UUID]] = defaultdict(list)
+    for message_id in due:
+        months[Month.of(ids.created_at_of(message_id))].append(message_id)
+    # A month without partition has been dropped with its messages.
+    stored = months_of(Message._meta.db_table)
+    make_months(TABLES, stored & set(months))
+    with transaction.atomic():
+        if not _is_alone():
+            return False
+        # Only marks that are visible before the messages are read.
+        marks = dict(UnindexedMessage.objects.filter(message_id__in=due).order_by("pk").values_list("pk", "message_id"))
+        still_due = set(marks.values())
+        for month, message_ids in months.items():
+            if month in stored and still_due.intersection(message_ids):
+                _index(_Segment(month, version=max(marks)), still_due.intersection(message_ids), report)
+        UnindexedMessage.objects.filter(pk__in=marks).delete()
+    report.messages += len(still_due)
+    return len(due) > ENOUGH // 2
+
+
+def _due(queued: Sequence[tuple[UUID, Any]], patience: timedelta) -> list[UUID]:
+    """Return the messages that are indexed now, each once, in order."""
+    if not queued:
+        return []
+    now = timezone.now()
+    oldest: dict[UUID, Any] = {}
+    for message_id, queued_at in queued:
+        oldest.setdefault(message_id, queued_at)
+    if len(oldest) < ENOUGH and now - queued[0][1] < patience:
+        return []
+    open_ones = dict(
+        Message.with_deleted.filter(pk__in=list(oldest), is_completed=False).values_list("pk", "call_count")
+    )
+    return sorted(
+        message_id
+        for message_id, queued_at in oldest.items()
+        if now - queued_at >= patience * (open_ones.get(message_id, 0) // _CALLS_OF_PATIENCE)
+    )
+
+
+def _index(segment: _Segment, message_ids: Collection[UUID], report: Report) -> None:
+    """Write segments of messages of a month, beginning with an empty one."""
+    by_message: dict[UUID, list[RowTexts]] = defaultdict(list)
+    for row in texts_of_messages(message_ids):
+        by_message[row.message_id].append(row)
+    for message_id in sorted(by_message):
+        rows = by_message.pop(message_id)
+        if len(segment.rows) + len(rows) > MOST_ROWS or segment.key_count > _MOST_KEYS:
+            segment = segment.followed(report)
+        for first in range(0, len(rows), MOST_ROWS):
+            if first:
+                segment = segment.followed(report)
+            segment.add(rows[first : first + MOST_ROWS])
+    segment.write(report)
+
+
+class _Segment:
+    """A segment that is being written."""
+
+    def __init__(self, month: Month, version: int) -> None:
+        self.month = month
+        self.version = version
+        self.rows: list[tuple[Any, UUID, UUID]] = []
+        self.key_count = 0
+        self._texts: list[str] = []
+        self._characters = 0
+        self._keys: list[Keys] = []
+
+    def add(self, rows: Iterable[RowTexts]) -> None:
+        for row in rows:
+            if not row.texts:
+                continue
+            self.rows.append((row.kind, row.id, row.message_id))
+            # A newline, so that no gram of two values comes into being that a person would search.
+            text = fold("\n".join(text for _field, text in row.texts))
+            self._texts.append(text)
+            self._characters += len(text)
+            if self._characters > _CHARACTERS_AT_A_TIME:
+                self._cut()
+
+    def write(self, report: Report) -> None:
+        self._cut()
+        if self.rows:
+            keys = unique(np.concatenate(self._keys))
+            write_segment(self.month, encode_rows(self.rows, self.version), [keys])
+            report.segments += 1
+            report.rows += len(self.rows)
+
+    def followed(self, report: Report) -> _Segment:
+        """Write it, and return the next one."""
+        self.write(report)
+        return _Segment(self.month, self.version)
+
+    def _cut(self) -> None:
+        if self._texts:
+            self._keys.append(keys_of(self._texts, len(self.rows) - len(self._texts)))
+            self.key_count += len(self._keys[-1])
+        self._texts, self._characters = [], 0
+
+
+def write_segment(month: Month, rows: NDArray[Any], keys: Iterable[Keys]) -> None:
+    """Write a segment of rows and their keys, which come in parts of ascending grams."""
+    segment_id = _segment_id(month)
+    messages = sorted({UUID(bytes=message) for message in rows["message"].tolist()})
+    SearchSegment.objects.create(pk=segment_id, rows=len(rows), first_message=messages[0], last_message=messages[-1])
+    SearchRows.objects.bulk_create(
+        SearchRows(segment_id=segment_id, chunk=first // CHUNK, rows=rows[first : first + CHUNK].tobytes())
+        for first in range(0, len(rows), CHUNK)
+    )
+    for part in keys:
+        _copy(segment_id, part)
+
+
+def _copy(segment_id: UUID, keys: Keys) -> None:
+    statement = f"COPY {SearchPosting._meta.db_table} (id, gram, rows) FROM STDIN (FORMAT BINARY)"
+    # Django does not wrap copy(), so its errors would be psycopg's own.
+    with connection.wrap_database_errors, connection.cursor() as cursor, cursor.copy(statement) as copy:
+        copy.set_types(["uuid", "int8", "bytea"])
+        for gram, page in encode_pages(keys):
+            copy.write_row((segment_id, gram, page))
+
+
+def _segment_id(month: Month) -> UUID:
+    """Return a random id within the month."""
+    first, after = month.first_id.int, month.next.first_id.int
+    return UUID(int=first + uuid4().int % (after - first))
+
+
+# --- Merging ----------------------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def _merge_next(report: Report) -> bool:
+    """Merge some segments of a month and size; return whether there may be others."""
+    if not _is_alone():
+        return False
+    sizes: dict[tuple[Month, int], list[SearchSegment]] = defaultdict(list)
+    for segment in SearchSegment.objects.order_by("first_message"):
+        if segment.rows <= MOST_ROWS // 2:
+            month = Month.of(ids.created_at_of(segment.pk))
+            sizes[month, (segment.rows.bit_length() - 1) // 3].append(segment)
+    for (month, _size), segments in sorted(sizes.items()):
+        if len(segments) >= MERGED:
+            chosen = _that_fit(segments)
+            if len(chosen) > 1:
+                _merge(month, chosen)
+                report.merged += len(chosen)
+                return True
+    return False
+
+
+def _that_fit(segments: Sequence[SearchSegment]) -> list[SearchSegment]:
+    """Return the first segments, whose rows fit into one."""
+    chosen: list[SearchSegment] = []
+    for segment in segments[:MERGED]:
+        if sum(one.rows for one in chosen) + segment.rows > MOST_ROWS:
+            break
+        chosen.append(segment)
+    return chosen
+
+
+def _merge(month: Month, segments: Sequence[SearchSegment]) -> None:
+    """Replace segments by one, without rows that are in a younger one of them or in no table any more."""
+    old_to_new, rows = _kept_rows(segments)
+    if len(rows):
+        write_segment(month, rows, _merged_keys(old_to_new))
+    _delete([segment.pk for segment in segments])
+
+
+def _kept_rows(segments: Sequence[SearchSegment]) -> tuple[dict[UUID, NDArray[np.int32]], NDArray[Any]]:
+    """Return the new numbers of the rows of each segment, -1 for those that are left out, and the rows in their new order."""
+    stored: dict[UUID, NDArray[Any]] = {}
+    for segment in segments:
+        chunks = SearchRows.objects.filter(segment_id=segment.pk).order_by("chunk").values_list("rows", flat=True)
+        stored[segment.pk] = np.concatenate([np.frombuffer(chunk, dtype=ROW) for chunk in chunks])
+    existing = _existing(stored.values())
+    youngest: dict[bytes, int] = {}
+    for rows in stored.values():
+        for message, version in zip(rows["message"].tolist(), rows["version"].tolist(), strict=True):
+            youngest[message] = max(version, youngest.get(message, 0))
+    old_to_new = {}
+    kept = []
+    count = 0
+    for segment in segments:
+        rows = stored[segment.pk]
+        versions = zip(rows["message"].tolist(), rows["version"].tolist(), strict=True)
+        keep = np.array([message in existing and version == youngest[message] for message, version in versions])
+        numbers = np.full(len(keep), -1, dtype=np.int32)
+        numbers[keep] = np.arange(count, count + keep.sum())
+        old_to_new[segment.pk] = numbers
+        kept.append(rows[keep])
+        count += int(keep.sum())
+    return old_to_new, np.concatenate(kept)
+
+
+def _existing(rows: Iterable[NDArray[Any]]) -> set[bytes]:
+    """Return the messages of rows that still exist."""
+    messages = sorted({UUID(bytes=one) for part in rows for one in part["message"].tolist()})
+    found: set[bytes] = set()
+    for first in range(0, len(messages), 5_000):
+        some = Message.with_deleted.filter(pk__in=messages[first : first + 5_000]).order_by()
+        found.update(message_id.bytes for message_id in some.values_list("pk", flat=True))
+    return found
+
+
+def _merged_keys(old_to_new: dict[UUID, NDArray[np.int32]]) -> Iterator[Keys]:
+    """Yield the keys of the rows that stay, in parts of ascending grams."""
+    pages = {segment_id: _Pages(segment_id) for segment_id in old_to_new}
+    while True:
+        # All segments are read up to the same gram, which the one that has got least far has whole.
+        least = min((reader.last for reader in pages.values() if not reader.is_at_end), default=None)
+        parts = []
+        for segment_id, reader in pages.items():
+            keys = reader.up_to(least)
+            new = old_to_new[segment_id][rows_in(keys)]
+            parts.append(with_rows(keys[new >= 0], new[new >= 0].astype(np.uint16)))
+        yield unique(np.concatenate(parts))
+        if least is None:
+            return
+        for reader in pages.values():
+            reader.read()
+
+
+class _Pages:
+    """The keys of a segment in order, read some pages at a time."""
+
+    def __init__(self, segment_id: UUID) -> None:
+        self.segment_id = segment_id
+        self.is_at_end = False
+        self.last = -1
+        """The last gram that was read."""
+        self._last_page = -1
+        self._waiting: Keys = np.zeros(0, dtype=np.uint64)
+        self.read()
+
+    def read(self) -> None:
+        """Read on, unless keys are waiting."""
+        if len(self._waiting) or self.is_at_end:
+            return
+        pages = SearchPosting.objects.filter(segment_id=self.segment_id, gram__gt=self._last_page).order_by("gram")
+        found = list(pages.values_list("gram", "rows")[:_PAGES_AT_A_TIME])
+        self.is_at_end = len(found) < _PAGES_AT_A_TIME
+        if found:
+            self._waiting = np.concatenate([keys_of_grams(*decode_page(page)) for _first, page in found])
+            self._last_page = found[-1][0]
+            self.last = int(grams_in(self._waiting[-1:])[0])
+
+    def up_to(self, gram: int | None) -> Keys:
+        """Take the keys that are waiting, up to this gram."""
+        count = len(self._waiting)
+        if gram is not None:
+            count = int(np.searchsorted(grams_in(self._waiting), gram, side="right"))
+        taken, self._waiting = self._waiting[:count], self._waiting[count:]
+        return taken
+
+
+def _delete(segment_ids: Sequence[UUID]) -> None:
+    SearchPosting.objects.filter(segment_id__in=segment_ids).delete()
+    SearchRows.objects.filter(segment_id__in=segment_ids).delete()
+    SearchSegment.objects.filter(pk__in=segment_ids).delete()
+
+
+def _of_month(month: Month) -> Any:
+    return SearchSegment.objects.filter(pk__gte=month.first_id, pk__lt=month.next.first_id)
+
+
+def _is_alone() -> bool:
+    """Take the advisory lock until the end of the transaction; return False if another process has it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])
+        return bool(cursor.fetchone()[0])

@@ -1,0 +1,371 @@
+"""Find the messages or calls of a list that have the terms of a search, in the order of their ids, within a time.
+
+The index names candidates: rows that may have a term. Their texts are read and compared as they are now, and the list's own
+QuerySet decides which of them its reader may see. So a hit is never outdated, deleted or somebody else's, whatever the index
+holds. Messages that are not indexed yet are candidates themselves.
+
+Sources (segments of the index, parts of the queue) are read in the order of their bounds, and no hit is returned before all
+sources are read that may have one before it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, Literal
+from uuid import UUID
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from messages_app.sql.pagination import IdRange
+from messages_app.sql.snapshot import one_snapshot
+from traces_app.models import ToolCall, UnindexedMessage
+
+from .grams import fold
+from .query import SearchQuery, Term
+from .segments import numbers_with, rows_of, segments_within
+from .texts import Kind, RowTexts, kinds_with, texts_of_messages, texts_of_rows
+
+SECONDS = 2.0
+"""After this time a search answers what it has, and where it stopped."""
+MOST_SOURCES = 16
+"""Sources that are loaded at once."""
+COMPARED_AT_A_TIME = 50
+_MOST_CANDIDATES = 3_200
+QUEUED_AT_A_TIME = 200
+_ROWS_OF_TERM = (4, 60)
+"""Rows of a message that are read for a term: a few first, then many at a time."""
+_AROUND = 60
+"""Characters of a snippet before and after what was found."""
+_LOW_BITS = (1 << 64) - 1
+
+Unit = Literal["message", "call"]
+"""What is searched for: messages that have all terms anywhere below them, or calls that have all terms."""
+Among = Callable[[list[UUID]], Collection[UUID]]
+"""Returns those of some rows that are in the list."""
+
+
+class Hit(Struct, frozen=True, kw_only=True):
+    """One place where a term was found."""
+
+    kind: Kind
+    row_id: UUID
+    field: str
+    before: str
+    match: str
+    after: str
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """The first rows that were found, and the end of a search that took too long."""
+
+    ids: list[UUID]
+    hits: Mapping[UUID, Sequence[Hit]]
+    """One for each term, in the order of the search."""
+    reached: UUID | None = None
+    """The id up to which everything was searched; None if the search ended or found enough."""
+
+
+def find(
+    query: SearchQuery,
+    unit: Unit,
+    among: Among,
+    ids: IdRange,
+    *,
+    newest_first: bool,
+    limit: int,
+    seconds: float = SECONDS,
+) -> Found:
+    """Return the first `limit` rows in a range of ids."""
+    # One snapshot: a merge replaces the segments that the search goes through.
+    with one_snapshot(read_only=True):
+        return _Search(query, unit, among, ids, newest_first, limit, monotonic() + seconds).run()
+
+
+@dataclass
+class _Source:
+    """Messages that are read together: a segment, or a part of the queue."""
+
+    bound: UUID
+    """The first message in reading order, or one before it."""
+    segment: UUID | None = None
+    queued: Sequence[UUID] = ()
+
+
+@dataclass
+class _TermRows:
+    """The rows of a segment that may have a term, sorted by their key: their message, or themselves if they are calls."""
+
+    keys: NDArray[np.bytes_]
+    rows: NDArray[Any]
+
+
+@dataclass
+class _Search:
+    query: SearchQuery
+    unit: Unit
+    among: Among
+    ids: IdRange
+    newest_first: bool
+    limit: int
+    until: float
+    loaded: list[list[_TermRows]] = field(default_factory=list)
+    """The rows of each loaded segment, for each indexed term."""
+    pool: NDArray[np.bytes_] = field(default_factory=lambda: np.zeros(0, dtype="S16"))
+    """Candidates that were not compared yet, ascending."""
+    sources_at_a_time: int = 1
+    candidates_at_a_time: int = COMPARED_AT_A_TIME
+    listed: list[UUID] = field(default_factory=list)
+    """The next candidates, in reading order, that are in the list."""
+    queued: set[UUID] = field(default_factory=set)
+    """Messages that the index does not have as they are."""
+    hits: dict[UUID, list[Hit]] = field(default_factory=dict)
+    refused: set[UUID] = field(default_factory=set)
+    """Candidates with an excluded term."""
+
+    def __post_init__(self) -> None:
+        self.indexed = [term for term in self.query.wanted if term.is_indexed]
+
+    def run(self) -> Found:
+        sources = self._sources()
+        found: list[UUID] = []
+        has_advanced = False  # else the next search would begin where this one did
+        while len(found) < self.limit:
+            if self.listed:
+                found += self._compare(self.listed[:COMPARED_AT_A_TIME])
+                del self.listed[:COMPARED_AT_A_TIME]
+                has_advanced = True
+            elif candidates := self._pop(sources[0].bound if sources else None):
+                among = set(self.among(candidates))
+                self.listed = [one for one in candidates if one in among]
+                # A filter that few candidates pass is asked about many at once.
+                self.candidates_at_a_time = min(4 * self.candidates_at_a_time, _MOST_CANDIDATES)
+                has_advanced = has_advanced or not self.listed
+            elif sources:
+                self._load(sources[: self.sources_at_a_time])
+                del sources[: self.sources_at_a_time]
+                # Most searches end in the first source; those that find little read many at once.
+                self.sources_at_a_time = min(2 * self.sources_at_a_time, MOST_SOURCES)
+                has_advanced = has_advanced or not len(self.pool)
+            else:
+                break
+            if has_advanced and len(found) < self.limit and monotonic() > self.until:
+                return self._found(found, self._reached(sources))
+        return self._found(found, None)
+
+    def _found(self, found: list[UUID], reached: UUID | None) -> Found:
+        ids = found[: self.limit]
+        return Found(ids=ids, hits={one: self.hits[one] for one in ids}, reached=reached)
+
+    # --- Sources ------------------------------------------------------------------------------------------------------
+
+    def _sources(self) -> list[_Source]:
+        queued = UnindexedMessage.objects.filter(**self._messages().of("message_id")).order_by()
+        self.queued = set(queued.values_list("message_id", flat=True))
+        # The queue is read before the segments: what leaves it meanwhile is in both, and never in none.
+        in_order = sorted(self.queued, reverse=self.newest_first)
+        sources = [
+            _Source(bound=in_order[first], queued=in_order[first : first + QUEUED_AT_A_TIME])
+            for first in range(0, len(in_order), QUEUED_AT_A_TIME)
+        ]
+        sources += [
+            _Source(bound=segment.last_message if self.newest_first else segment.first_message, segment=segment.pk)
+            for segment in segments_within(self._messages(), newest_first=self.newest_first)
+        ]
+        return sorted(sources, key=lambda source: source.bound, reverse=self.newest_first)
+
+    def _messages(self) -> IdRange:
+        """Return the range of the messages. The rows below a message share the upper half of its id."""
+        if self.unit == "message":
+            return self.ids
+        lower, upper = self.ids.lower, self.ids.upper
+        return IdRange(
+            lower=None if lower is None else UUID(int=lower.int & ~_LOW_BITS),
+            upper=None if upper is None else UUID(int=(upper.int | _LOW_BITS) + 1),
+        )
+
+    def _load(self, sources: Sequence[_Source]) -> None:
+        candidates = [self.pool, *(self._queued_candidates(source.queued) for source in sources if source.queued)]
+        segments = [source.segment for source in sources if source.segment is not None]
+        for segment, numbers in numbers_with(segments, self.indexed).items():
+            every = np.unique(np.concatenate(numbers))
+            rows = rows_of(segment, every)
+            terms = [
+                self._term_rows(term, rows[np.searchsorted(every, one)])
+                for term, one in zip(self.indexed, numbers, strict=True)
+            ]
+            keys = terms[0].keys
+            for other in terms[1:]:
+                keys = np.intersect1d(keys, other.keys)
+            if len(keys):
+                self.loaded.append(terms)
+                candidates.append(self._within(keys))
+        self.pool = np.unique(np.concatenate(candidates))
+
+    def _queued_candidates(self, messages: Sequence[UUID]) -> NDArray[np.bytes_]:
+        rows: Iterable[UUID] = messages
+        if self.unit == "call":
+            months = IdRange(lower=min(messages), upper=UUID(int=max(messages).int + 1)).months_of("pk")
+            calls = ToolCall.with_deleted.filter(message_id__any=list(messages), **months).order_by()
+            rows = calls.values_list("pk", flat=True)
+        return self._within(np.array([row.bytes for row in rows], dtype="S16"))
+
+    def _term_rows(self, term: Term, rows: NDArray[Any]) -> _TermRows:
+        kinds = kinds_with(term.field)
+        if self.unit == "call":
+            kinds &= {Kind.CALL}
+        rows = rows[np.isin(rows["kind"], list(kinds))]
+        keys = np.ascontiguousarray(rows["message" if self.unit == "message" else "id"]).view("S16")
+        order = np.argsort(keys, kind="stable")
+        return _TermRows(keys[order], rows[order])
+
+    def _within(self, keys: NDArray[np.bytes_]) -> NDArray[np.bytes_]:
+        if self.ids.lower is not None:
+            keys = keys[keys >= self.ids.lower.bytes]
+        if self.ids.upper is not None:
+            keys = keys[keys < self.ids.upper.bytes]
+        return keys
+
+    def _pop(self, bound: UUID | None) -> list[UUID]:
+        """Take the next candidates in reading order, before the bound of the sources that are not loaded."""
+        ready = len(self.pool)
+        if bound is not None:
+            # Rows of a message with the time of the bound may be on both sides of it.
+            if self.newest_first:
+                ready -= int(np.searchsorted(self.pool, UUID(int=bound.int | _LOW_BITS).bytes, side="right"))
+            else:
+                ready = int(np.searchsorted(self.pool, UUID(int=bound.int & ~_LOW_BITS).bytes, side="left"))
+        count = min(ready, self.candidates_at_a_time)
+        if not count:
+            return []
+        if self.newest_first:
+            taken, self.pool = self.pool[-count:][::-1], self.pool[:-count]
+        else:
+            taken, self.pool = self.pool[:count], self.pool[count:]
+        return [_uuid(one) for one in taken]
+
+    def _reached(self, sources: Sequence[_Source]) -> UUID | None:
+        """Return the id up to which everything was searched; None if nothing is left."""
+        left = [*self.listed[:1], *(source.bound for source in sources[:1])]
+        if len(self.pool):
+            left.append(_uuid(self.pool[-1 if self.newest_first else 0]))
+        if not left:
+            return None
+        # The page goes on behind this id, at the first one that is left.
+        return UUID(int=max(left).int + 1) if self.newest_first else UUID(int=max(min(left).int - 1, 0))
+
+    # --- Comparing ----------------------------------------------------------------------------------------------------
+
+    def _compare(self, candidates: Sequence[UUID]) -> list[UUID]:
+        """Return the candidates that have the terms."""
+        hits: dict[UUID, dict[int, Hit]] = {one: {} for one in candidates}
+        if self.unit == "call":
+            for row in texts_of_rows({Kind.CALL: list(hits)}):
+                self._look_at(row, hits[row.id], range(len(self.query.wanted)))
+                if any(_has(row, term) for term in self.query.excluded):
+                    self.refused.add(row.id)
+        else:
+            self._compare_messages(hits)
+        wanted = len(self.query.wanted)
+        for one, by_term in hits.items():
+            if len(by_term) == wanted and one not in self.refused:
+                self.hits[one] = [by_term[number] for number in range(wanted)]
+        return [one for one in candidates if one in self.hits]
+
+    def _compare_messages(self, hits: dict[UUID, dict[int, Hit]]) -> None:
+        wanted = range(len(self.query.wanted))
+        for row in texts_of_messages([one for one in hits if one in self.queued]):
+            self._look_at(row, hits[row.message_id], wanted)
+        first = 0
+        for count in _growing(_ROWS_OF_TERM):
+            asked: dict[Kind, set[UUID]] = defaultdict(set)
+            for message, by_term in hits.items():
+                if message not in self.queued:
+                    for number in range(len(self.indexed)):
+                        if number not in by_term:
+                            for kind, row_id in self._candidates(message, number)[first : first + count]:
+                                asked[kind].add(row_id)
+            if not asked:
+                break
+            for row in texts_of_rows(asked):
+                self._look_at(row, hits[row.message_id], wanted)
+            first += count
+        # What the index does not tell is looked for in all rows.
+        if self.query.excluded or len(self.indexed) < len(wanted):
+            for row in texts_of_messages([one for one, by_term in hits.items() if self._has_indexed(by_term)]):
+                self._look_at(row, hits[row.message_id], wanted)
+                if any(_has(row, term) for term in self.query.excluded):
+                    self.refused.add(row.message_id)
+
+    def _has_indexed(self, by_term: Mapping[int, Hit]) -> bool:
+        return all(number in by_term for number in range(len(self.indexed)))
+
+    def _candidates(self, message: UUID, number: int) -> list[tuple[Kind, UUID]]:
+        """Return the rows of a message that may have a wanted term, each once."""
+        found: dict[tuple[Kind, UUID], None] = {}
+        for terms in self.loaded:
+            term = terms[number]
+            first, after = (np.searchsorted(term.keys, message.bytes, side=side) for side in ("left", "right"))
+            for row in term.rows[first:after]:
+                found[Kind(int(row["kind"])), UUID(bytes=row["id"].tobytes())] = None
+        return list(found)
+
+    def _look_at(self, row: RowTexts, by_term: dict[int, Hit], wanted: Iterable[int]) -> None:
+        for number in wanted:
+            if number not in by_term:
+                hit = _hit(row, self.query.wanted[number])
+                if hit is not None:
+                    by_term[number] = hit
+
+
+def _uuid(key: np.bytes_) -> UUID:
+    # NumPy leaves out zeros at the end.
+    return UUID(bytes=bytes(key).ljust(16, b"\0"))
+
+
+def _growing(counts: Sequence[int]) -> Iterator[int]:
+    yield from counts
+    while True:
+        yield counts[-1]
+
+
+def _has(row: RowTexts, term: Term) -> bool:
+    return any(term.is_in(name, fold(text)) for name, text in row.texts)
+
+
+def _hit(row: RowTexts, term: Term) -> Hit | None:
+    for name, text in row.texts:
+        folded = fold(text)
+        if term.is_in(name, folded):
+            begin, end = _place(text, folded, folded.index(term.text), len(term.text))
+            first, last = max(begin - _AROUND, 0), end + _AROUND
+            return Hit(
+                kind=row.kind,
+                row_id=row.id,
+                field=name,
+                before=("…" if first else "") + text[first:begin],
+                match=text[begin:end],
+                after=text[end:last] + ("…" if last < len(text) else ""),
+            )
+    return None
+
+
+def _place(text: str, folded: str, at: int, length: int) -> tuple[int, int]:
+    """Return where a part of the folded text is in the text. Folding only makes characters longer."""
+    if len(folded) == len(text):
+        return at, at + length
+    begin = end = None
+    position = 0
+    for index, character in enumerate(text):
+        position += len(fold(character))
+        if begin is None and position > at:
+            begin = index
+        if position >= at + length:
+            end = index + 1
+            break
+    assert begin is not None and end is not None, "the part is in the folded text"
+    return begin, end

@@ -1,0 +1,51 @@
+"""A page of what a search found in a list, and how complete it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from django.db.models import Min
+from django.utils.translation import gettext as _
+from msgspec import Struct
+
+from access_app.errors import InvalidInput
+from messages_app import ids
+from messages_app.sql.compiled import CompiledRows
+from messages_app.sql.pagination import Page, PageRequest, page_of, read_page
+from traces_app.models import UnindexedMessage
+
+from .found import Hit, Unit, find
+from .query import SearchQuery
+
+
+class FoundPage(Struct, frozen=True, kw_only=True):
+    page: Page
+    hits: Mapping[UUID, Sequence[Hit]]
+    searched_to: datetime | None
+    """The time at which the search stopped, because it took too long; None if nothing was left out."""
+
+
+def found_page(rows: CompiledRows, query: SearchQuery, unit: Unit, request: PageRequest) -> FoundPage:
+    """Return the requested page of the rows of a list that have the terms. Raise InvalidInput for a page by number."""
+    if request.number is not None:
+        raise InvalidInput(_("%(name)s cannot be combined with page and page_size.") % {"name": "q"}, field="q")
+    newer = request.towards_newer if request.cursor is None else request.cursor.newer
+    found = find(query, unit, rows.among, rows.ids & request.ids, newest_first=not newer, limit=request.limit + 1)
+    return FoundPage(
+        page=page_of(found.ids, request, reached=found.reached),
+        hits=found.hits,
+        searched_to=None if found.reached is None else ids.created_at_of(found.reached),
+    )
+
+
+def list_page(rows: CompiledRows, query: SearchQuery | None, unit: Unit, request: PageRequest) -> Page:
+    """Return the requested page of a list, or of what was found in it."""
+    return read_page(rows, request) if query is None else found_page(rows, query, unit, request).page
+
+
+def indexed_until() -> datetime | None:
+    """Return the time since when messages wait for the index; None if it has all. They are searched, too, but slowly."""
+    oldest: datetime | None = UnindexedMessage.objects.aggregate(oldest=Min("queued_at"))["oldest"]
+    return oldest

@@ -1,0 +1,201 @@
+"""Segments of the search index: how their rows and postings are stored, and which rows may have the terms of a search.
+
+A segment is written once. It numbers up to 65,536 rows of messages of one month and has, for each gram, the numbers of the
+rows that have it. A row that has all grams of a term may have the term; `found` compares the text itself.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+from django.db import connection
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from messages_app.sql.pagination import IdRange
+from traces_app.models import SearchPosting, SearchRows, SearchSegment
+
+from .grams import MOST_ROWS, Keys, gram_ranges, grams_in, rows_in
+from .query import Term
+from .texts import Kind
+
+CHUNK = 1_024
+"""Rows in one value of SearchRows."""
+ROW = np.dtype([("kind", "u1"), ("id", "V16"), ("message", "V16"), ("version", "<i8")])
+"""A row of the index: its kind, its id, that of its message, and the version of the message, which grows each time it is
+indexed."""
+_AS_BITS_FROM = 4_096
+_PAGE_BYTES = 8_192
+"""The bytes of rows in a page, before compression."""
+_MOST_GRAMS = 12
+"""The grams of a long term that are looked up. More hardly exclude another row, and the text is compared anyway."""
+
+Numbers = NDArray[np.uint16]
+"""Numbers of rows in a segment, in order."""
+
+
+class Candidate(Struct, frozen=True):
+    """A row that may have a term."""
+
+    kind: Kind
+    id: UUID
+    message_id: UUID
+
+
+# --- Encoding ---------------------------------------------------------------------------------------------------------
+
+
+def encode_pages(keys: Keys) -> Iterator[tuple[int, bytes]]:
+    """Pack sorted keys into pages; yield the first gram and the content of each.
+
+    A page is compressed by zlib: the number of its grams, the grams, the number of the rows of each, and the rows, all
+    little-endian. The rows of a gram are 16-bit differences from one to the next. A gram with 4,096 rows or more has a page of its
+    own, with a bit for each row of the segment.
+    """
+    if not len(keys):
+        return
+    grams, rows = grams_in(keys), rows_in(keys)
+    starts = np.flatnonzero(np.diff(grams, prepend=-1))
+    counts = np.diff(starts, append=len(keys))
+    differences = np.diff(rows, prepend=np.uint16(0))
+    differences[starts] = rows[starts]
+    is_dense = counts >= _AS_BITS_FROM
+    # A page begins where the rows before fill another one, and around each dense gram.
+    number = np.cumsum(counts) * 2 // _PAGE_BYTES + 2 * np.cumsum(is_dense) - is_dense
+    begins = np.flatnonzero(np.diff(number, prepend=-1)).tolist()
+    for first, after in pairwise([*begins, len(starts)]):
+        begin = int(starts[first])
+        end = begin + int(counts[first:after].sum())
+        if is_dense[first]:
+            bits = np.zeros(MOST_ROWS, dtype=bool)
+            bits[rows[begin:end]] = True
+            body = np.packbits(bits, bitorder="little").tobytes()
+        else:
+            body = differences[begin:end].astype("<u2").tobytes()
+        head = np.array([after - first], dtype="<u4").tobytes()
+        grams_of_page = grams[starts[first:after]].astype("<i8").tobytes()
+        counts_of_page = counts[first:after].astype("<u4").tobytes()
+        yield int(grams[begin]), zlib.compress(b"".join([head, grams_of_page, counts_of_page, body]), level=1)
+
+
+def decode_page(page: bytes | memoryview) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint16]]:
+    """Return the grams of a page, the number of the rows of each, and the rows."""
+    data = zlib.decompress(page)
+    (count,) = np.frombuffer(data, dtype="<u4", count=1).tolist()
+    grams = np.frombuffer(data, dtype="<i8", count=count, offset=4)
+    counts = np.frombuffer(data, dtype="<u4", count=count, offset=4 + 8 * count).astype(np.int64)
+    body = data[4 + 12 * count :]
+    if counts[0] >= _AS_BITS_FROM:
+        bits = np.unpackbits(np.frombuffer(body, dtype=np.uint8), bitorder="little")
+        return grams, counts, np.flatnonzero(bits).astype(np.uint16)
+    # Sums over the whole page, from which the sum before each gram is taken; 16 bits overflow alike.
+    sums = np.cumsum(np.frombuffer(body, dtype="<u2"), dtype=np.uint16)
+    before = np.concatenate([np.zeros(1, dtype=np.uint16), sums])[np.cumsum(counts) - counts]
+    return grams, counts, sums - np.repeat(before, counts)
+
+
+def encode_rows(rows: Sequence[tuple[Kind, UUID, UUID]], version: int) -> NDArray[Any]:
+    return np.array([(kind, row_id.bytes, message_id.bytes, version) for kind, row_id, message_id in rows], dtype=ROW)
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
+
+
+def segments_within(ids: IdRange, *, newest_first: bool) -> list[SearchSegment]:
+    """Return the segments that may have messages in a range, in the order in which these are read."""
+    segments = SearchSegment.objects.filter(**ids.months_of("pk"))
+    if ids.lower is not None:
+        segments = segments.filter(last_message__gte=ids.lower)
+    if ids.upper is not None:
+        segments = segments.filter(first_message__lt=ids.upper)
+    return list(segments.order_by("-last_message" if newest_first else "first_message"))
+
+
+def numbers_with(segments: Collection[UUID], terms: Sequence[Term]) -> dict[UUID, list[Numbers]]:
+    """Return the rows that may have each term, in order, for each segment in which every term may occur."""
+    if not segments:
+        return {}
+    of_segment: dict[UUID, dict[int, Numbers]] = defaultdict(dict)
+    wanted = sorted({gram for term in terms for gram in _grams_of(term)})
+    for segment_id, page in _pages(segments, wanted):
+        grams, counts, rows = decode_page(page)
+        ends = np.cumsum(counts)
+        for first, last in wanted:
+            if first <= grams[-1] and last >= grams[0]:
+                begin, end = np.searchsorted(grams, first, side="left"), np.searchsorted(grams, last, side="right")
+                for place in range(begin, end):
+                    of_segment[segment_id][int(grams[place])] = rows[ends[place] - counts[place] : ends[place]]
+    found = {}
+    for segment_id, rows_of_gram in of_segment.items():
+        numbers = [_numbers_of(term, rows_of_gram) for term in terms]
+        if all(len(one) for one in numbers):
+            found[segment_id] = numbers
+    return found
+
+
+def _pages(segments: Collection[UUID], ranges: Sequence[tuple[int, int]]) -> list[tuple[UUID, bytes]]:
+    """Return the pages of segments that have the grams of some ranges."""
+    table = SearchPosting._meta.db_table
+    # The page of a gram is the last one that begins at or before it.
+    statement = f"""
+        WITH wanted AS (
+            SELECT DISTINCT segment.id, page.gram
+            FROM unnest(%s::uuid[]) AS segment (id)
+            CROSS JOIN unnest(%s::bigint[], %s::bigint[]) AS range (first, last)
+            CROSS JOIN LATERAL (
+                (SELECT gram FROM {table} WHERE id = segment.id AND gram <= range.first ORDER BY gram DESC LIMIT 1)
+                UNION ALL
+                SELECT gram FROM {table} WHERE id = segment.id AND gram > range.first AND gram <= range.last
+            ) AS page
+        )
+        SELECT wanted.id, posting.rows FROM wanted JOIN {table} AS posting USING (id, gram)
+    """  # noqa: S608 - a table's name
+    firsts, lasts = [first for first, _last in ranges], [last for _first, last in ranges]
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [list(segments), firsts, lasts])
+        pages: list[tuple[UUID, bytes]] = cursor.fetchall()
+    return pages
+
+
+def rows_of(segment: UUID, numbers: Numbers) -> NDArray[Any]:
+    """Return the rows with these numbers."""
+    chunks = numbers // CHUNK
+    stored = dict(
+        SearchRows.objects.filter(segment_id=segment, chunk__in=np.unique(chunks).tolist()).values_list("chunk", "rows")
+    )
+    found = np.zeros(len(numbers), dtype=ROW)
+    for chunk, rows in stored.items():
+        here = chunks == chunk
+        found[here] = np.frombuffer(rows, dtype=ROW)[numbers[here] - chunk * CHUNK]
+    return found
+
+
+def _grams_of(term: Term) -> list[tuple[int, int]]:
+    grams = gram_ranges(term.text)
+    if len(grams) <= _MOST_GRAMS:
+        return grams
+    return [grams[round(place)] for place in np.linspace(0, len(grams) - 1, _MOST_GRAMS)]
+
+
+def _numbers_of(term: Term, rows_of_gram: Mapping[int, Numbers]) -> Numbers:
+    none = np.zeros(0, dtype=np.uint16)
+    grams = _grams_of(term)
+    first, last = grams[0]
+    if first != last:
+        parts = [rows for gram, rows in rows_of_gram.items() if first <= gram <= last]
+        return np.unique(np.concatenate(parts)) if parts else none
+    if any(gram not in rows_of_gram for gram, _last in grams):
+        return none
+    shortest_first = sorted((rows_of_gram[gram] for gram, _last in grams), key=len)
+    numbers = shortest_first[0]
+    for other in shortest_first[1:]:
+        if not len(numbers):
+            break
+        numbers = np.intersect1d(numbers, other, assume_unique=True)
+    return numbers

@@ -1,0 +1,136 @@
+"""What of a trace is searched: the texts of each row, by field.
+
+A field is declared in one place: `SEARCHED`. JSON is searched as its keys and values, one a line, without the escapes of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from enum import IntEnum
+from typing import Any
+from uuid import UUID
+
+from django.db.models import F, QuerySet, TextField
+from django.db.models.functions import Cast
+from msgspec import Struct
+
+from messages_app.models import Message, Reference
+from messages_app.sql.pagination import IdRange
+from traces_app.models import AgentStep, ToolCall
+
+MOST_CHARACTERS = 100_000
+"""Of each value only the beginning is searched."""
+
+_JSON_TOKEN = re.compile(r'"((?:[^"\\]|\\.)*)"|[\[\]{}]+(?:, )?|, ')
+
+
+class Kind(IntEnum):
+    """The kind of a row, as the index stores it."""
+
+    MESSAGE = 0
+    STEP = 1
+    CALL = 2
+    """A call with its result."""
+    REFERENCE = 3
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """The searched columns of a table, each with the name of its field in the grammar."""
+
+    rows: QuerySet[Any, Any]
+    """All rows, deleted ones too."""
+    message: str = "message_id"
+    """The path to the id of its message."""
+    fields: Mapping[str, str]
+    json: frozenset[str] = frozenset()
+    """The columns that hold JSON."""
+
+
+SEARCHED: Mapping[Kind, Source] = {
+    Kind.MESSAGE: Source(
+        rows=Message.with_deleted.all(), message="pk", fields={"content": "content", "error": "error"}
+    ),
+    Kind.STEP: Source(
+        rows=AgentStep.with_deleted.all(),
+        fields={"thought": "thought", "reasoning": "thought", "agent_name": "agent", "model": "model"},
+    ),
+    Kind.CALL: Source(
+        rows=ToolCall.with_deleted.all(),
+        fields={
+            "tool__name": "tool",
+            "call_id": "id",
+            "args": "args",
+            "reflection": "thought",
+            "result__output": "output",
+            "result__data": "output",
+            "result__error": "error",
+        },
+        json=frozenset({"args", "result__data"}),
+    ),
+    Kind.REFERENCE: Source(
+        rows=Reference.objects.all(),
+        fields={"knowledge_title": "reference", "knowledge_filename": "reference", "content": "reference"},
+    ),
+}
+FIELDS = sorted({field for source in SEARCHED.values() for field in source.fields.values()})
+"""The names that a term may begin with."""
+
+
+class RowTexts(Struct, frozen=True):
+    """A row and what it says."""
+
+    kind: Kind
+    id: UUID
+    message_id: UUID
+    texts: tuple[tuple[str, str], ...]
+    """Field and text, without empty ones."""
+
+
+def kinds_with(field: str | None) -> frozenset[Kind]:
+    """Return the kinds of rows that have a field; all for None."""
+    return frozenset(kind for kind, source in SEARCHED.items() if field is None or field in source.fields.values())
+
+
+def texts_of_messages(message_ids: Collection[UUID]) -> Iterator[RowTexts]:
+    """Yield all rows of messages, kind by kind."""
+    for kind, source in SEARCHED.items():
+        yield from _texts(kind, source, source.message, message_ids)
+
+
+def texts_of_rows(rows: Mapping[Kind, Collection[UUID]]) -> Iterator[RowTexts]:
+    """Yield those of the rows that exist."""
+    for kind, row_ids in rows.items():
+        yield from _texts(kind, SEARCHED[kind], "pk", row_ids)
+
+
+def words_of_json(text: str) -> str:
+    """Return the keys and values of a JSON text as PostgreSQL writes it, one a line, without the escapes of JSON.
+
+    `{"city": "Xi'an", "tags": ["a\\nb"]}` becomes `city: Xi'an`, `tags: a` and `b`. Any depth.
+    """
+    return _JSON_TOKEN.sub(_word, text).strip("\n")
+
+
+def _word(match: re.Match[str]) -> str:
+    string: str | None = match[1]
+    if string is None:
+        return "\n"
+    return json.loads(match[0]) if "\\" in string else string
+
+
+def _texts(kind: Kind, source: Source, column: str, row_ids: Collection[UUID]) -> Iterator[RowTexts]:
+    if not row_ids:
+        return
+    months = IdRange(lower=min(row_ids), upper=UUID(int=max(row_ids).int + 1)).months_of("pk")
+    # JSON comes as text, because it may be nested more deeply than Python decodes.
+    columns = [Cast(name, TextField()) if name in source.json else F(name) for name in source.fields]
+    rows = source.rows.order_by().filter(**{f"{column}__any": list(row_ids)}, **months)
+    for row_id, message_id, *values in rows.values_list("pk", source.message, *columns).iterator(chunk_size=500):
+        texts = []
+        for (name, field), value in zip(source.fields.items(), values, strict=True):
+            text = words_of_json(value) if value and name in source.json else value
+            if text:
+                texts.append((field, text[:MOST_CHARACTERS]))
+        yield RowTexts(kind, row_id, message_id, tuple(texts))
