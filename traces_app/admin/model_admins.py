@@ -69,6 +69,7 @@ from .run_outline import explorer_words, read_detail, read_outline
 from .run_page import first_failure, read_call, read_run, read_times, step_number
 from .scores import JudgementForm, judge, judgements_of, judgements_of_session
 from .span_page import span_lines
+from .text_search import named_or_saying, sessions_saying
 from .tool_pages import Period, list_context, tool_context
 
 if TYPE_CHECKING:
@@ -271,6 +272,20 @@ class TracedSessionAdmin(SessionAdmin):
     list_filter: ClassVar[Any] = (*SessionAdmin.list_filter[:-1], SessionToolFilter, SessionAdmin.list_filter[-1])
     page_template = "admin/traces_app/session_page.html"
 
+    search_help_text = gettext_lazy(
+        "Search by ID, external ID or title, or for words anywhere in the newest messages, their calls and results."
+    )
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        named, may_repeat = super().get_search_results(request, queryset, search_term)
+        term = search_term.strip()
+        if not term or as_uuid(term) is not None or self.in_trash(request):
+            return named, may_repeat
+        keys = {*named.order_by().values_list("pk", flat=True), *sessions_saying(request, queryset, term)}
+        return queryset.filter(pk__in=keys), False
+
     def has_add_permission(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request)
 
@@ -408,6 +423,10 @@ class TracedSessionAdmin(SessionAdmin):
 
 class TracedMessageAdmin(MessageAdmin):
     form = MessageForm
+    search_help_text = gettext_lazy(
+        'Search for words anywhere in messages, steps, calls and results ("exact phrase", -without, error:timeout), by message ID, '
+        "external ID or request ID, or by session: ID, external ID or title."
+    )
     list_filter: ClassVar[Any] = (
         *MessageAdmin.list_filter[:-1],
         *(HealthFilter, MessageToolFilter),
@@ -418,6 +437,15 @@ class TracedMessageAdmin(MessageAdmin):
         **MessageAdmin.downloads,
         "step": Source(rows=AgentStep.with_deleted, columns=frozenset(["thought", "reasoning", "usage", "metadata"])),
     }
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        named, may_repeat = super().get_search_results(request, queryset, search_term)
+        term = search_term.strip()
+        if not term or as_uuid(term) is not None or self.in_trash(request):
+            return named, may_repeat
+        return named_or_saying(request, queryset, named, term, "message", self.list_per_page), False
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         columns = super().get_list_display(request)
@@ -709,7 +737,10 @@ class ToolCallAdmin(KeysetAdmin):
     )
     list_display = ("tool_name", "state", "error", "in_session", "project", "took", "created")
     list_display_links = None
-    search_help_text = gettext_lazy("Search by call ID: the model's or Tracesite's.")
+    search_help_text = gettext_lazy(
+        'Search for words in the arguments, outputs and errors of calls ("exact phrase", -without, error:timeout), or by call ID: '
+        "the model's or Tracesite's."
+    )
     downloads: ClassVar[Any] = {
         "call": Source(rows=ToolCall.with_deleted, columns=frozenset(["args", "reflection", "metadata"])),
         "result": Source(
@@ -736,7 +767,10 @@ class ToolCallAdmin(KeysetAdmin):
         if not term:
             return queryset, False
         key = as_uuid(term)
-        return queryset.filter(Q(call_id=term) if key is None else Q(pk=key) | Q(call_id=term)), False
+        named = queryset.filter(Q(call_id=term) if key is None else Q(pk=key) | Q(call_id=term))
+        if key is not None:
+            return named, False
+        return named_or_saying(request, queryset, named, term, "call", self.list_per_page), False
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None

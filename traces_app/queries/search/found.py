@@ -78,12 +78,14 @@ def find(
     *,
     newest_first: bool,
     limit: int,
-    seconds: float = SECONDS,
+    seconds: float | None = None,
 ) -> Found:
     """Return the first `limit` rows in a range of ids."""
     # One snapshot: a merge replaces the segments that the search goes through.
     with one_snapshot(read_only=True):
-        return _Search(query, unit, among, ids, newest_first, limit, monotonic() + seconds).run()
+        return _Search(
+            query, unit, among, ids, newest_first, limit, monotonic() + (SECONDS if seconds is None else seconds)
+        ).run()
 
 
 @dataclass

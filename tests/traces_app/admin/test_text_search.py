@@ -1,0 +1,79 @@
+"""The search of the lists of sessions, messages and calls finds what they say."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+
+from access_app.models import Project
+from tests.admin_pages import links_of, rows_of, statements_of, text_of
+from tests.traces_app.conftest import NOON, answer, question, store
+from traces_app.maintenance.search_index import index_queued
+from traces_app.queries.search import found
+
+pytestmark = pytest.mark.django_db
+SESSIONS, MESSAGES = "/admin/messages_app/session/", "/admin/messages_app/message/"
+CALLS = "/admin/traces_app/toolcall/"
+
+
+@pytest.fixture(params=["queued", "indexed"], autouse=True)
+def weather(request: pytest.FixtureRequest, project: Project) -> None:
+    store(project, question(), answer(), title="The weather")
+    if request.param == "indexed":
+        index_queued(patience=timedelta(0))
+
+
+@pytest.mark.requirement("001-27")
+def test_lists_find_the_error_that_is_on_the_screen(admin_client: Client) -> None:
+    assert len(rows_of(admin_client.get(SESSIONS, {"q": "unknown city"}))) == 1
+    (message,) = rows_of(admin_client.get(MESSAGES, {"q": "unknown city"}))
+    assert "Atlantis" in message[0]
+    (call,) = rows_of(admin_client.get(CALLS, {"q": "error:unknown"}))
+    assert "get_weather" in call
+    assert rows_of(admin_client.get(CALLS, {"q": "error:unknown", "status": "success"})) == []
+    # Names and ids as before.
+    assert len(rows_of(admin_client.get(MESSAGES, {"q": "q1"}))) == 1
+    assert len(rows_of(admin_client.get(CALLS, {"q": "call_d"}))) == 1
+    assert len(rows_of(admin_client.get(MESSAGES, {"q": "The weather"}))) == 2
+
+
+def test_text_that_cannot_be_searched_is_explained(admin_client: Client) -> None:
+    page = admin_client.get(MESSAGES, {"q": '"unknown'})
+    assert "Only names and IDs were searched. Character 1: This quotation mark has no partner." in text_of(page)
+
+
+def test_pages_of_found_messages_lead_both_ways(admin_client: Client, project: Project) -> None:
+    times = [NOON + timedelta(days=number) for number in range(60)]
+    store(project, *(question(external_id=f"m{number}", created_at=at) for number, at in enumerate(times)))
+    first = admin_client.get(MESSAGES, {"q": "what is the weather"})
+    assert len(rows_of(first)) == 50
+    second = admin_client.get(MESSAGES + links_of(first)["Older →"])
+    assert len(rows_of(second)) == 11
+    again = admin_client.get(MESSAGES + links_of(second)["← Newer"])
+    assert rows_of(again) == rows_of(first)
+
+
+def test_search_that_takes_long_says_where_it_stopped(
+    admin_client: Client, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = [NOON + timedelta(days=number) for number in range(1, 200)]
+    store(project, *(question(external_id=f"m{number}", created_at=at) for number, at in enumerate(times)))
+    monkeypatch.setattr(found, "SECONDS", -1.0)
+    monkeypatch.setattr(found, "QUEUED_AT_A_TIME", 10)
+    page = admin_client.get(MESSAGES, {"q": "there is no atlantis"})
+    assert "The search took long and stopped at" in text_of(page)
+    pages = 1
+    while "Search on from there" in links_of(page):
+        page = admin_client.get(MESSAGES + links_of(page)["Search on from there"])
+        pages += 1
+    assert pages > 3
+    assert len(rows_of(page)) == 1
+
+
+def test_search_uses_a_bounded_number_of_queries(admin_client: Client, project: Project) -> None:
+    times = [NOON + timedelta(minutes=number) for number in range(200)]
+    store(project, *(question(external_id=f"m{number}", created_at=at) for number, at in enumerate(times)))
+    for url in (SESSIONS, MESSAGES, CALLS):
+        assert len(statements_of(admin_client, f"{url}?q=weather")) <= 60
