@@ -395,7 +395,7 @@ def test_bar_leads_through_failures_of_all_pages(failing_run: str, session_key: 
     for context in browse(session_key, live_server.url):
         page, complaints = watched(context)
         page.set_viewport_size({"width": 1280, "height": 700})
-        page.goto(failing_run)
+        page.goto(f"{failing_run}?view=text")
         bar = page.locator(".failure-bar")
         assert "3 failures" in bar.inner_text()
         for number, step, label in ((1, 3, "First failure"), (2, 21, "Next failure"), (3, 51, "Next failure")):

@@ -630,8 +630,13 @@ const listen = () => {
   document.addEventListener("click", (event) => {
     const link = event.target.closest('a[href^="?call="]');
     const row = link ? place.get(new URLSearchParams(link.search).get("call")) : undefined;
-    if (view !== "text" && row !== undefined) {
-      event.preventDefault();
+    if (view === "text" || row === undefined) {
+      return;
+    }
+    event.preventDefault();
+    if (link.closest(".failure-bar")) {
+      location.href = `${link.search}&view=${view}${link.hash}`; // the server knows the place of the failure
+    } else {
       select(row);
       list.scrollIntoView({ block: "nearest" });
     }
