@@ -37,7 +37,8 @@ def units_of(folded: str) -> int:
 
 
 def gram_ranges(folded: str) -> list[tuple[int, int]]:
-    """Return the grams that a text with this term has: ranges, inclusive; a range of one gram unless the term has two units.
+    """Return the grams that a text with this term has: ranges, inclusive, in the order of the
+    term, each once; a range of one gram unless the term has two units.
 
     Raise ValueError for a shorter term.
     """
@@ -47,8 +48,8 @@ def gram_ranges(folded: str) -> list[tuple[int, int]]:
     if len(units) < UNITS:
         first = units[0] << 32 | units[1] << 16
         return [(first, first | 0xFFFF)]
-    grams = {a << 32 | b << 16 | c for a, b, c in zip(units, units[1:], units[2:], strict=False)}
-    return [(gram, gram) for gram in sorted(grams)]
+    grams = [a << 32 | b << 16 | c for a, b, c in zip(units, units[1:], units[2:], strict=False)]
+    return [(gram, gram) for gram in dict.fromkeys(grams)]
 
 
 def keys_of(folded: Sequence[str], first_row: int) -> Keys:

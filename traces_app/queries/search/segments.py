@@ -7,7 +7,6 @@ rows that have it. A row that has all grams of a term may have the term; `found`
 from __future__ import annotations
 
 import zlib
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -35,6 +34,8 @@ _PAGE_BYTES = 8_192
 """The bytes of rows in a page, before compression."""
 _MOST_GRAMS = 12
 """The grams of a long term that are looked up. More hardly exclude another row, and the text is compared anyway."""
+_PROBES = 3
+"""Those of them that are looked up first."""
 
 Numbers = NDArray[np.uint16]
 """Numbers of rows in a segment, in order."""
@@ -121,22 +122,37 @@ def numbers_with(segments: Collection[UUID], terms: Sequence[Term]) -> dict[UUID
     """Return the rows that may have each term, in order, for each segment in which every term may occur."""
     if not segments:
         return {}
-    of_segment: dict[UUID, dict[int, Numbers]] = defaultdict(dict)
-    wanted = sorted({gram for term in terms for gram in _grams_of(term)})
-    for segment_id, page in _pages(segments, wanted):
+    # A few grams exclude most segments, so the others are read of those that are left.
+    probes = {gram for term in terms for gram in _some(_grams_of(term), _PROBES)}
+    probed = _rows_of_grams(segments, probes)
+    left = [
+        segment
+        for segment in segments
+        if all(len(_numbers_of(_some(_grams_of(term), _PROBES), probed[segment])) for term in terms)
+    ]
+    others = {gram for term in terms for gram in _grams_of(term)} - probes
+    rest = _rows_of_grams(left, others) if left and others else {}
+    found = {}
+    for segment in left:
+        rows_of_gram = {**probed[segment], **rest.get(segment, {})}
+        numbers = [_numbers_of(_grams_of(term), rows_of_gram) for term in terms]
+        if all(len(one) for one in numbers):
+            found[segment] = numbers
+    return found
+
+
+def _rows_of_grams(segments: Collection[UUID], ranges: Collection[tuple[int, int]]) -> dict[UUID, dict[int, Numbers]]:
+    """Return the rows of the grams in some ranges, for each segment that has them."""
+    of_segment: dict[UUID, dict[int, Numbers]] = {segment: {} for segment in segments}
+    for segment, page in _pages(segments, sorted(ranges)):
         grams, counts, rows = decode_page(page)
         ends = np.cumsum(counts)
-        for first, last in wanted:
+        for first, last in ranges:
             if first <= grams[-1] and last >= grams[0]:
                 begin, end = np.searchsorted(grams, first, side="left"), np.searchsorted(grams, last, side="right")
                 for place in range(begin, end):
-                    of_segment[segment_id][int(grams[place])] = rows[ends[place] - counts[place] : ends[place]]
-    found = {}
-    for segment_id, rows_of_gram in of_segment.items():
-        numbers = [_numbers_of(term, rows_of_gram) for term in terms]
-        if all(len(one) for one in numbers):
-            found[segment_id] = numbers
-    return found
+                    of_segment[segment][int(grams[place])] = rows[ends[place] - counts[place] : ends[place]]
+    return of_segment
 
 
 def _pages(segments: Collection[UUID], ranges: Sequence[tuple[int, int]]) -> list[tuple[UUID, bytes]]:
@@ -177,15 +193,19 @@ def rows_of(segment: UUID, numbers: Numbers) -> NDArray[Any]:
 
 
 def _grams_of(term: Term) -> list[tuple[int, int]]:
-    grams = gram_ranges(term.text)
-    if len(grams) <= _MOST_GRAMS:
+    return _some(gram_ranges(term.text), _MOST_GRAMS)
+
+
+def _some(grams: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
+    """Return at most so many of the grams, spread over all."""
+    if len(grams) <= most:
         return grams
-    return [grams[round(place)] for place in np.linspace(0, len(grams) - 1, _MOST_GRAMS)]
+    return [grams[round(place)] for place in np.linspace(0, len(grams) - 1, most)]
 
 
-def _numbers_of(term: Term, rows_of_gram: Mapping[int, Numbers]) -> Numbers:
+def _numbers_of(grams: Sequence[tuple[int, int]], rows_of_gram: Mapping[int, Numbers]) -> Numbers:
+    """Return the rows that have all of the grams."""
     none = np.zeros(0, dtype=np.uint16)
-    grams = _grams_of(term)
     first, last = grams[0]
     if first != last:
         parts = [rows for gram, rows in rows_of_gram.items() if first <= gram <= last]
