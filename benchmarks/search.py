@@ -13,7 +13,7 @@ import random
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -234,12 +234,6 @@ def run(project_id: int, text: str, *, day: bool = False, status: str = "") -> i
 
 def p95(times: list[float]) -> float:
     return sorted(times)[int(0.95 * len(times))]
-
-
-def timed(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
 
 
 def say(line: str) -> None:

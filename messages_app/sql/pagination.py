@@ -80,8 +80,10 @@ class IdRange(Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=256)
 def _whole_months(first: Month | None, last: Month | None) -> IdRange:
-    # Python's datetime has no month after year 9999, in which nothing is stored.
-    upper = None if last is None or last.year == MAXYEAR else last.next.first_id
+    upper = None
+    if last is not None:
+        # Python's datetime has no month after year 9999, in which nothing is stored.
+        upper = _END_OF_TIME if last.year == MAXYEAR else last.next.first_id
     return IdRange(lower=None if first is None else first.first_id, upper=upper)
 
 

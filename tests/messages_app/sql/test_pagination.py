@@ -112,7 +112,7 @@ def test_range_is_widened_to_whole_months() -> None:
     assert IdRange(lower=march, upper=april) == IdRange(lower=SOME_ID, upper=SOME_ID).widened_to_months()
     assert IdRange() == IdRange().widened_to_months()
     last_year = IdRange(upper=ids.first_id_at(datetime(9999, 12, 31, tzinfo=UTC)))
-    assert IdRange() == last_year.widened_to_months()
+    assert last_year.widened_to_months() == IdRange(upper=ids.first_id_at(datetime.max.replace(tzinfo=UTC)))
 
 
 @given(st.one_of(st.text(), st.binary(min_size=21, max_size=21).map(lambda data: urlsafe_b64encode(data).decode())))

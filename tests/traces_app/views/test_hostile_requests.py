@@ -83,6 +83,12 @@ def test_any_parameter_is_answered(
         assert answer.error[0] == answer.status
 
 
+def test_last_year_is_answered(owner: Caller, weather: SessionOutcome) -> None:
+    for limit in ("before_time", "created_before"):
+        answer = owner.get(f"sessions/weather/messages/?tool=get_weather&{limit}=9999-12-31T23:00:00Z")
+        assert answer.status == 200, answer.body
+
+
 @pytest.mark.parametrize("word", WORDS[1:])
 def test_any_name_in_the_path_is_answered(owner: Caller, weather: SessionOutcome, word: str) -> None:
     for path in ("sessions/{}/", "sessions/{}/messages/", "messages/{}/", "tool-calls/{}/", "chains/{}/"):
