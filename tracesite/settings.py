@@ -94,6 +94,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.postgres",
     "django.contrib.staticfiles",
+    "django.forms",
     "rest_framework",
     "django_filters",
     "drf_spectacular",
@@ -147,6 +148,9 @@ TEMPLATES = [
         },
     },
 ]
+
+# Widgets come from our templates, too: see templates/admin/widgets.
+FORM_RENDERER = "django.forms.renderers.TemplatesSetting"
 
 # --- REST ---------------------------------------------------------------------------------------------------
 

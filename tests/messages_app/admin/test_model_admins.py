@@ -427,7 +427,10 @@ def test_session_page_shows_the_conversation(staff: Client, project: Project) ->
     assert text.startswith("Talk completed")
     for fact in ("Project owner", "External ID talk", "End user alice", "Messages 2", "Tags vip", '"channel": "电话"'):
         assert fact in text
-    assert links_of(response)["2026-03-01 12:00:00"] == f"{MESSAGES}{message_at(session, 0).pk}/change/"
+    assert (
+        links_of(response)["2026-03-01 12:00:00 Open this message (user)"]
+        == f"{MESSAGES}{message_at(session, 0).pk}/change/"
+    )
 
 
 @pytest.mark.requirement("003-11")
