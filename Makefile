@@ -8,7 +8,7 @@
 #   make bench   run the benchmarks
 #   make load    restart a server under load; partly needs wrk: ARGS='--restarts 20'
 #   make setup   create .venv from requirements.lock, the first step of all others. LOCK=requirements-server.lock suffices to serve
-#   make sdks    install the SDKs whose processes the tests start, below .sdks; part of make test
+#   make sdks    install the SDKs whose processes the tests start, and axe-core, below .sdks; part of make test
 #   make lock    compile all lock files; PACKAGE= upgrades one package. Needs uv
 #   make reset   delete the embedded database of this directory
 

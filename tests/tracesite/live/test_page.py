@@ -17,6 +17,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 from benchmarks.faults.site import Site
 from benchmarks.live.agents import Agent
+from tests.axe import AXE, faults_of, needs_axe
 
 from .test_waits import post
 
@@ -135,6 +136,19 @@ def test_page_follows_through_cuts_without_gaps_or_duplicates(
         expect(page.locator("#live-status")).to_have_class("badge badge-completed", timeout=10_000)
         assert numbers_on(page) == list(range(1, 391))
         assert (page.title().startswith("broken"), page.locator("main img").count(), complaints) == (False, 0, [])
+
+
+@needs_axe
+def test_page_has_no_grave_fault(network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any]) -> None:
+    agent.does(database, {"text": "some words"}, {"text": "a" * 500})
+    for language, theme, width in (("en", "light", 1440), ("zh-CN", "dark", 1440), ("en", "light", 390)):
+        with logged_in(network, staff, language) as (page, _complaints):
+            page.add_init_script(path=AXE)
+            page.emulate_media(color_scheme=theme)
+            page.set_viewport_size({"width": width, "height": 900})
+            page.goto(f"/admin/messages_app/session/{agent.session}/live/")
+            page.locator("#live-events summary").last.click()
+            assert faults_of(page) == [], (language, theme, width)
 
 
 def test_page_of_deleted_session_shows_it(

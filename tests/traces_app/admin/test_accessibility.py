@@ -1,0 +1,119 @@
+"""The pages of the admin have no serious or critical violation of axe-core and fit phones.
+
+tests/tracesite/live/test_page.py looks at the live page, which needs a server of its own. /api/v1/docs/ and the
+form of a user are left out: Swagger UI and a script of Django's admin make faults there that templates cannot mend.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings
+from playwright.sync_api import sync_playwright
+
+from access_app.keys import create_key
+from access_app.models import Project, Scope
+from messages_app import writes
+from tests.axe import AXE, faults_of, needs_axe
+from tests.traces_app.admin.test_admin_in_browser import CHROMIUM, session_key
+from tests.traces_app.conftest import answer, question, store
+from traces_app.ingest.scores import Place, PlacedScore, store_scores
+from traces_app.maintenance.search_index import index_queued
+from traces_app.models import AgentStep, Tool, ToolCall
+from traces_app.normalize.redaction import redact_score
+from traces_app.schema import records
+from tracesite.samples.loader import load_samples
+
+pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt install chromium"), needs_axe]
+__all__ = ["session_key"]  # a fixture
+
+NOWHERE = "/admin/nowhere/"
+LOOKS: list[dict[str, Any]] = [
+    {"locale": "en", "color_scheme": "light", "viewport": {"width": 1440, "height": 900}},
+    {"locale": "zh-CN", "color_scheme": "dark", "viewport": {"width": 1440, "height": 900}},
+    {"locale": "en", "color_scheme": "light", "viewport": {"width": 390, "height": 844}},
+]
+
+
+@pytest.fixture
+def pages(transactional_db: None) -> list[str]:
+    """Return the paths of the pages, each with data."""
+    project = Project.objects.create(slug="demo", name="Demo")
+    load_samples(project)
+    asked = {"messages": [{"role": "user", "content": "Which?"}], "system": "Be brief.", "tools": [{"name": "search"}]}
+    steps = answer()["agent_steps"]
+    steps[0] |= {"model": "gpt-5", "agent_name": "researcher", "input": asked}
+    call = {"id": "call_a", "name": "get_weather", "args": {"city": "Oslo"}, "result": {"output": "20 °C"}}
+    otherwise = {"iteration": 0, "thought": "Ask for one city.", "tool_calls": [call]}
+    reference = {"id": "r", "content": "A passage.", "knowledge_title": "Atlas"}
+    shown = store(
+        project,
+        question(),
+        answer(agent_steps=steps, knowledge_references=[reference]),
+        answer(external_id="a2", content="Other.", agent_steps=[otherwise]),
+        {"external_id": "s", "role": "system", "content": "Be brief."},
+        {"external_id": "a3", "role": "assistant", "content": "", "is_completed": False},
+        title="The weather",
+        end_user="ada",
+        tags=["weather"],
+    )
+    session, run, other, running = shown.id, *(shown.messages[place].id for place in (1, 2, 4))
+    assert session is not None
+    for place in (Place(session_id=session), Place(session_id=session, message_id=run)):
+        score = records.Score(name="helpful", value=True, comment="Good.", author="ada")
+        store_scores(project.pk, [PlacedScore(redacted=redact_score(score), place=place)])
+    deleted = store(project, question(), external_id="deleted", title="Deleted").id
+    assert deleted is not None
+    writes.delete_session(deleted, by="ada")
+    key, _token = create_key(project, "Agents", Scope.values)
+    index_queued(patience=timedelta(0))
+    failed = ToolCall.objects.get(message_id=run, status="error")
+    tool = Tool.objects.get(project=project, name="get_weather")
+    step = AgentStep.objects.filter(message_id=run).earliest("iteration")
+    messages, sessions, calls = (
+        "/admin/messages_app/message",
+        "/admin/messages_app/session",
+        "/admin/traces_app/toolcall",
+    )
+    return [
+        *("/admin/?created=30d", f"{sessions}/", f"{messages}/", f"{calls}/"),
+        *(f"{sessions}/?q=weather", f"{calls}/?status=error&q=unknown", f"{messages}/?q=nothing"),
+        *(f"{sessions}/{session}/change/", f"{calls}/{failed.pk}/change/", f"{messages}/{running}/change/"),
+        *(f"{messages}/{run}/change/?call={failed.pk}#call-{failed.pk}", f"{messages}/{run}/change/?view=waterfall"),
+        *(f"{messages}/{run}/change/?view=text", f"{messages}/{run}/steps/{step.pk}/input/"),
+        *(f"{messages}/{run}/compare/", f"{messages}/{run}/compare/?other={other}"),
+        *("/admin/traces_app/tool/", "/admin/traces_app/tool/statistics/?created_after=2026-01-01"),
+        f"/admin/traces_app/tool/{tool.pk}/change/?created_after=2026-01-01",
+        *(f"{sessions}/trash/", f"{sessions}/{deleted}/change/", f"{sessions}/{deleted}/restore/"),
+        *("/admin/traces_app/score/", "/admin/traces_app/modelprice/add/"),
+        *("/admin/access_app/apikey/", "/admin/access_app/apikey/add/", f"/admin/access_app/apikey/{key.pk}/change/"),
+        *("/admin/access_app/project/", f"/admin/access_app/project/{project.pk}/change/"),
+        *("/admin/auth/user/", "/admin/auth/user/add/", "/admin/password_change/"),
+        *(f"{sessions}/{session}/delete/", f"{messages}/add/", NOWHERE),
+    ]
+
+
+def test_pages_have_no_grave_fault(pages: list[str], session_key: str, live_server: Any) -> None:
+    faults = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        for look in LOOKS:
+            context = browser.new_context(base_url=live_server.url, **look)
+            context.add_init_script(path=AXE)
+            page = context.new_page()
+            page.goto("/admin/login/")
+            name = f"{look['locale']} {look['color_scheme']} {look['viewport']['width']}"
+            faults += [f"{name} login: {fault}" for fault in faults_of(page)]
+            context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session_key, "url": live_server.url}])
+            for path in pages:
+                response = page.goto(path)
+                assert response is not None
+                assert (path, response.status) == (path, 404 if path == NOWHERE else 200)
+                if "view=" in path or "call=" in path:
+                    page.locator(".run-row:visible, #run-text .step:visible").first.wait_for()
+                faults += [f"{name} {path}: {fault}" for fault in faults_of(page)]
+            context.close()
+        browser.close()
+    assert not faults, "\n".join(faults)
