@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
@@ -23,7 +25,7 @@ from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db import OperationalError, connection, transaction
 from django.db.models import Model, Q, QuerySet, UUIDField
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
@@ -37,6 +39,7 @@ from messages_app.sql.batch import was_stopped
 from messages_app.sql.pagination import Cursor, IdRange, PageRequest, read_page
 
 from .downloads import Source, value_file
+from .exports import EXPORT_ROWS, FORMS, Columns, export
 from .filters import BY_ACTIVITY, ORDER, InvalidFilter, OrderFilter
 
 if TYPE_CHECKING:
@@ -45,6 +48,8 @@ else:
     ModelAdmin = admin.ModelAdmin  # not generic at run time
 
 CURSOR = "cursor"
+ROWS_AT_A_TIME = 200
+"""Rows of a page of a walk: see `KeysetAdmin.all_keys`."""
 VALUE_CHARACTERS = 80
 _TIME_CURSOR = re.compile(r"(?P<side>[no])(?P<at>[0-9]{1,17})-(?P<pk>[0-9a-f]{32})", re.ASCII)
 
@@ -153,6 +158,20 @@ def time_limit(milliseconds: int) -> Iterator[None]:
         cursor.execute("SET LOCAL statement_timeout TO DEFAULT")
 
 
+class TookTooLong(Exception):
+    """A walk over a list was stopped, because reading a page of it took longer than the list may take."""
+
+
+def is_walk(request: HttpRequest) -> bool:
+    """Return whether the request stands for a page of a walk over the whole list: see `KeysetAdmin.all_keys`."""
+    return getattr(request, "is_walk", False)
+
+
+def note_end_of_search(request: HttpRequest, reached: UUID) -> None:
+    """Note in a page of a walk that its search stopped early: what is older than `reached` was not searched yet."""
+    request.search_reached = reached  # type: ignore[attr-defined]  # read only by `KeysetAdmin.all_keys`
+
+
 class KeysetChangeList(ChangeList):
     """Django's change list without its counting, sorting and page numbers."""
 
@@ -160,6 +179,7 @@ class KeysetChangeList(ChangeList):
     """Whether the query took longer than `KeysetAdmin.list_time_limit_ms`: the list is empty, with a notice."""
     newer_query_string: str | None = None
     older_query_string: str | None = None
+    older_cursor: str | None = None
 
     @property
     def is_range_reversed(self) -> bool:
@@ -201,7 +221,9 @@ class KeysetChangeList(ChangeList):
         admin_ = self.model_admin
         assert isinstance(admin_, KeysetAdmin), "only KeysetAdmin makes this change list"
         try:
-            read_page_of = self._page_reader(admin_.order_column(request), request.GET.get(CURSOR))
+            # A walk is in the order of ids: a row that becomes active meanwhile would escape an order by activity.
+            column = None if is_walk(request) else admin_.order_column(request)
+            read_page_of = self._page_reader(column, admin_.page_size(request), request.GET.get(CURSOR))
         except InvalidInput as error:
             raise IncorrectLookupParameters from error
         try:
@@ -217,17 +239,18 @@ class KeysetChangeList(ChangeList):
         self.show_full_result_count = False
         self.show_admin_actions = bool(page.rows)
         self.can_show_all = self.multi_page = False
+        self.older_cursor = page.next
         if page.previous:
             self.newer_query_string = self.get_query_string({CURSOR: page.previous})
         if page.next:
             self.older_query_string = self.get_query_string({CURSOR: page.next})
 
-    def _page_reader(self, column: str | None, cursor: str | None) -> Callable[[QuerySet[Any]], RowPage]:
+    def _page_reader(self, column: str | None, size: int, cursor: str | None) -> Callable[[QuerySet[Any]], RowPage]:
         """Return a function that reads the requested page. Raise InvalidInput for a cursor of another order."""
         if column is not None:
             place = TimeCursor.parse(cursor) if cursor else None
-            return lambda rows: read_rows_by_time(rows, column, self.list_per_page, place)
-        wanted = PageRequest(limit=self.list_per_page, cursor=Cursor.parse(cursor) if cursor else None)
+            return lambda rows: read_rows_by_time(rows, column, size, place)
+        wanted = PageRequest(limit=size, cursor=Cursor.parse(cursor) if cursor else None)
         return lambda rows: read_rows(rows, wanted)
 
 
@@ -247,14 +270,14 @@ class KeysetAdmin(ModelAdmin):
     change_list_template = "admin/keyset_change_list.html"
     downloads: ClassVar[Mapping[str, Source]] = {}
     """Values that the pages offer as files, by the name of their table in the URL."""
+    export_columns: ClassVar[Columns] = {}
+    """The columns of an export of the list; a list without them has none."""
 
     def get_urls(self) -> list[URLPattern]:
-        value = path(
-            "value/<slug:table>/<uuid:key>/<slug:column>/",
-            self.admin_site.admin_view(self.value_view),
-            name=f"{self.opts.app_label}_{self.opts.model_name}_value",
-        )
-        return [value, *super().get_urls()]
+        wrap, name = self.admin_site.admin_view, f"{self.opts.app_label}_{self.opts.model_name}"
+        value = path("value/<slug:table>/<uuid:key>/<slug:column>/", wrap(self.value_view), name=f"{name}_value")
+        exported = path("export/<slug:form>/", wrap(self.export_view), name=f"{name}_export")
+        return [value, exported, *super().get_urls()]
 
     def value_view(self, request: HttpRequest, table: str, key: UUID, column: str) -> HttpResponse:
         """Send one stored value as a file."""
@@ -262,11 +285,69 @@ class KeysetAdmin(ModelAdmin):
             raise PermissionDenied
         return value_file(self.downloads, table, key, column) or self.missing(request)
 
+    def export_view(self, request: HttpRequest, form: str) -> HttpResponseBase:
+        """Stream the rows that the list is filtered to, newest first, at most EXPORT_ROWS."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if not self.export_columns or form not in FORMS:
+            raise Http404
+        list_url = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
+        pages = self.all_keys(request, EXPORT_ROWS)
+        try:
+            # Read before the answer begins, so that a filter that is invalid or too slow is explained on the list.
+            first = next(pages, [])
+        except IncorrectLookupParameters:
+            return HttpResponseRedirect(list_url)
+        except TookTooLong:
+            self.message_user(
+                request, _("The export took too long and was stopped. Narrow the list."), messages.WARNING
+            )
+            return HttpResponseRedirect(f"{list_url}?{request.GET.urlencode()}")
+        name = str(self.opts.model_name)
+        return export(name, form, self.get_queryset(request), self.export_columns, chain([first], pages))
+
+    def all_keys(self, request: HttpRequest, most: int) -> Iterator[list[Any]]:
+        """Yield the primary keys of the rows that the list is filtered to, newest first, at most `most`, in lists.
+
+        It walks over the pages of the list, each with the time limit of a page. Raise IncorrectLookupParameters for an
+        invalid filter, and TookTooLong.
+        """
+        cursor, left = None, most
+        while left > 0:
+            parameters = request.GET.copy()
+            parameters.pop(CURSOR, None)
+            if cursor is not None:
+                parameters[CURSOR] = cursor
+            page = copy(request)
+            page.GET = parameters  # type: ignore[assignment]  # nothing changes it
+            page.is_walk = True  # type: ignore[attr-defined]  # read only by `is_walk`
+            found = self.get_changelist_instance(page)
+            assert isinstance(found, KeysetChangeList), "see get_changelist"
+            if found.was_stopped:
+                raise TookTooLong
+            keys, cursor = [row.pk for row in found.result_list], found.older_cursor
+            reached = getattr(page, "search_reached", None)
+            if reached is not None:
+                # Rows that were found by their names may be older than what was searched; the next page has them again.
+                keys = [key for key in keys if key >= reached]
+                cursor = str(Cursor(position=reached, newer=False))
+            yield keys[:left]
+            left -= len(keys)
+            if cursor is None:
+                return
+
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return KeysetChangeList
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        return super().changelist_view(request, {"title": self.list_title(request), **(extra_context or {})})
+        context = {"title": self.list_title(request), "export_forms": list(FORMS) if self.export_columns else []}
+        return super().changelist_view(
+            request, {**context, "export_rows_shown": f"{EXPORT_ROWS:,}", **(extra_context or {})}
+        )
+
+    def page_size(self, request: HttpRequest) -> int:
+        """Return the number of rows of a page."""
+        return ROWS_AT_A_TIME if is_walk(request) else self.list_per_page
 
     def order_column(self, request: HttpRequest) -> str | None:
         """Return the time by which the list is ordered, latest first; None for the primary key."""

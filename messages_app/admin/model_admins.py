@@ -12,7 +12,7 @@ from uuid import UUID
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -34,6 +34,7 @@ from messages_app.sql.pagination import Cursor
 
 from .conversation import MESSAGE_DETAILS, SESSION_DETAILS, MessagePage, read_conversation, read_message, read_session
 from .downloads import Source
+from .exports import amount, text
 from .filters import (
     ActiveFilter,
     AmountListFilter,
@@ -118,6 +119,26 @@ class SessionAdmin(TrashAdmin):
         number=f"{TITLES_SEARCHED:,}",
     )
     page_template = "admin/messages_app/session/page.html"
+    export_columns: ClassVar[Any] = {
+        "id": F("pk"),
+        "project": F("project__slug"),
+        "external_id": text("external_id"),
+        "title": text("title"),
+        "end_user": text("end_user"),
+        "tags": F("tags"),
+        "status": F("status"),
+        "message_count": F("message_count"),
+        "call_count": F("call_count"),
+        "failure_count": F("failure_count"),
+        "problem_count": F("problem_count"),
+        "input_tokens": F("input_tokens"),
+        "output_tokens": F("output_tokens"),
+        "duration_ms": F("duration_ms"),
+        "cost": amount("cost"),
+        "unpriced_count": F("unpriced_count"),
+        "created_at": F("created_at"),
+        "active_at": F("active_at"),
+    }
     downloads: ClassVar[Any] = {
         "session": Source(rows=Session.with_deleted, columns=frozenset(["description", *SESSION_DETAILS])),
     }
@@ -272,6 +293,30 @@ class MessageAdmin(TrashAdmin):
         number=f"{TITLES_SEARCHED:,}",
     )
     page_template = "admin/messages_app/message/page.html"
+    export_columns: ClassVar[Any] = {
+        "id": F("pk"),
+        "project": F("project__slug"),
+        "session": F("session_id"),
+        "session_external_id": text("session__external_id"),
+        "role": F("role"),
+        "external_id": text("external_id"),
+        "request_id": text("request_id"),
+        "content": text("content"),
+        "is_completed": F("is_completed"),
+        "error": text("error"),
+        "health": F("health"),
+        "step_count": F("step_count"),
+        "call_count": F("call_count"),
+        "failure_count": F("failure_count"),
+        "model_error_count": F("model_error_count"),
+        "input_tokens": F("input_tokens"),
+        "output_tokens": F("output_tokens"),
+        "duration_ms": F("duration_ms"),
+        "cost": amount("cost"),
+        "unpriced_count": F("unpriced_count"),
+        "created_at": F("created_at"),
+        "completed_at": F("completed_at"),
+    }
     downloads: ClassVar[Any] = {
         "message": Source(
             rows=Message.with_deleted, columns=frozenset(["content", "content_parts", "error", *MESSAGE_DETAILS])

@@ -18,7 +18,7 @@ from django.contrib.admin import ModelAdmin, helpers
 from django.contrib.admin.utils import quote, unquote
 from django.contrib.postgres.forms import SimpleArrayField
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -35,6 +35,7 @@ from access_app.visibility import ALL_PROJECTS
 from messages_app import ids
 from messages_app.admin.conversation import ids_below
 from messages_app.admin.downloads import Source
+from messages_app.admin.exports import text
 from messages_app.admin.filters import (
     MANY,
     CreatedFilter,
@@ -445,7 +446,7 @@ class TracedMessageAdmin(MessageAdmin):
         term = search_term.strip()
         if not term or as_uuid(term) is not None or self.in_trash(request):
             return named, may_repeat
-        return named_or_saying(request, queryset, named, term, "message", self.list_per_page), False
+        return named_or_saying(request, queryset, named, term, "message", self.page_size(request)), False
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         columns = super().get_list_display(request)
@@ -741,6 +742,25 @@ class ToolCallAdmin(KeysetAdmin):
         'Search for words in the arguments, outputs and errors of calls ("exact phrase", -without, error:timeout), or by call ID: '
         "the model's or Tracesite's."
     )
+    export_columns: ClassVar[Any] = {
+        "id": F("pk"),
+        "project": F("project__slug"),
+        "session": F("message__session_id"),
+        "session_external_id": text("message__session__external_id"),
+        "message": F("message_id"),
+        "step": F("step_id"),
+        "parent": F("parent_id"),
+        "call_id": text("call_id"),
+        "tool": text("tool__name"),
+        "status": F("status"),
+        "args": text("args"),
+        "output": text("result__output"),
+        "error": text("result__error"),
+        "duration_ms": F("duration_ms"),
+        "started_at": F("started_at"),
+        "completed_at": F("completed_at"),
+        "created_at": F("message__created_at"),
+    }
     downloads: ClassVar[Any] = {
         "call": Source(rows=ToolCall.with_deleted, columns=frozenset(["args", "reflection", "metadata"])),
         "result": Source(
@@ -770,7 +790,7 @@ class ToolCallAdmin(KeysetAdmin):
         named = queryset.filter(Q(call_id=term) if key is None else Q(pk=key) | Q(call_id=term))
         if key is not None:
             return named, False
-        return named_or_saying(request, queryset, named, term, "call", self.list_per_page), False
+        return named_or_saying(request, queryset, named, term, "call", self.page_size(request)), False
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None

@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from access_app.errors import InvalidInput
 from messages_app import ids
-from messages_app.admin.keyset import CURSOR
+from messages_app.admin.keyset import CURSOR, is_walk, note_end_of_search
 from messages_app.models import Message
 from messages_app.safe_text import moment
 from messages_app.sql.pagination import Cursor, IdRange
@@ -30,7 +30,7 @@ def named_or_saying(
     """Return the rows of the requested page of `queryset`, and the first one behind it: those that are `named` so, and those
     that have the terms of the search.
 
-    Tell the reader if the search had to stop, or what is wrong with the text.
+    Tell the reader (of a walk: the walk) if the search had to stop, or what is wrong with the text.
     """
     cursor = _cursor_in(request)
     keys = set(_keys_of_page(named, cursor, page_size))
@@ -101,6 +101,9 @@ def _cursor_in(request: HttpRequest) -> Cursor | None:
 
 def _tell_end(request: HttpRequest, found: Found) -> None:
     if found.reached is None:
+        return
+    if is_walk(request):
+        note_end_of_search(request, found.reached)
         return
     parameters = request.GET.copy()
     parameters[CURSOR] = str(Cursor(position=found.reached, newer=False))
