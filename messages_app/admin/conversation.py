@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import Count, F, QuerySet, Window
+from django.db.models.functions import RowNumber
 
 from messages_app import ids
 from messages_app.interruptions import shown_error
@@ -26,6 +27,8 @@ PAGE_SIZE = 50
 PAGE_CHARACTERS = 16_384
 FULL_CHARACTERS = 65_536
 REFERENCES = 100
+REFERENCES_LISTED = 5
+"""Beside an answer in the conversation; its own page has more."""
 SESSION_DETAILS = ("workflow", "metadata", "redactions")
 MESSAGE_DETAILS = ("usage", "metadata", "redactions")
 PLAN_BYTES = 262_144
@@ -43,6 +46,8 @@ class Bubble:
     """The stored content, if it is shown without the JSON of a tool; see display_text.py."""
     content_parts: Excerpt
     error: Excerpt
+    references: Sequence[Any] = ()
+    """The first references of an answer in a conversation, each with the `total` of its message."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,14 +118,55 @@ def _plan(session: Session) -> list[list[PlannedAgent]]:
 
 
 def read_conversation(session: Session, *, cursor: Cursor | None = None, newest: bool = False) -> Conversation:
-    """Return the messages of `session` at `cursor`, otherwise the first or the `newest` ones, without deleted messages."""
-    # Not `objects`, because the page of a deleted session shows its messages, too.
-    alive = Message.with_deleted.filter(session=session, deleted_at__isnull=True)
+    """Return the messages of `session` at `cursor`, otherwise the first or the `newest` ones, without deleted messages.
+
+    Two queries.
+    """
+    alive = _alive(session)
     # Pages go forwards from the first message; from the newest they go back.
     request = PageRequest(limit=PAGE_SIZE, order="asc", towards_newer=not newest, cursor=cursor)
     page = read_rows(with_bounded_texts(alive, PAGE_CHARACTERS), request)
     earlier, later = (page.next, page.previous) if newest else (page.previous, page.next)
-    return Conversation(bubbles=[bubble(message) for message in page.rows], earlier=earlier, later=later)
+    references = _references_of([message.pk for message in page.rows])
+    bubbles = [bubble(message, references.get(message.pk, ())) for message in page.rows]
+    return Conversation(bubbles=bubbles, earlier=earlier, later=later)
+
+
+def message_numbered(session: Session, number: int) -> UUID | None:
+    """Return the id of the message with a number, counted from 1, without deleted messages; None if there is none."""
+    return (
+        _alive(session).order_by("pk").values_list("pk", flat=True)[number - 1 : number].first() if number > 0 else None
+    )
+
+
+def page_from(message: UUID) -> Cursor:
+    """Return the cursor of the page of a conversation that begins with `message`."""
+    return Cursor(position=UUID(int=message.int - 1), newer=True)
+
+
+def _alive(session: Session) -> QuerySet[Message]:
+    # Not `objects`, because the page of a deleted session shows its messages, too.
+    return Message.with_deleted.filter(session=session, deleted_at__isnull=True)
+
+
+def _references_of(messages: Sequence[UUID]) -> dict[UUID, list[Any]]:
+    if not messages:
+        return {}
+    of_message = F("message_id")
+    references = (
+        Reference.objects.filter(message_id__in=messages, **ids_below(messages))
+        .annotate(
+            place=Window(RowNumber(), partition_by=of_message, order_by=["position", "pk"]),
+            total=Window(Count("*"), partition_by=of_message),
+        )
+        .filter(place__lte=REFERENCES_LISTED)
+        .only("message_id", "reference_id", "knowledge_title", "knowledge_filename", "score")
+        .order_by("message_id", "position", "pk")
+    )
+    found: dict[UUID, list[Any]] = {}
+    for reference in references:
+        found.setdefault(reference.message_id, []).append(reference)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +240,7 @@ def with_bounded_texts(messages: QuerySet[Message], characters: int) -> QuerySet
     )
 
 
-def bubble(message: Any) -> Bubble:
+def bubble(message: Any, references: Sequence[Any] = ()) -> Bubble:
     """Return a message of `with_bounded_texts` for display."""
     stored, content = excerpt(message.shown_content, message.content_bytes), message.shown_content
     if message.role == Message.Role.ASSISTANT:
@@ -208,6 +254,7 @@ def bubble(message: Any) -> Bubble:
         content_parts=excerpt(message.shown_parts, message.parts_bytes),
         # A translated error is complete, whatever the size of the stored text.
         error=excerpt(error, message.error_bytes) if error is message.shown_error else excerpt(error),
+        references=references,
     )
 
 

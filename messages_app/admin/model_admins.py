@@ -5,6 +5,7 @@ traces_app.admin.model_admins replaces both by admins that show the runs, too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 from uuid import UUID
@@ -32,7 +33,16 @@ from messages_app.queries import as_uuid
 from messages_app.safe_text import duration, first_characters, message_duration, moment, one_line, total_cost, visible
 from messages_app.sql.pagination import Cursor
 
-from .conversation import MESSAGE_DETAILS, SESSION_DETAILS, MessagePage, read_conversation, read_message, read_session
+from .conversation import (
+    MESSAGE_DETAILS,
+    SESSION_DETAILS,
+    MessagePage,
+    message_numbered,
+    page_from,
+    read_conversation,
+    read_message,
+    read_session,
+)
 from .downloads import Source
 from .exports import amount, text
 from .filters import (
@@ -205,6 +215,8 @@ class SessionAdmin(TrashAdmin):
             text = _("Invalid page of the conversation. The first page is shown.")
             self.message_user(request, text, messages.WARNING)
             return HttpResponseRedirect(request.path)
+        if "number" in request.GET:
+            return self.go_to(request, session, request.GET["number"])
         conversation = read_conversation(session, cursor=cursor, newest="newest" in request.GET)
         runs = self.runs_of([bubble.message for bubble in conversation.bubbles])
         context = {
@@ -226,6 +238,15 @@ class SessionAdmin(TrashAdmin):
             **(extra_context or {}),
         }
         return TemplateResponse(request, self.page_template, context)
+
+    def go_to(self, request: HttpRequest, session: Session, number: str) -> HttpResponse:
+        """Redirect to the page of the conversation that begins with its message `number`, counted from 1."""
+        message = message_numbered(session, int(number)) if re.fullmatch("[0-9]{1,9}", number, re.ASCII) else None
+        if message is None:
+            text = _("There is no such message. Messages are numbered from 1 to %(count)d.")
+            self.message_user(request, text % {"count": session.message_count}, messages.WARNING)
+            return HttpResponseRedirect(request.path)
+        return HttpResponseRedirect(f"{request.path}?cursor={page_from(message)}#message-{message}")
 
     def runs_of(self, messages: Sequence[Message]) -> dict[UUID, Any]:
         """Return the run of each of `messages`, for the template; overridden by traces_app."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
@@ -84,6 +85,8 @@ else:
 CALLS_LISTED = 40
 """The conversation only counts the calls of a longer run; the page of the message shows them."""
 CONTEXTS_LISTED = 50
+FOLLOWED_FOR = timedelta(hours=1)
+"""The page of a session that is over goes on following it for so long: a conversation may have another turn."""
 LIVE_EVENTS = 5_000
 """Events that the live page of a session keeps."""
 RUNS_SEARCHED = 1_000
@@ -319,6 +322,8 @@ class TracedSessionAdmin(SessionAdmin):
         if isinstance(response, TemplateResponse) and response.context_data is not None:
             session = response.context_data["session"]
             response.context_data["has_live"] = not session.deleted_at and (session.last_event or not _is_over(session))
+            is_active = not _is_over(session) or session.active_at > timezone.now() - FOLLOWED_FOR
+            response.context_data["follows"] = not session.deleted_at and is_active
             response.context_data["failures_url"] = url_of_failures(session)
             user = request.user.get_username()
             shown = [bubble.message for bubble, _run in response.context_data["bubbles"]]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
 from uuid import UUID
 
-import msgspec
 from django.http import HttpResponseBase, StreamingHttpResponse
 from django.utils.translation import gettext as _
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, PolymorphicProxySerializer, extend_schema
 from msgspec import UNSET
-from msgspec.structs import replace
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.reverse import reverse
@@ -21,37 +19,35 @@ from access_app.permissions import may_read, project_for_write, require_scope
 from messages_app.http import openapi
 from messages_app.http.filters import SessionFilterSet, check_parameters
 from messages_app.http.request_body import read_body
-from messages_app.http.responses import answer, list_answer, no_content, stream_answer, words
+from messages_app.http.responses import answer, list_answer, no_content, words
 from messages_app.http.schemas import SessionPage
-from messages_app.models import Message
-from messages_app.queries import SESSION_FIELDS, FoundSession, find_session, sessions
-from messages_app.sql.pagination import Cursor, IdRange, page_request, read_page
+from messages_app.queries import SESSION_FIELDS, find_session, sessions
+from messages_app.sql.pagination import page_request, read_page
 from messages_app.writes import delete_session, restore_session
 from traces_app.ingest.decode import decode_session, decode_session_patch
 from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.store import change_session
-from traces_app.models import Score
 from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries import schemas
-from traces_app.queries.contexts import InputKey, entry_values, inputs_by_reference, newest_refs
-from traces_app.queries.messages import messages, with_inputs
-from traces_app.queries.scores import scores
+from traces_app.queries.contexts import newest_refs
 from traces_app.schema import records
-from traces_app.transcripts.span_store import spans_of, traces_of
-from traces_app.transcripts.spans.otlp_json import resource_spans
 
 from . import examples
 from .outcomes import refusal_text, sent_messages
 from .parameters import PAGING, requested_scope, sender_of
+from .session_exports import EXPORTS
 from .viewset import TraceViewSet
 
-# Messages of an export that are in memory at a time, with their traces.
-EXPORT_CHUNK = 20
 REFS_LISTED = 20
 _ONE_SESSION_FIELDS = SESSION_FIELDS | {"context_refs"}
-_FORMATS = ("tracesite", "otlp")
 _FORMAT = OpenApiParameter(
-    "format", str, enum=_FORMATS, description="otlp: the spans that the session was made of. Default: tracesite."
+    "format",
+    str,
+    enum=list(EXPORTS),
+    description=(
+        "otlp: the spans that the session was made of; jsonl: a message a line; markdown: for people; "
+        "openai: the messages of a chat completion. Default: tracesite."
+    ),
 )
 _IDENTITY = frozenset({"id", "project", "external_id"})
 _EXPORT = PolymorphicProxySerializer(
@@ -160,24 +156,27 @@ class SessionViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[openapi.PROJECT, _FORMAT],
-        responses={200: _EXPORT, **openapi.errors(400, 404)},
+        responses={
+            200: _EXPORT,
+            (200, "application/x-ndjson"): OpenApiTypes.STR,
+            (200, "text/markdown"): OpenApiTypes.STR,
+            **openapi.errors(400, 404),
+        },
     )
     def export(self, request: Request, session_id: str) -> HttpResponseBase:
         """Export a session with all its messages, oldest first, as one JSON document that POST /sessions/ accepts.
 
-        With `format=otlp` export the spans that it was made of, as an OTLP request that POST /v1/traces accepts.
+        Other formats: the spans that it was made of, as an OTLP request that POST /v1/traces accepts; a message a line;
+        Markdown for people; the messages of an OpenAI chat.
         """
         check_parameters(request.query_params, ("project", "format"))
-        chosen = request.query_params.get("format", _FORMATS[0])
-        if chosen not in _FORMATS:
-            raise InvalidInput(_("Invalid value. Allowed: %(words)s.") % {"words": ", ".join(_FORMATS)}, field="format")
+        chosen = request.query_params.get("format", "tracesite")
+        if chosen not in EXPORTS:
+            raise InvalidInput(_("Invalid value. Allowed: %(words)s.") % {"words": ", ".join(EXPORTS)}, field="format")
         session = find_session(requested_scope(request), session_id)
-        if chosen == "otlp":
-            document = stream_answer(b'{"resourceSpans":', _all_spans(session), b"}")
-            document.headers["Content-Disposition"] = f'attachment; filename="session-{session.pk}.otlp.json"'
-            return document
-        document = StreamingHttpResponse(_exported(session), content_type="application/json")
-        document.headers["Content-Disposition"] = f'attachment; filename="session-{session.pk}.json"'
+        written = EXPORTS[chosen]
+        document = StreamingHttpResponse(written.pieces(session), content_type=written.content_type)
+        document.headers["Content-Disposition"] = f'attachment; filename="session-{session.pk}.{written.extension}"'
         return document
 
 
@@ -192,55 +191,3 @@ def _one_session(session_id: UUID, fields: frozenset[str] = _ONE_SESSION_FIELDS)
         **{name: getattr(session, name) for name in session.__struct_fields__},
         context_refs=newest_refs(session_id, REFS_LISTED) if "context_refs" in fields else UNSET,  # type: ignore[arg-type]  # left out
     )
-
-
-def _all_spans(session: FoundSession) -> Iterator[msgspec.Raw]:
-    for trace_id in traces_of(session.pk):
-        for item in resource_spans(spans_of(session.project_id, trace_id)):
-            yield msgspec.Raw(msgspec.json.encode(item))
-
-
-def _exported(session: FoundSession) -> Iterator[bytes]:
-    """Yield the pieces of the JSON of a schemas.SessionExport."""
-    entries: dict[str, str] = {}
-    head = msgspec.json.encode(sessions([str(session.pk)])[0])
-    yield head[:-1] + b',"messages":['
-    separator = b""
-    for message in _all_messages(session, entries):
-        yield separator + msgspec.json.encode(message)
-        separator = b","
-    yield b'],"contexts":{'
-    separator = b""
-    refs = sorted(entries)
-    for first in range(0, len(refs), EXPORT_CHUNK):
-        some = refs[first : first + EXPORT_CHUNK]
-        values = entry_values([entries[ref] for ref in some])
-        for ref in some:
-            if entries[ref] in values:
-                yield separator + msgspec.json.encode(ref) + b":" + bytes(values[entries[ref]])
-                separator = b","
-    yield b'},"scores":' + msgspec.json.encode(_scores_of(session)) + b"}"
-
-
-def _scores_of(session: FoundSession) -> list[schemas.Score]:
-    ids = Score.objects.filter(session_id=session.pk).order_by("pk").values_list("pk", flat=True)
-    return scores([str(score_id) for score_id in ids])
-
-
-def _all_messages(session: FoundSession, entries: dict[str, str]) -> Iterator[schemas.Message]:
-    """Yield the messages with the inputs of their steps; add the ids of the contexts that these name to `entries`, by
-    reference."""
-
-    def read(keys: Collection[InputKey]) -> Mapping[InputKey, schemas.ModelInput]:
-        found, refs = inputs_by_reference(keys)
-        entries.update(refs)
-        return found
-
-    remaining = IdRange()
-    rows = Message.objects.filter(session_id=session.pk).order_by("pk").values_list("pk", flat=True)
-    while chunk := list(rows.filter(**remaining.of("pk"))[:EXPORT_CHUNK]):
-        found = messages([str(message_id) for message_id in chunk])
-        steps = [(message.id, step) for message in found for step in message.agent_steps]
-        whole = iter(with_inputs(steps, read))
-        yield from (replace(message, agent_steps=[next(whole) for _step in message.agent_steps]) for message in found)
-        remaining = Cursor(position=chunk[-1], newer=True).ids

@@ -336,14 +336,41 @@ def test_run_of_2000_steps_and_5_mb_values_is_split_into_pages(staff: Client, pr
 
 
 @pytest.mark.requirement("000-53")
-def test_whole_trace_is_downloaded_as_json(staff: Client, project: Project) -> None:
+def test_whole_trace_is_downloaded(staff: Client, project: Project) -> None:
     outcome = store(project, question(), answer(agent_steps=steps(1, 1)))
-    session, message = f"{SESSIONS}{outcome.id}/change/", page_of(UUID(str(outcome.messages[1].id)))
-    for page, name in ((session, f"session-{outcome.id}"), (message, f"message-{outcome.messages[1].id}")):
-        response = staff.get(page)
-        assert f'download="{name}.json">JSON</a>' in html_of(response)
-        whole = staff.get(links_of(response)["JSON"])
-        assert (whole.status_code, whole.headers["Content-Type"]) == (200, "application/json")
+    links = links_of(staff.get(f"{SESSIONS}{outcome.id}/change/"))
+    for label, kind, extension in (
+        ("JSON", "application/json", "json"),
+        ("JSONL", "application/x-ndjson", "jsonl"),
+        ("Markdown", "text/markdown; charset=utf-8", "md"),
+        ("OpenAI chat", "application/json", "openai.json"),
+    ):
+        whole = staff.get(links[label])
+        assert (whole.status_code, whole.headers["Content-Type"]) == (200, kind)
+        assert f"session-{outcome.id}.{extension}" in whole.headers["Content-Disposition"]
+    message = staff.get(page_of(UUID(str(outcome.messages[1].id))))
+    assert f'download="message-{outcome.messages[1].id}.json">JSON</a>' in html_of(message)
+    assert staff.get(links_of(message)["JSON"]).headers["Content-Type"] == "application/json"
+
+
+def test_session_page_goes_to_a_message_by_its_number(staff: Client, project: Project) -> None:
+    times = [NOON + timedelta(seconds=place) for place in range(60)]
+    said = [{"external_id": f"m{place}", "role": "user", "created_at": at} for place, at in enumerate(times)]
+    page = f"{SESSIONS}{store(project, *said).id}/change/"
+    found = staff.get(page, {"number": "55"}, follow=True)
+    bubbles = found.context["bubbles"]
+    assert [bubble.message.external_id for bubble, _run in bubbles] == [f"m{place}" for place in range(54, 60)]
+    for number in ("0", "61", "-1", "x", "9" * 30, ""):
+        refused = staff.get(page, {"number": number}, follow=True)
+        assert "There is no such message. Messages are numbered from 1 to 60." in html_of(refused)
+
+
+def test_session_page_lists_the_first_references_of_an_answer(staff: Client, project: Project) -> None:
+    passages = [{"id": f"r{place}", "knowledge_title": f"Handbook {place}", "score": 0.5} for place in range(7)]
+    session = store(project, question(), answer(knowledge_references=passages))
+    html = html_of(staff.get(f"{SESSIONS}{session.id}/change/"))
+    assert "7 references" in html
+    assert "Handbook 4" in html and "Handbook 5" not in html
 
 
 LONG_TEXT = "<script>alert(1)</script> \u202e 数据\n" * 10_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -447,6 +448,59 @@ def test_export_sent_back_is_unchanged(owner: Caller, weather: SessionOutcome) -
     assert [_said(message) for message in exported.json["messages"]] == [
         _said(message) for message in again["messages"]
     ]
+
+
+def test_export_has_a_message_a_line(viewer: Caller, weather: SessionOutcome) -> None:
+    exported = viewer.get("sessions/weather/export/?format=jsonl")
+    assert exported.streamed
+    lines = [json.loads(line) for line in exported.body.splitlines()]
+    assert lines == [viewer.get(f"messages/{line['id']}/").json for line in lines]
+    assert len(lines) == len(viewer.get("sessions/weather/export/").json["messages"])
+
+
+def test_export_is_an_openai_chat(viewer: Caller, project: Project) -> None:
+    calls = [
+        {"id": "call_1", "name": "look", "args": {"at": "\u5317\u4eac"}, "result": {"success": True, "output": "fog"}},
+        {"id": "call_1", "name": "fail", "args": {}, "result": {"success": False, "error": "timeout"}},
+        {"id": "call_2", "name": "open", "args": {}},
+    ]
+    steps = [{"thought": "I look.", "tool_calls": calls}, {"thought": "I answer."}]
+    asked = {"external_id": "q", "role": "user", "content": "Weather?", "created_at": NOON}
+    said = {"external_id": "a", "role": "assistant", "content": "Fog.", "agent_steps": steps, "is_completed": True}
+    store(project, asked, {**said, "created_at": NOON + timedelta(minutes=1)}, external_id="chat")
+    chat = viewer.get("sessions/chat/export/?format=openai").json["messages"]
+    assert [message["role"] for message in chat] == ["user", "assistant", "tool", "tool", "assistant"]
+    assert [chat[0]["content"], chat[1]["content"], chat[4]["content"]] == ["Weather?", "I look.", "Fog."]
+    asked_for = chat[1]["tool_calls"]
+    assert [call["function"]["name"] for call in asked_for] == ["look", "fail", "open"]
+    assert json.loads(asked_for[0]["function"]["arguments"]) == {"at": "\u5317\u4eac"}
+    assert [message["content"] for message in chat[2:4]] == ["fog", "timeout"]
+    assert [message["tool_call_id"] for message in chat[2:4]] == [call["id"] for call in asked_for[:2]]
+    assert len({call["id"] for call in asked_for}) == 3
+
+
+def test_export_as_markdown_keeps_traces_from_being_markup(viewer: Caller, project: Project) -> None:
+    hostile = "![x](https://example.com/x.png)\n````\n# No heading <script>"
+    call = {"id": "1", "name": hostile, "args": {"a": hostile}, "result": {"success": True, "output": hostile}}
+    asked = {"external_id": "q", "role": "user", "content": hostile, "created_at": NOON}
+    said = {"external_id": "a", "role": "assistant", "content": hostile, "agent_steps": [{"tool_calls": [call]}]}
+    store(project, asked, {**said, "created_at": NOON + timedelta(minutes=1)}, external_id="notes", title=hostile)
+    exported = viewer.get("sessions/notes/export/?format=markdown")
+    outside, fence = [], ""
+    for line in exported.body.decode().splitlines():
+        if fence:
+            fence = "" if line == fence else fence
+        elif line.startswith("```"):
+            fence = line
+        else:
+            outside.append(line)
+    assert fence == ""
+    assert exported.body.decode().count("# No heading") == 6  # title, question, name, args, output, answer
+    assert [line for line in outside if line.startswith("##")] == [
+        "## User \u00b7 2026-03-01T12:00:00.000000Z",
+        "## Assistant \u00b7 2026-03-01T12:01:00.000000Z",
+    ]
+    assert not any("https" in line or "script" in line for line in outside)
 
 
 def test_export_can_be_sent_to_another_project(viewer: Caller, outsider: Caller, weather: SessionOutcome) -> None:

@@ -22,6 +22,7 @@ from access_app.keys import create_key
 from access_app.models import ApiKey, Project
 from messages_app.models import Message, MessageKey, Session
 from tests.tracesite.serving.test_serve import serving
+from traces_app.models import UnindexedMessage
 
 # Without this mark pytest-django does not create the database.
 pytestmark = pytest.mark.django_db
@@ -84,13 +85,14 @@ def server(django_db_setup: None, django_db_blocker: Any) -> Iterator[Server]:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         try:
-            with serving({**os.environ, "DATABASE_URL": url}, port):
+            with serving({**os.environ, "DATABASE_URL": url, "TRACESITE_BACKGROUND_JOBS": "0"}, port):
                 running = Server(port, key)
                 wait_for(running)
                 yield running
         finally:
             messages = Message.with_deleted.filter(project=project)
             MessageKey.objects.filter(message_id__in=list(messages.values_list("pk", flat=True))).delete()
+            UnindexedMessage.objects.all().delete()  # of this server, since other tests roll back
             for rows in (
                 messages,
                 Session.with_deleted.filter(project=project),

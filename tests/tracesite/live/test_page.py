@@ -309,6 +309,37 @@ def test_page_of_run_without_events_announces_changes(
         assert complaints == []
 
 
+def test_page_of_session_goes_on_in_place(network: Network, staff: str, port: int, key: dict[str, str]) -> None:
+    def send(*messages: dict[str, Any]) -> None:
+        post(port, key, "/api/v1/ingest/", {"sessions": [{"external_id": "in place", "messages": list(messages)}]})
+
+    calls = [{"id": f"c{place}", "name": "count", "args": {}} for place in range(3)]
+    run = {"external_id": "a", "role": "assistant", "is_completed": False, "agent_steps": [{"tool_calls": calls[:2]}]}
+    send({"external_id": "q", "role": "user", "content": "How many? " * 2_000}, run)
+    with logged_in(network, staff, "en") as (page, complaints):
+        page.goto("/admin/messages_app/session/?q=in+place")
+        page.locator("#result_list tbody a").first.click()
+        page.locator("details:has(.call-list) summary").click()
+        page.set_viewport_size({"width": 1200, "height": 300})
+        page.evaluate("window.stayed = true; scrollTo(0, 200)")
+        send({**run, "agent_steps": [{"tool_calls": calls}]})
+        expect(page.locator(".call-list li")).to_have_count(3)
+        expect(page.locator(".call-list")).to_be_visible()  # as the reader left it
+        assert page.evaluate("scrollY") == 200
+        page.get_by_text("Note", exact=True).click()
+        page.get_by_label("Note").fill("I read this")
+        send({**run, "is_completed": True, "content": "Three."})
+        send({"external_id": "q2", "role": "user", "content": "Sure?"})
+        expect(page.locator("ol.conversation > li")).to_have_count(3)
+        expect(page.get_by_text("Sure?")).to_have_count(1)
+        assert page.get_by_label("Note").input_value() == "I read this"
+        page.locator("h1").click()
+        send({"external_id": "q3", "role": "user", "content": "Really?"})
+        expect(page.get_by_text("Really?")).to_have_count(1)
+        assert page.evaluate("window.stayed") is True
+        assert complaints == []
+
+
 def be_hidden(page: Page, hidden: bool) -> None:
     """Move the tab to the background or back by an event, because a headless browser shows all tabs."""
     page.evaluate(

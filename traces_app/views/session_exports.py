@@ -1,0 +1,209 @@
+"""Exports of a session: Tracesite's own JSON, a message a line, Markdown, an OpenAI chat, and the spans it was made of.
+
+Each is streamed, in UTF-8; at most EXPORT_CHUNK messages are in memory at a time, with their traces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from msgspec.structs import replace
+
+from messages_app.models import Message
+from messages_app.queries import FoundSession, sessions
+from messages_app.safe_text import duration
+from messages_app.sql.pagination import Cursor, IdRange
+from traces_app.models import Score, ToolCall
+from traces_app.queries import schemas
+from traces_app.queries.contexts import InputKey, entry_values, inputs_by_reference
+from traces_app.queries.messages import messages, with_inputs
+from traces_app.queries.scores import scores
+from traces_app.transcripts.span_store import spans_of, traces_of
+from traces_app.transcripts.spans.otlp_json import resource_spans
+
+EXPORT_CHUNK = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportFormat:
+    """How a session is written."""
+
+    pieces: Callable[[FoundSession], Iterator[bytes]]
+    content_type: str
+    extension: str
+
+
+def own_json(session: FoundSession) -> Iterator[bytes]:
+    """Yield a schemas.SessionExport, which POST /sessions/ accepts."""
+    entries: dict[str, str] = {}
+
+    def read(keys: Collection[InputKey]) -> Mapping[InputKey, schemas.ModelInput]:
+        found, refs = inputs_by_reference(keys)
+        entries.update(refs)
+        return found
+
+    head = msgspec.json.encode(sessions([str(session.pk)])[0])
+    yield head[:-1] + b',"messages":['
+    yield from _with_commas(_with_inputs(chunk, read) for chunk in _chunks(session))
+    yield b'],"contexts":{'
+    separator = b""
+    refs = sorted(entries)
+    for first in range(0, len(refs), EXPORT_CHUNK):
+        some = refs[first : first + EXPORT_CHUNK]
+        values = entry_values([entries[ref] for ref in some])
+        for ref in some:
+            if entries[ref] in values:
+                yield separator + msgspec.json.encode(ref) + b":" + bytes(values[entries[ref]])
+                separator = b","
+    yield b'},"scores":' + msgspec.json.encode(_scores_of(session)) + b"}"
+
+
+def otlp(session: FoundSession) -> Iterator[bytes]:
+    """Yield the spans that the session was made of, as a request that POST /v1/traces accepts."""
+    yield b'{"resourceSpans":['
+    yield from _with_commas(resource_spans(spans_of(session.project_id, trace)) for trace in traces_of(session.pk))
+    yield b"]}"
+
+
+def json_lines(session: FoundSession) -> Iterator[bytes]:
+    """Yield a message a line, as GET /messages/{id}/ has it."""
+    for message in _all_messages(session):
+        yield msgspec.json.encode(message) + b"\n"
+
+
+def openai_chat(session: FoundSession) -> Iterator[bytes]:
+    """Yield `{"messages": [...]}` as the chat completions API of OpenAI takes it.
+
+    A step is a message with its tool calls, followed by one message for each result; then comes the answer. Open calls
+    have no result, which that API refuses. https://platform.openai.com/docs/api-reference/chat/create
+    """
+    yield b'{"messages":['
+    yield from _with_commas(_chat_messages(message) for message in _all_messages(session))
+    yield b"]}"
+
+
+def markdown(session: FoundSession) -> Iterator[bytes]:
+    """Yield the conversation for people. What the trace says stands in code blocks, so that none of it becomes markup."""
+    row = sessions([str(session.pk)])[0]
+    yield f"# {_('Session')}\n\n{row.id} · {row.created_at}\n".encode()
+    if row.title:
+        yield f"\n{_block(row.title)}\n".encode()
+    for message in _all_messages(session):
+        yield "".join(f"\n{part}\n" for part in _passages(message)).encode()
+
+
+EXPORTS = {
+    "tracesite": ExportFormat(pieces=own_json, content_type="application/json", extension="json"),
+    "otlp": ExportFormat(pieces=otlp, content_type="application/json", extension="otlp.json"),
+    "jsonl": ExportFormat(pieces=json_lines, content_type="application/x-ndjson", extension="jsonl"),
+    "markdown": ExportFormat(pieces=markdown, content_type="text/markdown; charset=utf-8", extension="md"),
+    "openai": ExportFormat(pieces=openai_chat, content_type="application/json", extension="openai.json"),
+}
+"""By the word of `format`."""
+
+
+# --- What is exported -------------------------------------------------------------------------------------------------
+
+
+def _chunks(session: FoundSession) -> Iterator[list[schemas.Message]]:
+    """Yield the messages that are not deleted, oldest first."""
+    remaining = IdRange()
+    rows = Message.objects.filter(session_id=session.pk).order_by("pk").values_list("pk", flat=True)
+    while chunk := list(rows.filter(**remaining.of("pk"))[:EXPORT_CHUNK]):
+        yield messages([str(message_id) for message_id in chunk])
+        remaining = Cursor(position=chunk[-1], newer=True).ids
+
+
+def _all_messages(session: FoundSession) -> Iterator[schemas.Message]:
+    for chunk in _chunks(session):
+        yield from chunk
+
+
+def _with_inputs(
+    chunk: Collection[schemas.Message], read: Callable[[Collection[InputKey]], Mapping[InputKey, schemas.ModelInput]]
+) -> list[schemas.Message]:
+    steps = [(message.id, step) for message in chunk for step in message.agent_steps]
+    whole = iter(with_inputs(steps, read))
+    return [replace(message, agent_steps=[next(whole) for _step in message.agent_steps]) for message in chunk]
+
+
+def _scores_of(session: FoundSession) -> list[schemas.Score]:
+    ids: Collection[UUID] = Score.objects.filter(session_id=session.pk).order_by("pk").values_list("pk", flat=True)
+    return scores([str(score_id) for score_id in ids])
+
+
+def _with_commas(lists: Iterator[Collection[Any]]) -> Iterator[bytes]:
+    separator = b""
+    for items in lists:
+        for item in items:
+            yield separator + msgspec.json.encode(item)
+            separator = b","
+
+
+# --- OpenAI -----------------------------------------------------------------------------------------------------------
+
+
+def _chat_messages(message: schemas.Message) -> list[dict[str, Any]]:
+    # The thought of a step without calls is the answer or a draft of it.
+    chat = [item for step in message.agent_steps if step.tool_calls for item in _asked_and_found(step)]
+    if message.content or not chat:
+        chat.append({"role": message.role, "content": message.content})
+    return chat
+
+
+def _asked_and_found(step: schemas.AgentStep) -> Iterator[dict[str, Any]]:
+    calls = [
+        # The id given by a model may repeat in a conversation.
+        {"id": call.uuid, "type": "function", "function": {"name": call.name, "arguments": _as_text(call.args)}}
+        for call in step.tool_calls
+    ]
+    yield {"role": "assistant", "content": step.thought or None, "tool_calls": calls}
+    for call in step.tool_calls:
+        if call.result is not None:
+            yield {"role": "tool", "tool_call_id": call.uuid, "content": call.result.output or call.result.error or ""}
+
+
+def _as_text(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+# --- Markdown ---------------------------------------------------------------------------------------------------------
+
+
+def _passages(message: schemas.Message) -> Iterator[str]:
+    role = Message.Role(message.role).label
+    facts = [message.created_at, duration(message.duration) if message.duration is not None else ""]
+    yield f"## {capfirst(role)} · {' · '.join(filter(None, map(str, facts)))}"
+    for step in message.agent_steps:
+        if step.thought and step.tool_calls:
+            yield _block(step.thought)
+        for call in step.tool_calls:
+            yield from _call(call)
+    if message.content:
+        yield _block(message.content)
+    if message.error:
+        yield f"**{_('Error')}**"
+        yield _block(message.error)
+
+
+def _call(call: schemas.ToolCall) -> Iterator[str]:
+    yield f"**{_('Tool call')}** · {ToolCall.Status(call.status).label}" + (
+        f" · {duration(call.duration)}" if call.duration is not None else ""
+    )
+    yield _block(f"{call.name} {_as_text(call.args)}")
+    if call.result is not None and (said := call.result.error or call.result.output):
+        yield f"**{_('Error') if call.result.error else _('Output')}**"
+        yield _block(said)
+
+
+def _block(text: str) -> str:
+    """Return `text` as a code block, whose fence is longer than any in the text: https://spec.commonmark.org/0.31.2/."""
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 3)
+    return f"{fence}\n{text}\n{fence}"
