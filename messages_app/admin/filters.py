@@ -1,4 +1,4 @@
-"""Filters of the admin lists: choices, ranges of times, and names and numbers to type in.
+"""Filters of the admin lists: choices, ranges of times and of numbers, and names to type in.
 
 An index serves each of them but the numbers, which are compared row by row; a list that takes too long is stopped.
 """
@@ -24,7 +24,7 @@ from access_app.errors import Conflict, InvalidInput, NotFound
 from access_app.models import Project
 from access_app.visibility import ALL_PROJECTS, ProjectScope
 from messages_app import ids
-from messages_app.http.filters import ListFilterSet
+from messages_app.http.filters import ListFilterSet, NamesFilter
 from messages_app.queries import find_session
 from messages_app.sql.compiled import EVERY_ID, Bounds
 from messages_app.sql.pagination import Cursor, IdRange
@@ -279,11 +279,15 @@ class WordListFilter(SimpleListFilter):
             return queryset
         if value not in self.words:
             raise InvalidFilter(self.title or "", value)
-        values = {str(self.parameter_name): self.meaning(value)}
+        values = {str(self.parameter_name): self.meaning(value), **self.beside(request)}
         return self.filter_set.narrow(queryset, values, self.bounds(request))
 
     def meaning(self, value: str) -> Any:
         return value
+
+    def beside(self, request: HttpRequest) -> Mapping[str, Any]:
+        """Return the values of other filters of the page that mean something else together with this one."""
+        return {}
 
     def bounds(self, request: HttpRequest) -> Bounds | IdRange:
         """Return the range of ids of the page, for filters on rows below."""
@@ -299,25 +303,67 @@ class YesNoListFilter(WordListFilter):
         return value == "yes"
 
 
-class WholeNumberListFilter(NameFilter):
-    """A filter of the REST API for numbers, typed in and validated as there."""
+class TextListFilter(NameFilter):
+    """A filter of the REST API for texts, typed in and validated as there."""
 
     filter_set: type[ListFilterSet]
     """The filter set of the REST API; `parameter_name` is the same there."""
-    input_type = "number"
 
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
-        try:
-            number = self.filter_set.base_filters[self.parameter_name].field.clean(name)
-        except ValidationError as error:
-            raise InvalidFilter(self.title or "", name, str(error.messages[0])) from error
-        return self.filter_set.narrow(queryset, {self.parameter_name: number})
+        value = meaning_of(self.filter_set, self.parameter_name, name, self.title or "")
+        return self.filter_set.narrow(queryset, {self.parameter_name: value})
 
 
-class AmountListFilter(WholeNumberListFilter):
-    """The same for amounts with decimals, which a browser's number field refuses unless it is told the step."""
+class RangeListFilter(ListFilter):
+    """Two filters of the REST API for the bounds of a number, both inclusive, typed in and validated as there."""
 
+    template = "admin/range_filter.html"
+    filter_set: type[ListFilterSet]
+    """The filter set of the REST API; `parameter_names` are the same there."""
+    parameter_names: Sequence[str]
+    """The names for the lower bound and the upper bound."""
     input_type = "text"
+    """`number` is for whole numbers: a browser refuses fractions unless it is told the step."""
+
+    def __init__(
+        self, request: HttpRequest, params: dict[str, list[str]], model: type[Any], model_admin: ModelAdmin[Any]
+    ) -> None:
+        super().__init__(request, params, model, model_admin)
+        self.given = {name: params.pop(name)[-1].strip() for name in self.parameter_names if name in params}
+
+    def has_output(self) -> bool:
+        return True
+
+    def expected_parameters(self) -> list[str | None]:
+        return list(self.parameter_names)
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        values = {
+            name: meaning_of(self.filter_set, name, text, self.title or "") for name, text in self.given.items() if text
+        }
+        return self.filter_set.narrow(queryset, values)
+
+    def choices(self, changelist: ChangeList) -> Iterator[Mapping[str, object]]:
+        """Yield one dict with the context of the template."""
+        name_of_least, name_of_most = self.parameter_names
+        yield {
+            "input_type": self.input_type,
+            "name_of_least": name_of_least,
+            "name_of_most": name_of_most,
+            "least": self.given.get(name_of_least, ""),
+            "most": self.given.get(name_of_most, ""),
+            "kept": kept_parameters(changelist, self.parameter_names),
+            "without": changelist.get_query_string(dict.fromkeys(self.parameter_names)),
+        }
+
+
+def meaning_of(filter_set: type[ListFilterSet], name: str, text: str, title: str | Promise) -> Any:
+    """Return the value that a parameter of the REST API means. Raise InvalidFilter if it refuses `text`."""
+    one = filter_set.base_filters[name]
+    try:
+        return one.field.clean([text] if isinstance(one, NamesFilter) else text)
+    except ValidationError as error:
+        raise InvalidFilter(title, text, str(error.messages[0])) from error
 
 
 def kept_parameters(changelist: ChangeList, changed: Sequence[str]) -> list[tuple[str, str]]:

@@ -47,13 +47,13 @@ from .downloads import Source
 from .exports import amount, text
 from .filters import (
     ActiveFilter,
-    AmountListFilter,
     BeganFilter,
     CreatedFilter,
     OrderFilter,
     ProjectFilter,
+    RangeListFilter,
     SessionNameFilter,
-    WholeNumberListFilter,
+    TextListFilter,
     WordListFilter,
     YesNoListFilter,
 )
@@ -98,20 +98,38 @@ class CompletedFilter(YesNoListFilter):
     words: ClassVar[Any] = {"yes": gettext_lazy("completed"), "no": gettext_lazy("still running")}
 
 
-class MinDurationFilter(WholeNumberListFilter):
-    title = gettext_lazy("minimum duration (ms)")
-    parameter_name = "min_duration"
+class DurationFilter(RangeListFilter):
+    title = gettext_lazy("duration (ms)")
+    parameter_names = ("min_duration", "max_duration")
     filter_set = MessageFilterSet
+    input_type = "number"
 
 
-class SessionMinCostFilter(AmountListFilter):
-    title = gettext_lazy("minimum cost (USD)")
-    parameter_name = "min_cost"
+class SessionCostFilter(RangeListFilter):
+    title = gettext_lazy("cost (USD)")
+    parameter_names = ("min_cost", "max_cost")
     filter_set = SessionFilterSet
 
 
-class MinCostFilter(SessionMinCostFilter):
+class CostFilter(SessionCostFilter):
     filter_set = MessageFilterSet
+
+
+class TagFilter(TextListFilter):
+    title = gettext_lazy("tag")
+    parameter_name = "tag"
+    filter_set = SessionFilterSet
+
+
+class EndUserFilter(TextListFilter):
+    title = gettext_lazy("end user")
+    parameter_name = "end_user"
+    filter_set = SessionFilterSet
+
+    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
+        # With the projects, because the index of end users begins with them.
+        of_projects = queryset.filter(project__in=Project.objects.values_list("pk", flat=True))
+        return super().having(request, of_projects, name)
 
 
 class SessionAdmin(TrashAdmin):
@@ -121,8 +139,8 @@ class SessionAdmin(TrashAdmin):
     restore_row = staticmethod(writes.restore_session)
     other_trash: ClassVar[Any] = (gettext_lazy("Deleted messages"), "admin:messages_app_message_trash")
     list_filter: ClassVar[Any] = (
-        *(ProjectFilter, SessionStatusFilter, SessionErrorsFilter),
-        *(SessionMinCostFilter, OrderFilter, ActiveFilter, BeganFilter),
+        *(ProjectFilter, SessionStatusFilter, SessionErrorsFilter, TagFilter, EndUserFilter),
+        *(SessionCostFilter, OrderFilter, ActiveFilter, BeganFilter),
     )
     search_help_text = format_lazy(
         gettext_lazy("Search by ID, external ID, or words in the title (newest {number} sessions of this list only)."),
@@ -303,7 +321,7 @@ class MessageAdmin(TrashAdmin):
     page_related = ("project", "session")
     list_filter: ClassVar[Any] = (
         *(ProjectFilter, RoleFilter, CompletedFilter, MessageErrorsFilter),
-        *(SessionNameFilter, MinDurationFilter, MinCostFilter, CreatedFilter),
+        *(SessionNameFilter, DurationFilter, CostFilter, CreatedFilter),
     )
     list_display_links = ("text",)
     search_help_text = format_lazy(

@@ -48,7 +48,14 @@ from messages_app.admin.filters import (
     ids_of_page,
 )
 from messages_app.admin.keyset import KeysetAdmin
-from messages_app.admin.model_admins import NAME_CHARACTERS, MessageAdmin, SessionAdmin, badge, session_name
+from messages_app.admin.model_admins import (
+    NAME_CHARACTERS,
+    DurationFilter,
+    MessageAdmin,
+    SessionAdmin,
+    badge,
+    session_name,
+)
 from messages_app.models import Message, Session
 from messages_app.queries import as_uuid, find_session
 from messages_app.safe_text import duration, first_characters, for_scripts, is_plain, moment, one_line, visible
@@ -115,6 +122,12 @@ REFUSALS: Mapping[Refusal, Any] = {
 # --- Filters ----------------------------------------------------------------------------------------------------------
 
 
+def tool_numbers(name: str) -> list[int]:
+    """Return the ids of the tools with a name, for constants instead of a join, so that the planner can estimate: see
+    traces_app.queries.filters."""
+    return list(Tool.objects.filter(name=name).values_list("pk", flat=True))
+
+
 class ToolFilter(NameFilter):
     """Filter by the exact name of a tool; base class for the lists of messages, sessions and calls."""
 
@@ -125,29 +138,41 @@ class ToolFilter(NameFilter):
         names = Tool.objects.order_by("name").values_list("name", flat=True).distinct()[:MANY]
         return [name for name in names if is_plain(name)]
 
-    def numbers(self, name: str) -> list[int]:
-        # Ids as constants instead of a join, so that the planner can estimate: see traces_app.queries.filters.
-        return list(Tool.objects.filter(name=name).values_list("pk", flat=True))
-
 
 class MessageToolFilter(ToolFilter):
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
-        found: QuerySet[Any] = MessageFilterSet.narrow(queryset, {"tool": self.numbers(name)}, ids_of_page(request))
+        found: QuerySet[Any] = MessageFilterSet.narrow(queryset, {"tool": tool_numbers(name)}, ids_of_page(request))
         return found
+
+
+class MessageToolStatusFilter(WordListFilter):
+    """Filter by the status of a call; together with a tool: of a call of this tool."""
+
+    title = gettext_lazy("status of a call")
+    parameter_name = "tool_status"
+    filter_set = MessageFilterSet
+    words: ClassVar[Any] = dict(ToolCall.Status.choices)
+
+    def beside(self, request: HttpRequest) -> Mapping[str, Any]:
+        name = request.GET.get(ToolFilter.parameter_name, "").strip()
+        return {"tool": tool_numbers(name)} if name else {}
+
+    def bounds(self, request: HttpRequest) -> IdRange:
+        return ids_of_page(request)
 
 
 class SessionToolFilter(ToolFilter):
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
         # Not limited to the ids of the page, because a session may have later calls.
         calls = ToolCall.with_deleted.filter(
-            tool_id__in=self.numbers(name), message__session_id=OuterRef("pk"), message__deleted_at__isnull=True
+            tool_id__in=tool_numbers(name), message__session_id=OuterRef("pk"), message__deleted_at__isnull=True
         )
         return queryset.filter(Exists(calls))
 
 
 class CallToolFilter(ToolFilter):
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
-        found: QuerySet[Any] = CallFilterSet.narrow(queryset, {"tool": self.numbers(name)})
+        found: QuerySet[Any] = CallFilterSet.narrow(queryset, {"tool": tool_numbers(name)})
         return found
 
 
@@ -166,6 +191,10 @@ class CallStatusFilter(WordListFilter):
     parameter_name = "status"
     filter_set = CallFilterSet
     words: ClassVar[Any] = dict(ToolCall.Status.choices)
+
+
+class CallDurationFilter(DurationFilter):
+    filter_set = CallFilterSet
 
 
 class CallSessionFilter(SessionNameFilter):
@@ -435,7 +464,7 @@ class TracedMessageAdmin(MessageAdmin):
     )
     list_filter: ClassVar[Any] = (
         *MessageAdmin.list_filter[:-1],
-        *(HealthFilter, MessageToolFilter),
+        *(HealthFilter, MessageToolFilter, MessageToolStatusFilter),
         MessageAdmin.list_filter[-1],
     )
     page_template = "admin/traces_app/message_page.html"
@@ -739,7 +768,7 @@ class ToolCallAdmin(KeysetAdmin):
 
     list_filter = (
         *(ProjectFilter, CallToolFilter, CallStatusFilter, CallSessionFilter),
-        *(CallMessageFilter, CreatedFilter),
+        *(CallMessageFilter, CallDurationFilter, CreatedFilter),
     )
     list_display = ("tool_name", "state", "error", "in_session", "project", "took", "created")
     list_display_links = None

@@ -23,8 +23,8 @@ from messages_app.admin.filters import (
     InvalidFilter,
     NameFilter,
     ProjectFilter,
+    RangeListFilter,
     SessionNameFilter,
-    WholeNumberListFilter,
     WordListFilter,
 )
 from messages_app.admin.keyset import KeysetAdmin
@@ -156,18 +156,10 @@ class ScoreSourceFilter(WordListFilter):
     words: ClassVar[Any] = dict(Score.Source.choices)
 
 
-class MinValueFilter(WholeNumberListFilter):
-    """A number, typed in and validated as in the REST API; a fraction as well."""
-
-    title = gettext_lazy("lowest value")
-    parameter_name = "min_value"
+class ValueFilter(RangeListFilter):
+    title = gettext_lazy("value")
+    parameter_names = ("min_value", "max_value")
     filter_set = ScoreFilterSet
-    input_type = "text"  # `number` would accept whole numbers only
-
-
-class MaxValueFilter(MinValueFilter):
-    title = gettext_lazy("highest value")
-    parameter_name = "max_value"
 
 
 class ScoreMessageFilter(NameFilter):
@@ -185,7 +177,7 @@ class ScoreAdmin(KeysetAdmin):
     """The list of scores; each row links to what it is about."""
 
     list_filter = (
-        *(ProjectFilter, ScoreNameFilter, ScoreKindFilter, ScoreSourceFilter, MinValueFilter, MaxValueFilter),
+        *(ProjectFilter, ScoreNameFilter, ScoreKindFilter, ScoreSourceFilter, ValueFilter),
         *(SessionNameFilter, ScoreMessageFilter, CreatedFilter),
     )
     list_display = ("shown_name", "shown", "shown_comment", "about", "who", "project", "created")

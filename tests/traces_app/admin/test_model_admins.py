@@ -508,6 +508,8 @@ def test_failed_call_in_the_list_links_to_its_run(staff: Client, run: UUID) -> N
         ("message=00000000-0000-7000-8000-000000000000", []),
         ("created_after=2026-03-01T12:00:00&created_before=2026-03-01T12:00:01&status=error", ["get_weather"]),
         ("created_after=2026-03-01T12:00:01", []),
+        ("min_duration=12&max_duration=12", ["get_weather"]),
+        ("max_duration=12&status=success", []),
         ("q=call_d", ["search"]),
         ("q=call_x", []),
     ],
@@ -539,6 +541,22 @@ def test_sessions_and_messages_are_filtered_by_tool(staff: Client, project: Proj
     assert names == ["weather"]
     assert rows_of(staff.get(f"{SESSIONS}?tool=nothing")) == []
     assert '<option value="get_weather"></option>' in html_of(staff.get(SESSIONS))
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("tool_status=error", 1),
+        ("tool_status=pending", 0),
+        # One call failed and another one is of the tool, but none is both.
+        ("tool_status=error&tool=search", 0),
+        ("tool_status=success&tool=search", 1),
+        ("tool_status=error&tool=get_weather&created_after=2026-03-01T00:00", 1),
+        ("tool_status=error&tool=unknown", 0),
+    ],
+)
+def test_messages_are_filtered_by_tool_and_status(staff: Client, run: UUID, query: str, expected: int) -> None:
+    assert len(rows_of(staff.get(f"{MESSAGES}?{query}"))) == expected
 
 
 def test_messages_filtered_by_tool_are_walked_to_the_end(staff: Client, project: Project) -> None:
