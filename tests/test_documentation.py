@@ -14,6 +14,7 @@ from messages_app.http.filters import SessionFilterSet
 from traces_app.queries.filters import (
     CallFilterSet,
     ChainFilterSet,
+    ErrorFilterSet,
     MessageFilterSet,
     ScoreFilterSet,
     ToolFilterSet,
@@ -62,6 +63,7 @@ def test_filters_of_lists_exist() -> None:
         "sessions/": SessionFilterSet,
         "messages/": MessageFilterSet,
         "tool-calls/": CallFilterSet,
+        "errors/": ErrorFilterSet,
         "chains/": ChainFilterSet,
         "tools/": ToolFilterSet,
         "usage/": UsageFilterSet,

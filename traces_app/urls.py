@@ -11,6 +11,7 @@ from access_app.models import Scope
 from .views.calls import CallViewSet
 from .views.chains import ChainViewSet
 from .views.contexts import ContextViewSet
+from .views.errors import ErrorViewSet
 from .views.events import EkoCallbackViewSet, EventViewSet, SessionEventViewSet
 from .views.importing import ImportViewSet
 from .views.ingestion import IngestViewSet
@@ -82,6 +83,7 @@ urlpatterns = [
     path("tool-calls/<str:call_id>/", CallViewSet.as_view({"get": "retrieve"}), name="tool-call"),
     path("chains/", ChainViewSet.as_view({"get": "list"}), name="chains"),
     path("chains/<str:chain_id>/", ChainViewSet.as_view({"get": "retrieve"}), name="chain"),
+    path("errors/", ErrorViewSet.as_view({"get": "list"}), name="errors"),
     path("tools/", ToolViewSet.as_view({"get": "list"}), name="tools"),
     path("usage/", UsageViewSet.as_view({"get": "retrieve"}), name="usage"),
     path("tools/stats/", ToolViewSet.as_view({"get": "statistics"}), name="tool-statistics"),

@@ -45,7 +45,8 @@ from traces_app.models import AgentStep, Score, ScoreQuerySet, Tool, ToolCall, T
 from traces_app.schema.health_flags import FLAGS, MISSING_RESULT
 from traces_app.schema.records import ROOT_TOOL
 
-from .schemas import UsageBy
+from .error_patterns import group_of
+from .schemas import ErrorSort, UsageBy
 from .tools import tool_ids
 
 _HEALTH = "Messages with this health flag. `missing_result`: completed messages with a call without a result."
@@ -78,6 +79,11 @@ def with_health(messages: MessageQuerySet, flag: str, bounds: Bounds | IdRange) 
 
 def _pending(bounds: Bounds | IdRange) -> ToolCallQuerySet:
     return calls_in(bounds).filter(status=ToolCall.Status.PENDING)
+
+
+def in_error_group(calls: Rows, _name: str, group: Any) -> Rows:
+    """Return the calls of a group of errors; `group` is its id or a Param."""
+    return calls.alias(error_group=group_of("result__error")).filter(status=ToolCall.Status.ERROR, error_group=group)
 
 
 # --- Sets of filters --------------------------------------------------------------------------------------------------
@@ -131,6 +137,9 @@ class CallFilterSet(ListFilterSet):
     session = NameFilter(help_text=_SESSION)
     message = UuidFilter("message_id", help_text="Calls of this message.")
     parent = UuidFilter("parent_id", help_text="Calls started by the call with this `uuid`.")
+    error_group = TextFilter(
+        method=in_error_group, help_text="Failed calls of this group of errors: an `id` of `/errors/`."
+    )
     min_duration = WholeNumberFilter("duration_ms", "gte", help_text=AT_LEAST)
     max_duration = WholeNumberFilter("duration_ms", "lte", help_text=AT_LEAST)
 
@@ -146,6 +155,34 @@ class CallFilterSet(ListFilterSet):
         others = dict(values)
         if "tool" in others:
             rows = of_tools(rows, others.pop("tool"))
+        return super().narrow(rows, others, bounds)
+
+
+class ErrorFilterSet(ListFilterSet):
+    sort = WordFilter(
+        words=get_args(ErrorSort),
+        help_text="What the list begins with: the group of most calls, the one that occurred last, or the newest one. Default: count.",
+    )
+    tool = KeysFilter(help_text="Errors of this tool; repeated: of any of them.")
+    session = NameFilter(help_text=_SESSION)
+    agent = TextFilter("step__agent_name", help_text="Errors in steps of the agent with this name.")
+    model = TextFilter("step__model", help_text="Errors in steps of this model, as recorded.")
+
+    read_elsewhere = (*ListFilterSet.read_elsewhere, "sort")
+    rows = ToolCall.objects.all()
+
+    def found(self, scope: ProjectScope, session: FoundSession | None) -> CompiledRows:
+        """Return the failed calls that pass, of all sessions or of one."""
+        values = _values(session, tool=tool_ids(scope, self.given["tool"]) if "tool" in self.given else None)
+        return self.compiled(_failed_calls, scope, session is not None, **values)
+
+    @classmethod
+    def narrow(cls, rows: Any, values: Mapping[str, Any], bounds: Bounds | IdRange = EVERY_ID) -> Any:
+        others = dict(values)
+        if "tool" in others:
+            rows = of_tools(rows, others.pop("tool"))
+        if "agent" in others or "model" in others:
+            rows = rows.filter(**bounds.months_of("step__id"))
         return super().narrow(rows, others, bounds)
 
 
@@ -269,7 +306,11 @@ def _messages(
 
 
 def _calls(
-    bounds: Bounds, scope: ProjectScope, filter_set: type[CallFilterSet], shape: Shape, of_session: bool
+    bounds: Bounds,
+    scope: ProjectScope,
+    filter_set: type[CallFilterSet | ErrorFilterSet],
+    shape: Shape,
+    of_session: bool,
 ) -> QuerySet[ToolCall]:
     # `run` is the message, as a separate relation: so the conditions are on its primary key, and the planner skips the
     # messages of other months. Django would otherwise put them on `message_id`.
@@ -280,6 +321,12 @@ def _calls(
         rows = rows.filter(run__session_id=_OF_SESSION)
     narrowed: QuerySet[ToolCall] = filter_set.narrow(rows, filter_set.params(shape), bounds)
     return narrowed
+
+
+def _failed_calls(
+    bounds: Bounds, scope: ProjectScope, filter_set: type[ErrorFilterSet], shape: Shape, of_session: bool
+) -> QuerySet[ToolCall]:
+    return _calls(bounds, scope, filter_set, shape, of_session).filter(status=ToolCall.Status.ERROR)
 
 
 def _requests(

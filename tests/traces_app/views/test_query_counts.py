@@ -45,6 +45,8 @@ ROUTES = [
     ("tools/?limit=200", 4),
     ("usage/?limit=200&group_by=end_user", 3),
     ("tools/stats/?limit=200", 10),
+    ("errors/?limit=200", 8),
+    ("tool-calls/?error_group=c4ca4238a0b923820dcc509a6f75849b", 6),
 ]  # fmt: skip
 
 

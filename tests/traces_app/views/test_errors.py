@@ -1,0 +1,163 @@
+"""/errors/ over HTTP: groups of equal errors, and the calls of a group."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from access_app.models import Project
+from messages_app import writes
+from messages_app.models import Message, Session
+from tests.traces_app.conftest import NOON, store
+from traces_app.models import Tool
+from traces_app.queries import error_groups
+
+from .conftest import Caller
+
+REFUSED = "connection to 'db-1' refused"
+DAY = {"created_after": "2026-03-01", "created_before": "2026-03-02"}
+
+
+def failed(tool: str, error: str) -> dict[str, Any]:
+    return {"name": tool, "result": {"success": False, "error": error}}
+
+
+def run(name: str, at: datetime, *calls: dict[str, Any], **step: Any) -> dict[str, Any]:
+    return {
+        "external_id": name, "role": "assistant", "created_at": at, "agent_steps": [{"tool_calls": list(calls), **step}],
+    }  # fmt: skip
+
+
+@pytest.fixture
+def errors(project: Project) -> None:
+    fine = {"name": "search", "result": {"output": "timeout after 1 s"}}
+    store(
+        project,
+        run("one", NOON, failed("search", "timeout after 31.5 s"), fine, agent_name="planner", model="gpt-5"),
+        run("two", NOON + timedelta(hours=2), failed("read", "timeout after 7 s"), failed("read", REFUSED)),
+        external_id="s1",
+    )
+    store(
+        project,
+        run("three", NOON + timedelta(hours=2, minutes=5), failed("read", "timeout after 8 s")),
+        external_id="s2",
+    )
+
+
+@pytest.mark.usefixtures("errors")
+def test_equal_errors_are_one_group(viewer: Caller) -> None:
+    found = viewer.get("errors/", **DAY).json
+    last = Message.objects.get(external_id="three")
+    call = last.calls.get()
+    assert found == {
+        "results": [
+            {
+                "id": "5ef41690f919351dceea8bde33f90224", "pattern": "timeout after # s", "call_count": 3,
+                "first_seen_at": "2026-03-01T12:00:00.000000Z", "last_seen_at": "2026-03-01T14:05:00.000000Z",
+                "tools": [
+                    {"name": "read", "project": "owner", "call_count": 2},
+                    {"name": "search", "project": "owner", "call_count": 1},
+                ],
+                "tool_count": 2,
+                "last_example": {
+                    "call": str(call.pk), "message_id": str(last.pk), "session_id": str(last.session_id), "tool": "read",
+                    "project": "owner", "error": "timeout after 8 s", "created_at": "2026-03-01T14:05:00.000000Z",
+                },
+                "trend": [
+                    {"begin": "2026-03-01T12:00:00.000000Z", "call_count": 1},
+                    {"begin": "2026-03-01T14:00:00.000000Z", "call_count": 2},
+                ],
+            },
+            found["results"][1],
+        ],
+        "group_count": 2, "call_count": 4, "counted_from": None, "trend_step": 3600,
+    }  # fmt: skip
+    assert (found["results"][1]["pattern"], found["results"][1]["call_count"]) == ("connection to '#' refused", 1)
+
+
+@pytest.mark.usefixtures("errors")
+@pytest.mark.parametrize("extra", [{}, {"tool": "read"}, {"session": "s2"}, {"created_after": "2026-03-01T13:00:00Z"}])
+def test_group_leads_to_its_calls(viewer: Caller, extra: dict[str, str]) -> None:
+    group = viewer.get("errors/", **extra).results[0]
+    calls = viewer.get("tool-calls/", error_group=group["id"], **extra).results
+    assert len(calls) == group["call_count"]
+    assert {call["result"]["error"][:13] for call in calls} == {"timeout after"}
+    assert viewer.get("tool-calls/", error_group=group["id"], status="success").results == []
+
+
+@pytest.mark.usefixtures("errors")
+@pytest.mark.parametrize(
+    ("query", "counts"),
+    [
+        ({}, [3, 1]), ({"tool": "search"}, [1]), ({"tool": ["search", "read"]}, [3, 1]), ({"tool": "none"}, []),
+        ({"session": "s1"}, [2, 1]), ({"agent": "planner"}, [1]), ({"model": "gpt-5"}, [1]), ({"model": "x"}, []),
+        ({"project": "owner"}, [3, 1]), ({"created_after": "2026-03-01T14:01:00Z"}, [1]),
+        ({"created_before": "2026-03-01"}, []), ({"limit": "1"}, [3]), ({"sort": "first_seen"}, [1, 3]),
+        ({"sort": "last_seen"}, [3, 1]), ({"agent": "planner", **DAY}, [1]),
+    ],
+)  # fmt: skip
+def test_filters_limit_the_grouped_calls(viewer: Caller, query: dict[str, Any], counts: list[int]) -> None:
+    assert [group["call_count"] for group in viewer.get("errors/", **query).results] == counts
+
+
+@pytest.mark.usefixtures("errors")
+def test_other_projects_errors_are_not_shown(
+    viewer: Caller, outsider: Caller, project: Project, stranger: Project
+) -> None:
+    store(stranger, run("s", NOON, failed("secret", "timeout after 1 s")), external_id="s")
+    (group,) = outsider.get("errors/").results
+    assert (group["call_count"], group["tools"]) == (1, [{"name": "secret", "project": "stranger", "call_count": 1}])
+    assert viewer.get("errors/").results[0]["call_count"] == 3
+    assert len(viewer.get("tool-calls/", error_group=group["id"]).results) == 3
+    assert viewer.get("errors/", project="stranger").error == (404, "not_found", "project")
+    assert viewer.get("errors/", session="s").status == 404
+
+
+@pytest.mark.usefixtures("errors")
+def test_deleted_calls_are_left_out(viewer: Caller) -> None:
+    writes.delete_message(Message.objects.get(external_id="one").pk, by="ada")
+    assert [group["call_count"] for group in viewer.get("errors/").results] == [2, 1]
+    writes.delete_session(Session.objects.get(external_id="s1").pk, by="ada")
+    (group,) = viewer.get("errors/").results
+    assert (group["call_count"], group["first_seen_at"]) == (1, "2026-03-01T14:05:00.000000Z")
+    assert len(viewer.get("tool-calls/", error_group=group["id"]).results) == 1
+
+
+@pytest.mark.usefixtures("errors")
+def test_newest_failed_calls_are_grouped(viewer: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(error_groups, "MOST_READ", 2)
+    found = viewer.get("errors/").json
+    assert (found["call_count"], found["counted_from"]) == (2, "2026-03-01T14:00:00.000000Z")
+
+
+@pytest.mark.usefixtures("errors")
+def test_tools_of_a_group_are_limited(viewer: Caller, project: Project) -> None:
+    store(project, run("many", NOON, *(failed(f"tool {at}", "no disk") for at in range(30))))
+    group = viewer.get("errors/").results[0]
+    assert (group["call_count"], group["tool_count"], len(group["tools"])) == (30, 30, 10)
+    assert Tool.objects.count() == 32
+
+
+def test_errors_of_a_month_have_a_short_trend(viewer: Caller, project: Project) -> None:
+    store(project, *(run(f"m{day}", NOON + timedelta(days=day), failed("t", f"no row {day}")) for day in range(90)))
+    (group,) = viewer.get("errors/", created_before="2026-06-01").results
+    assert group["call_count"] == 90
+    assert len(group["trend"]) <= 62
+
+
+@pytest.mark.parametrize(
+    "query", ["status=error", "sort=x", "limit=201", "limit=0", "created_after=x", "cursor=x", "tool=%00"]
+)
+def test_bad_parameter_of_errors_is_named(viewer: Caller, query: str) -> None:
+    assert viewer.get(f"errors/?{query}").error == (400, "invalid_input", query.partition("=")[0])
+
+
+@pytest.mark.parametrize("group", ["x", "' OR 1=1 --", "%s", "\N{SNOWMAN}"])
+def test_unknown_group_has_no_calls(viewer: Caller, weather: object, group: str) -> None:
+    assert viewer.get("tool-calls/", error_group=group).results == []
+
+
+def test_errors_need_the_scope_read(project: Project) -> None:
+    assert Caller().get("errors/").status == 401

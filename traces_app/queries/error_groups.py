@@ -1,0 +1,221 @@
+"""Groups of equal errors: failed calls by the pattern of their error, with what a look at each needs.
+
+The newest MOST_READ failed calls are read, so that a range with millions of them takes no longer than some seconds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+from django.db.models.functions import Left
+from django.utils import timezone
+
+from messages_app import ids
+from messages_app.sql.batch import LIST_MS, Query, Row, fetch
+from messages_app.sql.compiled import Bounds, CompiledRows, compiled
+from messages_app.sql.snapshot import one_snapshot
+from messages_app.timestamps import instant_text
+from traces_app.models import Tool, ToolCall
+
+from . import schemas
+from .error_patterns import pattern_of
+from .tool_statistics import MOST_POINTS, STEPS
+
+MOST_READ = 20_000
+"""Failed calls that are grouped, the newest ones of the range."""
+TOOLS_LISTED = 10
+EXAMPLE_CHARACTERS = 1_000
+_ORDER: dict[schemas.ErrorSort, str] = {
+    "count": "sum(calls) DESC, max(last) DESC",
+    "last_seen": "max(last) DESC",
+    "first_seen": "min(first) DESC, max(last) DESC",
+}
+# Texts of ids sort like ids, and PostgreSQL has no max() of ids before version 18.
+_GROUPED = """
+    WITH part AS (
+        SELECT pattern, tool_id, width_bucket(id, %s::uuid[]) AS step, count(*) AS calls, min(id::text) AS first,
+            max(id::text) AS last
+        FROM ({failed}) AS failed (id, tool_id, pattern) GROUP BY pattern, tool_id, step
+    )
+    SELECT md5(pattern), pattern, sum(calls)::bigint, min(first)::uuid, max(last)::uuid, array_agg(tool_id),
+        array_agg(step), array_agg(calls), count(*) OVER (), (sum(sum(calls)) OVER ())::bigint,
+        (min(min(first)) OVER ())::uuid
+    FROM part GROUP BY pattern ORDER BY {order} LIMIT {limit:d}
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Failed calls whose errors have the same pattern."""
+
+    id: str
+    """32 hexadecimal digits, for the filter `error_group` of calls."""
+    pattern: str
+    calls: int
+    first: UUID
+    """The oldest call in the range."""
+    last: UUID
+    tools: Sequence[tuple[Tool, int]]
+    """Those of most calls with the number of these, at most TOOLS_LISTED. The project of a tool is read with it."""
+    tool_count: int
+    steps: Counter[datetime]
+    """The number of calls by the beginning of the step."""
+    example: ToolCall
+    """The newest call with its message, tool and project."""
+    error: str
+    """The first EXAMPLE_CHARACTERS of the error of the example."""
+
+    @property
+    def first_at(self) -> datetime:
+        return ids.created_at_of(self.first)
+
+    @property
+    def last_at(self) -> datetime:
+        return ids.created_at_of(self.last)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """Groups, and what all groups of the range add up to."""
+
+    groups: Sequence[Group]
+    group_count: int
+    calls: int
+    counted_from: datetime | None
+    """The time of the oldest call that was read, if MOST_READ were; None if all were."""
+    step: timedelta
+    beginnings: Sequence[datetime]
+    """The beginnings of all steps of the range, oldest first, also of those without calls."""
+
+
+def error_groups(rows: CompiledRows, sort: schemas.ErrorSort, limit: int) -> Found:
+    """Return the first `limit` groups of the failed calls in `rows`, in four queries or fewer.
+
+    Raise InvalidInput if one takes longer than LIST_MS.
+    """
+    with one_snapshot(read_only=True):
+        step, beginnings = _steps(rows)
+        found = _grouped(rows, sort, limit, beginnings)
+        tools = Tool.objects.select_related("project").in_bulk({tool for row in found for tool in row[5]})
+        examples = _examples([row[4] for row in found])
+    group_count, calls, oldest = found[0][8:] if found else (0, 0, None)
+    return Found(
+        groups=[_group(row, tools, examples, beginnings) for row in found],
+        group_count=group_count,
+        calls=calls,
+        counted_from=ids.created_at_of(oldest) if calls >= MOST_READ else None,
+        step=step,
+        beginnings=beginnings,
+    )
+
+
+def answer_of(found: Found) -> schemas.ErrorGroups:
+    """Return the groups in the form of the API."""
+    return schemas.ErrorGroups(
+        results=[_group_schema(group) for group in found.groups],
+        group_count=found.group_count,
+        call_count=found.calls,
+        counted_from=None if found.counted_from is None else instant_text(found.counted_from),
+        trend_step=int(found.step.total_seconds()),
+    )
+
+
+def _grouped(rows: CompiledRows, sort: schemas.ErrorSort, limit: int, beginnings: Sequence[datetime]) -> list[Row]:
+    statement = _failed(rows.build, rows.shape, rows.bounds)
+    if statement.sql is None:
+        return []
+    failed = statement.query(rows.values_for(statement), f" LIMIT {MOST_READ:d}")
+    sql = _GROUPED.format(failed=failed.sql, order=_ORDER[sort], limit=limit)
+    firsts = [ids.first_id_at(begin) for begin in beginnings]
+    (found,) = fetch([Query(sql=sql, parameters=[firsts, *failed.parameters])], at_most_ms=LIST_MS)
+    return found
+
+
+@compiled()
+def _failed(build: Callable[..., QuerySet[Any, Any]], shape: tuple[Any, ...], bounds: Bounds) -> QuerySet[Any, Any]:
+    rows = build(bounds, *shape).filter(**bounds.of("pk")).order_by("-pk")
+    failed: QuerySet[Any, Any] = rows.annotate(pattern=pattern_of("result__error")).values_list(
+        "pk", "tool_id", "pattern"
+    )
+    return failed
+
+
+def _steps(rows: CompiledRows) -> tuple[timedelta, list[datetime]]:
+    """Return the length of a step, and the beginnings of the steps from the first failed call or the given time on."""
+    end = timezone.now() if rows.ids.upper is None else ids.created_at_of(rows.ids.upper)
+    if rows.ids.lower is not None:
+        begin = ids.created_at_of(rows.ids.lower)
+    else:
+        oldest = rows.keys(newest_first=False, limit=1)
+        begin = ids.created_at_of(oldest[0]) if oldest else end
+    begin = min(begin, end - timedelta(microseconds=1))
+    step = next((step for step in STEPS if (end - begin) / step <= MOST_POINTS), STEPS[-1])
+    first, last = (begin - ids.EPOCH) // step, (end - timedelta(microseconds=1) - ids.EPOCH) // step
+    return step, [ids.EPOCH + number * step for number in range(first, last + 1)]
+
+
+def _examples(keys: Collection[UUID]) -> dict[UUID, ToolCall]:
+    if not keys:
+        return {}
+    calls = ToolCall.with_deleted.select_related("message", "tool__project").filter(
+        pk__in=keys, pk__gte=min(keys), pk__lte=max(keys)
+    )
+    shown = calls.annotate(error_text=Left("result__error", EXAMPLE_CHARACTERS))
+    return {call.pk: call for call in shown.only("message__session_id", "tool__name", "tool__project__slug")}
+
+
+def _group(
+    row: Sequence[Any], tools: dict[int, Tool], examples: dict[UUID, ToolCall], beginnings: Sequence[datetime]
+) -> Group:
+    key, pattern, calls, first, last, tool_ids, steps, counts = row[:8]
+    of_tools: Counter[int] = Counter()
+    of_steps: Counter[datetime] = Counter()
+    for tool_id, step, count in zip(tool_ids, steps, counts, strict=True):
+        of_tools[tool_id] += count
+        of_steps[beginnings[step - 1]] += count
+    return Group(
+        id=key,
+        pattern=pattern,
+        calls=calls,
+        first=first,
+        last=last,
+        tools=[(tools[tool_id], count) for tool_id, count in of_tools.most_common(TOOLS_LISTED)],
+        tool_count=len(of_tools),
+        steps=of_steps,
+        example=examples[last],
+        error=getattr(examples[last], "error_text", None) or "",  # None without a result
+    )
+
+
+def _group_schema(group: Group) -> schemas.ErrorGroup:
+    return schemas.ErrorGroup(
+        id=group.id,
+        pattern=group.pattern,
+        call_count=group.calls,
+        first_seen_at=instant_text(group.first_at),
+        last_seen_at=instant_text(group.last_at),
+        tools=[
+            schemas.ErrorTool(name=tool.name, project=tool.project.slug, call_count=count)
+            for tool, count in group.tools
+        ],
+        tool_count=group.tool_count,
+        last_example=schemas.ErrorExample(
+            call=str(group.example.pk),
+            message_id=str(group.example.message_id),
+            session_id=str(group.example.message.session_id),
+            tool=group.example.tool.name,
+            project=group.example.tool.project.slug,
+            error=group.error,
+            created_at=instant_text(group.last_at),
+        ),
+        trend=[
+            schemas.ErrorStep(begin=instant_text(begin), call_count=count)
+            for begin, count in sorted(group.steps.items())
+        ],
+    )
