@@ -22,6 +22,7 @@ from messages_app import ids
 from messages_app.sql.partitions import Month
 from traces_app.ingest.metrics import MESSAGES
 from traces_app.ingest.partitions import TABLES
+from traces_app.models import UnindexedMessage
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +104,13 @@ def _questions() -> Iterator[tuple[str, list[Any], Callable[[list[Row]], Iterabl
         _partitions,
     )
     yield f"SELECT id FROM {MESSAGES} ORDER BY id DESC LIMIT 1", [], _newest  # noqa: S608 - a constant
+    # A message that is written again has several marks, so the oldest mark says how old the index is.
+    queue = UnindexedMessage._meta.db_table
+    yield (
+        f"SELECT extract(epoch FROM now() - queued_at)::float8 FROM {queue} ORDER BY id LIMIT 1",  # noqa: S608 - a constant
+        [],
+        _unindexed,
+    )
 
 
 def _connections(rows: list[Row]) -> Iterable[Metric]:
@@ -141,6 +149,14 @@ def _newest(rows: list[Row]) -> Iterable[Metric]:
     for (message_id,) in rows:
         age.add_metric([], (datetime.now(UTC) - ids.created_at_of(UUID(str(message_id)))).total_seconds())
     return (age,)
+
+
+def _unindexed(rows: list[Row]) -> Iterable[Metric]:
+    lag = _gauge(
+        "tracesite_search_index_lag_seconds", "Time for which the oldest waiting message has not been indexed."
+    )
+    lag.add_metric([], max(rows[0][0], 0) if rows else 0)
+    return (lag,)
 
 
 def _gauge(name: str, meaning: str, *labels: str) -> GaugeMetricFamily:

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 from django.test import Client
 from django.test.utils import override_settings
+from django.utils import timezone
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -28,6 +30,8 @@ from benchmarks.faults.site import Site, running
 from messages_app.sql.partitions import Month
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.ingest.metrics import TABLES
+from traces_app.maintenance.search_index import index_queued
+from traces_app.models import UnindexedMessage
 from tracesite import environment
 from tracesite.metrics.registry import render
 
@@ -197,6 +201,16 @@ def test_database_gauges_show_connections_months_and_age(scraped: Client, projec
     assert value(found, "tracesite_table_rows", table="messages_app_message") == 2
     assert value(found, "tracesite_table_rows", table="traces_app_toolcall") == 4
     assert value(found, "tracesite_newest_message_age_seconds") == pytest.approx(time.time() - NOON.timestamp(), abs=60)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_lag_of_the_search_index_is_that_of_the_oldest_message(scraped: Client, project: Project) -> None:
+    store(project, question())
+    UnindexedMessage.objects.update(queued_at=timezone.now() - timedelta(minutes=7))
+    store(project, answer())
+    assert value(samples(scrape(scraped)), "tracesite_search_index_lag_seconds") == pytest.approx(420, abs=30)
+    index_queued(patience=timedelta(0))
+    assert value(samples(scrape(scraped)), "tracesite_search_index_lag_seconds") == 0
 
 
 def seconds_until(month: Month) -> float:
