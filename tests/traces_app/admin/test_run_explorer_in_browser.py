@@ -37,6 +37,7 @@ def run(transactional_db: None) -> str:
     json_text = '{"rows": [{"number": 12345678901234567890123}]}'
     data = {"image": PIXEL, "drawing": SVG, "text": json_text}
     calls[10] = call_of("query", 100, 5, result={"output": json_text, "data": data})
+    calls[2_999] = call_of("after_a_gap", 33_000, 5)
     failed = {"success": False, "error": HOSTILE, "data": {HOSTILE: HOSTILE}}
     calls[2_005] = call_of(HOSTILE, 25_000, 3_000, args={HOSTILE: HOSTILE}, result=failed)
     steps = [
@@ -51,7 +52,14 @@ def row(page: Page, name: str) -> Any:
     return page.locator(".run-row").filter(has=page.get_by_text(name, exact=True))
 
 
-@pytest.mark.requirement("000-47", "000-50")
+def share_of(page: Page, drawn: Any) -> tuple[float, float]:
+    """Return where something begins and ends on the axis of the waterfall, from 0 to 1."""
+    axis, box = page.locator(".run-times").bounding_box(), drawn.bounding_box()
+    assert axis is not None
+    return tuple((x - axis["x"]) / axis["width"] for x in (box["x"], box["x"] + box["width"]))
+
+
+@pytest.mark.requirement("000-47", "000-50", "001-35")
 def test_tree_folds_finds_and_jumps_to_failures(run: str, session_key: str, live_server: Any) -> None:
     for context in browse(session_key, live_server.url):
         page, complaints = watched(context)
@@ -60,6 +68,8 @@ def test_tree_folds_finds_and_jumps_to_failures(run: str, session_key: str, live
         page.goto(run)
         expect(row(page, "tool_0")).to_be_visible()
         assert page.locator(".run-row").count() < 60
+        expect(row(page, "tool_0").locator(".run-took")).to_have_text("5 ms")
+        expect(row(page, "tool_0").locator(".run-sign")).to_have_text("✓")
         row(page, "Step 1").locator(".run-fold").click()
         expect(row(page, "tool_0")).to_have_count(0)
         expect(row(page, "Step 2")).to_be_visible()
@@ -87,6 +97,7 @@ def test_tree_folds_finds_and_jumps_to_failures(run: str, session_key: str, live
         assert [url for url in requests if not url.startswith((live_server.url, "data:"))] == []
 
 
+@pytest.mark.requirement("001-36")
 def test_waterfall_zooms_and_shows_gaps(run: str, session_key: str, live_server: Any) -> None:
     for context in browse(session_key, live_server.url, theme="dark"):
         page, complaints = watched(context)
@@ -95,6 +106,11 @@ def test_waterfall_zooms_and_shows_gaps(run: str, session_key: str, live_server:
         expect(page.locator(".run-bar").first).to_be_visible()
         assert page.locator(".run-row").count() < 60
         ticks = page.locator(".run-times").inner_text()
+        # Nothing ran in the 3 seconds before the last call, and one call failed, at 25 of 33 seconds.
+        expect(page.locator(".run-times .run-gap")).to_have_count(1)
+        assert share_of(page, page.locator(".run-times .run-gap")) == pytest.approx((30 / 33, 1), abs=0.02)
+        expect(page.locator(".run-times .run-failure-mark")).to_have_count(1)
+        assert share_of(page, page.locator(".run-times .run-failure-mark"))[0] == pytest.approx(25 / 33, abs=0.02)
         # Links to failures elsewhere on the page keep the view.
         page.get_by_role("link", name="First failure").click()
         expect(page.locator(".run-panel .run-value-error")).to_be_visible()
@@ -116,6 +132,14 @@ def test_waterfall_zooms_and_shows_gaps(run: str, session_key: str, live_server:
         page.locator(".run-row").first.click()
         expect(page.locator(".run-panel .run-value-error")).to_be_visible()
         expect(page.locator(".run-row .run-bar-error")).to_be_visible()
+        page.get_by_label("Only failures").uncheck()
+        page.get_by_role("button", name="Whole run").click()
+        page.locator(".run-row[aria-selected=true]").scroll_into_view_if_needed()
+        began, ended = share_of(page, page.locator(".run-row[aria-selected=true] .run-bar"))
+        assert (began, ended) == pytest.approx((25 / 33, 28 / 33), abs=0.02)
+        # The calls after it in time began while it ran: their bars lie below its bar.
+        after = page.locator(".run-row[aria-selected=true] + .run-row .run-bar")
+        assert began <= share_of(page, after)[0] < ended
         page.reload()
         expect(page.locator(".run-panel .run-value-error")).to_be_visible()
         expect(page.locator(".run-bar").first).to_be_visible()

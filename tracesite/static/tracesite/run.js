@@ -641,7 +641,12 @@ const listen = () => {
       list.scrollIntoView({ block: "nearest" });
     }
   });
-  onlyFailures.addEventListener("change", choose);
+  onlyFailures.addEventListener("change", () => {
+    choose();
+    if (selected >= 0) {
+      reveal(selected);
+    }
+  });
   find.addEventListener("input", search);
   find.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && foundRows.length) {
