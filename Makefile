@@ -7,6 +7,7 @@
 #   make lint    check style, types and migrations
 #   make bench   run the benchmarks
 #   make load    restart a server under load; partly needs wrk: ARGS='--restarts 20'
+#   make screenshots   take the pictures of README and docs from the sample traces; needs Debian's chromium
 #   make setup   create .venv from requirements.lock, the first step of all others. LOCK=requirements-server.lock suffices to serve
 #   make sdks    install the SDKs whose processes the tests start, and axe-core, below .sdks; part of make test
 #   make lock    compile all lock files; PACKAGE= upgrades one package. Needs uv
@@ -23,7 +24,7 @@ PACKAGE ?=
 PYTHON := .venv/bin/python
 INSTALLED := .venv/installed.lock
 
-.PHONY: run test test-postgresql15 fuzz lint bench load setup sdks lock reset
+.PHONY: run test test-postgresql15 fuzz lint bench load screenshots setup sdks lock reset
 
 run: setup
 	@$(PYTHON) manage.py serve --demo --host $(HOST) --port $(PORT) --workers $(WORKERS)
@@ -50,6 +51,9 @@ bench: setup
 
 load: setup
 	@$(PYTHON) -m benchmarks.restart $(ARGS)
+
+screenshots: setup
+	@$(PYTHON) docs/screenshots.py
 
 reset: setup
 	@printf 'This deletes all data of the embedded database for good. Type yes to go on: '; \
