@@ -72,14 +72,16 @@ from traces_app.transcripts.span_store import spans_of, traces_of
 from traces_app.transcripts.spans.conversation import TRACE_ID
 
 from .compare_page import CompareForm, candidates, compared_runs
+from .error_pages import errors_context
 from .flag_labels import FLAG_LABELS, losses_of, problems_of
 from .input_page import read_input
+from .periods import Period
 from .run_outline import explorer_words, read_detail, read_outline
 from .run_page import first_failure, read_call, read_run, read_times, step_number
 from .scores import JudgementForm, judge, judgements_of, judgements_of_session
 from .span_page import span_lines
 from .text_search import named_or_saying, sessions_saying
-from .tool_pages import Period, list_context, tool_context
+from .tool_pages import list_context, tool_context
 
 if TYPE_CHECKING:
     SessionModelForm = forms.ModelForm[Session]
@@ -205,6 +207,15 @@ class CallSessionFilter(SessionNameFilter):
         if request.GET.get(CallStatusFilter.parameter_name) == ToolCall.Status.ERROR:
             runs = runs.filter(failure_count__gt=0)
         return queryset.filter(message_id__in=list(runs.order_by("-pk").values_list("pk", flat=True)[:RUNS_SEARCHED]))
+
+
+class CallErrorGroupFilter(NameFilter):
+    title = gettext_lazy("error group")
+    parameter_name = "error_group"
+
+    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
+        found: QuerySet[Any] = CallFilterSet.narrow(queryset, {"error_group": name})
+        return found
 
 
 class CallMessageFilter(NameFilter):
@@ -687,6 +698,19 @@ class TracedMessageAdmin(MessageAdmin):
 # --- Tools and calls -----------------------------------------------------------------------------------------------
 
 
+def _page_of_period(
+    model_admin: KeysetAdmin, request: HttpRequest, template: str, title: str, read: Callable[[Period], dict[str, Any]]
+) -> HttpResponse:
+    """Show a page for the range of times in the parameters; without them if these are not valid."""
+    try:
+        period = Period(request.GET.dict())
+    except InvalidFilter:
+        model_admin.message_user(request, _("This range of times is not valid."), messages.WARNING)
+        return HttpResponseRedirect(request.path)
+    context = {**model_admin.admin_site.each_context(request), "title": title, "opts": model_admin.opts, **read(period)}
+    return TemplateResponse(request, f"admin/traces_app/{template}.html", context)
+
+
 class ToolAdmin(KeysetAdmin):
     list_filter = (ProjectFilter,)
     list_display = ("shown_name", "project", "shown_category", "shown_description", "calls")
@@ -707,7 +731,7 @@ class ToolAdmin(KeysetAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         title = _("Statistics of tools")
-        return self._page(request, "tool_statistics", title, lambda period: list_context(request, period))
+        return _page_of_period(self, request, "tool_statistics", title, lambda period: list_context(request, period))
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
@@ -719,20 +743,9 @@ class ToolAdmin(KeysetAdmin):
         if tool is None:
             return self.missing(request)
         title = one_line(str(tool), NAME_CHARACTERS)
-        return self._page(
-            request, "tool_page", title, lambda period: {"tool": tool, **tool_context(request, tool, period)}
+        return _page_of_period(
+            self, request, "tool_page", title, lambda period: {"tool": tool, **tool_context(request, tool, period)}
         )
-
-    def _page(
-        self, request: HttpRequest, template: str, title: str, read: Callable[[Period], dict[str, Any]]
-    ) -> HttpResponse:
-        try:
-            period = Period(request.GET.dict())
-        except InvalidFilter:
-            self.message_user(request, _("This range of times is not valid."), messages.WARNING)
-            return HttpResponseRedirect(request.path)
-        context = {**self.admin_site.each_context(request), "title": title, "opts": self.opts, **read(period)}
-        return TemplateResponse(request, f"admin/traces_app/{template}.html", context)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -768,7 +781,7 @@ class ToolCallAdmin(KeysetAdmin):
 
     list_filter = (
         *(ProjectFilter, CallToolFilter, CallStatusFilter, CallSessionFilter),
-        *(CallMessageFilter, CallDurationFilter, CreatedFilter),
+        *(CallErrorGroupFilter, CallMessageFilter, CallDurationFilter, CreatedFilter),
     )
     list_display = ("tool_name", "state", "error", "in_session", "project", "took", "created")
     list_display_links = None
@@ -805,6 +818,18 @@ class ToolCallAdmin(KeysetAdmin):
 
     def list_title(self, request: HttpRequest) -> str:
         return _("Failed calls") if request.GET.get("status") == "error" else super().list_title(request)
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.errors_view)
+        return [path("errors/", view, name="traces_app_toolcall_errors"), *super().get_urls()]
+
+    def errors_view(self, request: HttpRequest) -> HttpResponse:
+        """Show the failed calls of a range of times, grouped by equal errors."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        return _page_of_period(
+            self, request, "error_groups", _("Errors"), lambda period: errors_context(request, period)
+        )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         calls = ToolCall.objects.select_related("project", "tool", "message__session")

@@ -11,23 +11,24 @@ from urllib.parse import urlencode
 from django.db import OperationalError
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.translation import gettext_lazy
 
 from access_app.errors import InvalidInput
 from access_app.models import Project
 from messages_app import ids
-from messages_app.admin.filters import MANY, CreatedFilter, InvalidFilter, created_ids
+from messages_app.admin.filters import MANY
 from messages_app.admin.keyset import time_limit
 from messages_app.sql.batch import was_stopped
-from messages_app.sql.pagination import IdRange
 from traces_app.models import Tool
 from traces_app.queries import tool_examples
+from traces_app.queries.error_groups import MOST_READ
 from traces_app.queries.tool_statistics import Figures, Found, Statistics, statistics
+
+from .error_pages import groups_of_tool
+from .periods import Period, page_filters
 
 T = TypeVar("T")
 
-DEFAULT_PERIOD = "24h"
 MOST_TOOLS = 200
 SECTION_MS = 3000
 """Milliseconds that a part of the page may take."""
@@ -120,26 +121,6 @@ ORDERS: Mapping[str, Callable[[Row], float]] = {
 }
 
 
-class Period:
-    """The range of times that the parameters of a page choose, and the range before it."""
-
-    def __init__(self, parameters: Mapping[str, str]) -> None:
-        """Raise InvalidFilter."""
-        given = {name: parameters[name] for name in CreatedFilter.parameter_names if parameters.get(name)}
-        self.given = given or {"created": DEFAULT_PERIOD}
-        self.ids = created_ids(self.given)
-        if self.ids.lower and self.ids.upper and self.ids.lower >= self.ids.upper:
-            raise InvalidFilter(CreatedFilter.title, self.given["created_before"])
-
-    @property
-    def before(self) -> IdRange | None:
-        if self.ids.lower is None:
-            return None
-        begin = ids.created_at_of(self.ids.lower)
-        end = ids.created_at_of(self.ids.upper) if self.ids.upper else timezone.now()
-        return IdRange(lower=ids.first_id_at(max(begin - (end - begin), ids.EARLIEST)), upper=self.ids.lower)
-
-
 def list_context(request: HttpRequest, period: Period) -> dict[str, Any]:
     """Return the context of the page of all tools."""
     projects = dict(Project.objects.order_by("slug").values_list("slug", "pk")[:MANY])
@@ -157,7 +138,8 @@ def list_context(request: HttpRequest, period: Period) -> dict[str, Any]:
     declared = _within_limit(lambda: tool_examples.declared(projects.get(slug), period.ids)) if is_whole else None
     called = {row.tool.name for row in rows or ()}
     return {
-        **_filters(period, kept, projects, slug, order),
+        **page_filters(period, kept, projects, slug, order),
+        "errors_url": f"{reverse('admin:traces_app_toolcall_errors')}?{urlencode(kept)}",
         "rows": None if rows is None else sorted(rows, key=lambda row: (-ORDERS[order](row), row.tool.name)),
         "order": order,
         "columns": [(name, label, f"?{urlencode({**kept, 'o': name})}") for name, label in _COLUMNS],
@@ -171,11 +153,13 @@ def list_context(request: HttpRequest, period: Period) -> dict[str, Any]:
 def tool_context(request: HttpRequest, tool: Tool, period: Period) -> dict[str, Any]:
     """Return the context of the page of one tool."""
     rows = _rows([tool], period, with_unused=True)
+    of_tool = {"project": tool.project.slug, "tool": tool.name, **period.given}
     return {
-        **_filters(period, period.given, {}, "", ""),
+        **page_filters(period, period.given, {}, "", ""),
         "row": rows[0] if rows else None,
-        "errors": _within_limit(lambda: tool_examples.error_groups(tool.pk, period.ids)),
-        "failed_read": tool_examples.FAILED_READ,
+        "errors": groups_of_tool(tool, period.ids, period.given),
+        "errors_url": f"{reverse('admin:traces_app_toolcall_errors')}?{urlencode(of_tool)}",
+        "failed_read": MOST_READ,
         "slowest": _within_limit(
             lambda: [(call, ids.created_at_of(call.pk)) for call in tool_examples.slowest(tool.pk, period.ids)]
         ),
@@ -192,25 +176,6 @@ _COLUMNS = (
     ("p99", "p99"),
     ("total", gettext_lazy("Total time")),
 )
-
-
-def _filters(
-    period: Period, kept: Mapping[str, str], projects: Mapping[str, int], slug: str, order: str
-) -> dict[str, Any]:
-    others = {name: value for name, value in kept.items() if name not in CreatedFilter.parameter_names}
-    if order:
-        others["o"] = order
-    return {
-        "periods": [
-            (name, label, f"?{urlencode({**others, 'created': name})}")
-            for name, label, _length in CreatedFilter.PERIODS
-        ],
-        "chosen": period.given,
-        "filters": urlencode(period.given),
-        "others": others,
-        "projects": list(projects) if len(projects) > 1 else [],
-        "project": slug if slug in projects else "",
-    }
 
 
 def _rows(tools: Sequence[Tool], period: Period, *, with_unused: bool = False) -> list[Row] | None:

@@ -148,7 +148,9 @@ def _failed(build: Callable[..., QuerySet[Any, Any]], shape: tuple[Any, ...], bo
 
 def _steps(rows: CompiledRows) -> tuple[timedelta, list[datetime]]:
     """Return the length of a step, and the beginnings of the steps from the first failed call or the given time on."""
-    end = timezone.now() if rows.ids.upper is None else ids.created_at_of(rows.ids.upper)
+    end = timezone.now()  # calls that are ahead of our clock belong to the last step
+    if rows.ids.upper is not None:
+        end = min(end, ids.created_at_of(rows.ids.upper))
     if rows.ids.lower is not None:
         begin = ids.created_at_of(rows.ids.lower)
     else:

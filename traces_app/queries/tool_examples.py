@@ -1,56 +1,29 @@
-"""Examples of a tool's calls in a range of times: failed ones grouped by their error, slow ones, and repeated ones; tools
-that models were offered.
+"""Examples of a tool's calls in a range of times: slow ones and repeated ones; tools that models were offered.
 
 Each reads a bounded number of calls, the newest ones of the range, so that a tool with millions of calls takes no longer.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from django.db.models import Count, F, Func, Max, QuerySet, TextField
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
-from django.db.models.functions import Cast, Coalesce, Left
+from django.db.models.functions import Cast, Coalesce
 
 from messages_app import ids
 from messages_app.models import is_alive
 from messages_app.sql.pagination import IdRange
 from traces_app.models import Context, ToolCall
 
-FAILED_READ = 1_000
-"""Failed calls that are grouped."""
 CALLS_READ = 10_000
 """Calls among which repeated ones are searched."""
 INPUTS_READ = 200
 """Requests to models whose tools are read."""
 LISTED = 10
-_ERROR_CHARACTERS = 300
 _TOOL = KeyTransform("value", "content")
-# What differs from one occurrence of an error to the next: ids, addresses, times, numbers.
-_VARIABLE = re.compile(
-    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|0x[0-9a-f]+|\b(?=[\w-]*\d)[\w-]{12,}\b|\d+(?:[.,:]\d+)*",
-    re.IGNORECASE,
-)
-
-
-@dataclass(kw_only=True)
-class ErrorGroup:
-    """Failed calls with the same error, apart from numbers and ids."""
-
-    text: str
-    """The error of the last call, as it was."""
-    calls: int
-    last: ToolCall
-
-    @property
-    def at(self) -> datetime:
-        """The time of the last call."""
-        return ids.created_at_of(self.last.pk)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,28 +37,6 @@ class Repeated:
     @property
     def at(self) -> datetime:
         return ids.created_at_of(self.last_id)
-
-
-def without_variables(error: str) -> str:
-    """Return an error with numbers and ids replaced, so that occurrences of the same error are equal."""
-    return _VARIABLE.sub("#", error).strip()
-
-
-def error_groups(tool_id: int, id_range: IdRange) -> list[ErrorGroup]:
-    """Return the most frequent errors of the newest FAILED_READ failed calls."""
-    failed = _calls(tool_id, id_range).filter(status=ToolCall.Status.ERROR).order_by("-pk")
-    shown = failed.annotate(error_text=Left("result__error", _ERROR_CHARACTERS)).only("pk", "message_id")
-    return grouped(shown[:FAILED_READ])
-
-
-def grouped(calls: Iterable[Any]) -> list[ErrorGroup]:
-    """Group calls, newest first, by their `error_text`; the most frequent first."""
-    groups: dict[str, ErrorGroup] = {}
-    for call in calls:
-        text = call.error_text or ""
-        group = groups.setdefault(without_variables(text), ErrorGroup(text=text, calls=0, last=call))
-        group.calls += 1
-    return sorted(groups.values(), key=lambda group: -group.calls)[:LISTED]
 
 
 def slowest(tool_id: int, id_range: IdRange) -> list[ToolCall]:

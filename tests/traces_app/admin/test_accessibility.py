@@ -85,6 +85,7 @@ def pages(transactional_db: None) -> list[str]:
         *(f"{messages}/{run}/change/?view=text", f"{messages}/{run}/steps/{step.pk}/input/"),
         *(f"{messages}/{run}/compare/", f"{messages}/{run}/compare/?other={other}"),
         *("/admin/traces_app/tool/", "/admin/traces_app/tool/statistics/?created_after=2026-01-01"),
+        f"{calls}/errors/?created_after=2026-01-01",
         f"/admin/traces_app/tool/{tool.pk}/change/?created_after=2026-01-01",
         *(f"{sessions}/trash/", f"{sessions}/{deleted}/change/", f"{sessions}/{deleted}/restore/"),
         *("/admin/traces_app/score/", "/admin/traces_app/modelprice/add/"),

@@ -154,6 +154,18 @@ def test_bad_parameter_of_errors_is_named(viewer: Caller, query: str) -> None:
     assert viewer.get(f"errors/?{query}").error == (400, "invalid_input", query.partition("=")[0])
 
 
+@pytest.mark.usefixtures("errors")
+@pytest.mark.parametrize(
+    ("query", "groups"),
+    [
+        ({"created_before": "9999-12-31"}, 2), ({"created_after": "9999-01-01"}, 0), ({"created_after": "0001-01-01"}, 2),
+        ({"created_before": "1960-01-01"}, 0), ({"created_after": "2026-03-02", "created_before": "2026-03-01"}, 0),
+    ],
+)  # fmt: skip
+def test_ends_of_the_calendar_are_accepted(viewer: Caller, query: dict[str, str], groups: int) -> None:
+    assert len(viewer.get("errors/", **query).results) == groups
+
+
 @pytest.mark.parametrize("group", ["x", "' OR 1=1 --", "%s", "\N{SNOWMAN}"])
 def test_unknown_group_has_no_calls(viewer: Caller, weather: object, group: str) -> None:
     assert viewer.get("tool-calls/", error_group=group).results == []

@@ -1,0 +1,130 @@
+"""The page of errors: failed calls of a period grouped by equal errors; each group leads to its calls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, get_args
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, QueryDict
+from django.urls import reverse
+from django.utils.translation import gettext_lazy
+
+from access_app.errors import InvalidInput
+from access_app.models import Project
+from access_app.visibility import ALL_PROJECTS, ProjectScope
+from messages_app.admin.filters import MANY
+from messages_app.sql.pagination import IdRange
+from traces_app.models import Tool
+from traces_app.queries.error_groups import MOST_READ, Found, Group, error_groups
+from traces_app.queries.filters import ErrorFilterSet
+from traces_app.queries.schemas import ErrorSort
+
+from .periods import Period, page_filters
+
+GROUPS_LISTED = 50
+OF_TOOL_LISTED = 10
+_HEIGHT = 100
+_COLUMNS: tuple[tuple[ErrorSort, Any], ...] = (
+    ("count", gettext_lazy("Calls")),
+    ("last_seen", gettext_lazy("Last seen")),
+    ("first_seen", gettext_lazy("First seen")),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """A bar of a chart in the units of its view box."""
+
+    x: int
+    y: float
+    height: float
+    begin: datetime
+    calls: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A group with its chart, and the list of its calls."""
+
+    group: Group
+    bars: list[Bar]
+    calls_url: str
+
+    @property
+    def width(self) -> int:
+        """Width of the view box of the chart."""
+        return 10 * len(self.bars)
+
+    @property
+    def tools(self) -> list[tuple[str, int]]:
+        """The names of tools with their calls: tools of several projects may have the same."""
+        calls: Counter[str] = Counter()
+        for tool, count in self.group.tools:
+            calls[tool.name] += count
+        return calls.most_common()
+
+    @property
+    def other_tools(self) -> int:
+        return self.group.tool_count - len(self.group.tools)
+
+
+def errors_context(request: HttpRequest, period: Period) -> dict[str, Any]:
+    """Return the context of the page."""
+    projects = dict(Project.objects.order_by("slug").values_list("slug", "pk")[:MANY])
+    slug, tool = request.GET.get("project", ""), request.GET.get("tool", "")
+    chosen = {"project": slug} if slug in projects else {}
+    chosen |= {"tool": tool} if tool and "\x00" not in tool else {}
+    order = request.GET.get("o", "count")
+    sort: ErrorSort = next((name for name in get_args(ErrorSort) if name == order), "count")
+    scope = ProjectScope(frozenset([projects[slug]])) if slug in projects else ALL_PROJECTS
+    kept = {**chosen, **period.given}
+    found = _found(scope, [tool] if "tool" in chosen else None, period.ids, sort, GROUPS_LISTED)
+    return {
+        **page_filters(period, kept, projects, slug, sort),
+        "rows": None if found is None else [_row(group, found, kept) for group in found.groups],
+        "found": found,
+        "left_out": 0 if found is None else found.group_count - len(found.groups),
+        "most_read": MOST_READ,
+        "order": sort,
+        "columns": [(name, label, f"?{urlencode({**kept, 'o': name})}") for name, label in _COLUMNS],
+        "tool": chosen.get("tool", ""),
+        "without_tool": f"?{urlencode({**{name: value for name, value in kept.items() if name != 'tool'}, 'o': sort})}",
+    }
+
+
+def groups_of_tool(tool: Tool, id_range: IdRange, given: Mapping[str, str]) -> list[Row] | None:
+    """Return the most frequent errors of a tool; None if reading them took too long.
+
+    `given` are the parameters of a list of calls for the range.
+    """
+    scope = ProjectScope(frozenset([tool.project_id]))
+    found = _found(scope, [tool.name], id_range, "count", OF_TOOL_LISTED)
+    kept = {"project": tool.project.slug, "tool": tool.name, **given}
+    return None if found is None else [_row(group, found, kept) for group in found.groups]
+
+
+def _found(
+    scope: ProjectScope, tools: list[str] | None, id_range: IdRange, sort: ErrorSort, limit: int
+) -> Found | None:
+    filters = ErrorFilterSet(QueryDict())
+    if tools is not None:
+        filters.given["tool"] = tools  # not as a parameter, in which the tool "" would be no tool
+    try:
+        return error_groups(filters.found(scope, None).within(id_range), sort, limit)
+    except InvalidInput:
+        return None  # it took too long
+
+
+def _row(group: Group, found: Found, kept: Mapping[str, str]) -> Row:
+    most = max(group.steps.values(), default=0) or 1
+    bars = []
+    for index, begin in enumerate(found.beginnings):
+        height = round(_HEIGHT * group.steps[begin] / most, 2)
+        bars.append(Bar(x=10 * index, y=_HEIGHT - height, height=height, begin=begin, calls=group.steps[begin]))
+    calls = reverse("admin:traces_app_toolcall_changelist")
+    query = {**kept, "status": "error", "error_group": group.id}
+    return Row(group=group, bars=bars, calls_url=f"{calls}?{urlencode(query)}")

@@ -1,0 +1,55 @@
+"""The range of times of a page of statistics, and the links and forms that choose another one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from django.utils import timezone
+
+from messages_app import ids
+from messages_app.admin.filters import CreatedFilter, InvalidFilter, created_ids
+from messages_app.sql.pagination import IdRange
+
+DEFAULT_PERIOD = "24h"
+
+
+class Period:
+    """The range of times that the parameters of a page choose, and the range before it."""
+
+    def __init__(self, parameters: Mapping[str, str]) -> None:
+        """Raise InvalidFilter."""
+        given = {name: parameters[name] for name in CreatedFilter.parameter_names if parameters.get(name)}
+        self.given = given or {"created": DEFAULT_PERIOD}
+        self.ids = created_ids(self.given)
+        if self.ids.lower and self.ids.upper and self.ids.lower >= self.ids.upper:
+            raise InvalidFilter(CreatedFilter.title, self.given["created_before"])
+
+    @property
+    def before(self) -> IdRange | None:
+        if self.ids.lower is None:
+            return None
+        begin = ids.created_at_of(self.ids.lower)
+        end = ids.created_at_of(self.ids.upper) if self.ids.upper else timezone.now()
+        return IdRange(lower=ids.first_id_at(max(begin - (end - begin), ids.EARLIEST)), upper=self.ids.lower)
+
+
+def page_filters(
+    period: Period, kept: Mapping[str, str], projects: Mapping[str, int], slug: str, order: str
+) -> dict[str, Any]:
+    """Return the context of `tool_periods.html`; `kept` are the parameters of the page but its order."""
+    others = {name: value for name, value in kept.items() if name not in CreatedFilter.parameter_names}
+    if order:
+        others["o"] = order
+    return {
+        "periods": [
+            (name, label, f"?{urlencode({**others, 'created': name})}")
+            for name, label, _length in CreatedFilter.PERIODS
+        ],
+        "chosen": period.given,
+        "filters": urlencode(period.given),
+        "others": others,
+        "projects": list(projects) if len(projects) > 1 else [],
+        "project": slug if slug in projects else "",
+    }
