@@ -1,4 +1,4 @@
-"""Sessions, messages and their references, with soft delete.
+"""Sessions, messages and their references, with soft delete; and the saved views of lists.
 
 `objects` excludes deleted rows and the rows of deleted sessions. `with_deleted` includes them, for the trash, restore and
 purge. People delete only sessions and messages; the rows below a message follow it.
@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Case, Exists, OuterRef, Q, Value, When
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Now
+from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -415,6 +417,32 @@ class ChangedHour(models.Model):
 
     def __str__(self) -> str:
         return f"{self.begin:%Y-%m-%d %H:00}"
+
+
+class SavedView(models.Model):
+    """Filters and a search of a list of the admin that somebody saved under a name."""
+
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.CASCADE, verbose_name=_("owner"), db_index=False, related_name="+"
+    )
+    name = models.CharField(_("name"), max_length=80)
+    list_name = models.CharField(max_length=100)
+    """The list, by the label of its model: `messages_app.session`."""
+    query = models.CharField(max_length=2_000)
+    """The query string of the list, without its place; see messages_app.admin.saved_views."""
+    shared = models.BooleanField(_("shared"), default=False, help_text=_("Everybody who sees the list sees the view."))
+    created_at = models.DateTimeField(_("created at"), default=timezone.now, editable=False)
+
+    class Meta:
+        verbose_name = _("saved view")
+        verbose_name_plural = _("saved views")
+        constraints = [
+            # Also serves the views of a list.
+            models.UniqueConstraint(fields=["list_name", "owner", "name"], name="saved_view_name"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 def message_key(session: UUID, external_id: str) -> UUID:

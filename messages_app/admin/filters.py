@@ -29,6 +29,7 @@ from messages_app.queries import find_session
 from messages_app.sql.compiled import EVERY_ID, Bounds
 from messages_app.sql.pagination import Cursor, IdRange
 
+CURSOR = "cursor"
 ORDER, BY_ACTIVITY = "order", "activity"
 # Maximum number of projects or names that a page offers; others can be typed in.
 MANY = 200
@@ -192,7 +193,7 @@ def ids_of_page(request: HttpRequest) -> IdRange:
     """
     parameters = {name: request.GET[name] for name in CreatedFilter.parameter_names if name in request.GET}
     try:
-        place = Cursor.parse(request.GET["cursor"]).ids if "cursor" in request.GET else IdRange()
+        place = Cursor.parse(request.GET[CURSOR]).ids if CURSOR in request.GET else IdRange()
     except InvalidInput as error:
         raise IncorrectLookupParameters from error
     return created_ids(parameters) & place

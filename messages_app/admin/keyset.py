@@ -25,7 +25,16 @@ from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db import OperationalError, connection, transaction
 from django.db.models import Model, Q, QuerySet, UUIDField
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
+from django.http import (
+    Http404,
+    HttpRequest,
+    HttpResponse,
+    HttpResponseBase,
+    HttpResponseNotAllowed,
+    HttpResponseRedirect,
+    QueryDict,
+)
+from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
@@ -34,20 +43,21 @@ from msgspec.structs import replace
 
 from access_app.errors import InvalidInput
 from messages_app import ids
+from messages_app.models import SavedView
 from messages_app.safe_text import one_line
 from messages_app.sql.batch import was_stopped
 from messages_app.sql.pagination import Cursor, IdRange, PageRequest, read_page
 
 from .downloads import Source, value_file
 from .exports import EXPORT_ROWS, FORMS, Columns, export
-from .filters import BY_ACTIVITY, ORDER, InvalidFilter, OrderFilter
+from .filters import BY_ACTIVITY, CURSOR, ORDER, InvalidFilter, OrderFilter
+from .saved_views import VIEWS_SHOWN, ChangedViewForm, SavedViewForm, errors_of, query_of, views_of
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]
 else:
     ModelAdmin = admin.ModelAdmin  # not generic at run time
 
-CURSOR = "cursor"
 ROWS_AT_A_TIME = 200
 """Rows of a page of a walk: see `KeysetAdmin.all_keys`."""
 VALUE_CHARACTERS = 80
@@ -277,7 +287,9 @@ class KeysetAdmin(ModelAdmin):
         wrap, name = self.admin_site.admin_view, f"{self.opts.app_label}_{self.opts.model_name}"
         value = path("value/<slug:table>/<uuid:key>/<slug:column>/", wrap(self.value_view), name=f"{name}_value")
         exported = path("export/<slug:form>/", wrap(self.export_view), name=f"{name}_export")
-        return [value, exported, *super().get_urls()]
+        saved = path("views/", wrap(self.save_view_view), name=f"{name}_save_view")
+        changed = path("views/<int:key>/", wrap(self.saved_view_view), name=f"{name}_saved_view")
+        return [value, exported, saved, changed, *super().get_urls()]
 
     def value_view(self, request: HttpRequest, table: str, key: UUID, column: str) -> HttpResponse:
         """Send one stored value as a file."""
@@ -291,18 +303,17 @@ class KeysetAdmin(ModelAdmin):
             raise PermissionDenied
         if not self.export_columns or form not in FORMS:
             raise Http404
-        list_url = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
         pages = self.all_keys(request, EXPORT_ROWS)
         try:
             # Read before the answer begins, so that a filter that is invalid or too slow is explained on the list.
             first = next(pages, [])
         except IncorrectLookupParameters:
-            return HttpResponseRedirect(list_url)
+            return HttpResponseRedirect(self.list_url())
         except TookTooLong:
             self.message_user(
                 request, _("The export took too long and was stopped. Narrow the list."), messages.WARNING
             )
-            return HttpResponseRedirect(f"{list_url}?{request.GET.urlencode()}")
+            return HttpResponseRedirect(self.list_url(request.GET.urlencode()))
         name = str(self.opts.model_name)
         return export(name, form, self.get_queryset(request), self.export_columns, chain([first], pages))
 
@@ -340,10 +351,62 @@ class KeysetAdmin(ModelAdmin):
         return KeysetChangeList
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        context = {"title": self.list_title(request), "export_forms": list(FORMS) if self.export_columns else []}
-        return super().changelist_view(
-            request, {**context, "export_rows_shown": f"{EXPORT_ROWS:,}", **(extra_context or {})}
-        )
+        context = {
+            "title": self.list_title(request),
+            "export_forms": list(FORMS) if self.export_columns else [],
+            "export_rows_shown": f"{EXPORT_ROWS:,}",
+            "saved_views": views_of(self.opts.label_lower, request.user)[:VIEWS_SHOWN],
+            "current_query": query_of(request.GET),
+        }
+        return super().changelist_view(request, {**context, **(extra_context or {})})
+
+    def save_view_view(self, request: HttpRequest) -> HttpResponse:
+        """Save the filters of the list as a view of the user, and return to the list."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        assert request.user.is_authenticated, "the admin lets nobody else in"
+        view = SavedView(owner_id=request.user.pk, list_name=self.opts.label_lower)
+        form = SavedViewForm(request.POST, instance=view)
+        if form.is_valid():
+            self.message_user(request, _("The view “%(name)s” was saved.") % {"name": form.save()}, messages.SUCCESS)
+        else:
+            self.message_user(request, " ".join(errors_of(form)), messages.ERROR)
+        return HttpResponseRedirect(self.list_url(query_of(QueryDict(request.POST.get("query", "")))))
+
+    def saved_view_view(self, request: HttpRequest, key: int) -> HttpResponse:
+        """Rename, share or delete a view: its owner only."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        view = views_of(self.opts.label_lower, request.user).filter(pk=key).first()
+        if view is None:
+            raise Http404
+        if view.owner_id != request.user.pk:
+            raise PermissionDenied
+        words = {"name": view.name}
+        if request.method == "POST" and "delete" in request.POST:
+            view.delete()
+            self.message_user(request, _("The view “%(name)s” was deleted.") % words, messages.SUCCESS)
+            return HttpResponseRedirect(self.list_url())
+        form = ChangedViewForm(request.POST if request.method == "POST" else None, instance=view)
+        if form.is_valid():
+            self.message_user(request, _("The view “%(name)s” was saved.") % {"name": form.save()}, messages.SUCCESS)
+            return HttpResponseRedirect(self.list_url(view.query))
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Saved view"),
+            "opts": self.opts,
+            "form": form,
+            "view": view,
+            "list_url": self.list_url(view.query),
+        }
+        return TemplateResponse(request, "admin/saved_view_form.html", context)
+
+    def list_url(self, query: str = "") -> str:
+        """Return the URL of the list, with a query string."""
+        url = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
+        return f"{url}?{query}" if query else url
 
     def page_size(self, request: HttpRequest) -> int:
         """Return the number of rows of a page."""
@@ -367,8 +430,7 @@ class KeysetAdmin(ModelAdmin):
         """Redirect to the list with a warning that the row does not exist."""
         text = _("There is no %(name)s with this ID. It may have been purged.")
         self.message_user(request, text % {"name": self.opts.verbose_name}, messages.WARNING)
-        url = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
-        return HttpResponseRedirect(url)
+        return HttpResponseRedirect(self.list_url())
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
         # Django would accept any column as a filter, indexed or not.

@@ -13,7 +13,8 @@ from django.utils.translation import gettext as _
 
 from access_app.errors import InvalidInput
 from messages_app import ids
-from messages_app.admin.keyset import CURSOR, is_walk, note_end_of_search
+from messages_app.admin.filters import CURSOR
+from messages_app.admin.keyset import is_walk, note_end_of_search
 from messages_app.models import Message
 from messages_app.safe_text import moment
 from messages_app.sql.pagination import Cursor, IdRange

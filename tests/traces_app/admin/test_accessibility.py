@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.contrib.auth.models import User
 from playwright.sync_api import sync_playwright
 
 from access_app.keys import create_key
 from access_app.models import Project, Scope
 from messages_app import writes
+from messages_app.models import SavedView
 from tests.axe import AXE, faults_of, needs_axe
 from tests.traces_app.admin.test_admin_in_browser import CHROMIUM, session_key
 from tests.traces_app.conftest import answer, question, store
@@ -38,7 +40,7 @@ LOOKS: list[dict[str, Any]] = [
 
 
 @pytest.fixture
-def pages(transactional_db: None) -> list[str]:
+def pages(session_key: str) -> list[str]:
     """Return the paths of the pages, each with data."""
     project = Project.objects.create(slug="demo", name="Demo")
     load_samples(project)
@@ -68,6 +70,15 @@ def pages(transactional_db: None) -> list[str]:
     assert deleted is not None
     writes.delete_session(deleted, by="ada")
     key, _token = create_key(project, "Agents", Scope.values)
+    owner = User.objects.get(username="ada")
+    view = SavedView.objects.create(owner=owner, name="Paused", list_name="messages_app.session", query="status=paused")
+    SavedView.objects.create(
+        owner=User.objects.create_superuser("bob"),
+        name="Broken",
+        list_name="messages_app.session",
+        query="has_errors=yes",
+        shared=True,
+    )
     index_queued(patience=timedelta(0))
     failed = ToolCall.objects.get(message_id=run, status="error")
     tool = Tool.objects.get(project=project, name="get_weather")
@@ -79,6 +90,7 @@ def pages(transactional_db: None) -> list[str]:
     )
     return [
         *("/admin/?created=30d", f"{sessions}/", f"{messages}/", f"{calls}/"),
+        *(f"{sessions}/?status=paused", f"{sessions}/views/{view.pk}/"),
         *(f"{sessions}/?q=weather", f"{calls}/?status=error&q=unknown", f"{messages}/?q=nothing"),
         *(f"{sessions}/{session}/change/", f"{calls}/{failed.pk}/change/", f"{messages}/{running}/change/"),
         *(f"{messages}/{run}/change/?call={failed.pk}#call-{failed.pk}", f"{messages}/{run}/change/?view=waterfall"),

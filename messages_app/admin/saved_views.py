@@ -1,0 +1,94 @@
+"""Saved views of the admin's lists: filters and a search under a name, one's own and those that others share.
+
+A view is only a link to its list, so it shows what the filters find now, and to each reader what they may see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlencode
+
+from django import forms
+from django.contrib.admin.views.main import ERROR_FLAG
+from django.core.exceptions import ValidationError
+from django.db.models import Q, QuerySet
+from django.http import QueryDict
+from django.utils.translation import gettext as _
+
+from messages_app.models import SavedView
+
+from .filters import CURSOR
+
+if TYPE_CHECKING:
+    SavedViewModelForm = forms.ModelForm[SavedView]
+else:
+    SavedViewModelForm = forms.ModelForm  # not generic at run time
+
+VIEWS_SHOWN = 100
+"""Views above a list; also the most that somebody may save for it."""
+
+
+def query_of(parameters: QueryDict) -> str:
+    """Return the query string of a list without its place, empty filters and repetitions, sorted; "" for the whole list."""
+    given = {name: value for name, value in parameters.items() if value and name not in (CURSOR, ERROR_FLAG)}
+    return urlencode(sorted(given.items()))
+
+
+def views_of(list_name: str, user: Any) -> QuerySet[SavedView]:
+    """Return the views of a list that a user may see: their own and shared ones, by name."""
+    visible = SavedView.objects.filter(Q(owner=user) | Q(shared=True), list_name=list_name)
+    return visible.select_related("owner").order_by("name", "pk")
+
+
+class SavedViewForm(SavedViewModelForm):
+    """Saves the filters of a list under a name; a view of this name and owner gets the new filters."""
+
+    class Meta:
+        model = SavedView
+        fields = ("name", "query", "shared")
+        widgets: ClassVar[Any] = {"query": forms.HiddenInput}
+
+    def clean_query(self) -> str:
+        query = query_of(QueryDict(self.cleaned_data["query"]))
+        if not query:
+            raise ValidationError(_("Filter or search the list before you save a view of it."))
+        return query
+
+    def clean(self) -> dict[str, Any]:
+        of_owner = SavedView.objects.filter(owner_id=self.instance.owner_id, list_name=self.instance.list_name)
+        others = of_owner.exclude(name=self.cleaned_data.get("name"))
+        if others.count() >= VIEWS_SHOWN:
+            raise ValidationError(_("You have %(most)d views of this list. Delete one first.") % {"most": VIEWS_SHOWN})
+        return self.cleaned_data
+
+    def save(self, commit: bool = True) -> SavedView:
+        fields = {"query": self.cleaned_data["query"], "shared": self.cleaned_data["shared"]}
+        view, _created = SavedView.objects.update_or_create(
+            owner_id=self.instance.owner_id,
+            list_name=self.instance.list_name,
+            name=self.cleaned_data["name"],
+            defaults=fields,
+        )
+        return view
+
+
+class ChangedViewForm(SavedViewModelForm):
+    """Renames a view, and shares it or not."""
+
+    class Meta:
+        model = SavedView
+        fields = ("name", "shared")
+
+    def clean_name(self) -> str:
+        name: str = self.cleaned_data["name"]
+        view = self.instance
+        same = SavedView.objects.filter(owner_id=view.owner_id, list_name=view.list_name, name=name)
+        if same.exclude(pk=view.pk).exists():
+            raise ValidationError(_("You have a view with this name."))
+        return name
+
+
+def errors_of(form: forms.BaseForm) -> Sequence[str]:
+    """Return the errors of a form as sentences."""
+    return [str(error) for errors in form.errors.values() for error in errors]
