@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import django
+import hypothesis
 import psycopg
 import pytest
 import pytest_django
@@ -51,6 +52,10 @@ def drop_databases_of_killed_runs() -> None:
 
 
 provide_database()
+# How long an example takes says more about the machine than about the code.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
+
 # Conftests and test modules import models during collection.
 django.setup()
 

@@ -139,9 +139,10 @@ def message_numbered(session: Session, number: int) -> UUID | None:
     )
 
 
-def page_from(message: UUID) -> Cursor:
-    """Return the cursor of the page of a conversation that begins with `message`."""
-    return Cursor(position=UUID(int=message.int - 1), newer=True)
+def place_in_conversation(session: Session, message: UUID) -> str:
+    """Return what follows the address of a session's page to show `message`; a longer conversation begins with it."""
+    before = Cursor(position=UUID(int=message.int - 1), newer=True)
+    return f"{f'?cursor={before}' if session.message_count > PAGE_SIZE else ''}#message-{message}"
 
 
 def _alive(session: Session) -> QuerySet[Message]:

@@ -38,7 +38,7 @@ from .conversation import (
     SESSION_DETAILS,
     MessagePage,
     message_numbered,
-    page_from,
+    place_in_conversation,
     read_conversation,
     read_message,
     read_session,
@@ -264,7 +264,7 @@ class SessionAdmin(TrashAdmin):
             text = _("There is no such message. Messages are numbered from 1 to %(count)d.")
             self.message_user(request, text % {"count": session.message_count}, messages.WARNING)
             return HttpResponseRedirect(request.path)
-        return HttpResponseRedirect(f"{request.path}?cursor={page_from(message)}#message-{message}")
+        return HttpResponseRedirect(f"{request.path}{place_in_conversation(session, message)}")
 
     def runs_of(self, messages: Sequence[Message]) -> dict[UUID, Any]:
         """Return the run of each of `messages`, for the template; overridden by traces_app."""
@@ -437,6 +437,7 @@ class MessageAdmin(TrashAdmin):
             "short_name": _short_name(page),
             "opts": self.opts,
             "page": page,
+            "place_in_conversation": place_in_conversation(page.bubble.message.session, page.bubble.message.pk),
             "message": message,
             "session": message.session,
             "session_name": session_name(message.session),

@@ -533,7 +533,7 @@ def test_message_page_shows_question_and_neighbours(staff: Client, project: Proj
     links = links_of(response)
     assert links["← Previous: user"] == f"{MESSAGES}{message_at(session, 0).pk}/change/"
     assert links["Next: user →"] == f"{MESSAGES}{message_at(session, 2).pk}/change/"
-    assert links["Full conversation"] == page_of(session)
+    assert links["Full conversation"].partition("#")[0] == page_of(session)
 
 
 def test_tab_title_has_question_and_session(staff: Client, project: Project) -> None:

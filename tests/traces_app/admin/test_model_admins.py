@@ -360,6 +360,11 @@ def test_session_page_goes_to_a_message_by_its_number(staff: Client, project: Pr
     found = staff.get(page, {"number": "55"}, follow=True)
     bubbles = found.context["bubbles"]
     assert [bubble.message.external_id for bubble, _run in bubbles] == [f"m{place}" for place in range(54, 60)]
+    # The page of a message leads back to its place.
+    message = bubbles[0][0].message
+    back = links_of(staff.get(page_of(message.pk)))["Full conversation"]
+    assert back.endswith(f"#message-{message.pk}")
+    assert staff.get(back).context["bubbles"][0][0].message.pk == message.pk
     for number in ("0", "61", "-1", "x", "9" * 30, ""):
         refused = staff.get(page, {"number": number}, follow=True)
         assert "There is no such message. Messages are numbered from 1 to 60." in html_of(refused)
