@@ -74,6 +74,7 @@ urlpatterns = [
     path("events/", EventViewSet.as_view({"post": "create"}), name="events"),
     path("messages/", MessageViewSet.as_view({"get": "list"}), name="messages"),
     path("messages/<str:message_id>/", MessageViewSet.as_view(_ONE_MESSAGE), name="message"),
+    path("messages/<str:message_id>/similar/", MessageViewSet.as_view({"get": "similar"}), name="similar-runs"),
     path(
         "messages/<str:message_id>/restore/",
         MessageViewSet.as_view({"post": "restore"}, required_scope=Scope.DELETE),

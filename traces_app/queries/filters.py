@@ -256,6 +256,19 @@ class ToolFilterSet(ListFilterSet):
         return replace(self.compiled(_tools, scope), ids=IdRange())
 
 
+class SimilarFilterSet(ListFilterSet):
+    has_errors = YesNoFilter(
+        method=with_errors,
+        help_text="true: only runs with a failed call, a model error, or an error of the message; false: without.",
+    )
+
+    rows = Message.objects.all()
+
+    def found(self, scope: ProjectScope) -> CompiledRows:
+        """Return the runs that pass."""
+        return self.compiled(_runs, scope)
+
+
 class UsageFilterSet(ListFilterSet):
     group_by = WordFilter(words=get_args(UsageBy), help_text="What to add up by. Days are in UTC. Default: model.")
     model = TextFilter(help_text="Only requests to the model with this name, as recorded.")
@@ -302,6 +315,12 @@ def _messages(
     if of_session:
         rows = rows.filter(session_id=_OF_SESSION)
     narrowed: MessageQuerySet = filter_set.narrow(rows, filter_set.params(shape), bounds)
+    return narrowed
+
+
+def _runs(bounds: Bounds, scope: ProjectScope, filter_set: type[SimilarFilterSet], shape: Shape) -> QuerySet[Message]:
+    rows = Message.with_deleted.visible_to(scope).alive().filter(role=Message.Role.ASSISTANT)
+    narrowed: QuerySet[Message] = filter_set.narrow(rows, filter_set.params(shape), bounds)
     return narrowed
 
 

@@ -18,6 +18,7 @@ from rest_framework.reverse import reverse
 from access_app.errors import Conflict, InvalidInput, NotFound, PreconditionRequired
 from access_app.models import Scope
 from access_app.permissions import may_read, require_scope
+from access_app.visibility import ProjectScope
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.request_body import read_body
@@ -31,9 +32,10 @@ from traces_app.ingest.store import change_message
 from traces_app.normalize.records import normalise_patch
 from traces_app.normalize.redaction import redact_message_patch
 from traces_app.queries import schemas
-from traces_app.queries.filters import MessageFilterSet, SessionMessageFilterSet
+from traces_app.queries.filters import MessageFilterSet, SessionMessageFilterSet, SimilarFilterSet
 from traces_app.queries.messages import EVERYTHING, EXPANDABLE, INPUTS, MESSAGE_FIELDS, Selection, messages
 from traces_app.queries.search.pages import list_page
+from traces_app.queries.similar_runs import similar_runs
 from traces_app.schema import records
 
 from . import examples
@@ -167,6 +169,25 @@ class MessageViewSet(TraceViewSet):
             [message.project_id], message.pk, redact_message_patch(normalise_patch(patch)), if_match=if_match
         )
         return _answer(message.pk, _readable(request))
+
+    @extend_schema(
+        parameters=[*openapi.filters(SimilarFilterSet), openapi.LIMIT, openapi.PROJECT],
+        responses={200: schemas.SimilarRuns, **openapi.errors(400, 404)},
+    )
+    def similar(self, request: Request, message_id: str) -> HttpResponseBase:
+        """Return the runs of its project that are most like a run, by question, tools and errors.
+
+        The newest 5,000 runs of the range are compared. At most `limit` are returned, the most similar ones first.
+        """
+        parameters = request.query_params
+        filters = SimilarFilterSet(parameters, also=("limit", "project"))
+        limit = page_request(parameters).limit
+        message = _find(request, message_id, None)
+        rows = filters.found(ProjectScope(frozenset([message.project_id])))
+        found = similar_runs(message.pk, rows, limit)
+        if found is None:
+            raise NotFound(_("There is no run with this id. A run is a message of the assistant."))
+        return answer(found)
 
     @extend_schema(parameters=[openapi.PROJECT], responses={204: None, **openapi.errors(404)})
     def destroy(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
