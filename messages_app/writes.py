@@ -7,7 +7,7 @@ last.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -159,6 +159,25 @@ def delete_sessions(project_id: int, session_ids: Collection[UUID] | None, *, by
     if deleted:
         logger.info("deleted sessions", extra={"project_id": project_id, "sessions": deleted, "by": by})
     return deleted
+
+
+@transaction.atomic
+def add_tags(session_ids: Collection[UUID], tags: Sequence[str]) -> list[UUID]:
+    """Add tags to those of the sessions that lack one, behind their own; return the changed sessions.
+
+    Deleted and unknown sessions are skipped. `tags` have been redacted.
+    """
+    changed: list[UUID] = []
+    # By id, the order of all writes that lock several sessions.
+    lacking = Session.objects.filter(pk__in=session_ids).exclude(tags__contains=tags).order_by("pk")
+    for session in lacking.select_for_update(no_key=True, of=("self",)).only("tags"):
+        session.tags = [*session.tags, *(tag for tag in tags if tag not in session.tags)]
+        session.updated_at = timezone.now()
+        session.save(update_fields=["tags", "updated_at"])
+        changed.append(session.pk)
+    if changed:
+        logger.info("tagged sessions", extra={"sessions": len(changed)})
+    return changed
 
 
 @transaction.atomic

@@ -192,6 +192,11 @@ class KeysetChangeList(ChangeList):
     older_cursor: str | None = None
 
     @property
+    def offers_all(self) -> bool:
+        """Whether actions can be for all rows that match, because there are more than those of the page."""
+        return self.model_admin.acts_on_all and bool(self.newer_query_string or self.older_query_string)  # type: ignore[attr-defined]
+
+    @property
     def is_range_reversed(self) -> bool:
         """Whether a time range ends before it begins."""
         return any(getattr(spec, "is_reversed", False) for spec in self.filter_specs)
@@ -278,6 +283,8 @@ class KeysetAdmin(ModelAdmin):
     # Enables the search box; `get_search_results` implements the search.
     search_fields = ("pk",)
     change_list_template = "admin/keyset_change_list.html"
+    acts_on_all: ClassVar[bool] = False
+    """Whether the actions of the list understand "select all that match"."""
     downloads: ClassVar[Mapping[str, Source]] = {}
     """Values that the pages offer as files, by the name of their table in the URL."""
     export_columns: ClassVar[Columns] = {}

@@ -6,7 +6,7 @@ traces_app.admin.model_admins replaces both by admins that show the runs, too.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -201,8 +201,9 @@ class SessionAdmin(TrashAdmin):
     def row_name(self, row: Any) -> str:
         return session_name(row)
 
-    def contents(self, rows: Sequence[Any]) -> str:
-        count, calls = sum(row.message_count for row in rows), sum(row.call_count for row in rows)
+    def contents(self, rows: Iterable[Any]) -> str:
+        counts = [(row.message_count, row.call_count) for row in rows]
+        count, calls = sum(messages for messages, _calls in counts), sum(calls for _messages, calls in counts)
         if not count:
             return ""
         words = {
@@ -411,7 +412,7 @@ class MessageAdmin(TrashAdmin):
             return _("“%(name)s” is in the trash with its session.") % {"name": self.row_name(row)}
         return super().already_deleted(row)
 
-    def contents(self, rows: Sequence[Any]) -> str:
+    def contents(self, rows: Iterable[Any]) -> str:
         calls = sum(row.call_count for row in rows)
         if not calls:
             return ""

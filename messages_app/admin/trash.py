@@ -6,6 +6,7 @@ Only a purge removes rows for good: the command, and for sessions an action in t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -28,10 +29,32 @@ from messages_app.queries import as_uuid
 from messages_app.safe_text import moment, one_line, visible
 
 from .filters import OrderFilter
-from .keyset import KeysetAdmin
+from .keyset import KeysetAdmin, TookTooLong
 
 # The message in the log of admin actions; pages translate it.
 RESTORED = "Restored"
+
+
+BULK_ROWS = 1_000
+"""Most rows that an action changes at once, because each is a write of its own, of a few milliseconds."""
+NAMES_LISTED = 50
+"""Names that a confirmation lists."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The rows of an action."""
+
+    rows: QuerySet[Any]
+    is_all: bool = False
+    """Whether they were chosen as all rows that match the filters."""
+    has_more: bool = False
+    """Whether more rows match than one action changes."""
+
+    @property
+    def keys(self) -> str:
+        """The primary keys in one text, because a form may have 1,000 fields only."""
+        return ",".join(str(row.pk) for row in self.rows)
 
 
 class TrashAdmin(KeysetAdmin):
@@ -40,8 +63,11 @@ class TrashAdmin(KeysetAdmin):
     delete_confirmation_template = "admin/trash/delete_confirmation.html"
     delete_selected_confirmation_template = "admin/trash/delete_selected_confirmation.html"
     actions: Sequence[str] = ("delete_selected", "restore_selected")
+    list_actions: Sequence[str] = ("delete_selected",)
+    """Those of the list."""
     trash_actions: Sequence[str] = ("restore_selected",)
     """Those of the trash."""
+    acts_on_all = True
 
     delete_row: ClassVar[Callable[..., None]]
     """The write that deletes: (primary key, by=user name). Raises NotFound if it cannot delete the row."""
@@ -105,7 +131,12 @@ class TrashAdmin(KeysetAdmin):
             "trash_url": reverse(f"admin:{self._url_name('trash')}"),
             "other_trash": (self.other_trash[0], reverse(self.other_trash[1])),
         }
-        return super().changelist_view(request, {**context, **(extra_context or {})})
+        try:
+            return super().changelist_view(request, {**context, **(extra_context or {})})
+        except TookTooLong:
+            text = _("Finding all rows took too long. Nothing was changed. Narrow the list.")
+            self.message_user(request, text, messages.WARNING)
+            return HttpResponseRedirect(request.get_full_path())
 
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
@@ -125,7 +156,7 @@ class TrashAdmin(KeysetAdmin):
         """Return the reason why `row` cannot be deleted, as a sentence, or ""."""
         return _("“%(name)s” is already in the trash.") % {"name": self.row_name(row)} if row.deleted_at else ""
 
-    def contents(self, rows: Sequence[Any]) -> str:
+    def contents(self, rows: Iterable[Any]) -> str:
         """Return the numbers of rows that are deleted or restored together with `rows`, as a sentence, or ""."""
         return ""
 
@@ -134,9 +165,7 @@ class TrashAdmin(KeysetAdmin):
         if not self.has_restore_permission(request):
             raise PermissionDenied
         keys = [key for text in request.POST.get("rows", "").split(",") if (key := as_uuid(text)) is not None]
-        rows = list(
-            self.model.with_deleted.select_related(*self.page_related).filter(pk__in=keys[: self.list_per_page])
-        )
+        rows = list(self.model.with_deleted.select_related(*self.page_related).filter(pk__in=keys[:BULK_ROWS]))
         restored = [row for row in rows if self._restore(request, row)]
         self._report_restored(request, restored)
         if len(restored) == 1:
@@ -181,23 +210,62 @@ class TrashAdmin(KeysetAdmin):
     # --- Actions --------------------------------------------------------------------------------------------
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        offered = self.trash_actions if self.in_trash(request) else ("delete_selected",)
+        offered = self.trash_actions if self.in_trash(request) else self.list_actions
         return {name: action for name, action in super().get_actions(request).items() if name in offered}
+
+    def selection(self, request: HttpRequest, queryset: QuerySet[Any], most: int | None = None) -> Selection:
+        """Return the rows of an action: those that were chosen on the page, or the newest `most` (default: BULK_ROWS) of all that match.
+
+        A confirmation sends the rows that it showed, so that rows that match since then are not changed unseen. Raise
+        TookTooLong.
+        """
+        if request.POST.get("select_across") != "1":
+            return Selection(rows=queryset[: self.list_per_page])
+        most = BULK_ROWS if most is None else most
+        if "rows" in request.POST:
+            keys = [key for text in request.POST["rows"].split(",") if (key := as_uuid(text)) is not None]
+            has_more = False
+        else:
+            keys = [key for page in self.all_keys(request, most + 1) for key in page]
+            has_more = len(keys) > most
+        rows = self.get_queryset(request).filter(pk__in=keys[:most]).order_by("-pk")
+        return Selection(rows=rows, is_all=True, has_more=has_more)
+
+    def confirmation(self, selection: Selection) -> dict[str, Any]:
+        """Return the context of a page that asks before an action."""
+        count = len(selection.rows)
+        words = {"count": f"{count:,}", "rows": model_ngettext(self.opts, count)}
+        match = ""
+        if selection.has_more:
+            match = _(
+                "More than %(count)s %(rows)s match the filters. This is for the newest %(count)s; repeat it for the others."
+            )
+        elif selection.is_all:
+            match = ngettext("%(count)s %(rows)s matches the filters.", "%(count)s %(rows)s match the filters.", count)
+        return {
+            "selection": selection,
+            "matching": match % words if match else "",
+            "names": [self.row_name(row) for row in selection.rows[:NAMES_LISTED]],
+            "unnamed": max(count - NAMES_LISTED, 0),
+            "contents": self.contents(selection.rows),
+            "action_checkbox_name": helpers.ACTION_CHECKBOX_NAME,
+        }
 
     @admin.action(
         description=gettext_lazy("Move selected %(verbose_name_plural)s to the trash"), permissions=["delete"]
     )
     def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        rows = queryset[: self.list_per_page]
+        selection = self.selection(request, queryset)
+        rows = selection.rows
         if not rows:
             self.message_user(request, _("The selected rows are already in the trash."), messages.INFO)
             return None
         if not request.POST.get("post"):
-            response = ask_to_delete_selected(self, request, queryset)
+            response = ask_to_delete_selected(self, request, rows)
             if isinstance(response, TemplateResponse) and response.context_data is not None:
                 # Django's title is "Delete multiple objects" for a single one, too.
                 response.context_data["title"] = _("Move to the trash")
-                response.context_data["contents"] = self.contents(list(rows))
+                response.context_data |= self.confirmation(selection)
             return response
         self.log_deletions(request, rows)
         self.delete_queryset(request, rows)
@@ -210,19 +278,16 @@ class TrashAdmin(KeysetAdmin):
 
     @admin.action(description=gettext_lazy("Restore selected %(verbose_name_plural)s"), permissions=["restore"])
     def restore_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        rows = list(queryset[: self.list_per_page])
+        selection = self.selection(request, queryset)
         if request.POST.get("post"):
-            self._report_restored(request, [row for row in rows if self._restore(request, row)])
+            self._report_restored(request, [row for row in selection.rows if self._restore(request, row)])
             return None
         context = {
             **self.admin_site.each_context(request),
+            **self.confirmation(selection),
             "title": _("Restore"),
             "opts": self.opts,
-            "objects": rows,
-            "names": [self.row_name(row) for row in rows],
-            "contents": self.contents(rows),
             "is_action": True,
-            "action_checkbox_name": helpers.ACTION_CHECKBOX_NAME,
         }
         return TemplateResponse(request, "admin/trash/restore_confirmation.html", context)
 

@@ -15,7 +15,7 @@ import msgspec
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
-from django.contrib.admin import ModelAdmin, helpers
+from django.contrib.admin import ModelAdmin
 from django.contrib.admin.utils import quote, unquote
 from django.contrib.postgres.forms import SimpleArrayField
 from django.core.exceptions import PermissionDenied, ValidationError
@@ -62,9 +62,11 @@ from messages_app.safe_text import duration, first_characters, for_scripts, is_p
 from messages_app.sql.pagination import IdRange
 from traces_app.ingest.batch import Refusal
 from traces_app.ingest.pipeline import ingest
+from traces_app.ingest.store import tag_sessions
 from traces_app.maintenance.purge import Scope as PurgeScope
 from traces_app.maintenance.purge import purge
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
+from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries.contexts import newest_contexts
 from traces_app.queries.filters import CallFilterSet, MessageFilterSet
 from traces_app.schema import records
@@ -298,6 +300,20 @@ class MessageForm(MessageModelForm):
         return fields
 
 
+class TagForm(forms.Form):
+    """The tag that is added to sessions."""
+
+    tag = forms.CharField(max_length=200)
+
+    def clean_tag(self) -> str:
+        tag: str = self.cleaned_data["tag"]
+        change = redact_session_patch(records.SessionPatch(tags=[tag]))
+        if change.receipts:
+            raise ValidationError(_("This looks like a secret, which tags must not have."))
+        self.cleaned_data["change"] = change
+        return tag
+
+
 _ENDED = [Session.Status.COMPLETED, Session.Status.ERROR, Session.Status.ABORTED]
 
 
@@ -310,7 +326,8 @@ def _is_over(session: Session) -> bool:
 
 class TracedSessionAdmin(SessionAdmin):
     form = SessionForm
-    actions = (*SessionAdmin.actions, "purge_selected")
+    actions = (*SessionAdmin.actions, "tag_selected", "purge_selected")
+    list_actions = (*SessionAdmin.list_actions, "tag_selected")
     trash_actions = (*SessionAdmin.trash_actions, "purge_selected")
     # The filter of times is the tallest and comes last.
     list_filter: ClassVar[Any] = (*SessionAdmin.list_filter[:-1], SessionToolFilter, SessionAdmin.list_filter[-1])
@@ -381,10 +398,11 @@ class TracedSessionAdmin(SessionAdmin):
     @admin.action(description=gettext_lazy("Purge selected sessions for good"), permissions=["restore"])
     def purge_selected(self, request: HttpRequest, queryset: QuerySet[Session]) -> HttpResponse | None:
         """Ask for confirmation, then remove sessions of the trash with everything in them."""
-        rows = list(queryset.filter(deleted_at__isnull=False)[: self.list_per_page])
+        # Fewer than other actions, because a purge looks into every table.
+        selection = self.selection(request, queryset, most=self.list_per_page)
         if request.POST.get("post"):
             purged = 0
-            for row in rows:
+            for row in selection.rows:
                 # Read whole now: the log needs its name when the row is gone.
                 logged = Session.with_deleted.filter(pk=row.pk)
                 is_there = bool(logged)
@@ -398,14 +416,40 @@ class TracedSessionAdmin(SessionAdmin):
             return None
         context = {
             **self.admin_site.each_context(request),
+            **self.confirmation(selection),
             "title": _("Purge for good"),
             "opts": self.opts,
-            "objects": rows,
-            "names": [self.row_name(row) for row in rows],
-            "contents": self.contents(rows),
-            "action_checkbox_name": helpers.ACTION_CHECKBOX_NAME,
         }
         return TemplateResponse(request, "admin/traces_app/purge_confirmation.html", context)
+
+    @admin.action(description=gettext_lazy("Add a tag to selected sessions"), permissions=["add"])
+    def tag_selected(self, request: HttpRequest, queryset: QuerySet[Session]) -> HttpResponse | None:
+        """Ask for a tag, then add it to the sessions that lack it."""
+        selection = self.selection(request, queryset)
+        form = TagForm(request.POST if request.POST.get("post") else None)
+        if form.is_valid():
+            tag = form.cleaned_data["tag"]
+            rows = list(selection.rows)
+            changed = set(tag_sessions([row.pk for row in rows], form.cleaned_data["change"]))
+            for row in rows:
+                if row.pk in changed:
+                    self.log_change(request, row, [{"changed": {"fields": ["tags"]}}])
+            text = ngettext(
+                "%(count)s session has the tag “%(tag)s” now; %(before)s had it before.",
+                "%(count)s sessions have the tag “%(tag)s” now; %(before)s had it before.",
+                len(changed),
+            )
+            words = {"count": f"{len(changed):,}", "tag": tag, "before": f"{len(rows) - len(changed):,}"}
+            self.message_user(request, text % words, messages.SUCCESS if changed else messages.INFO)
+            return None
+        context = {
+            **self.admin_site.each_context(request),
+            **self.confirmation(selection),
+            "title": _("Add a tag"),
+            "opts": self.opts,
+            "form": form,
+        }
+        return TemplateResponse(request, "admin/traces_app/tag_sessions.html", context)
 
     def live_view(self, request: HttpRequest, session_id: UUID) -> HttpResponse:
         """Show a session live: a page that receives its events from /live/."""

@@ -43,7 +43,7 @@ from messages_app.changed_hours import changed_hours, mark_messages
 from messages_app.interruptions import is_continued, is_interrupted, reopen
 from messages_app.models import Message, Session, message_key
 from messages_app.sql.partitions import Month
-from messages_app.writes import Counts, Run, update_session
+from messages_app.writes import Counts, Run, add_tags, update_session
 from traces_app.models import UnindexedMessage
 from traces_app.normalize.records import hyphenated_uuid, text_of, tokens
 from traces_app.normalize.redaction import Redacted, RedactedMessagePatch, RedactedSessionPatch, receipts_as_json
@@ -196,6 +196,11 @@ def change_session(session_id: UUID, change: RedactedSessionPatch) -> Session:
     if change.receipts:
         changes["redactions"] = receipts_as_json(change.receipts)
     return update_session(session_id, changes)
+
+
+def tag_sessions(session_ids: Collection[UUID], change: RedactedSessionPatch) -> list[UUID]:
+    """Add the tags of the patch to sessions; return the changed ones. Deleted and unknown ones are skipped."""
+    return add_tags(session_ids, [pg_text.text(tag) for tag in change.patch.tags or ()])
 
 
 def change_message(

@@ -714,7 +714,7 @@ def test_many_sessions_are_deleted_and_restored_together(staff: Client, project:
 
 def test_lists_offer_only_actions_valid_for_their_rows(staff: Client, project: Project) -> None:
     session = store(project, "s")
-    assert re.findall(r'<option value="(\w+)">', html_of(staff.get(SESSIONS))) == ["delete_selected"]
+    assert re.findall(r'<option value="(\w+)">', html_of(staff.get(SESSIONS))) == ["delete_selected", "tag_selected"]
     writes.delete_session(session, by="ada")
     offered = re.findall(r'<option value="(\w+)">', html_of(staff.get(f"{SESSIONS}trash/")))
     assert offered == ["restore_selected", "purge_selected"]

@@ -19,7 +19,7 @@ from playwright.sync_api import BrowserContext, Locator, Page, sync_playwright
 
 from access_app.models import Project
 from messages_app import writes
-from messages_app.models import Message
+from messages_app.models import Message, Session
 from tests.traces_app.conftest import answer, question, store
 from traces_app.ingest.scores import Place, PlacedScore, store_scores
 from traces_app.models import AgentStep, ModelPrice, Score, Tool, ToolCall
@@ -211,6 +211,25 @@ def test_tool_that_fails_is_two_clicks_from_its_failed_call(
         page.wait_for_url("**/change/?call=*")
         assert page.locator("details.call:target").is_visible()
         assert complaints == []
+
+
+def test_all_sessions_that_match_are_tagged(transactional_db: None, session_key: str, live_server: Any) -> None:
+    project = Project.objects.create(slug="owner")
+    for number in range(51):
+        store(project, question(), external_id=f"s{number}", tags=["old"] if number else [])
+    for context in browse(session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto("/admin/messages_app/session/")
+        page.locator("#action-toggle").click()
+        page.get_by_role("button", name="Select all that match, on all pages").click()
+        assert page.locator(".actions .all").is_visible()
+        page.locator("select[name=action]").select_option("tag_selected")
+        page.get_by_role("button", name="Go").click()
+        page.get_by_label("Tag for these 51 sessions").fill("reviewed")
+        page.get_by_role("button", name="Add the tag").click()
+        page.get_by_text("51 sessions have the tag “reviewed” now; 0 had it before.").wait_for()
+        assert complaints == []
+    assert Session.objects.filter(tags__contains=["reviewed"]).count() == 51
 
 
 @pytest.fixture
