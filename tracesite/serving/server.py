@@ -185,8 +185,15 @@ class Worker(ASGIWorker):
         if not self.asgi.is_ending:
             self.asgi.end()
             for server in self.servers:
-                server.close()
+                for listener in server.sockets:
+                    self.loop.remove_reader(listener)
+            # A connection that the loop has just accepted is served only if its server is still open in the next round.
+            self.loop.call_soon(self._close_servers)
             self.loop.call_later(0.2, self._exit_when_idle, self.loop.time() + LINGER_SECONDS)
+
+    def _close_servers(self) -> None:
+        for server in self.servers:
+            server.close()
 
     def _exit_when_idle(self, deadline: float) -> None:
         if self.nr_conns and self.loop.time() < deadline:
