@@ -54,6 +54,8 @@ def row(page: Page, name: str) -> Any:
 
 def share_of(page: Page, drawn: Any) -> tuple[float, float]:
     """Return where something begins and ends on the axis of the waterfall, from 0 to 1."""
+    # What is clicked is painted in the next frame.
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     axis, box = page.locator(".run-times").bounding_box(), drawn.bounding_box()
     assert axis is not None
     return tuple((x - axis["x"]) / axis["width"] for x in (box["x"], box["x"] + box["width"]))
@@ -134,7 +136,7 @@ def test_waterfall_zooms_and_shows_gaps(run: str, session_key: str, live_server:
         expect(page.locator(".run-row .run-bar-error")).to_be_visible()
         page.get_by_label("Only failures").uncheck()
         page.get_by_role("button", name="Whole run").click()
-        page.locator(".run-row[aria-selected=true]").scroll_into_view_if_needed()
+        expect(page.locator(".run-row[aria-selected=true]")).to_be_in_viewport()
         began, ended = share_of(page, page.locator(".run-row[aria-selected=true] .run-bar"))
         assert (began, ended) == pytest.approx((25 / 33, 28 / 33), abs=0.02)
         # The calls after it in time began while it ran: their bars lie below its bar.
