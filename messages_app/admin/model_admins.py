@@ -32,6 +32,7 @@ from messages_app.models import Message, Reference, Session
 from messages_app.queries import as_uuid
 from messages_app.safe_text import duration, first_characters, message_duration, moment, one_line, total_cost, visible
 from messages_app.sql.pagination import Cursor
+from messages_app.waiting import status_of_open_message, waiting_words
 
 from .conversation import (
     MESSAGE_DETAILS,
@@ -250,6 +251,8 @@ class SessionAdmin(TrashAdmin):
             "details": [(name, self.field_name(name), text) for name, text in page.details],
             "plan": page.plan,
             "duration_ms": page.duration_ms,
+            "waiting_words": waiting_words(session),
+            "open_status": status_of_open_message(session),
             "conversation": conversation,
             "bubbles": [(bubble, runs.get(bubble.message.pk)) for bubble in conversation.bubbles],
             "has_delete_permission": self.has_delete_permission(request, session),
@@ -366,7 +369,8 @@ class MessageAdmin(TrashAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         fields = [
-            *("project", "session__external_id", "session__deleted_at", "role", "external_id", "is_completed"),
+            *("project", "session__external_id", "session__status", "session__deleted_at", "role", "external_id"),
+            "is_completed",
             *("call_count", "failure_count", "model_error_count", "health", "duration_ms", "cost", "unpriced_count"),
             *("created_at", "completed_at", "deleted_at", "deleted_by"),
         ]
@@ -483,7 +487,10 @@ class MessageAdmin(TrashAdmin):
         if row.model_error_count:
             words = ngettext("%(count)d model error", "%(count)d model errors", row.model_error_count)
             return badge("error", words % {"count": row.model_error_count})
-        return None if row.is_completed else badge("running", _("running"))
+        if row.is_completed:
+            return None
+        status = status_of_open_message(row.session)
+        return badge(status, str(status.label))
 
     @admin.display(description=gettext_lazy("duration, cost"), empty_value="")
     def took(self, row: Message) -> SafeString:

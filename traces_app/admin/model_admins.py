@@ -69,6 +69,7 @@ from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
 from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries.contexts import newest_contexts
 from traces_app.queries.filters import CallFilterSet, MessageFilterSet
+from traces_app.queries.waiting import waiting_calls
 from traces_app.schema import records
 from traces_app.transcripts.span_store import spans_of, traces_of
 from traces_app.transcripts.spans.conversation import TRACE_ID
@@ -389,6 +390,9 @@ class TracedSessionAdmin(SessionAdmin):
                 message.judged = judged[message.pk]
             response.context_data["session_judged"] = judgements_of_session(session.pk, user)
             response.context_data["has_only_spans"] = not session.message_count and bool(traces_of(session.pk))
+            if response.context_data["waiting_words"] and session.last_run_id is not None:
+                run = session.last_run_id
+                response.context_data["waiting_calls"] = waiting_calls([run]).get(run, [])
             # Contexts arrive only with events. The API that they link to does not read deleted sessions.
             if session.last_event and not session.deleted_at:
                 contexts = newest_contexts(session.pk, CONTEXTS_LISTED)

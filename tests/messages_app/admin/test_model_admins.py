@@ -956,3 +956,6 @@ def test_open_message_is_running_in_the_column_of_the_status(staff: Client, proj
     (row,) = rows_of(staff.get(MESSAGES))
     assert headings[headings.index("status")] == "status" and "errors" not in headings
     assert "running" in row
+    Session.objects.update(said_status=Session.Status.PAUSED)
+    (row,) = rows_of(staff.get(MESSAGES))
+    assert "paused" in row and "running" not in row

@@ -484,6 +484,19 @@ def test_conversation_with_runs_takes_constant_queries(staff: Client, project: P
     assert len(statements_of(staff, few)) == len(statements_of(staff, many))
 
 
+def test_paused_session_shows_what_it_waits_for(staff: Client, project: Project) -> None:
+    waits = [{"name": "refund", "args": {}}, {"name": "lookup", "args": {}, "result": {"output": "x"}}]
+    run = answer(is_completed=False, agent_steps=[{"tool_calls": waits}])
+    outcome = store(project, question(), run, status="paused", current_phase="waiting for <b>approval</b>")
+    page = staff.get(f"{SESSIONS}{outcome.id}/change/")
+    assert "Paused: waiting for <b>approval</b> · Calls without a result: refund" in text_of(page)
+    assert "assistant 2026-03-01 12:00:00 Open this message (assistant) paused" in text_of(page)
+    call = ToolCall.objects.get(tool__name="refund")
+    assert links_of(page)["refund"] == f"{page_of(call.message_id)}?call={call.pk}#call-{call.pk}"
+    Session.objects.update(said_status=Session.Status.RUNNING)
+    assert "Paused" not in text_of(staff.get(f"{SESSIONS}{outcome.id}/change/"))
+
+
 # --- Finding the failed call --------------------------------------------------------------------------------------------
 
 
