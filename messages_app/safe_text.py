@@ -15,6 +15,7 @@ from typing import Any
 
 from django.db.models import F, Func, IntegerField, TextField
 from django.db.models.functions import Left
+from django.utils import timezone
 from django.utils.html import conditional_escape, escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
@@ -176,15 +177,15 @@ def message_duration(message: Any) -> SafeString:
 
 
 def moment(instant: datetime | None) -> SafeString:
-    """Format an aware time to the second, in UTC and the same in every language; "" if unknown.
+    """Format an aware time to the second, in the reader's zone and the same in every language; "" if unknown.
 
-    Its title names the zone; times.js adds the time on the reader's clock.
+    Its title has the time in UTC; times.js adds the age.
     """
     if instant is None:
         return mark_safe("")
     utc = instant.astimezone(UTC)
-    shown = f"{utc:%Y-%m-%d %H:%M:%S}"
-    return format_html('<time datetime="{}" title="{} UTC">{}</time>', utc.isoformat(), shown, shown)
+    title, shown = (f"{time:%Y-%m-%d %H:%M:%S}" for time in (utc, timezone.localtime(instant)))
+    return format_html('<time datetime="{}" title="{} UTC">{}</time>', utc.isoformat(), title, shown)
 
 
 def first_characters(field: str, limit: int) -> Left:

@@ -8,6 +8,7 @@ from django.contrib.admin import AdminSite
 from django.contrib.admin.apps import AdminConfig
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
+from django.urls import URLPattern, URLResolver, path
 
 
 class TracesiteAdminSite(AdminSite):
@@ -18,6 +19,11 @@ class TracesiteAdminSite(AdminSite):
         from traces_app.admin.home import home
 
         return super().index(request, {**home(request), **(extra_context or {})})
+
+    def get_urls(self) -> list[URLPattern | URLResolver]:
+        from messages_app.admin.time_zones import choose_time_zone
+
+        return [path("time-zone/", self.admin_view(choose_time_zone), name="time_zone"), *super().get_urls()]
 
 
 class TracesiteAdminConfig(AdminConfig):

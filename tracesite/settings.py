@@ -117,6 +117,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "tracesite.http.pages.Messages",
     "tracesite.http.pages.XFrameOptions",
+    "tracesite.http.pages.TimeZone",
     "axes.middleware.AxesMiddleware",
 ]
 
@@ -142,6 +143,7 @@ TEMPLATES = [
         "OPTIONS": {
             "context_processors": [
                 "django.template.context_processors.request",
+                "django.template.context_processors.tz",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
             ],

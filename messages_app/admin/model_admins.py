@@ -58,6 +58,7 @@ from .filters import (
     WordListFilter,
     YesNoListFilter,
 )
+from .time_zones import with_zone
 from .trash import TrashAdmin
 
 NAME_CHARACTERS = 80
@@ -307,11 +308,11 @@ class SessionAdmin(TrashAdmin):
     def spent(self, row: Session) -> SafeString:
         return total_cost(row)
 
-    @admin.display(description=gettext_lazy("last activity (UTC)"))
+    @admin.display(description=with_zone(gettext_lazy("last activity")))
     def active(self, row: Session) -> SafeString:
         return moment(row.active_at)
 
-    @admin.display(description=gettext_lazy("started (UTC)"))
+    @admin.display(description=with_zone(gettext_lazy("started")))
     def created(self, row: Session) -> SafeString:
         return moment(row.created_at)
 
@@ -499,7 +500,7 @@ class MessageAdmin(TrashAdmin):
             mark_safe("<br>"), "{}", ([text] for text in (message_duration(row), total_cost(row)) if text)
         )
 
-    @admin.display(description=gettext_lazy("created at (UTC)"))
+    @admin.display(description=with_zone(gettext_lazy("created at")))
     def created(self, row: Message) -> SafeString:
         return moment(row.created_at)
 

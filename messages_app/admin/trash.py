@@ -30,6 +30,7 @@ from messages_app.safe_text import moment, one_line, visible
 
 from .filters import OrderFilter
 from .keyset import KeysetAdmin, TookTooLong
+from .time_zones import with_zone
 
 # The message in the log of admin actions; pages translate it.
 RESTORED = "Restored"
@@ -350,7 +351,7 @@ class TrashAdmin(KeysetAdmin):
 
     # --- Columns of the trash ---------------------------------------------------------------------------------
 
-    @admin.display(description=gettext_lazy("deleted at (UTC)"))
+    @admin.display(description=with_zone(gettext_lazy("deleted at")))
     def deleted(self, row: Any) -> SafeString:
         return moment(row.deleted_at)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django import template
 
 from messages_app import safe_text
+from messages_app.admin.time_zones import entry_of, with_zone
 
 register = template.Library()
 
@@ -17,3 +18,5 @@ register.filter("duration", safe_text.duration)
 register.filter("message_duration", safe_text.message_duration)
 register.filter("one_line", safe_text.one_line)
 register.filter("moment", safe_text.moment)
+register.filter("time_entry", entry_of)
+register.filter("with_zone", with_zone)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -98,8 +99,8 @@ def _bars(buckets: Sequence[Totals], kept: dict[str, str], parts: Callable[[Tota
     for index, bucket in enumerate(buckets):
         bottom, top = (_HEIGHT * part / most for part in parts(bucket))
         times = {
-            "created_after": f"{bucket.begin:%Y-%m-%dT%H:%M:%S}",
-            "created_before": f"{bucket.end:%Y-%m-%dT%H:%M:%S}",
+            "created_after": _in_utc(bucket.begin),
+            "created_before": _in_utc(bucket.end),
         }
         yield Bar(
             x=10 * index,
@@ -110,6 +111,10 @@ def _bars(buckets: Sequence[Totals], kept: dict[str, str], parts: Callable[[Tota
             url=f"{runs}?{urlencode({'role': Message.Role.ASSISTANT, **times, **kept})}",
             totals=bucket,
         )
+
+
+def _in_utc(instant: datetime) -> str:
+    return f"{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _within_limit(read: Callable[[], T]) -> T | None:

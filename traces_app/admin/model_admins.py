@@ -56,6 +56,7 @@ from messages_app.admin.model_admins import (
     badge,
     session_name,
 )
+from messages_app.admin.time_zones import with_zone
 from messages_app.models import Message, Session
 from messages_app.queries import as_uuid, find_session
 from messages_app.safe_text import duration, first_characters, for_scripts, is_plain, moment, one_line, visible
@@ -950,7 +951,7 @@ class ToolCallAdmin(KeysetAdmin):
     def took(self, row: ToolCall) -> str:
         return duration(row.duration_ms)
 
-    @admin.display(description=gettext_lazy("created at (UTC)"))
+    @admin.display(description=with_zone(gettext_lazy("created at")))
     def created(self, row: ToolCall) -> SafeString:
         return moment(ids.created_at_of(row.pk))
 

@@ -16,9 +16,11 @@ from uuid import UUID
 from django.db.models import BigIntegerField, ExpressionWrapper, FloatField
 from django.db.models.functions import Cast, Extract
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from messages_app.admin.conversation import ids_below
+from messages_app.admin.time_zones import with_zone
 from messages_app.safe_text import Excerpt, duration, one_line
 from traces_app.models import AgentStep, Tool, ToolCall
 
@@ -236,8 +238,8 @@ def _call_detail(call_id: UUID) -> Detail | None:
         facts=_facts(
             (_("Status"), str(row.get_status_display())),
             (_("Duration"), duration(row.duration_ms)),
-            (_("Started (UTC)"), _instant(row.started_at)),
-            (_("Completed (UTC)"), _instant(row.completed_at)),
+            (str(with_zone(_("Started"))), _instant(row.started_at)),
+            (str(with_zone(_("Completed"))), _instant(row.completed_at)),
             (_("Call ID"), one_line(row.call_id, 200)),
         ),
         values=[one for one in values if one.text],
@@ -268,7 +270,7 @@ def _step_detail(step: Any) -> Detail:
             (_("Agent"), one_line(step.agent_name, NAME_CHARACTERS)),
             (_("Model"), one_line(step.model, NAME_CHARACTERS)),
             (_("Duration"), duration(step.duration_ms)),
-            (_("Started (UTC)"), _instant(step.timestamp)),
+            (str(with_zone(_("Started"))), _instant(step.timestamp)),
             (_("Cost (USD)"), "" if step.cost is None else f"{step.cost.normalize():f}"),
         ),
         values=[one for one in values if one.text],
@@ -289,4 +291,6 @@ def _facts(*facts: tuple[str, str]) -> list[tuple[str, str]]:
 
 
 def _instant(instant: datetime | None) -> str:
-    return f"{instant:%Y-%m-%d %H:%M:%S}.{instant.microsecond // 1000:03}" if instant is not None else ""
+    if instant is None:
+        return ""
+    return f"{timezone.localtime(instant):%Y-%m-%d %H:%M:%S}.{instant.microsecond // 1000:03}"

@@ -28,6 +28,7 @@ from messages_app.admin.filters import (
     WordListFilter,
 )
 from messages_app.admin.keyset import KeysetAdmin
+from messages_app.admin.time_zones import with_zone
 from messages_app.models import Message
 from messages_app.queries import as_uuid
 from messages_app.safe_text import first_characters, moment, one_line, visible
@@ -235,7 +236,7 @@ class ScoreAdmin(KeysetAdmin):
     def who(self, row: Score) -> SafeString:
         return format_html("{} {}", row.get_source_display(), visible(one_line(row.author, NAME_CHARACTERS)))
 
-    @admin.display(description=gettext_lazy("created at (UTC)"))
+    @admin.display(description=with_zone(gettext_lazy("created at")))
     def created(self, row: Score) -> SafeString:
         return moment(row.created_at)
 

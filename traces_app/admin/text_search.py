@@ -8,6 +8,7 @@ from uuid import UUID
 from django.contrib import messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
@@ -108,8 +109,9 @@ def _tell_end(request: HttpRequest, found: Found) -> None:
         return
     parameters = request.GET.copy()
     parameters[CURSOR] = str(Cursor(position=found.reached, newer=False))
-    words = _("The search took long and stopped at %(time)s (UTC).") % {
-        "time": moment(ids.created_at_of(found.reached))
+    words = _("The search took long and stopped at %(time)s (%(zone)s).") % {
+        "time": moment(ids.created_at_of(found.reached)),
+        "zone": timezone.get_current_timezone_name(),
     }
     link = format_html('<a href="?{}">{}</a>', parameters.urlencode(), _("Search on from there"))
     messages.info(request, format_html("{} {}", words, link))

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from django.db.models import Count, Exists, Max, Model, OuterRef, Q, QuerySet, Sum, TextField
 from django.db.models.functions import Cast, Left, Trunc
+from django.utils import timezone
 
 from access_app.visibility import ProjectScope, visible_to
 from messages_app import ids
@@ -124,7 +125,11 @@ class Runs:
 
 
 def activity(scope: ProjectScope, period: Period, width: Width) -> list[Totals]:
-    """Return the totals of each minute, hour or day of the period, in order, without gaps."""
+    """Return the totals of each minute, hour or day of the period, in order, without gaps.
+
+    Days are those of the current time zone; hours are those of UTC, because local ones are ambiguous when clocks go back.
+    """
+    zone = timezone.get_current_timezone() if width == "day" else UTC
     sums = {
         "runs": Count("pk"),
         "failed_runs": Count("pk", filter=HAS_ERRORS),
@@ -136,7 +141,7 @@ def activity(scope: ProjectScope, period: Period, width: Width) -> list[Totals]:
         "unpriced_count": Sum("unpriced_count"),
     }
     # Django groups by an alias only if it differs from every field.
-    grouped = _runs(scope, period).order_by().annotate(bucket=Trunc("created_at", width, tzinfo=UTC)).values("bucket")
+    grouped = _runs(scope, period).order_by().annotate(bucket=Trunc("created_at", width, tzinfo=zone)).values("bucket")
     found = {
         row[0]: row[1:]
         for row in grouped.annotate(**{f"{name}_": each for name, each in sums.items()}).values_list(
@@ -144,9 +149,9 @@ def activity(scope: ProjectScope, period: Period, width: Width) -> list[Totals]:
         )
     }
     buckets = []
-    begin = _floor(period.begin, width)
+    begin = _floor(period.begin.astimezone(zone), width)
     while begin < period.end:
-        end = begin + WIDTHS[width]
+        end = begin + WIDTHS[width]  # of days: the next midnight, 23 to 25 hours later
         bucket = Totals(begin=begin, end=end)
         for name, value in zip(sums, found.get(begin, ()), strict=False):
             setattr(bucket, name, value)
@@ -275,7 +280,7 @@ def _listed(rows: QuerySet[Message]) -> QuerySet[Message]:
 
 
 def _floor(instant: datetime, width: Width) -> datetime:
-    instant = instant.astimezone(UTC).replace(second=0, microsecond=0)
+    instant = instant.replace(second=0, microsecond=0)
     if width == "minute":
         return instant
     return instant.replace(minute=0) if width == "hour" else instant.replace(hour=0, minute=0)

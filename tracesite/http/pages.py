@@ -6,14 +6,19 @@ JSON that no browser shows in a frame or runs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from csp.middleware import CSPMiddleware
 from django.contrib.messages.middleware import MessageMiddleware
 from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.middleware.clickjacking import XFrameOptionsMiddleware
 from django.middleware.csrf import CsrfViewMiddleware
 from django.middleware.gzip import GZipMiddleware
+from django.utils import timezone
+
+from messages_app.admin.time_zones import in_utc, zone_of
 
 from .foreign_apis import is_api
 
@@ -65,3 +70,16 @@ class Messages(_ForPages, MessageMiddleware):
 
 class XFrameOptions(_ForPages, XFrameOptionsMiddleware):
     pass
+
+
+class TimeZone:
+    """Show and read times in the zone that the reader chose; data stay in UTC. Behind Messages, which tells of bad times."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if not is_page(request):
+            return self.get_response(request)
+        with timezone.override(zone_of(request)):
+            return in_utc(request) or self.get_response(request)

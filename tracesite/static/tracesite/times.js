@@ -1,6 +1,7 @@
 "use strict";
 
-// Pages show times in UTC. Pointing at one shows, besides UTC, how long ago that was and the time on the reader's clock.
+// Pages show times in the zone that the reader chose. Pointing at one shows how long ago that was, the time on the clock of
+// this computer, and UTC.
 const language = document.documentElement.lang;
 const local = new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle: "long" });
 const relative = new Intl.RelativeTimeFormat(language, { numeric: "auto" });
@@ -28,3 +29,11 @@ document.addEventListener("pointerover", (event) => {
     time.title = `${ago(instant)}\n${local.format(instant)}\n${time.dataset.utc}`;
   }
 });
+
+// On the page that chooses the zone: a button for the zone of this browser.
+const ownZone = document.querySelector(".own-zone");
+if (ownZone !== null) {
+  ownZone.value = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  ownZone.querySelector("bdi").textContent = ownZone.value;
+  ownZone.hidden = false;
+}
