@@ -82,6 +82,7 @@ urlpatterns = [
     ),
     path("tool-calls/", CallViewSet.as_view({"get": "list"}), name="tool-calls"),
     path("tool-calls/<str:call_id>/", CallViewSet.as_view({"get": "retrieve"}), name="tool-call"),
+    path("tool-calls/<str:call_id>/similar/", CallViewSet.as_view({"get": "similar"}), name="similar-errors"),
     path("chains/", ChainViewSet.as_view({"get": "list"}), name="chains"),
     path("chains/<str:chain_id>/", ChainViewSet.as_view({"get": "retrieve"}), name="chain"),
     path("errors/", ErrorViewSet.as_view({"get": "list"}), name="errors"),

@@ -70,6 +70,7 @@ from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
 from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries.contexts import newest_contexts
 from traces_app.queries.filters import CallFilterSet, MessageFilterSet
+from traces_app.queries.schemas import SimilarBy
 from traces_app.queries.waiting import waiting_calls
 from traces_app.schema import records
 from traces_app.transcripts.span_store import spans_of, traces_of
@@ -83,6 +84,7 @@ from .periods import Period
 from .run_outline import explorer_words, read_detail, read_outline
 from .run_page import first_failure, read_call, read_run, read_times, step_number
 from .scores import JudgementForm, judge, judgements_of, judgements_of_session
+from .similar_page import similar_context
 from .span_page import span_lines
 from .text_search import named_or_saying, sessions_saying
 from .tool_pages import list_context, tool_context
@@ -599,6 +601,11 @@ class TracedMessageAdmin(MessageAdmin):
             self.admin_site.admin_view(self.compare_view),
             name="messages_app_message_compare",
         )
+        similar = path(
+            "<uuid:message_id>/similar/",
+            self.admin_site.admin_view(self.similar_view),
+            name="messages_app_message_similar",
+        )
         outline = path(
             "<uuid:message_id>/outline/",
             self.admin_site.admin_view(self.outline_view),
@@ -609,7 +616,7 @@ class TracedMessageAdmin(MessageAdmin):
             self.admin_site.admin_view(self.detail_view),
             name="messages_app_message_detail",
         )
-        return [outline, detail, spans, asked, judged, compared, *super().get_urls()]
+        return [outline, detail, spans, asked, judged, compared, similar, *super().get_urls()]
 
     def compare_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
         """Show a run beside another one, or ask for the other one."""
@@ -635,6 +642,28 @@ class TracedMessageAdmin(MessageAdmin):
         else:
             context["candidates"] = candidates(message)
         return TemplateResponse(request, "admin/traces_app/compare_page.html", context)
+
+    def similar_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
+        """List the runs that are most like a run, or that failed in the same way."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        runs = Message.objects.select_related("session").filter(role=Message.Role.ASSISTANT)
+        message = runs.filter(pk=message_id).first()
+        if message is None:
+            return self.missing(request)
+        by: SimilarBy = "errors" if request.GET.get("by") == "errors" else "everything"
+        title = _("Failures like this one") if by == "errors" else _("Runs like this one")
+        context = {
+            **self.admin_site.each_context(request),
+            "title": title,
+            "tab_title": f"{title} · {session_name(message.session)}",
+            "opts": self.opts,
+            "message": message,
+            "session": message.session,
+            "session_name": session_name(message.session),
+            **similar_context(message, by),
+        }
+        return TemplateResponse(request, "admin/traces_app/similar_page.html", context)
 
     def judge_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
         """Store the thumb and the note of the reader, and return to the page where they were given."""

@@ -15,6 +15,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 from django.db.models.functions import Left
 from django.utils import timezone
+from msgspec import UNSET
 
 from messages_app import ids
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
@@ -25,10 +26,15 @@ from traces_app.models import Tool, ToolCall
 
 from . import schemas
 from .error_patterns import pattern_of
+from .run_vectors import LEAST_LIKENESS, likeness_of_errors
 from .tool_statistics import MOST_POINTS, STEPS
 
 MOST_READ = 20_000
 """Failed calls that are grouped, the newest ones of the range."""
+MOST_RANKED = 1_000
+"""Groups among which those like an error are searched: those of most calls."""
+LEAST_RISING = 5
+"""Calls in the second half of a range from which on a group can be rising."""
 TOOLS_LISTED = 10
 EXAMPLE_CHARACTERS = 1_000
 _ORDER: dict[schemas.ErrorSort, str] = {
@@ -70,6 +76,9 @@ class Group:
     """The newest call with its message, tool and project."""
     error: str
     """The first EXAMPLE_CHARACTERS of the error of the example."""
+    change: schemas.ErrorChange
+    likeness: float | None
+    """How similar the pattern is to the given one, 0 to 1; None if none was given."""
 
     @property
     def first_at(self) -> datetime:
@@ -94,25 +103,39 @@ class Found:
     """The beginnings of all steps of the range, oldest first, also of those without calls."""
 
 
-def error_groups(rows: CompiledRows, sort: schemas.ErrorSort, limit: int) -> Found:
+def error_groups(rows: CompiledRows, sort: schemas.ErrorSort, limit: int, *, like: str | None = None) -> Found:
     """Return the first `limit` groups of the failed calls in `rows`, in four queries or fewer.
 
-    Raise InvalidInput if one takes longer than LIST_MS.
+    With `like`, a pattern: the groups that are most like it, the most similar ones first. Raise InvalidInput if a query
+    takes longer than LIST_MS.
     """
     with one_snapshot(read_only=True):
         step, beginnings = _steps(rows)
-        found = _grouped(rows, sort, limit, beginnings)
+        found = _grouped(rows, sort, limit if like is None else MOST_RANKED, beginnings)
+        group_count, calls, oldest = found[0][8:] if found else (0, 0, None)
+        likeness: dict[str, float] = {}
+        if like is not None:
+            scores = likeness_of_errors(like, [row[1] for row in found])
+            likeness = {row[0]: score for row, score in zip(found, scores, strict=True) if score >= LEAST_LIKENESS}
+            found = sorted((row for row in found if row[0] in likeness), key=lambda row: -likeness[row[0]])[:limit]
         tools = Tool.objects.select_related("project").in_bulk({tool for row in found for tool in row[5]})
         examples = _examples([row[4] for row in found])
-    group_count, calls, oldest = found[0][8:] if found else (0, 0, None)
+    counted_from = ids.created_at_of(oldest) if calls >= MOST_READ else None
     return Found(
-        groups=[_group(row, tools, examples, beginnings) for row in found],
+        groups=[_group(row, tools, examples, beginnings, counted_from, likeness.get(row[0])) for row in found],
         group_count=group_count,
         calls=calls,
-        counted_from=ids.created_at_of(oldest) if calls >= MOST_READ else None,
+        counted_from=counted_from,
         step=step,
         beginnings=beginnings,
     )
+
+
+def pattern_of_call(call_id: UUID) -> str | None:
+    """Return the pattern of the error of a call; None if it did not fail."""
+    calls = ToolCall.with_deleted.filter(pk=call_id, status=ToolCall.Status.ERROR)
+    pattern: str | None = calls.values_list(pattern_of("result__error"), flat=True).first()
+    return pattern
 
 
 def answer_of(found: Found) -> schemas.ErrorGroups:
@@ -172,8 +195,23 @@ def _examples(keys: Collection[UUID]) -> dict[UUID, ToolCall]:
     return {call.pk: call for call in shown.only("message__session_id", "tool__name", "tool__project__slug")}
 
 
+def _change(steps: Counter[datetime], beginnings: Sequence[datetime], since: datetime | None) -> schemas.ErrorChange:
+    """Compare the two halves of the range, as far as it was read."""
+    read = [begin for begin in beginnings if since is None or begin >= since]
+    half = len(read) // 2
+    earlier, later = sum(steps[begin] for begin in read[:half]), sum(steps[begin] for begin in read[half:])
+    if half and not earlier and later:
+        return "new"
+    return "rising" if half and later >= max(LEAST_RISING, 2 * earlier) else "steady"
+
+
 def _group(
-    row: Sequence[Any], tools: dict[int, Tool], examples: dict[UUID, ToolCall], beginnings: Sequence[datetime]
+    row: Sequence[Any],
+    tools: dict[int, Tool],
+    examples: dict[UUID, ToolCall],
+    beginnings: Sequence[datetime],
+    counted_from: datetime | None,
+    likeness: float | None,
 ) -> Group:
     key, pattern, calls, first, last, tool_ids, steps, counts = row[:8]
     of_tools: Counter[int] = Counter()
@@ -192,6 +230,8 @@ def _group(
         steps=of_steps,
         example=examples[last],
         error=getattr(examples[last], "error_text", None) or "",  # None without a result
+        change=_change(of_steps, beginnings, counted_from),
+        likeness=likeness,
     )
 
 
@@ -220,4 +260,6 @@ def _group_schema(group: Group) -> schemas.ErrorGroup:
             schemas.ErrorStep(begin=instant_text(begin), call_count=count)
             for begin, count in sorted(group.steps.items())
         ],
+        change=group.change,
+        score=UNSET if group.likeness is None else group.likeness,
     )

@@ -46,7 +46,7 @@ from traces_app.schema.health_flags import FLAGS, MISSING_RESULT
 from traces_app.schema.records import ROOT_TOOL
 
 from .error_patterns import group_of
-from .schemas import ErrorSort, UsageBy
+from .schemas import ErrorSort, SimilarBy, UsageBy
 from .tools import tool_ids
 
 _HEALTH = "Messages with this health flag. `missing_result`: completed messages with a call without a result."
@@ -186,6 +186,14 @@ class ErrorFilterSet(ListFilterSet):
         return super().narrow(rows, others, bounds)
 
 
+class SimilarErrorFilterSet(ErrorFilterSet):
+    """Filters of the errors that are compared with that of a call."""
+
+    sort = None  # type: ignore[assignment]  # how django-filter takes back an inherited filter
+    session = None  # type: ignore[assignment]
+    read_elsewhere = (*ListFilterSet.read_elsewhere,)
+
+
 class ChainFilterSet(ListFilterSet):
     session = NameFilter(help_text=_SESSION)
     tool = KeysFilter(help_text="With a call of this tool; repeated: of any of them.")
@@ -257,11 +265,16 @@ class ToolFilterSet(ListFilterSet):
 
 
 class SimilarFilterSet(ListFilterSet):
+    by = WordFilter(
+        words=get_args(SimilarBy),
+        help_text="What counts: everything, or only the errors, for runs that failed in the same way. Default: everything.",
+    )
     has_errors = YesNoFilter(
         method=with_errors,
         help_text="true: only runs with a failed call, a model error, or an error of the message; false: without.",
     )
 
+    read_elsewhere = (*ListFilterSet.read_elsewhere, "by")
     rows = Message.objects.all()
 
     def found(self, scope: ProjectScope) -> CompiledRows:

@@ -22,6 +22,8 @@ WIDTHS = {"question": 1024, "tools": 256, "errors": 512}
 """The places of each part of a vector."""
 WEIGHTS = {"question": 0.5, "tools": 0.3, "errors": 0.2}
 """What each part is worth in the score."""
+LEAST_LIKENESS = 0.3
+"""Errors that are less alike have only common words in common, such as `the` and `#`."""
 _GRAM = 3
 # Knuth's multiplicative hash: the highest bits of the product depend on all bits of a gram.
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
@@ -67,6 +69,13 @@ def likeness(one: Vectors, others: Vectors) -> Likeness:
     lengths = np.sqrt(_weight_of(others) * _weight_of(one)[0])
     score = np.divide(weighted, lengths, out=np.zeros_like(weighted), where=lengths > 0)
     return Likeness(score=_within(score), parts=parts)
+
+
+def likeness_of_errors(pattern: str, patterns: Sequence[str]) -> list[float]:
+    """Return how similar patterns of errors are to one, 0 to 1."""
+    one = _of_words(_words([pattern]), WIDTHS["errors"])
+    others = [_of_words(_words([other]), WIDTHS["errors"]) for other in patterns]
+    return [float(value) for value in _within(np.stack(others).astype(np.float64) @ one)] if others else []
 
 
 def _weight_of(some: Vectors) -> NDArray[np.float64]:

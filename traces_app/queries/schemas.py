@@ -28,6 +28,9 @@ ModelCallId = Annotated[
 ]
 ParentCall = Annotated[Id, Meta(description="The `uuid` of the call that started this one.")]
 ErrorSort = Literal["count", "last_seen", "first_seen"]
+ErrorChange = Literal["new", "rising", "steady"]
+SimilarBy = Literal["everything", "errors"]
+Likeness = Annotated[float, Meta(ge=0, le=1)]
 UsageBy = Literal["model", "end_user", "day"]
 ContextKind = Literal["prompt", "conversation", "variables", "context", "value", "input"]
 
@@ -381,6 +384,18 @@ class ErrorGroup(Resource, frozen=True):
     tool_count: Annotated[Count, Meta(description="All of its tools.")]
     last_example: Annotated[ErrorExample, Meta(description="Its newest call.")]
     trend: Annotated[list[ErrorStep], Meta(description="The steps of the range with calls, oldest first.")]
+    change: Annotated[
+        ErrorChange,
+        Meta(
+            description=(
+                "`new`: no call in the first half of the range; `rising`: at least five calls in the second half, and twice as "
+                "many as in the first; otherwise `steady`."
+            )
+        ),
+    ]
+    score: Annotated[
+        float | UnsetType, Meta(description="Only in groups like an error: 1 for its own group.", ge=0, le=1)
+    ] = UNSET
 
 
 class ErrorGroups(Resource, frozen=True):
@@ -402,9 +417,6 @@ class ErrorGroups(Resource, frozen=True):
     trend_step: Annotated[
         int, Meta(description="Seconds from one item of `trend` to the next; it depends on the range.")
     ]
-
-
-Likeness = Annotated[float, Meta(ge=0, le=1)]
 
 
 class SimilarRun(Resource, frozen=True):

@@ -25,7 +25,7 @@ from traces_app.models import Tool, ToolCall
 
 from . import schemas
 from .error_patterns import pattern_of
-from .run_vectors import MOST_CHARACTERS, Features, likeness, vectors
+from .run_vectors import LEAST_LIKENESS, MOST_CHARACTERS, Features, likeness, vectors
 
 MOST_COMPARED = 5_000
 """Runs that are compared, the newest ones of the range."""
@@ -44,10 +44,20 @@ class _Run(Struct, frozen=True):
     features: Features
 
 
-def similar_runs(message_id: UUID, rows: CompiledRows, limit: int) -> schemas.SimilarRuns | None:
+class _Found(Struct, frozen=True):
+    rank: tuple[float, float, UUID]
+    score: float
+    parts: dict[str, float]
+    run: _Run
+
+
+def similar_runs(
+    message_id: UUID, rows: CompiledRows, limit: int, by: schemas.SimilarBy = "everything"
+) -> schemas.SimilarRuns | None:
     """Return the runs among `rows` that are most like the run, the most similar ones first; None if there is no such run.
 
-    The run itself is left out, and runs that have nothing in common with it. Raise InvalidInput if finding the runs takes longer than LIST_MS.
+    The run itself is left out, and runs that have nothing in common with it; `by` errors those whose errors are less alike than
+    LEAST_LIKENESS. Raise InvalidInput if finding the runs takes longer than LIST_MS.
     """
     with one_snapshot(read_only=True):
         given = list(_runs([message_id]))
@@ -55,17 +65,17 @@ def similar_runs(message_id: UUID, rows: CompiledRows, limit: int) -> schemas.Si
             return None
         keys = rows.keys(newest_first=True, limit=MOST_COMPARED + 1)
         compared = [key for key in keys[:MOST_COMPARED] if key != message_id]
-        found = nlargest(limit, _compared(given[0].features, compared), key=lambda one: (one[0], one[-1].id))
-        tools = Tool.objects.in_bulk({tool for *_scores, run in found for tool in run.features.tools})
+        found = nlargest(limit, _compared(given[0].features, compared, by), key=lambda one: one.rank)
+        tools = Tool.objects.in_bulk({tool for one in found for tool in one.run.features.tools})
     names = {key: tool.name for key, tool in tools.items()}
     return schemas.SimilarRuns(
-        results=[_schema(score, parts, run, names) for score, parts, run in found],
+        results=[_schema(one, names) for one in found],
         compared_count=len(compared),
         searched_to=instant_text(ids.created_at_of(keys[MOST_COMPARED - 1])) if len(keys) > MOST_COMPARED else None,
     )
 
 
-def _compared(one: Features, keys: Sequence[UUID]) -> Iterator[tuple[float, dict[str, float], _Run]]:
+def _compared(one: Features, keys: Sequence[UUID], by: schemas.SimilarBy) -> Iterator[_Found]:
     vector = vectors([one])
     for first in range(0, len(keys), _AT_A_TIME):
         runs = list(_runs(keys[first : first + _AT_A_TIME]))
@@ -73,9 +83,11 @@ def _compared(one: Features, keys: Sequence[UUID]) -> Iterator[tuple[float, dict
             continue
         found = likeness(vector, vectors([run.features for run in runs]))
         for place, run in enumerate(runs):
-            if found.score[place] > 0:
-                parts = {name: float(values[place]) for name, values in found.parts.items()}
-                yield float(found.score[place]), parts, run
+            score = float(found.score[place])
+            parts = {name: float(values[place]) for name, values in found.parts.items()}
+            if score > 0 if by == "everything" else parts["errors"] >= LEAST_LIKENESS:
+                rank = (0.0 if by == "everything" else parts["errors"], score, run.id)
+                yield _Found(rank, score, parts, run)
 
 
 def _runs(keys: Sequence[UUID]) -> Iterator[_Run]:
@@ -109,12 +121,13 @@ def _runs(keys: Sequence[UUID]) -> Iterator[_Run]:
         yield _Run(key, session_id, call_count, failure_count, features)
 
 
-def _schema(score: float, parts: dict[str, float], run: _Run, names: dict[int, str]) -> schemas.SimilarRun:
+def _schema(found: _Found, names: dict[int, str]) -> schemas.SimilarRun:
+    run, parts = found.run, found.parts
     return schemas.SimilarRun(
         id=str(run.id),
         session_id=str(run.session_id),
         created_at=instant_text(ids.created_at_of(run.id)),
-        score=score,
+        score=found.score,
         question_score=parts["question"],
         tools_score=parts["tools"],
         errors_score=parts["errors"],

@@ -8,6 +8,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
 from access_app.errors import NotFound
+from access_app.visibility import ProjectScope
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.responses import answer, list_answer, words
@@ -15,7 +16,8 @@ from messages_app.queries import as_uuid
 from messages_app.sql.pagination import page_request
 from traces_app.models import ToolCall
 from traces_app.queries import schemas
-from traces_app.queries.filters import CallFilterSet
+from traces_app.queries.error_groups import answer_of, error_groups, pattern_of_call
+from traces_app.queries.filters import CallFilterSet, SimilarErrorFilterSet
 from traces_app.queries.messages import CALL_FIELDS, calls
 from traces_app.queries.search.pages import list_page
 
@@ -54,11 +56,39 @@ class CallViewSet(TraceViewSet):
         """Return one call with its result."""
         check_parameters(request.query_params, ("fields", "project"))
         fields = words(request.query_params, "fields", CALL_FIELDS) or CALL_FIELDS
-        key = as_uuid(call_id)
-        rows = ToolCall.objects.visible_to(requested_scope(request))
-        found = calls([str(key)], fields) if key and rows.filter(pk=key).exists() else []
+        found = calls([str(_find(request, call_id).pk)], fields)
         if not found:
-            raise NotFound(
-                _("There is no call with this uuid. To search by the id that the model gave, use ?call_id=.")
-            )
+            raise _no_call()
         return answer(found[0])
+
+    @extend_schema(
+        parameters=[*openapi.filters(SimilarErrorFilterSet), openapi.LIMIT, openapi.PROJECT],
+        responses={200: schemas.ErrorGroups, **openapi.errors(400, 404)},
+    )
+    def similar(self, request: Request, call_id: str) -> HttpResponseBase:
+        """Return the group of the error of a failed call, and the groups of its project that are like it.
+
+        The most similar ones come first, each with its `score`; those below 0.3 are left out. Otherwise as `/errors/`.
+        """
+        parameters = request.query_params
+        filters = SimilarErrorFilterSet(parameters, also=("limit", "project"))
+        limit = page_request(parameters).limit
+        call = _find(request, call_id)
+        pattern = pattern_of_call(call.pk)
+        if pattern is None:
+            raise NotFound(_("This call has not failed."))
+        rows = filters.found(ProjectScope(frozenset([call.project_id])), None)
+        return answer(answer_of(error_groups(rows, "count", limit, like=pattern)))
+
+
+def _find(request: Request, call_id: str) -> ToolCall:
+    key = as_uuid(call_id)
+    rows = ToolCall.objects.visible_to(requested_scope(request)).only("project_id")
+    call = rows.filter(pk=key).first() if key else None
+    if call is None:
+        raise _no_call()
+    return call
+
+
+def _no_call() -> NotFound:
+    return NotFound(_("There is no call with this uuid. To search by the id that the model gave, use ?call_id=."))

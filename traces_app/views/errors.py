@@ -38,6 +38,7 @@ _EXAMPLE = OpenApiExample(
                     "created_at": "2026-03-01T12:40:00.000000Z",
                 },
                 "trend": [{"begin": "2026-03-01T12:00:00.000000Z", "call_count": 3}],
+                "change": "steady",
             }
         ],
         "group_count": 1,

@@ -69,6 +69,7 @@ def test_equal_errors_are_one_group(viewer: Caller) -> None:
                     {"begin": "2026-03-01T12:00:00.000000Z", "call_count": 1},
                     {"begin": "2026-03-01T14:00:00.000000Z", "call_count": 2},
                 ],
+                "change": "new",
             },
             found["results"][1],
         ],
@@ -173,3 +174,65 @@ def test_unknown_group_has_no_calls(viewer: Caller, weather: object, group: str)
 
 def test_errors_need_the_scope_read(project: Project) -> None:
     assert Caller().get("errors/").status == 401
+
+
+# --- Errors like that of a call ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("001-26")
+@pytest.mark.usefixtures("errors")
+def test_errors_like_that_of_a_call_come_first(viewer: Caller, project: Project) -> None:
+    near = failed("read", "timeout after 9 s of waiting")
+    store(project, run("near", NOON, near, failed("pay", "no money")), external_id="near")
+    call = Message.objects.get(external_id="one").calls.get(status="error")
+    found = viewer.get(f"tool-calls/{call.pk}/similar/").json
+    own, other = found["results"]
+    assert (own["pattern"], own["score"], own["call_count"]) == ("timeout after # s", 1, 3)
+    assert (other["pattern"], other["call_count"]) == ("timeout after # s of waiting", 1)
+    assert 0.3 <= other["score"] < 1
+    assert (found["group_count"], found["call_count"]) == (4, 6)
+    assert len(viewer.get(f"tool-calls/{call.pk}/similar/", limit=1).results) == 1
+    assert len(viewer.get(f"tool-calls/{call.pk}/similar/", tool="search").results) == 1
+    assert viewer.get(f"tool-calls/{call.pk}/similar/", created_before="2000-01-01").results == []
+
+
+@pytest.mark.usefixtures("errors")
+def test_errors_of_other_projects_and_of_the_trash_are_not_like_one(
+    viewer: Caller, outsider: Caller, stranger: Project
+) -> None:
+    store(stranger, run("s", NOON, failed("secret", "timeout after 1 s")), external_id="s")
+    call = Message.objects.get(external_id="one").calls.get(status="error")
+    assert outsider.get(f"tool-calls/{call.pk}/similar/").status == 404
+    writes.delete_message(Message.objects.get(external_id="three").pk, by="ada")
+    (own,) = viewer.get(f"tool-calls/{call.pk}/similar/").results
+    assert (own["call_count"], own["last_example"]["error"]) == (2, "timeout after 7 s")
+    writes.delete_message(call.message_id, by="ada")
+    assert viewer.get(f"tool-calls/{call.pk}/similar/").status == 404
+
+
+@pytest.mark.usefixtures("errors")
+def test_call_that_did_not_fail_has_no_similar_errors(viewer: Caller) -> None:
+    call = Message.objects.get(external_id="one").calls.get(status="success")
+    assert viewer.get(f"tool-calls/{call.pk}/similar/").error == (404, "not_found", None)
+    assert viewer.get("tool-calls/x/similar/").status == 404
+    assert viewer.get(f"tool-calls/{call.pk}/similar/?sort=count").error == (400, "invalid_input", "sort")
+
+
+def test_new_and_rising_groups_are_marked(viewer: Caller, project: Project) -> None:
+    def at(hours: int, *names: str) -> dict[str, Any]:
+        return run(f"{hours}{names}", NOON + timedelta(hours=hours), *(failed("t", name) for name in names))
+
+    store(project, at(-11, "rising", "steady"), at(1, *["rising"] * 5, "steady", "new"), at(2, "steady"))
+    found = viewer.get("errors/", **DAY).results
+    assert {group["pattern"]: group["change"] for group in found} == {
+        "rising": "rising", "steady": "steady", "new": "new",
+    }  # fmt: skip
+
+
+def test_masked_values_are_in_no_group(viewer: Caller, project: Project) -> None:
+    secret = "sk-ant-api03-" + "aB3" * 31 + "AA"
+    store(project, run("a", NOON, failed("t", f"invalid key {secret} for model")))
+    (group,) = viewer.get("errors/").results
+    assert "aB3aB3" not in f"{group['pattern']} {group['last_example']['error']}"
+    call = group["last_example"]["call"]
+    assert "aB3aB3" not in str(viewer.get(f"tool-calls/{call}/similar/").json)

@@ -70,6 +70,7 @@ def test_similar_runs_come_first(viewer: Caller, run: UUID) -> None:
     [
         ({"created_after": "2026-02-01"}, 3), ({"created_before": "2026-02-01"}, 1), ({"has_errors": "true"}, 2),
         ({"has_errors": "false"}, 2), ({"project": "owner"}, 4), ({"created_before": "2000-01-01"}, 0),
+        ({"by": "errors"}, 4),
     ],
 )  # fmt: skip
 def test_filters_limit_the_compared_runs(viewer: Caller, run: UUID, query: dict[str, str], count: int) -> None:
@@ -79,6 +80,24 @@ def test_filters_limit_the_compared_runs(viewer: Caller, run: UUID, query: dict[
 def test_limit_keeps_the_most_similar_runs(viewer: Caller, run: UUID) -> None:
     (found,) = viewer.get(f"messages/{run}/similar/", limit=1).results
     assert found["score"] == 1
+
+
+@pytest.mark.requirement("001-26")
+def test_failures_are_found_by_their_errors(viewer: Caller, project: Project, run: UUID) -> None:
+    asked(project, "failed", NOON, "Buy 5 kg", ("pay", "timeout after 8 s"))
+    found = viewer.get(f"messages/{run}/similar/", by="errors").results
+    names = [Message.objects.get(pk=one["id"]).external_id for one in found]
+    assert names == ["same", "failed"]
+    assert [one["errors_score"] for one in found] == [1, 1]
+
+
+def test_masked_values_are_not_compared(viewer: Caller, project: Project) -> None:
+    secret = "sk-ant-api03-" + "aB3" * 31 + "AA"
+    first = asked(project, "first", NOON, f"Use {secret}", ("pay", f"bad key {secret}"))
+    asked(project, "second", NOON, f"Use {secret}", ("pay", f"bad key {secret}"))
+    found = viewer.get(f"messages/{first}/similar/").json
+    assert len(found["results"]) == 1
+    assert "aB3aB3" not in str(found)
 
 
 def test_runs_of_other_projects_are_not_compared(
@@ -144,7 +163,7 @@ def test_question_is_no_run(viewer: Caller, run: UUID) -> None:
     assert viewer.get(f"messages/{question.pk}/similar/").error == (404, "not_found", None)
 
 
-@pytest.mark.parametrize("query", ["limit=201", "cursor=x", "has_errors=x", "created_after=x"])
+@pytest.mark.parametrize("query", ["limit=201", "cursor=x", "has_errors=x", "created_after=x", "by=x"])
 def test_bad_parameter_of_similar_runs_is_named(viewer: Caller, run: UUID, query: str) -> None:
     assert viewer.get(f"messages/{run}/similar/?{query}").error == (400, "invalid_input", query.partition("=")[0])
 

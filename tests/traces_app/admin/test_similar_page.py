@@ -1,0 +1,73 @@
+"""The page of runs like one, and of failures like one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from access_app.models import Project
+from messages_app import writes
+from messages_app.models import Message
+from tests.admin_pages import html_of, links_of, statements_of, text_of
+from tests.traces_app.conftest import NOON
+from tests.traces_app.views.test_similar_runs import asked
+
+
+@pytest.fixture
+def run(project: Project, stranger: Project) -> UUID:
+    asked(project, "same", NOON, "Weather in <b>Oslo</b>?", ("search", "timeout after 7 s"))
+    asked(project, "fine", NOON - timedelta(days=1), "Weather in Rome?", ("search", ""))
+    asked(stranger, "foreign", NOON, "Weather in <b>Oslo</b>?", ("search", "timeout after 7 s"))
+    return asked(project, "given", NOON, "Weather in <b>Oslo</b>?", ("search", "timeout after 31 s"))
+
+
+def page_of(message: UUID) -> str:
+    return f"/admin/messages_app/message/{message}/similar/"
+
+
+@pytest.mark.requirement("001-26")
+def test_run_leads_to_runs_like_it_and_their_comparison(staff: Client, run: UUID) -> None:
+    page = staff.get(links_of(staff.get(f"/admin/messages_app/message/{run}/change/"))["Runs like this one"])
+    text = text_of(page)
+    same = Message.objects.get(external_id="same")
+    assert "Weather in <b>Oslo</b>? same 100 % same question same tools same errors 1 failed 1" in text
+    assert text.index("<b>Oslo</b>?") < text.index("Weather in Rome?")
+    assert "Compared with the newest 2 other runs of this project." in text
+    assert "&lt;b&gt;Oslo" in html_of(page)
+    assert links_of(page)["Compare"] == f"/admin/messages_app/message/{run}/compare/?other={same.pk}"
+    assert "0 changed" not in text_of(staff.get(links_of(page)["Compare"]))
+
+
+@pytest.mark.requirement("001-26")
+def test_failed_run_leads_to_failures_like_it(staff: Client, run: UUID) -> None:
+    page = staff.get(links_of(staff.get(f"/admin/messages_app/message/{run}/change/"))["Failures like this one"])
+    text = text_of(page)
+    assert "Weather in <b>Oslo</b>? same 100 %" in text
+    assert "Weather in Rome?" not in text
+    fine = Message.objects.get(external_id="fine").pk
+    assert "Failures like this one" not in text_of(staff.get(page_of(fine)))
+    assert "No other run of this project failed" in text_of(staff.get(f"{page_of(fine)}?by=errors"))
+
+
+def test_trash_is_not_compared(staff: Client, run: UUID) -> None:
+    writes.delete_message(Message.objects.get(external_id="same").pk, by="ada")
+    assert "same 100 %" not in text_of(staff.get(page_of(run)))
+    writes.delete_message(run, by="ada")
+    assert staff.get(page_of(run)).status_code == 302
+    assert "Runs like this one" not in links_of(staff.get(f"/admin/messages_app/message/{run}/change/"))
+
+
+def test_page_of_similar_runs_needs_permission(client: Client, run: UUID) -> None:
+    client.force_login(User.objects.create_user("eve", is_staff=True))
+    assert client.get(page_of(run)).status_code == 403
+
+
+def test_page_of_similar_runs_takes_constant_queries(staff: Client, project: Project, run: UUID) -> None:
+    before = len(statements_of(staff, page_of(run)))
+    for number in range(15):
+        asked(project, f"m{number}", NOON, "Weather in Oslo?", (f"tool {number}", "timeout"))
+    assert len(statements_of(staff, page_of(run))) == before <= 16

@@ -1,0 +1,75 @@
+"""The page of the runs that are most like a run, or that failed in the same way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db.models.functions import Left
+from django.http import QueryDict
+from django.urls import reverse
+from django.utils.translation import gettext_lazy
+
+from access_app.errors import InvalidInput
+from access_app.visibility import ProjectScope
+from messages_app.models import Message
+from traces_app.queries import schemas
+from traces_app.queries.filters import SimilarFilterSet
+from traces_app.queries.similar_runs import similar_runs
+
+RUNS_LISTED = 20
+LEAST_SCORE = 0.2
+"""Runs that are less alike are not listed."""
+_SAME, _SIMILAR = 0.995, 0.5
+"""From which score on a part is called the same, and similar."""
+_PARTS = (
+    ("question_score", gettext_lazy("same question"), gettext_lazy("similar question")),
+    ("tools_score", gettext_lazy("same tools"), gettext_lazy("similar tools")),
+    ("errors_score", gettext_lazy("same errors"), gettext_lazy("similar errors")),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A run that is like the one of the page."""
+
+    found: schemas.SimilarRun
+    run: Message
+    compare_url: str
+
+    @property
+    def percent(self) -> int:
+        return round(100 * self.found.score)
+
+    @property
+    def common(self) -> list[tuple[Any, bool]]:
+        """What the runs have in common in words, and whether it is the same."""
+        scores = [(getattr(self.found, name), same, similar) for name, same, similar in _PARTS]
+        return [
+            (same, True) if score >= _SAME else (similar, False) for score, same, similar in scores if score >= _SIMILAR
+        ]
+
+
+def similar_context(message: Message, by: schemas.SimilarBy) -> dict[str, Any]:
+    """Return the context of the page; without `found` if comparing the runs took too long."""
+    rows = SimilarFilterSet(QueryDict()).found(ProjectScope(frozenset([message.project_id])))
+    try:
+        found = similar_runs(message.pk, rows, RUNS_LISTED, by)
+    except InvalidInput:
+        found = None
+    compare = reverse("admin:messages_app_message_compare", args=[message.pk])
+    runs = Message.objects.select_related("session").defer("content", "content_parts", "metadata", "session__metadata")
+    stored = runs.in_bulk([one.id for one in found.results]) if found else {}
+    by_id = {str(key): run for key, run in stored.items()}
+    questions = Message.objects.filter(session_id=message.session_id, pk__lt=message.pk, role=Message.Role.USER)
+    return {
+        "by": by,
+        "found": found,
+        "question": questions.order_by("-pk").values_list(Left("content", 300), flat=True).first(),
+        "rows": [
+            Row(found=one, run=by_id[one.id], compare_url=f"{compare}?{urlencode({'other': one.id})}")
+            for one in (found.results if found else ())
+            if (one.score >= LEAST_SCORE or by == "errors") and one.id in by_id  # not deleted meanwhile
+        ],
+    }
