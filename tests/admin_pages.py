@@ -34,6 +34,8 @@ class _Page(HTMLParser):
             self._href = None
 
     def handle_data(self, data: str) -> None:
+        if self.cdata_elem is not None:
+            return  # data for a script, which nobody sees
         self.texts.append(data)
         if self._href is not None:
             self._label.append(data)

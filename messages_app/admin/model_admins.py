@@ -447,6 +447,8 @@ class MessageAdmin(TrashAdmin):
             "message": message,
             "session": message.session,
             "session_name": session_name(message.session),
+            "open_status": status_of_open_message(message.session),
+            "waiting_words": "" if message.is_completed else waiting_words(message.session),
             "details": [(name, self.field_name(name), text) for name, text in page.details],
             "has_delete_permission": self.has_delete_permission(request, message),
             "has_restore_permission": self.has_restore_permission(request),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
@@ -81,8 +82,9 @@ from .error_pages import errors_context
 from .flag_labels import FLAG_LABELS, losses_of, problems_of
 from .input_page import read_input
 from .periods import Period
-from .run_outline import explorer_words, read_detail, read_outline
-from .run_page import first_failure, read_call, read_run, read_times, step_number
+from .run_outline import explorer_words, read_detail, read_first_rows, read_outline
+from .run_page import first_failure, read_call, read_interrupts, read_run, read_times, step_number
+from .run_search import MATCHES_LISTED, search_run
 from .scores import JudgementForm, judge, judgements_of, judgements_of_session
 from .similar_page import similar_context
 from .span_page import span_lines
@@ -575,10 +577,19 @@ class TracedMessageAdmin(MessageAdmin):
                 call=as_uuid(wanted),
                 open_all=request.GET.get("open") == "all",
             )
+            if request.GET.get("q"):
+                response.context_data["search"] = search_run(message.pk, request.GET["q"], MATCHES_LISTED)
             user = request.user.get_username()
             response.context_data["judged"] = judgements_of([message], user)[message.pk]
             response.context_data["explorer_words"] = explorer_words()
+            response.context_data["first_rows"] = asdict(read_first_rows(response.context_data["run"]))
             response.context_data["hidden"] = for_scripts()
+            response.context_data["row_count"] = message.step_count + message.call_count
+            session = message.session
+            response.context_data["follows"] = not (message.is_completed or message.deleted_at or session.deleted_at)
+            if response.context_data["waiting_words"]:
+                response.context_data["waiting_calls"] = waiting_calls([message.pk]).get(message.pk, [])
+                response.context_data["waits_for"] = read_interrupts(message.pk)
             response.context_data["has_spans"] = TRACE_ID in message.metadata
             if message.step_count:
                 response.context_data["times"] = read_times(message)
@@ -616,7 +627,12 @@ class TracedMessageAdmin(MessageAdmin):
             self.admin_site.admin_view(self.detail_view),
             name="messages_app_message_detail",
         )
-        return [outline, detail, spans, asked, judged, compared, similar, *super().get_urls()]
+        searched = path(
+            "<uuid:message_id>/search/",
+            self.admin_site.admin_view(self.search_view),
+            name="messages_app_message_search",
+        )
+        return [outline, detail, searched, spans, asked, judged, compared, similar, *super().get_urls()]
 
     def compare_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
         """Show a run beside another one, or ask for the other one."""
@@ -692,6 +708,18 @@ class TracedMessageAdmin(MessageAdmin):
         if not Message.with_deleted.filter(pk=message_id).exists():
             raise Http404
         return HttpResponse(msgspec.json.encode(read_outline(message_id)), content_type="application/json")
+
+    def search_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
+        """Send the steps and calls of a run that have the terms of `q` as JSON.
+
+        A fault of the query is in the answer, because browsers log other statuses as errors and the reader is still typing.
+        """
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if not Message.with_deleted.filter(pk=message_id).exists():
+            raise Http404
+        found = search_run(message_id, request.GET.get("q", ""))
+        return HttpResponse(msgspec.json.encode(found), content_type="application/json")
 
     def detail_view(self, request: HttpRequest, message_id: UUID, node_id: UUID) -> HttpResponse:
         """Send a step or call of a run with its payloads as JSON."""

@@ -1,19 +1,20 @@
 """The outline of a run for its explorer (tracesite/run.js): the tree with names, times and statuses, and no payloads.
 
-The outline comes whole, as columns in reading order, so that a run with 50,000 calls is one response: three statements,
-whatever the run. The payloads of a step or call are read when it is selected.
+The first rows come with the page, so that they are painted with it. The whole outline follows as columns in reading order,
+so that a run with 50,000 calls is one response: three statements, whatever the run. The payloads of a step or call are read
+when it is selected.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import BigIntegerField, ExpressionWrapper, FloatField
+from django.db.models import BigIntegerField, ExpressionWrapper, F, FloatField, Value
 from django.db.models.functions import Cast, Extract
 from django.urls import reverse
 from django.utils import timezone
@@ -24,16 +25,22 @@ from messages_app.admin.time_zones import with_zone
 from messages_app.safe_text import Excerpt, duration, one_line
 from traces_app.models import AgentStep, Tool, ToolCall
 
+from .critical_path import critical_path
 from .run_page import (
+    FIRST_ROWS,
     VALUE_CHARACTERS,
     CallNode,
+    Key,
+    RunPage,
     StepNode,
+    as_key,
     build_tree,
     read_call,
     step_number,
-    step_numbers,
     step_texts,
+    steps_of,
     steps_with_texts,
+    walk_with_depths,
 )
 
 OUTLINE_ROWS = 100_000
@@ -43,11 +50,22 @@ _STATUSES = {status.value: place for place, status in enumerate(ToolCall.Status)
 """Plain strings as keys: they come from the database."""
 
 
+def _epoch(column: str) -> Cast:
+    """Return the expression for a time as milliseconds since 1970."""
+    seconds = Extract(column, "epoch", output_field=FloatField())
+    return Cast(ExpressionWrapper(seconds * 1000, output_field=FloatField()), BigIntegerField())
+
+
+_STEP_TIMES = (_epoch("timestamp"), Value(None, output_field=BigIntegerField()), F("duration_ms"))
+_CALL_TIMES = (_epoch("started_at"), _epoch("completed_at"), F("duration_ms"))
+"""The columns of `_Times` behind its name."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outline:
-    """Steps and calls in reading order, a column for each property. Times are milliseconds from the first start."""
+    """Steps and calls in reading order, a column for each property. Times are milliseconds from the first start of a row."""
 
-    ids: Sequence[UUID]
+    ids: Sequence[Key]
     calls: Sequence[int]
     """1 for a call, 0 for a step."""
     depths: Sequence[int]
@@ -59,11 +77,17 @@ class Outline:
     """The place of the name in `names`."""
     starts: Sequence[int | None]
     durations: Sequence[int | None]
+    critical: Sequence[int]
+    """1 for a row on the critical path; only 0 unless the outline is whole."""
+    bottleneck: int | None
+    """The row that is longest on the critical path."""
+    is_whole: bool
+    """False for the first rows of a longer run."""
     is_cut: bool
 
 
 @dataclass(frozen=True, kw_only=True)
-class Value:
+class Payload:
     """One payload of a step or call."""
 
     column: str
@@ -85,7 +109,7 @@ class Detail:
     is_call: bool
     title: str
     facts: Sequence[tuple[str, str]]
-    values: Sequence[Value]
+    values: Sequence[Payload]
     page: str
     """The URL of its own page, or of the model input of a step; empty if there is none."""
     api: str
@@ -119,7 +143,16 @@ def explorer_words() -> str:
         "failed": _("It could not be loaded."),
         "open": _("Open this call"),
         "input": _("Model input"),
-        "found": _("Found: %(number)s") % {"number": "%"},
+        "found": _("Found: %(number)s"),
+        "place": _("%(number)s of %(total)s"),
+        "bottleneck": _("Bottleneck"),
+        "bottleneckMeans": _(
+            "The longest step or call on the critical path: the chain that decided how long the run took"
+        ),
+        "milliseconds": _("%(number)d ms"),
+        "seconds": _("%(number).1f s"),
+        "minutes": _("%(minutes)d min %(seconds)d s"),
+        "hours": _("%(hours)d h %(minutes)d min"),
     }
     return json.dumps({name: str(word) for name, word in words.items()})
 
@@ -130,76 +163,83 @@ def read_outline(message_id: UUID) -> Outline:
     step_rows = list(
         AgentStep.with_deleted.filter(message_id=message_id, **below)
         .order_by("iteration", "ordinal", "pk")
-        .values_list("pk", "iteration", "agent_name", _epoch("timestamp"), "duration_ms")[: OUTLINE_ROWS + 1]
+        .values_list(as_key("pk"), "iteration", "agent_name", *_STEP_TIMES)[: OUTLINE_ROWS + 1]
     )
     call_rows = list(
         ToolCall.with_deleted.filter(message_id=message_id, **below)
-        .order_by("position", "pk")
-        .values_list(
-            *("pk", "step_id", "parent_id", "status", "tool_id"),
-            *(_epoch("started_at"), _epoch("completed_at"), "duration_ms"),
-        )[: OUTLINE_ROWS + 1]
+        .order_by("step__iteration", "step__ordinal", "step_id", "position", "pk")
+        .values_list(as_key("pk"), as_key("step_id"), as_key("parent_id"), "status", "tool_id", *_CALL_TIMES)[
+            : OUTLINE_ROWS + 1
+        ]
     )
-    tools = dict(Tool.objects.filter(pk__in={row[4] for row in call_rows}).values_list("pk", "name"))
-    numbers = step_numbers([(row[0], row[1]) for row in step_rows])
-    steps = [
-        StepNode(id=pk, iteration=iteration, number=numbers[pk], agent=agent)
-        for pk, iteration, agent, _timestamp, _took in step_rows
-    ]
-    order = {step.id: place for place, step in enumerate(steps)}
-    known = [row for row in call_rows if row[1] in order]
-    known.sort(key=lambda row: order[row[1]])
-    calls = [CallNode(id=row[0], step_id=row[1], parent_id=row[2], status=row[3]) for row in known]
-    labels = {pk: one_line(name, NAME_CHARACTERS) or _("(no name)") for pk, name in tools.items()}
-    times = {row[0]: _Times(labels[row[4]], row[5], row[6], row[7]) for row in known}
-    step_label = _("Step %(number)s")
-    for pk, _iteration, agent, timestamp, took in step_rows:
-        name = step_label % {"number": numbers[pk]}
-        if agent:
-            name = f"{name} · {one_line(agent, NAME_CHARACTERS)}"
-        times[pk] = _Times(name, timestamp, None, took)
+    steps = steps_of(row[:3] for row in step_rows)
+    known = {step.id for step in steps}
+    rows = [row for row in call_rows if row[1] in known]
+    calls = [CallNode(id=row[0], step_id=row[1], parent_id=row[2], status=row[3]) for row in rows]
+    tools = dict(Tool.objects.filter(pk__in={row[4] for row in rows}).values_list("pk", "name"))
+    labels = {tool: _shown_name(name) for tool, name in tools.items()}
+    times = {row[0]: _Times(labels[row[4]], *row[5:]) for row in rows}
+    times |= {step.id: _Times(_step_name(step), *row[3:]) for step, row in zip(steps, step_rows, strict=True)}
     is_cut = len(step_rows) > OUTLINE_ROWS or len(call_rows) > OUTLINE_ROWS
-    return _columns(build_tree(steps, calls), times, is_cut=is_cut)
+    return _columns(list(walk_with_depths(build_tree(steps, calls))), times, is_whole=True, is_cut=is_cut)
 
 
-def _columns(tree: Sequence[StepNode], times: dict[UUID, _Times], *, is_cut: bool) -> Outline:
-    nodes = list(_with_depths(tree))
+def read_first_rows(run: RunPage) -> Outline:
+    """Return the outline of the first rows of a run, which is the whole one if it has no more. At most two queries."""
+    nodes = [node for _depth, node in run.first_rows]
+    calls = [node.id for node in nodes if isinstance(node, CallNode)]
+    steps = {node.id: node for node in nodes if isinstance(node, StepNode)}
+    times: dict[Key, _Times] = {}
+    if calls:
+        rows = ToolCall.with_deleted.filter(pk__in=calls).values_list(as_key("pk"), "tool__name", *_CALL_TIMES)
+        times = {key: _Times(_shown_name(name), *columns) for key, name, *columns in rows}
+    if steps:
+        step_rows = AgentStep.with_deleted.filter(pk__in=steps).values_list(as_key("pk"), *_STEP_TIMES)
+        times |= {key: _Times(_step_name(steps[key]), *columns) for key, *columns in step_rows}
+    # A row that was purged meanwhile is left out.
+    shown = [(depth, node) for depth, node in run.first_rows if node.id in times]
+    is_whole = len(run.first_rows) < FIRST_ROWS and not run.is_cut
+    return _columns(shown, times, is_whole=is_whole, is_cut=False)
+
+
+def _shown_name(tool: str) -> str:
+    return one_line(tool, NAME_CHARACTERS) or _("(no name)")
+
+
+def _step_name(step: StepNode) -> str:
+    name = _("Step %(number)s") % {"number": step.number}
+    return f"{name} · {one_line(step.agent, NAME_CHARACTERS)}" if step.agent else name
+
+
+def _columns(
+    nodes: Sequence[tuple[int, CallNode | StepNode]], times: dict[Key, _Times], *, is_whole: bool, is_cut: bool
+) -> Outline:
     shown = [times[node.id] for _depth, node in nodes]
     origin = min((one.start for one in shown if one.start is not None), default=None)
     names: dict[str, int] = {}
     named = [names.setdefault(one.name, len(names)) for one in shown]
+    depths = [depth for depth, _node in nodes]
+    starts = [_milliseconds(origin, one.start) for one in shown]
+    durations = [one.duration_ms if one.duration_ms is not None else _milliseconds(one.start, one.end) for one in shown]
+    critical = frozenset(critical_path(depths, starts, durations) if is_whole else ())
     return Outline(
         ids=[node.id for _depth, node in nodes],
         calls=[int(isinstance(node, CallNode)) for _depth, node in nodes],
-        depths=[depth for depth, _node in nodes],
+        depths=depths,
         statuses=[_STATUSES[node.status] if isinstance(node, CallNode) else 1 for _depth, node in nodes],
         names=list(names),
         named=named,
-        starts=[_milliseconds(origin, one.start) for one in shown],
-        durations=[
-            one.duration_ms if one.duration_ms is not None else _milliseconds(one.start, one.end) for one in shown
-        ],
+        starts=starts,
+        durations=durations,
+        critical=[int(row in critical) for row in range(len(nodes))],
+        bottleneck=max(sorted(critical), key=lambda row: durations[row] or 0, default=None),
+        is_whole=is_whole,
         is_cut=is_cut,
     )
 
 
-def _with_depths(tree: Sequence[StepNode]) -> Iterable[tuple[int, CallNode | StepNode]]:
-    waiting: list[tuple[int, CallNode | StepNode]] = []
-    waiting.extend((0, step) for step in reversed(tree))
-    while waiting:
-        depth, node = waiting.pop()
-        yield depth, node
-        waiting.extend((depth + 1, child) for child in reversed(node.below))
-
-
 def _milliseconds(start: int | None, end: int | None) -> int | None:
     return None if start is None or end is None else max(end - start, 0)
-
-
-def _epoch(column: str) -> Cast:
-    """Return the expression for a time as milliseconds since 1970."""
-    seconds = Extract(column, "epoch", output_field=FloatField())
-    return Cast(ExpressionWrapper(seconds * 1000, output_field=FloatField()), BigIntegerField())
 
 
 def read_detail(message_id: UUID, node_id: UUID) -> Detail | None:
@@ -216,7 +256,7 @@ def _call_detail(call_id: UUID) -> Detail | None:
         return None
     row, texts = call.texts.row, call.texts
 
-    def value(table: str, column: str, label: str, shown: Excerpt, *, is_json: bool = False) -> Value:
+    def value(table: str, column: str, label: str, shown: Excerpt, *, is_json: bool = False) -> Payload:
         url = reverse("admin:traces_app_toolcall_value", args=[table, call_id, column])
         return _value(column, label, shown, url, is_json=is_json)
 
@@ -251,7 +291,7 @@ def _call_detail(call_id: UUID) -> Detail | None:
 def _step_detail(step: Any) -> Detail:
     texts = step_texts(step)
 
-    def value(column: str, label: str, shown: Excerpt, *, is_json: bool = False) -> Value:
+    def value(column: str, label: str, shown: Excerpt, *, is_json: bool = False) -> Payload:
         url = reverse("admin:messages_app_message_value", args=["step", step.pk, column])
         return _value(column, label, shown, url, is_json=is_json)
 
@@ -279,9 +319,9 @@ def _step_detail(step: Any) -> Detail:
     )
 
 
-def _value(column: str, label: str, shown: Excerpt, url: str, *, is_json: bool) -> Value:
+def _value(column: str, label: str, shown: Excerpt, url: str, *, is_json: bool) -> Payload:
     text = shown.head + shown.rest
-    return Value(
+    return Payload(
         column=column, label=label, is_json=is_json, text=text, bytes=shown.total_bytes, is_cut=shown.is_cut, url=url
     )
 

@@ -23,7 +23,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.db.models import (
@@ -36,10 +37,11 @@ from django.db.models import (
     Q,
     QuerySet,
     Sum,
+    TextField,
     Value,
 )
 from django.db.models.expressions import CombinedExpression
-from django.db.models.functions import Coalesce
+from django.db.models.functions import Cast, Coalesce
 
 from messages_app.admin.conversation import ids_below
 from messages_app.models import Message
@@ -55,16 +57,22 @@ MOST_ROWS = 500
 """The maximum for one step with everything below it; further calls are only in the list of tool calls."""
 SKELETON_ROWS = 20_000
 FAILURES_NAMED = 10
+FIRST_ROWS = 200
+"""Rows of the explorer that come with the page, so that they are painted with it."""
 MAX_DEPTH = 12
+
+K = TypeVar("K")
+Key = str
+"""A UUID as text: to make and hash 100,000 UUID objects takes longer than to read them."""
 
 
 @dataclass(kw_only=True)
 class CallNode:
     """One call in the tree. `texts` is filled in for the calls of the page."""
 
-    id: UUID
-    step_id: UUID
-    parent_id: UUID | None
+    id: Key
+    step_id: Key
+    parent_id: Key | None
     status: str
     below: list[CallNode | StepNode] = field(default_factory=list)
     is_open: bool = False
@@ -80,7 +88,7 @@ class CallNode:
 class StepNode:
     """One step in the tree."""
 
-    id: UUID
+    id: Key
     iteration: int
     number: str
     """The displayed number, from 1: see `step_number`."""
@@ -121,7 +129,7 @@ class CallTexts:
 class Failure:
     """The fields of a link to a failed call."""
 
-    call_id: UUID
+    call_id: Key
     step: str
     """The number of its step."""
     tool: str
@@ -147,6 +155,8 @@ class RunPage:
     """One page of an agent run."""
 
     steps: Sequence[StepNode]
+    first_rows: Sequence[tuple[int, CallNode | StepNode]]
+    """The first FIRST_ROWS rows of the whole run, in reading order, with their depths."""
     number: int
     """From 1."""
     pages: int
@@ -169,31 +179,34 @@ class RunTimes:
 
 
 def read_run(message_id: UUID, *, page: int = 1, call: UUID | None = None, open_all: bool = False) -> RunPage:
-    """Return page `page` of the run of a message, or the page that shows `call`. At most seven queries."""
+    """Return page `page` of the run of a message, or the page that shows `call`. At most eight queries."""
     steps, calls, is_cut = _skeleton(message_id)
     tree = build_tree(steps, calls)
+    first_rows = list(islice(walk_with_depths(tree), FIRST_ROWS))
     pages = _pages(tree)
     shown_on = {node.id: number for number, nodes in enumerate(pages, 1) for node in walk(nodes)}
-    number = shown_on.get(call, page) if call is not None else page
+    wanted = None if call is None else str(call)
+    number = page if wanted is None else shown_on.get(wanted, page)
     number = min(max(number, 1), len(pages))
     nodes = pages[number - 1]
     _load_texts(message_id, list(walk(nodes)))
-    _unfold(nodes, call, open_all=open_all)
+    _unfold(nodes, wanted, open_all=open_all)
     reading = {node_id: place for place, node_id in enumerate(shown_on)}
     failed = sorted((node for node in calls if node.failed), key=lambda node: reading.get(node.id, len(reading)))
     # Without a requested call, the previous and next failures are relative to the first step of the page.
-    here = reading.get(call) if call is not None else None
+    here = None if wanted is None else reading.get(wanted)
     here = here if here is not None else reading[nodes[0].id] if number > 1 else 0
     before = sum(reading.get(node.id, len(reading)) < here for node in failed)
     around = failed[max(before - 1, 0) : before + 2]
     named = _failures([*failed[:FAILURES_NAMED], *around], {step.id: step.number for step in steps}, shown_on)
     return RunPage(
         steps=nodes,
+        first_rows=first_rows,
         number=number,
         pages=len(pages),
         failures=[named[node.id] for node in failed[:FAILURES_NAMED]],
         more_failures=max(len(failed) - FAILURES_NAMED, 0),
-        place=_place([node.id for node in failed], before, call, named),
+        place=_place([node.id for node in failed], before, wanted, named),
         is_cut=is_cut or len(shown_on) < len(steps) + len(calls),
     )
 
@@ -202,7 +215,8 @@ def first_failure(message_id: UUID) -> UUID | None:
     """Return the first failed call of a run in reading order. Two queries."""
     steps, calls, _is_cut = _skeleton(message_id)
     failed = {call.id for call in calls if call.failed}
-    return next((node.id for node in walk(build_tree(steps, calls)) if node.id in failed), None)
+    first = next((node.id for node in walk(build_tree(steps, calls)) if node.id in failed), None)
+    return None if first is None else UUID(first)
 
 
 def step_number(step: AgentStep) -> str:
@@ -218,7 +232,7 @@ def step_number(step: AgentStep) -> str:
     return step_numbers(rows).get(step.pk, str(step.iteration))
 
 
-def step_numbers(rows: Sequence[tuple[UUID, int]]) -> dict[UUID, str]:
+def step_numbers(rows: Sequence[tuple[K, int]]) -> dict[K, str]:
     """Return the displayed numbers of steps (id, iteration) in their order."""
     first = 1 if any(iteration == 0 for _pk, iteration in rows) else 0
     seen: Counter[int] = Counter()
@@ -249,6 +263,21 @@ def read_times(message: Message) -> RunTimes:
     )
 
 
+def read_interrupts(message_id: UUID) -> Excerpt:
+    """Return what LangGraph asks a person for, as the recorder keeps it in the metadata of a message; empty if nothing. One
+    query."""
+    message: Any = (
+        Message.with_deleted.filter(pk=message_id)
+        .only("pk")
+        .annotate(
+            shown=pretty_json("metadata__interrupts", LEAST_CHARACTERS),
+            shown_bytes=size_of_json("metadata__interrupts"),
+        )
+        .first()
+    )
+    return excerpt("") if message is None else excerpt(message.shown or "", message.shown_bytes)
+
+
 def _later(start: str, *, by: str) -> ExpressionWrapper[CombinedExpression]:
     """Return the expression for a time `by` milliseconds after `start`; NULL if either is unknown."""
     length = ExpressionWrapper(F(by) * Value(timedelta(milliseconds=1)), output_field=DurationField())
@@ -262,7 +291,8 @@ def read_call(call_id: UUID) -> CallNode | None:
     if row is None:
         return None
     results = _results_with_texts([call_id], VALUE_CHARACTERS)
-    node = CallNode(id=row.pk, step_id=row.step_id, parent_id=row.parent_id, status=row.status, is_open=True)
+    parent = None if row.parent_id is None else str(row.parent_id)
+    node = CallNode(id=str(row.pk), step_id=str(row.step_id), parent_id=parent, status=row.status, is_open=True)
     node.texts = _call_texts(row, results.get(row.pk))
     return node
 
@@ -291,10 +321,10 @@ def build_tree(steps: Sequence[StepNode], calls: Sequence[CallNode]) -> list[Ste
 
 
 def _hosts(
-    steps: Sequence[StepNode], calls_of: Mapping[UUID, Sequence[CallNode]], parent_of: Mapping[UUID, CallNode]
-) -> dict[UUID, CallNode]:
+    steps: Sequence[StepNode], calls_of: Mapping[Key, Sequence[CallNode]], parent_of: Mapping[Key, CallNode]
+) -> dict[Key, CallNode]:
     """Return the call above each step of a sub-agent."""
-    host_of: dict[UUID, CallNode] = {}
+    host_of: dict[Key, CallNode] = {}
     last_of_agent: dict[str, StepNode] = {}
     for step in steps:
         own = calls_of.get(step.id, ())
@@ -308,15 +338,15 @@ def _hosts(
     return host_of
 
 
-def _parents(calls: Sequence[CallNode]) -> dict[UUID, CallNode]:
+def _parents(calls: Sequence[CallNode]) -> dict[Key, CallNode]:
     """Return the parent of each call that has one among `calls`, without cycles."""
     by_id = {call.id: call for call in calls}
     parent_of = {call.id: by_id[call.parent_id] for call in calls if call.parent_id in by_id}
     place = {call.id: number for number, call in enumerate(calls)}
-    settled: set[UUID] = set()
+    settled: set[Key] = set()
     for call in calls:
         # Earlier calls lead to a root, so a cycle that is found here is on the path of this call only.
-        path: set[UUID] = set()
+        path: set[Key] = set()
         node: CallNode | None = call
         while node is not None and node.id not in settled:
             if node.id in path:
@@ -328,7 +358,7 @@ def _parents(calls: Sequence[CallNode]) -> dict[UUID, CallNode]:
     return parent_of
 
 
-def _cycle(node: CallNode, parent_of: dict[UUID, CallNode]) -> set[UUID]:
+def _cycle(node: CallNode, parent_of: dict[Key, CallNode]) -> set[Key]:
     """Return the calls in the cycle of parents that contains `node`."""
     cycle = {node.id}
     while (node := parent_of[node.id]).id not in cycle:
@@ -343,6 +373,15 @@ def walk(nodes: Iterable[CallNode | StepNode]) -> Iterator[CallNode | StepNode]:
         node = waiting.pop()
         yield node
         waiting.extend(reversed(node.below))
+
+
+def walk_with_depths(tree: Iterable[CallNode | StepNode]) -> Iterator[tuple[int, CallNode | StepNode]]:
+    """Yield all nodes of the tree in reading order, each with its depth from 0."""
+    waiting: list[tuple[int, CallNode | StepNode]] = [(0, node) for node in tree][::-1]
+    while waiting:
+        depth, node = waiting.pop()
+        yield depth, node
+        waiting.extend([(depth + 1, child) for child in reversed(node.below)])
 
 
 def _flatten_below(tree: Sequence[StepNode]) -> None:
@@ -378,7 +417,7 @@ def _prune(step: StepNode, most: int) -> int:
     return len(kept)
 
 
-def _unfold(nodes: Iterable[CallNode | StepNode], wanted: UUID | None, *, open_all: bool) -> bool:
+def _unfold(nodes: Iterable[CallNode | StepNode], wanted: Key | None, *, open_all: bool) -> bool:
     """Open failed calls, the wanted call and the calls above them; return whether there was any."""
     found = False
     for node in nodes:
@@ -395,28 +434,43 @@ def _unfold(nodes: Iterable[CallNode | StepNode], wanted: UUID | None, *, open_a
 
 def _skeleton(message_id: UUID) -> tuple[list[StepNode], list[CallNode], bool]:
     below = ids_below([message_id])
-    step_rows = (
+    steps = steps_of(
         AgentStep.with_deleted.filter(message_id=message_id, **below)
         .order_by("iteration", "ordinal", "pk")
-        .values_list("pk", "iteration", "agent_name")[: SKELETON_ROWS + 1]
+        .values_list(as_key("pk"), "iteration", "agent_name")[: SKELETON_ROWS + 1]
     )
-    rows = list(step_rows)
-    numbers = step_numbers([(pk, iteration) for pk, iteration, _agent in rows])
-    steps = [StepNode(id=pk, iteration=iteration, number=numbers[pk], agent=agent) for pk, iteration, agent in rows]
-    order = {step.id: index for index, step in enumerate(steps)}
-    call_rows = list(
+    # In the order of the steps, so that of a run that is too long the first steps are complete.
+    in_order = (
         ToolCall.with_deleted.filter(message_id=message_id, **below)
-        .order_by("position", "pk")
-        .values_list("pk", "step_id", "parent_id", "status")[: SKELETON_ROWS + 1]
+        .order_by("step__iteration", "step__ordinal", "step_id", "position", "pk")
+        .values_list(as_key("pk"), as_key("step_id"), as_key("parent_id"), "status")
     )
-    is_cut = len(steps) > SKELETON_ROWS or len(call_rows) > SKELETON_ROWS
-    call_rows.sort(key=lambda row: order.get(row[1], SKELETON_ROWS))
+    rows = list(in_order[: SKELETON_ROWS + 1])
+    is_cut = len(steps) > SKELETON_ROWS or len(rows) > SKELETON_ROWS
+    if is_cut:
+        # All failures are listed, wherever they are.
+        read = {row[0] for row in rows}
+        failed = in_order.filter(status=ToolCall.Status.ERROR)[:SKELETON_ROWS]
+        rows += [row for row in failed if row[0] not in read]
+    known = {step.id for step in steps}
     calls = [
-        CallNode(id=pk, step_id=step_id, parent_id=parent_id, status=status)
-        for pk, step_id, parent_id, status in call_rows
-        if step_id in order
+        CallNode(id=key, step_id=step, parent_id=parent, status=status)
+        for key, step, parent, status in rows
+        if step in known
     ]
     return steps, calls, is_cut
+
+
+def steps_of(rows: Iterable[tuple[Key, int, str]]) -> list[StepNode]:
+    """Return the nodes of steps (id, iteration, agent), which are in their order."""
+    known = list(rows)
+    numbers = step_numbers([(key, iteration) for key, iteration, _agent in known])
+    return [StepNode(id=key, iteration=iteration, number=numbers[key], agent=agent) for key, iteration, agent in known]
+
+
+def as_key(column: str) -> Cast:
+    """Return the expression for a column of UUIDs as text."""
+    return Cast(column, TextField())
 
 
 def _load_texts(message_id: UUID, nodes: Sequence[CallNode | StepNode]) -> None:
@@ -426,13 +480,13 @@ def _load_texts(message_id: UUID, nodes: Sequence[CallNode | StepNode]) -> None:
     share = TOTAL_CHARACTERS // max(4 * len(calls) + 2 * len(steps), 1)
     limit = min(max(share, LEAST_CHARACTERS), VALUE_CHARACTERS)
     for step_row in steps_with_texts(steps, limit) if steps else ():
-        steps[step_row.pk].texts = step_texts(step_row)
+        steps[str(step_row.pk)].texts = step_texts(step_row)
     results = _results_with_texts(calls, limit) if calls else {}
     for call_row in _calls_with_texts(calls, limit).select_related("tool") if calls else ():
-        calls[call_row.pk].texts = _call_texts(call_row, results.get(call_row.pk))
+        calls[str(call_row.pk)].texts = _call_texts(call_row, results.get(call_row.pk))
 
 
-def steps_with_texts(keys: Iterable[UUID], limit: int) -> QuerySet[Any]:
+def steps_with_texts(keys: Iterable[UUID | Key], limit: int) -> QuerySet[Any]:
     return (
         AgentStep.with_deleted.filter(pk__in=list(keys))
         .defer("thought", "reasoning", "usage", "metadata")
@@ -449,7 +503,7 @@ def steps_with_texts(keys: Iterable[UUID], limit: int) -> QuerySet[Any]:
     )
 
 
-def _calls_with_texts(keys: Iterable[UUID], limit: int) -> QuerySet[Any]:
+def _calls_with_texts(keys: Iterable[UUID | Key], limit: int) -> QuerySet[Any]:
     return (
         ToolCall.with_deleted.filter(pk__in=list(keys))
         .defer("args", "reflection", "metadata")
@@ -464,7 +518,7 @@ def _calls_with_texts(keys: Iterable[UUID], limit: int) -> QuerySet[Any]:
     )
 
 
-def _results_with_texts(keys: Iterable[UUID], limit: int) -> dict[UUID, Any]:
+def _results_with_texts(keys: Iterable[UUID | Key], limit: int) -> dict[UUID, Any]:
     rows: QuerySet[Any] = (
         ToolResult.objects.filter(pk__in=list(keys))
         .only("pk")
@@ -537,15 +591,15 @@ def _field(value: Any) -> str:
 
 
 def _failures(
-    failed: Sequence[CallNode], numbers: Mapping[UUID, str], shown_on: Mapping[UUID, int]
-) -> dict[UUID, Failure]:
+    failed: Sequence[CallNode], numbers: Mapping[Key, str], shown_on: Mapping[Key, int]
+) -> dict[Key, Failure]:
     """Return the failed calls with their tools and errors. Two queries, or none without failures."""
     if not failed:
         return {}
-    keys = {node.id for node in failed}
+    keys = [UUID(node.id) for node in failed]
     rows = ToolResult.objects.filter(pk__in=keys).annotate(shown_error=first_characters("error", 300))
-    errors = dict(rows.values_list("pk", "shown_error"))
-    tools = dict(ToolCall.with_deleted.filter(pk__in=keys).values_list("pk", "tool__name"))
+    errors = dict(rows.values_list(as_key("pk"), "shown_error"))
+    tools = dict(ToolCall.with_deleted.filter(pk__in=keys).values_list(as_key("pk"), "tool__name"))
     return {
         node.id: Failure(
             call_id=node.id,
@@ -558,7 +612,7 @@ def _failures(
     }
 
 
-def _place(failed: Sequence[UUID], before: int, call: UUID | None, named: Mapping[UUID, Failure]) -> FailurePlace:
+def _place(failed: Sequence[Key], before: int, call: Key | None, named: Mapping[Key, Failure]) -> FailurePlace:
     """Return the place among the failed calls; `before` is the number of those before the page or the requested call."""
     is_current = call is not None and before < len(failed) and failed[before] == call
     after = before + is_current

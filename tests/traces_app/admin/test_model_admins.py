@@ -497,6 +497,23 @@ def test_paused_session_shows_what_it_waits_for(staff: Client, project: Project)
     assert "Paused" not in text_of(staff.get(f"{SESSIONS}{outcome.id}/change/"))
 
 
+def test_paused_run_shows_what_it_waits_for(staff: Client, project: Project) -> None:
+    asked = {"interrupts": [{"id": "i1", "value": "<b>Refund 349?</b>"}]}
+    run = answer(is_completed=False, metadata=asked, agent_steps=[{"tool_calls": [{"name": "refund", "args": {}}]}])
+    outcome = store(project, question(), run, status="paused", current_phase="waiting for approval")
+    page = staff.get(page_of(outcome.messages[1].id))
+    assert "Assistant message paused" in text_of(page)
+    assert (
+        'Paused: waiting for approval · Calls without a result: refund [ { "id": "i1", "value": "<b>Refund'
+        in text_of(page)
+    )
+    assert "Working…" not in text_of(page)
+    call = ToolCall.objects.get(tool__name="refund")
+    assert links_of(page)["refund"] == f"?call={call.pk}#call-{call.pk}"
+    Message.objects.update(is_completed=True)
+    assert "Paused" not in text_of(staff.get(page_of(outcome.messages[1].id)))
+
+
 # --- Finding the failed call --------------------------------------------------------------------------------------------
 
 

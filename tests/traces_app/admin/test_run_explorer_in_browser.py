@@ -87,6 +87,22 @@ def test_tree_folds_finds_and_jumps_to_failures(run: str, session_key: str, live
         page.keyboard.type("tool_2500")
         page.keyboard.press("Enter")
         expect(page.locator(".run-panel h3")).to_have_text("tool_2500")
+        # What the payloads say is found, too: by the grammar of the search, and shown with its place.
+        said = page.locator(".run-tools [role=status]")
+        find = page.get_by_label("Find in this run").first
+        find.fill('error:"document.title"')
+        page.keyboard.press("Enter")
+        expect(said).to_have_text("1 of 1")
+        expect(page.locator(".run-places")).to_contain_text("Error: <script>document.title")
+        find.fill("tool_2501 ok")
+        expect(said).to_have_text("Found: 1")
+        page.get_by_role("button", name="Next match").click()
+        expect(page.locator(".run-panel h3")).to_have_text("tool_2501")
+        find.fill('output:"no end')
+        expect(said).to_contain_text("Character 8: This quotation mark has no partner.")
+        find.fill("")
+        page.get_by_role("button", name="Bottleneck").click()
+        expect(page.locator(".run-row[aria-selected=true] .run-bottleneck")).to_be_visible()
         page.get_by_label("Only failures").check()
         expect(page.locator(".run-row")).to_have_count(2)  # with its step
         page.locator(".run-list").click()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -11,9 +13,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from access_app.models import Project
-from tests.admin_pages import statements_of
+from tests.admin_pages import html_of, statements_of
 from tests.traces_app.conftest import NOON, answer, question, store
-from traces_app.admin import run_outline
+from traces_app.admin import run_outline, run_page
 from traces_app.models import AgentStep, ToolCall
 
 HOSTILE = "</script><script>alert(1)</script>\u202e\x1b[31m"
@@ -53,6 +55,37 @@ def test_outline_times_are_milliseconds_from_first_start(staff: Client, project:
     outline = staff.get(url_of(stored(project, agent_steps=[{"timestamp": NOON, "tool_calls": calls}]))).json()
     assert outline["starts"] == [0, 2345, None]
     assert outline["durations"][1:] == [7, None]
+
+
+def first_rows_of(client: Client, message_id: UUID) -> Any:
+    html = html_of(client.get(f"/admin/messages_app/message/{message_id}/change/"))
+    found = re.search(r'<script id="run-first-rows" type="application/json">(.*?)</script>', html)
+    assert found is not None
+    return json.loads(found[1])
+
+
+@pytest.mark.requirement("000-47")
+def test_first_rows_come_with_the_page(staff: Client, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    message_id = stored(project)
+    whole = staff.get(url_of(message_id)).json()
+    assert first_rows_of(staff, message_id) == whole
+    monkeypatch.setattr(run_page, "FIRST_ROWS", 3)
+    monkeypatch.setattr(run_outline, "FIRST_ROWS", 3)
+    first = first_rows_of(staff, message_id)
+    for column in ("ids", "calls", "depths", "statuses", "durations"):
+        assert first[column] == whole[column][:3]
+    assert (first["is_whole"], first["bottleneck"], whole["is_whole"]) == (False, None, True)
+
+
+def test_bottleneck_is_the_longest_row_on_the_critical_path(staff: Client, project: Project) -> None:
+    def call(name: str, after: int, took: int) -> dict[str, Any]:
+        return {"name": name, "args": {}, "started_at": NOON + timedelta(milliseconds=after), "duration": took}
+
+    calls = [call("short", 100, 200), call("long", 100, 900), call("last", 1_000, 300)]
+    step = {"timestamp": NOON, "duration": 100, "tool_calls": calls}
+    outline = staff.get(url_of(stored(project, agent_steps=[step]))).json()
+    assert outline["critical"] == [1, 0, 1, 1]
+    assert outline["names"][outline["named"][outline["bottleneck"]]] == "long"
 
 
 def test_outline_of_longer_run_needs_no_more_queries(staff: Client, project: Project) -> None:

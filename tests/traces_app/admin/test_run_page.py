@@ -37,14 +37,16 @@ def tree_of(steps: list[tuple[int, list[tuple[int, int | None]]]], agents: str =
     """The tree of steps, given as (number, [(call, parent)]) and one letter each for their agents, as nested lists:
     ["step 1", ["call 2", ...], ...]."""
     step_nodes = [
-        StepNode(id=UUID(int=1000 + number), iteration=number, number=str(number + 1), agent=agents[place : place + 1])
+        StepNode(
+            id=str(UUID(int=1000 + number)), iteration=number, number=str(number + 1), agent=agents[place : place + 1]
+        )
         for place, (number, _calls) in enumerate(steps)
     ]
     calls = [
         CallNode(
-            id=UUID(int=call),
-            step_id=UUID(int=1000 + number),
-            parent_id=None if parent is None else UUID(int=parent),
+            id=str(UUID(int=call)),
+            step_id=str(UUID(int=1000 + number)),
+            parent_id=None if parent is None else str(UUID(int=parent)),
             status="success",
         )
         for number, below in steps
@@ -55,7 +57,7 @@ def tree_of(steps: list[tuple[int, list[tuple[int, int | None]]]], agents: str =
 
 def drawn(nodes: Any) -> list[Drawn]:
     return [
-        [f"step {node.iteration}" if isinstance(node, StepNode) else f"call {node.id.int}", *drawn(node.below)]
+        [f"step {node.iteration}" if isinstance(node, StepNode) else f"call {UUID(node.id).int}", *drawn(node.below)]
         for node in nodes
     ]
 

@@ -244,28 +244,24 @@ def test_page_of_ended_session_shows_its_status(
         assert complaints == []
 
 
+@pytest.mark.requirement("000-47", "001-35")
 @pytest.mark.parametrize(
-    ("language", "working", "step", "more", "finished", "show"),
-    [
-        (
-            "en",
-            "Working… No step yet.",
-            "1 step so far",
-            "The run has new steps.",
-            "The run is finished.",
-            "Show new steps",
-        ),
-        ("zh-CN", "正在运行，尚无步骤。", "已有 1 步", "该运行有新的步骤。", "该运行已结束。", "显示新步骤"),
-    ],
+    ("language", "working", "step"),
+    [("en", "Working… No step yet.", "1 step so far"), ("zh-CN", "正在运行，尚无步骤。", "已有 1 步")],
 )
-def test_page_of_running_run_announces_new_events(
+def test_page_of_running_run_goes_on_in_place(
     network: Network, staff: str, port: int, key: dict[str, str], database: psycopg.Connection[Any],
-    language: str, working: str, step: str, more: str, finished: str, show: str,
+    language: str, working: str, step: str,
 ) -> None:  # fmt: skip
     name = f"running in {language}"
 
     def send_event(type_: str, **data: Any) -> None:
         post(port, key, "/api/v1/events/", {"session_id": name, "type": type_, "data": data})
+
+    def send_calls(first: int, after: int) -> None:
+        calls = [{"call_id": f"c{place}", "name": f"count_{place}"} for place in range(first, after)]
+        events = [{"session_id": name, "type": "tool_call_start", "data": {"step": "s1", **call}} for call in calls]
+        post(port, key, "/api/v1/events/", {"events": events})
 
     send_event("workflow_execute_start", prompt="How many?")
     row = database.execute(
@@ -277,24 +273,36 @@ def test_page_of_running_run_announces_new_events(
     with logged_in(network, staff, language) as (page, complaints):
         page.goto(f"/admin/messages_app/message/{row[0]}/change/")
         expect(page.locator(".working")).to_contain_text(working)
-        expect(page.locator(".nothing")).to_have_count(0)
-        page.wait_for_timeout(3_000)
-        expect(page.locator("#run-news")).to_be_hidden()
+        expect(page.locator("#run-explorer")).to_be_hidden()
+        page.evaluate("window.stayed = true")
         send_event("llm_request_start", step="s1")
-        send_event("tool_call_start", step="s1", call_id="c1", name="count")
-        expect(page.locator("#run-news")).to_contain_text(more)
-        page.get_by_text(show).click()
+        send_calls(0, 60)
         expect(page.locator(".working")).to_contain_text(step)
-        expect(page.locator(".step")).to_have_count(1)
-        expect(page.locator("#run-news")).to_be_hidden()
+        expect(page.locator(".run-row")).not_to_have_count(0)
+        rows = page.locator(".run-list")
+        page.get_by_text("count_3", exact=True).locator("visible=true").click()
+        expect(page.locator(".run-panel h3")).to_have_text("count_3")
+        rows.evaluate("list => { list.scrollTop = 260; }")
+        send_event("tool_call_complete", step="s1", call_id="c3", result="Three.")
+        expect(page.locator(".run-panel")).to_contain_text("Three.")  # the selected row as it is now
+        expect(page.locator(".run-row[aria-selected=true] .run-sign")).to_have_text("✓")
+        send_calls(60, 90)
+        expect(page.locator(".run-row").first).to_have_attribute("aria-setsize", "91")
+        assert rows.evaluate("list => list.scrollTop") == 260
+        rows.evaluate("list => { list.scrollTop = 0; }")
+        page.locator(".run-fold").first.click()  # the step
+        expect(page.locator(".run-row")).to_have_count(1)
+        send_calls(90, 91)
+        expect(page.locator("#run-text .call")).to_have_count(91)
+        expect(page.locator(".run-row")).to_have_count(1)
         send_event("workflow_execute_complete", result="Three.")
-        expect(page.locator("#run-news")).to_contain_text(finished)
-        page.get_by_text(show).click()
-        expect(page.locator(".working, #run-news")).to_have_count(0)
+        expect(page.locator("#run-state .working, h1 .badge-running")).to_have_count(0)
+        expect(page.locator("#answer")).to_contain_text("Three.")
+        assert page.evaluate("window.stayed") is True
         assert complaints == []
 
 
-def test_page_of_run_without_events_announces_changes(
+def test_page_of_run_without_events_goes_on(
     network: Network, staff: str, port: int, key: dict[str, str], agent: Agent
 ) -> None:
     with logged_in(network, staff, "en") as (page, complaints):
@@ -305,7 +313,7 @@ def test_page_of_run_without_events_announces_changes(
         run = {"external_id": "run", "role": "assistant", "is_completed": False, "agent_steps": [step]}
         sessions = [{"external_id": agent.external_id, "messages": [run]}]
         post(port, key, "/api/v1/ingest/", {"sessions": sessions})
-        expect(page.locator("#run-news")).to_contain_text("The run has new steps.")
+        expect(page.locator(".run-row")).to_have_count(2)
         assert complaints == []
 
 
@@ -375,8 +383,12 @@ def test_page_in_the_background_holds_no_connection(
                 time.sleep(0.1)
             agent.does(database, {}, {})
             page.wait_for_timeout(1_000)
-            shown = page.locator("#live-events li, #run-news:not([hidden])")
+            shown = page.locator("#live-events li")
             expect(shown).to_have_count(0)
-            be_hidden(page, False)
-            expect(shown).to_have_count(2 if "live" in path else 1)
+            if "live" in path:
+                be_hidden(page, False)
+                expect(shown).to_have_count(2)
+            else:
+                with page.expect_request(lambda request, path=path: path in request.url):
+                    be_hidden(page, False)
         assert complaints == []

@@ -335,6 +335,14 @@ def _growing(counts: Sequence[int]) -> Iterator[int]:
         yield counts[-1]
 
 
+def hits_of(row: RowTexts, query: SearchQuery) -> list[Hit] | None:
+    """Return one place for each wanted term, in their order; None if the row lacks one or has an excluded one."""
+    hits = [_hit(row, term) for term in query.wanted]
+    if None in hits or any(_has(row, term) for term in query.excluded):
+        return None
+    return [hit for hit in hits if hit is not None]
+
+
 def _has(row: RowTexts, term: Term) -> bool:
     return any(term.is_in(name, fold(text)) for name, text in row.texts)
 

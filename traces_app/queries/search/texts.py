@@ -99,6 +99,12 @@ def texts_of_messages(message_ids: Collection[UUID]) -> Iterator[RowTexts]:
         yield from _texts(kind, source, source.message, message_ids)
 
 
+def texts_of_message(kind: Kind, message_id: UUID) -> Iterator[RowTexts]:
+    """Yield the rows of one kind of a message."""
+    source = SEARCHED[kind]
+    yield from _texts(kind, source, source.message, [message_id])
+
+
 def texts_of_rows(rows: Mapping[Kind, Collection[UUID]]) -> Iterator[RowTexts]:
     """Yield those of the rows that exist."""
     for kind, row_ids in rows.items():

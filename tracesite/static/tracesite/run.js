@@ -1,18 +1,20 @@
-// The explorer of a run: its tree and its waterfall, with a panel for the selected step or call. The outline (names, times,
-// statuses) is read whole, the payloads of a row when it is selected. Only the rows in sight are in the document, so that
-// 50,000 calls scroll like 50. Trace content becomes text nodes, never HTML.
+// The explorer of a run: its tree and its waterfall, with a panel for the selected step or call. The first rows of the outline
+// (names, times, statuses) come with the page, the whole outline after it, the payloads of a row when it is selected. Only the
+// rows in sight are in the document, so that 50,000 calls scroll like 50. While the run goes on, the page is looked at again
+// when something has happened. Trace content becomes text nodes, never HTML.
+import { follow, pageNow, replace, said } from "./following.js";
 
 const ROW = 26; // pixels, as in admin.css
 const SPARE = 8; // rows above and below those in sight
 const MOST_CHILDREN = 200; // values of an object or list that are shown at a time
 const MOST_LOADED = 2_000_000; // bytes of a value that the panel loads; a longer one is downloaded
 const MOST_MARKS = 300;
+const TYPING_MS = 250; // after which a search is asked for
 const STATUSES = ["pending", "success", "error"];
 const FAILED = 2;
 const IMAGE = /^data:image\/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]+$/;
 
 const root = document.getElementById("run-explorer");
-const text = document.getElementById("run-text");
 const words = JSON.parse(root.dataset.words);
 const hidden = JSON.parse(root.dataset.hidden);
 const hiddenCharacters = new RegExp(hidden.pattern, "gu");
@@ -30,8 +32,15 @@ let parents; // the row above each row, -1 at the top
 let place; // row by id
 let byTime; // rows in the order of their starts
 let folded;
+let newAreFolded = false; // after "Collapse all", also what comes later
 let found; // 1 for rows that match the search
 let foundRows = [];
+let matches = new Map(); // what the server found: the places by id
+let searching; // AbortController of the search
+let announceWhole; // resolves `wholeOutline`
+const wholeOutline = new Promise((resolve) => {
+  announceWhole = resolve;
+});
 let shown = []; // the rows of the present view, in order
 let selected = -1;
 let view = "text";
@@ -65,17 +74,22 @@ const visible = (string) => {
   return parts;
 };
 
-const unit = (name, digits) =>
-  new Intl.NumberFormat(language, { style: "unit", unit: name, unitDisplay: "short", maximumFractionDigits: digits });
-const units = { ms: unit("millisecond", 0), s: unit("second", 1), min: unit("minute", 1), h: unit("hour", 1) };
+// A text of the server with its numbers, as Python writes them: "%(number).1f s".
+const filled = (template, numbers) =>
+  template.replace(/%\((\w+)\)(d|s|\.1f)/g, (_all, name, form) => (form === ".1f" ? numbers[name].toFixed(1) : String(numbers[name])));
+
+// As `duration` in messages_app/safe_text.py.
 const duration = (ms) => {
   if (ms < 1000) {
-    return units.ms.format(ms);
+    return filled(words.milliseconds, { number: ms });
   }
-  if (ms < 60_000) {
-    return units.s.format(ms / 1000);
+  if (ms < 59_950) {
+    return filled(words.seconds, { number: ms / 1000 });
   }
-  return ms < 3_600_000 ? units.min.format(ms / 60_000) : units.h.format(ms / 3_600_000);
+  const whole = Math.round(ms / 1000);
+  return whole < 3600
+    ? filled(words.minutes, { minutes: Math.floor(whole / 60), seconds: whole % 60 })
+    : filled(words.hours, { hours: Math.floor(whole / 3600), minutes: Math.floor(whole / 60) % 60 });
 };
 
 const nameOf = (row) => outline.names[outline.named[row]];
@@ -85,10 +99,11 @@ const nameOf = (row) => outline.names[outline.named[row]];
 const hasChildren = (row) => row + 1 < outline.depths.length && outline.depths[row + 1] > outline.depths[row];
 
 const read = (columns) => {
+  const isZoomed = outline !== undefined && (span.from > whole.from || span.to < whole.to);
   outline = columns;
   const count = outline.ids.length;
   parents = new Int32Array(count).fill(-1);
-  folded = new Uint8Array(count);
+  folded = new Uint8Array(count).fill(newAreFolded ? 1 : 0);
   found = new Uint8Array(count);
   place = new Map();
   const path = [];
@@ -102,17 +117,64 @@ const read = (columns) => {
       whole.to = Math.max(whole.to, outline.starts[row] + (outline.durations[row] ?? 0));
     }
   }
-  span = { ...whole };
+  if (!isZoomed) {
+    span = { ...whole };
+  }
   byTime = Array.from({ length: count }, (_, row) => row).sort(
     (one, other) => (outline.starts[one] ?? Infinity) - (outline.starts[other] ?? Infinity) || one - other,
   );
 };
 
-// The rows that the view shows. A step is not a bar of work of its own where only failures are asked for.
+// Takes a newer or longer outline. Folds, the selected row and what is in sight stay as they are.
+const adopt = (columns) => {
+  const before = { ids: outline.ids, folded, selected: outline.ids[selected] };
+  const isAtTheEnd = outline.is_whole && list.scrollTop > 0 && list.scrollTop + list.clientHeight > list.scrollHeight - ROW;
+  const top = Math.floor(list.scrollTop / ROW);
+  const topId = outline.ids[shown[top]];
+  const rest = list.scrollTop - top * ROW;
+  const was = selected < 0 ? null : [outline.statuses[selected], outline.durations[selected]];
+  read(columns);
+  before.ids.forEach((id, row) => {
+    if (place.has(id)) {
+      folded[place.get(id)] = before.folded[row];
+    }
+  });
+  selected = place.get(before.selected) ?? -1;
+  mark();
+  refresh();
+  const index = topId === undefined ? -1 : shown.indexOf(place.get(topId));
+  if (isAtTheEnd) {
+    list.scrollTop = list.scrollHeight;
+  } else if (index >= 0) {
+    list.scrollTop = index * ROW + rest;
+  }
+  if (selected >= 0 && was && (was[0] !== outline.statuses[selected] || was[1] !== outline.durations[selected])) {
+    load(selected);
+  }
+  if (outline.is_whole) {
+    announceWhole();
+  }
+};
+
+// Shows the outline as it is now.
+const refresh = () => {
+  root.hidden = outline.ids.length === 0;
+  part("is-cut").hidden = !outline.is_cut;
+  part("bottleneck").hidden = view === "text" || outline.bottleneck === null;
+  if (view !== "text") {
+    paintAxis();
+    choose();
+  }
+};
+
+// The rows that the view shows, none while the rows that it needs are on their way. A step is not a bar of work of its own where only failures are asked for.
 const choose = () => {
   const failures = onlyFailures.checked;
+  const isReady = outline.is_whole || (view === "tree" && !failures);
   shown = [];
-  if (view === "waterfall") {
+  if (!isReady) {
+    part("empty").hidden = true;
+  } else if (view === "waterfall") {
     shown = failures ? byTime.filter((row) => outline.statuses[row] === FAILED) : byTime;
   } else {
     const wanted = failures ? withAncestors((row) => outline.statuses[row] === FAILED) : null;
@@ -127,8 +189,10 @@ const choose = () => {
       }
     }
   }
-  rows.style.height = `${shown.length * ROW}px`;
-  part("empty").hidden = shown.length > 0;
+  // The list is as long as the whole run from the first paint on.
+  rows.style.height = `${(outline.is_whole ? shown.length : Math.max(shown.length, Number(root.dataset.rows))) * ROW}px`;
+  part("empty").hidden = !isReady || shown.length > 0;
+  part("loading").hidden = outline.is_whole;
   paintSoon();
 };
 
@@ -148,12 +212,15 @@ const bar = (row) => {
   if (start === null) {
     return track;
   }
-  const took = outline.durations[row] ?? 0;
+  // A call that has not ended reaches to the newest time that is known.
+  const isOpen = root.dataset.live && outline.calls[row] && STATUSES[outline.statuses[row]] === "pending";
+  const took = outline.durations[row] ?? (isOpen ? whole.to - start : 0);
   const width = span.to - span.from;
   const from = Math.max(start, span.from);
   const to = Math.min(start + took, span.to);
   if (to >= from) {
     const made = element("span", `run-bar run-bar-${outline.calls[row] ? STATUSES[outline.statuses[row]] : "step"}`);
+    made.classList.toggle("run-bar-critical", outline.critical[row] === 1);
     made.style.left = `${(100 * (from - span.from)) / width}%`;
     made.style.width = `${(100 * (to - from)) / width}%`;
     track.append(made);
@@ -189,6 +256,11 @@ const rowElement = (row, index) => {
     sign.title = words[status];
   }
   label.append(sign, element("bdi", outline.calls[row] ? "tool" : "", nameOf(row)));
+  if (row === outline.bottleneck) {
+    const tag = element("span", "tag run-bottleneck", words.bottleneck);
+    tag.title = words.bottleneckMeans;
+    label.append(" ", tag);
+  }
   made.append(label);
   if (view === "waterfall") {
     made.append(bar(row));
@@ -480,6 +552,19 @@ const asPython = (detail) => {
   return `import json\n\narguments = json.loads(${JSON.stringify(args)})\nresult = ${tool}(**arguments)\n`;
 };
 
+// The places where a search found the terms in a step or call.
+const placesElement = (id) => {
+  const places = (matches.get(id) ?? []).map((found) =>
+    element(
+      "li",
+      "",
+      element("span", "quiet", `${found.field}: `),
+      element("bdi", "text", ...visible(found.before), element("mark", "", ...visible(found.match)), ...visible(found.after)),
+    ),
+  );
+  return places.length ? [element("ul", "run-places", ...places)] : [];
+};
+
 const showDetail = (detail) => {
   const title = element("h3", "", element("bdi", "", detail.title));
   const facts = element("dl", "facts");
@@ -496,11 +581,14 @@ const showDetail = (detail) => {
     link.href = detail.page;
     tools.append(" ", link);
   }
-  panel.replaceChildren(title, facts, tools, ...detail.values.map(valueElement));
-  panel.scrollTop = 0;
+  const isSame = panel.dataset.id === detail.id;
+  const top = panel.scrollTop;
+  panel.replaceChildren(title, facts, ...placesElement(detail.id), tools, ...detail.values.map(valueElement));
+  panel.scrollTop = isSame ? top : 0;
+  panel.dataset.id = detail.id;
 };
 
-const select = async (row) => {
+const select = (row) => {
   selected = row;
   reveal(row);
   bringIntoSight(row);
@@ -508,6 +596,13 @@ const select = async (row) => {
   const id = outline.ids[row];
   const query = new URLSearchParams({ view, call: id });
   history.replaceState(null, "", `?${query}#call-${id}`);
+  sayPlace();
+  return load(row);
+};
+
+// Reads the payloads of a row and shows them in the panel.
+const load = async (row) => {
+  const id = outline.ids[row];
   loading?.abort();
   loading = new AbortController();
   panel.setAttribute("aria-busy", "true");
@@ -538,7 +633,8 @@ const move = (by) => {
 };
 
 // The next row in reading order, or in the order of time, that `isWanted`; after the last comes the first.
-const jump = (isWanted, by) => {
+const jump = async (isWanted, by) => {
+  await wholeOutline;
   const order = view === "waterfall" ? byTime : outline.ids.map((_id, row) => row);
   const from = selected < 0 ? (by > 0 ? -1 : 0) : order.indexOf(selected);
   for (let far = 1; far <= order.length; far += 1) {
@@ -550,6 +646,8 @@ const jump = (isWanted, by) => {
   }
 };
 
+const goToMatch = (by) => jump((row) => found[row] === 1, by);
+
 const fold = (row, isFolded) => {
   if (view === "tree" && hasChildren(row)) {
     folded[row] = isFolded ? 1 : 0;
@@ -557,18 +655,78 @@ const fold = (row, isFolded) => {
   }
 };
 
-const search = () => {
+// Marks the rows whose names have what is looked for, and those in which the server found it.
+const mark = () => {
   const wanted = find.value.trim().toLowerCase();
   const names = outline.names.map((name) => wanted !== "" && name.toLowerCase().includes(wanted));
   foundRows = [];
   for (let row = 0; row < outline.ids.length; row += 1) {
-    found[row] = names[outline.named[row]] || (wanted.length > 7 && outline.ids[row].startsWith(wanted)) ? 1 : 0;
+    const isNamed = names[outline.named[row]] || (wanted.length > 7 && outline.ids[row].startsWith(wanted));
+    found[row] = isNamed || matches.has(outline.ids[row]) ? 1 : 0;
     if (found[row]) {
       foundRows.push(row);
     }
   }
-  say(wanted === "" ? "" : words.found.replace("%", foundRows.length));
+  part("matches").hidden = foundRows.length === 0;
   paintSoon();
+};
+
+const sayPlace = () => {
+  if (find.value.trim() === "") {
+    return;
+  }
+  const number = foundRows.indexOf(selected) + 1;
+  const total = searching?.isCut ? `${foundRows.length}+` : foundRows.length;
+  say(number ? filled(words.place, { number, total }) : filled(words.found, { number: total }));
+};
+
+// Asks the server, which searches the payloads, when the reader stops typing.
+const search = () => {
+  clearTimeout(searching?.timer);
+  searching?.control.abort();
+  matches = new Map();
+  mark();
+  const query = find.value.trim();
+  if (query === "") {
+    searching = undefined;
+    say("");
+    return;
+  }
+  sayPlace();
+  const now = { control: new AbortController(), isCut: false };
+  searching = now;
+  now.done = new Promise((resolve) => {
+    now.finish = resolve;
+  });
+  now.timer = setTimeout(() => ask(now, query).finally(now.finish), TYPING_MS);
+};
+
+const ask = async (now, query) => {
+  try {
+    const url = `${root.dataset.search}?${new URLSearchParams({ q: query })}`;
+    const response = await fetch(url, { signal: now.control.signal });
+    if (!response.ok) {
+      say(words.failed);
+      return;
+    }
+    const answer = await response.json();
+    await wholeOutline;
+    if (now !== searching) {
+      return;
+    }
+    matches = new Map(answer.matches.map((match) => [match.id, match.places]));
+    now.isCut = answer.is_cut;
+    mark();
+    if (answer.error && foundRows.length === 0) {
+      say(answer.error);
+    } else {
+      sayPlace();
+    }
+  } catch (error) {
+    if (error.name !== "AbortError") {
+      say(words.failed);
+    }
+  }
 };
 
 const show = (wanted) => {
@@ -577,18 +735,14 @@ const show = (wanted) => {
   for (const tab of root.querySelectorAll("[data-view-button]")) {
     tab.setAttribute("aria-pressed", tab.dataset.viewButton === view);
   }
-  text.hidden = view !== "text";
   axis.hidden = view !== "waterfall";
   part("body").hidden = view === "text";
   for (const tool of root.querySelectorAll("[data-only]")) {
     tool.hidden = !tool.dataset.only.split(" ").includes(view);
   }
-  if (view !== "text") {
-    paintAxis();
-    choose();
-    if (selected >= 0) {
-      reveal(selected);
-    }
+  refresh();
+  if (view !== "text" && selected >= 0) {
+    reveal(selected);
   }
 };
 
@@ -601,6 +755,7 @@ const KEYS = {
   p: () => jump((row) => outline.statuses[row] === FAILED, -1),
   ArrowLeft: () => selected >= 0 && fold(selected, true),
   ArrowRight: () => selected >= 0 && fold(selected, false),
+  b: () => outline.bottleneck !== null && select(outline.bottleneck),
   "/": () => find.focus(),
   "+": () => view === "waterfall" && zoomBy(0.5),
   "-": () => view === "waterfall" && zoomBy(2),
@@ -649,18 +804,28 @@ const listen = () => {
   });
   find.addEventListener("input", search);
   find.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && foundRows.length) {
+    if (event.key === "Enter") {
       event.preventDefault();
-      jump((row) => found[row] === 1, event.shiftKey ? -1 : 1);
+      const by = event.shiftKey ? -1 : 1;
+      if (foundRows.length) {
+        goToMatch(by);
+      } else {
+        searching?.done.then(() => foundRows.length && goToMatch(by));
+      }
     } else if (event.key === "Escape") {
       list.focus();
     }
   });
+  part("previous-match").addEventListener("click", () => goToMatch(-1));
+  part("next-match").addEventListener("click", () => goToMatch(1));
+  part("bottleneck").addEventListener("click", KEYS.b);
   part("fold-all").addEventListener("click", () => {
+    newAreFolded = true;
     folded.fill(1);
     choose();
   });
   part("unfold-all").addEventListener("click", () => {
+    newAreFolded = false;
     folded.fill(0);
     choose();
   });
@@ -696,6 +861,50 @@ const listen = () => {
   });
 };
 
+// --- Beginning, and going on --------------------------------------------------------------------------------------------
+
+// The parts of the page that change while the run goes on.
+const PARTS = ["#content h1", "#run-notes", "#message-facts", "#run-failures", "#run-text", "#run-state", "#answer"];
+
+const firstRowsOf = (page) => JSON.parse(page.getElementById("run-first-rows").textContent);
+
+// The whole outline: what came with the page, if it has all rows. Undefined if the server does not answer.
+const outlineBehind = async (firstRows) => {
+  if (firstRows.is_whole) {
+    return firstRows;
+  }
+  const response = await fetch(root.dataset.url).catch(() => null);
+  return response?.ok ? response.json() : undefined;
+};
+
+const followRun = () => {
+  const address = location.href; // before the selection of a row changes it
+  const known = new Map(PARTS.map((wanted) => [wanted, said(document.querySelector(wanted))]));
+  const end = follow(root.dataset.live, async () => {
+    const page = await pageNow(address);
+    if (page === null) {
+      return;
+    }
+    const explorer = page.getElementById("run-explorer");
+    const columns = explorer && (await outlineBehind(firstRowsOf(page)));
+    for (const wanted of PARTS) {
+      const after = page.querySelector(wanted);
+      const html = said(after);
+      if (html !== known.get(wanted) && replace(document.querySelector(wanted), after)) {
+        known.set(wanted, html);
+      }
+    }
+    if (columns) {
+      root.dataset.rows = explorer.dataset.rows;
+      adopt(columns);
+    }
+    if (!explorer?.dataset.live) {
+      delete root.dataset.live;
+      end();
+    }
+  });
+};
+
 const start = async () => {
   const query = new URLSearchParams(location.search);
   const wanted = query.get("call");
@@ -703,18 +912,28 @@ const start = async () => {
     location.hash = `call-${wanted}`; // a login on the way loses it
   }
   const asked = query.get("view");
-  const isText = asked === "text" || (asked === null && ["call", "page", "open"].some((name) => query.has(name)));
-  const response = await fetch(root.dataset.url);
-  if (!response.ok) {
-    return; // the text is there
-  }
-  read(await response.json());
-  root.hidden = false;
-  part("is-cut").hidden = !outline.is_cut;
+  const isText = asked === "text" || (asked === null && ["call", "page", "open", "q"].some((name) => query.has(name)));
+  read(firstRowsOf(document));
   listen();
   show(isText ? "text" : asked === "waterfall" ? "waterfall" : "tree");
-  if (view !== "text" && place.has(wanted)) {
-    select(place.get(wanted));
+  const selectWanted = () => {
+    if (view !== "text" && selected < 0 && place.has(wanted)) {
+      select(place.get(wanted));
+    }
+  };
+  selectWanted();
+  if (!outline.is_whole) {
+    const columns = await outlineBehind(outline);
+    if (columns === undefined) {
+      part("loading").textContent = words.failed;
+    } else {
+      adopt(columns);
+    }
+  }
+  announceWhole();
+  selectWanted();
+  if (root.dataset.live) {
+    followRun();
   }
 };
 

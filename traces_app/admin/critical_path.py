@@ -1,0 +1,48 @@
+"""The critical path of a run: the chain of rows, each beginning when or after the one before it ended, that decided how long
+the run took. Its longest row is the bottleneck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def critical_path(depths: Sequence[int], starts: Sequence[int | None], durations: Sequence[int | None]) -> list[int]:
+    """Return the rows on the critical path of a tree in reading order, in the order of time.
+
+    From the end of the run backwards: the row that ended last, then of those that ended before it began the one that ended
+    last, and so on. A row within whose time a row below it ran only waited for that one, so it is not on the path; nor are
+    rows without a known start and duration.
+    """
+    ends = [
+        None if start is None or took is None else start + took for start, took in zip(starts, durations, strict=True)
+    ]
+    waiting = _waiting(depths, starts, ends)
+    # Of rows that end together the shortest one comes first, because another may have waited for it.
+    rows = [row for row, end in enumerate(ends) if end is not None and not waiting[row]]
+    rows.sort(key=lambda row: (ends[row], starts[row]), reverse=True)
+    path: list[int] = []
+    limit: int | None = None
+    for row in rows:
+        end, start = ends[row], starts[row]
+        assert end is not None and start is not None, "rows with known times"
+        # Times are rounded to milliseconds.
+        if limit is None or end <= limit + 1:
+            path.append(row)
+            limit = start
+    return path[::-1]
+
+
+def _waiting(depths: Sequence[int], starts: Sequence[int | None], ends: Sequence[int | None]) -> list[bool]:
+    """Return for each row whether a row below it ran in its time."""
+    waiting = [False] * len(depths)
+    above: list[int] = []
+    for row, depth in enumerate(depths):
+        del above[depth:]
+        start = starts[row]
+        if start is not None:
+            for one in above:
+                begun, end = starts[one], ends[one]
+                waiting[one] = waiting[one] or (begun is not None and end is not None and begun <= start < end)
+        above.append(row)
+    return waiting

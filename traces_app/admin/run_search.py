@@ -1,0 +1,118 @@
+"""The search within a run, for its explorer and for the form of its text."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from access_app.errors import InvalidInput
+from messages_app.safe_text import one_line
+from traces_app.models import AgentStep, ToolCall
+from traces_app.queries.search.found import Hit
+from traces_app.queries.search.in_run import find_in_run
+from traces_app.queries.search.query import parse
+from traces_app.queries.search.texts import Kind
+
+from .run_outline import NAME_CHARACTERS
+from .run_page import Key, as_key, step_numbers
+
+MATCHES_LISTED = 50
+"""In the text of a run."""
+_FIELDS: Mapping[str, str | Promise] = {
+    "agent": gettext_lazy("Agent"),
+    "args": gettext_lazy("Arguments"),
+    "error": gettext_lazy("Error"),
+    "id": gettext_lazy("Call ID"),
+    "model": gettext_lazy("Model"),
+    "output": gettext_lazy("Output"),
+    "thought": gettext_lazy("Thought"),
+    "tool": gettext_lazy("Tool"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A place where a term was found."""
+
+    field: str
+    """In the language of the reader."""
+    before: str
+    match: str
+    after: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Match:
+    """A step or call that has all terms."""
+
+    id: Key
+    is_call: bool
+    places: Sequence[Place]
+    """One for each term."""
+    name: str = ""
+    """The number of the step, and the tool of a call; empty for the explorer, which knows them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSearch:
+    """The answer to a search."""
+
+    query: str
+    error: str
+    """The fault of the query, empty if there is none."""
+    matches: Sequence[Match]
+    is_cut: bool
+
+
+def search_run(message_id: UUID, query: str, named: int = 0) -> RunSearch:
+    """Return the matches in a run; with `named`, the first so many in reading order, each with its name."""
+    try:
+        found = find_in_run(parse(query), message_id)
+    except InvalidInput as error:
+        return RunSearch(query=query, error=error.message, matches=[], is_cut=False)
+    names = _names(message_id, found.hits) if named and found.hits else {}
+    order = {row: place for place, row in enumerate(names)}
+    hits = sorted(found.hits.items(), key=lambda hit: order.get(str(hit[0]), len(order)))
+    shown = hits[:named] if named else hits
+    return RunSearch(
+        query=query,
+        error="",
+        matches=[
+            Match(
+                id=str(row),
+                is_call=places[0].kind == Kind.CALL,
+                places=[_place(hit) for hit in places],
+                name=names.get(str(row), ""),
+            )
+            for row, places in shown
+        ],
+        is_cut=found.is_cut or len(shown) < len(hits),
+    )
+
+
+def _place(hit: Hit) -> Place:
+    return Place(field=str(_FIELDS[hit.field]), before=hit.before, match=hit.match, after=hit.after)
+
+
+def _names(message_id: UUID, rows: Collection[UUID]) -> dict[Key, str]:
+    """Return the names of the steps of a run and of these calls, in reading order. Two queries."""
+    steps = list(
+        AgentStep.with_deleted.filter(message_id=message_id)
+        .order_by("iteration", "ordinal", "pk")
+        .values_list(as_key("pk"), "iteration")
+    )
+    calls: dict[Key, list[tuple[Key, str]]] = defaultdict(list)
+    found = ToolCall.with_deleted.filter(pk__in=rows).order_by("position", "pk")
+    for key, step, tool in found.values_list(as_key("pk"), as_key("step_id"), "tool__name"):
+        calls[step].append((key, one_line(tool, NAME_CHARACTERS) or _("(no name)")))
+    names = {}
+    for step, number in step_numbers(steps).items():
+        names[step] = _("Step %(number)s") % {"number": number}
+        names |= {key: f"{names[step]} · {tool}" for key, tool in calls[step]}
+    return names
