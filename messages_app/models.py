@@ -1,4 +1,4 @@
-"""Sessions, messages and their references, with soft delete; and the saved views of lists.
+"""Sessions, messages and their references, with soft delete; and the saved views and chosen columns of lists.
 
 `objects` excludes deleted rows and the rows of deleted sessions. `with_deleted` includes them, for the trash, restore and
 purge. People delete only sessions and messages; the rows below a message follow it.
@@ -443,6 +443,21 @@ class SavedView(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class ListColumns(models.Model):
+    """The columns that somebody chose for a list of the admin; see messages_app.admin.columns."""
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, db_index=False, related_name="+")
+    list_name = models.CharField(max_length=100)
+    """The list, by the label of its model: `messages_app.session`."""
+    names = ArrayField(models.CharField(max_length=100))
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["owner", "list_name"], name="list_columns")]
+
+    def __str__(self) -> str:
+        return self.list_name
 
 
 def message_key(session: UUID, external_id: str) -> UUID:

@@ -10,13 +10,13 @@ import pytest
 from django.core.management import get_commands
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from messages_app.http.filters import SessionFilterSet
 from traces_app.queries.filters import (
     CallFilterSet,
     ChainFilterSet,
     ErrorFilterSet,
     MessageFilterSet,
     ScoreFilterSet,
+    SessionFilterSet,
     ToolFilterSet,
     UsageFilterSet,
 )

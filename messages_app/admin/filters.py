@@ -1,16 +1,19 @@
 """Filters of the admin lists: choices, ranges of times and of numbers, and names to type in.
 
-An index serves each of them but the numbers, which are compared row by row; a list that takes too long is stopped.
+Each is a control of the filter bar above the rows (templates/admin/filter_bar.html), whose one form sends them all. Their
+parameters have the names and meanings of the REST API, so that the address of a list is also a request to it. An index serves
+each of them but the durations, which are compared row by row; a list that takes too long is stopped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 from uuid import UUID
 
-from django.contrib.admin import ListFilter, ModelAdmin, SimpleListFilter
+from django.contrib.admin import ListFilter, ModelAdmin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import ValidationError
@@ -29,6 +32,8 @@ from messages_app.queries import find_session
 from messages_app.sql.compiled import EVERY_ID, Bounds
 from messages_app.sql.pagination import Cursor, IdRange
 
+from .time_zones import entry_of
+
 CURSOR = "cursor"
 ORDER, BY_ACTIVITY = "order", "activity"
 # Maximum number of projects or names that a page offers; others can be typed in.
@@ -43,24 +48,98 @@ class InvalidFilter(IncorrectLookupParameters):
         self.name, self.value, self.reason = str(name), value, reason
 
 
-class ProjectFilter(SimpleListFilter):
+@dataclass(frozen=True, kw_only=True)
+class Chip:
+    """An active filter above the rows."""
+
+    label: str
+    text: str
+    without: str
+    """The query string of the list without this filter."""
+
+
+class BarFilter(ListFilter):
+    """The base of all filters: a control of the filter bar with one or more parameters."""
+
+    parameter_name: str = ""
+    parameter_names: Sequence[str] = ()
+    """Instead of `parameter_name`, if there are several."""
+    in_api: ClassVar[bool] = True
+    """Whether the REST API has these parameters."""
+
+    def __init__(
+        self, request: HttpRequest, params: dict[str, list[str]], model: type[Any], model_admin: ModelAdmin[Any]
+    ) -> None:
+        super().__init__(request, params, model, model_admin)
+        given = {name: params.pop(name)[-1].strip() for name in parameters_of(type(self)) if name in params}
+        self.given = {name: value for name, value in given.items() if value}
+        """The values of the parameters, as they were typed, without empty ones."""
+
+    @property
+    def value(self) -> str:
+        return self.given.get(self.parameter_name, "")
+
+    def has_output(self) -> bool:
+        return True
+
+    def expected_parameters(self) -> list[str | None]:
+        return list(parameters_of(type(self)))
+
+    def shown_value(self) -> str:
+        """Return what the chip says; asked only for filters that are given."""
+        return self.value
+
+    def chips(self, changelist: ChangeList) -> Iterator[Chip]:
+        if self.given:
+            without = changelist.get_query_string(dict.fromkeys(parameters_of(type(self))))
+            yield Chip(label=str(self.title), text=self.shown_value(), without=without)
+
+    def api_parameters(self) -> Mapping[str, str]:
+        """Return the parameters of the REST API that mean the same."""
+        return self.given
+
+
+class ChoiceFilter(BarFilter):
+    """One of a few values."""
+
+    template = "admin/choice_filter.html"
+
+    def options(self) -> Sequence[tuple[str, Any]]:
+        """Return the values with their labels. Implemented by each subclass."""
+        raise NotImplementedError
+
+    def shown_value(self) -> str:
+        return str(dict(self.options()).get(self.value, self.value))
+
+    def choices(self, changelist: ChangeList) -> Iterator[Mapping[str, object]]:
+        """Yield one dict with the context of the template."""
+        yield {"name": self.parameter_name, "value": self.value, "options": self.options(), "any": _("Any")}
+
+
+class ProjectFilter(ChoiceFilter):
     title = _("project")
     parameter_name = "project"
 
-    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:
+    def __init__(
+        self, request: HttpRequest, params: dict[str, list[str]], model: type[Any], model_admin: ModelAdmin[Any]
+    ) -> None:
+        super().__init__(request, params, model, model_admin)
         self.keys = dict(Project.objects.order_by("slug").values_list("slug", "pk")[:MANY])
-        return [(slug, slug) for slug in self.keys]
+
+    def options(self) -> Sequence[tuple[str, Any]]:
+        # One that is not among the first MANY can be given in the address.
+        others = [self.value] if self.value and self.value not in self.keys else []
+        return [(slug, slug) for slug in (*self.keys, *others)]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        slug = self.value()
-        if slug is None:
+        if not self.value:
             return queryset
         # By the id, because the indexes of a project's pages begin with it.
-        key = self.keys.get(slug) or Project.objects.filter(slug=slug).values_list("pk", flat=True).first()
+        key = self.keys.get(self.value) or Project.objects.filter(slug=self.value).values_list("pk", flat=True).first()
         return queryset.filter(project_id=key) if key is not None else queryset.none()
 
 
-class CreatedFilter(ListFilter):
+class CreatedFilter(BarFilter):
     """Filter by creation time: the last hours or days, or from (inclusive) and until (exclusive) a time, in UTC.
 
     The times become bounds of the primary key, so that partitions outside of the range are not read.
@@ -78,18 +157,6 @@ class CreatedFilter(ListFilter):
         ("30d", _("Last 30 days"), timedelta(days=30)),
     )
 
-    def __init__(
-        self, request: HttpRequest, params: dict[str, list[str]], model: type[Any], model_admin: ModelAdmin[Any]
-    ) -> None:
-        super().__init__(request, params, model, model_admin)
-        self.given = {name: params.pop(name)[-1] for name in self.parameter_names if name in params}
-
-    def has_output(self) -> bool:
-        return True
-
-    def expected_parameters(self) -> list[str | None]:
-        return list(self.parameter_names)
-
     @property
     def is_reversed(self) -> bool:
         """Whether "until" is not later than "from", so that no row can match."""
@@ -99,29 +166,32 @@ class CreatedFilter(ListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return queryset.filter(**created_ids(self.given, self.title).of("pk"))
 
+    def shown_value(self) -> str:
+        period, *limits = (self.given.get(name, "") for name in self.parameter_names)
+        after, before = (entry_of(limit).replace("T", " ").removesuffix(":00") for limit in limits)
+        range_ = f"{after} – {before}".strip() if after or before else ""
+        label = next((str(label) for name, label, _length in self.PERIODS if name == period), period)
+        return ", ".join(part for part in (label, range_) if part)
+
+    def api_parameters(self) -> Mapping[str, str]:
+        of_period, after, before = self.parameter_names
+        # The API has no periods: what they mean now, to the second.
+        lower = [_instant(self.given[after], self.title)] if after in self.given else []
+        if of_period in self.given:
+            lower.append(timezone.now().replace(microsecond=0) - _length_of(self.given[of_period], self.title))
+        found = {after: _iso(max(lower))} if lower else {}
+        if before in self.given:
+            found[before] = _iso(_instant(self.given[before], self.title))
+        return found
+
     def choices(self, changelist: ChangeList) -> Iterator[Mapping[str, object]]:
         """Yield one dict with the context of the template."""
         name_of_period, name_of_lower, name_of_upper = self.parameter_names
-        period = self.given.get(name_of_period)
-        anything = dict.fromkeys(self.parameter_names)
-        links = [
-            {
-                "selected": not any(self.given.values()),
-                "query_string": changelist.get_query_string(anything),
-                "display": _("Any time"),
-            }
-        ]
-        links += [
-            {
-                "selected": period == name,
-                "query_string": changelist.get_query_string({**anything, name_of_period: name}),
-                "display": label,
-            }
-            for name, label, _length in self.PERIODS
-        ]
         yield {
-            "links": links,
-            "kept": kept_parameters(changelist, self.parameter_names),
+            "name": name_of_period,
+            "value": self.given.get(name_of_period, ""),
+            "options": [(name, label) for name, label, _length in self.PERIODS],
+            "any": _("Any time"),
             "name_of_lower": name_of_lower,
             "name_of_upper": name_of_upper,
             "after": self.given.get(name_of_lower, ""),
@@ -153,24 +223,28 @@ class ActiveFilter(CreatedFilter):
         return queryset.filter(**bounds)
 
 
-class OrderFilter(SimpleListFilter):
+class OrderFilter(ChoiceFilter):
     """Order sessions by the time of their start or by their last activity; see keyset.KeysetChangeList."""
 
     title = _("order")
     parameter_name = ORDER
+    in_api = False
 
-    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, Any]]:
+    def options(self) -> Sequence[tuple[str, Any]]:
         return [(BY_ACTIVITY, _("last activity"))]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        if (value := self.value()) not in (None, BY_ACTIVITY):
-            raise InvalidFilter(self.title, str(value))
+        if self.value not in ("", BY_ACTIVITY):
+            raise InvalidFilter(self.title, self.value)
         return queryset
 
-    def choices(self, changelist: ChangeList) -> Iterator[Any]:
-        default, *others = super().choices(changelist)
-        yield {**default, "display": _("start time")}
-        yield from others
+    def chips(self, changelist: ChangeList) -> Iterator[Chip]:
+        # The bar states the order of each list.
+        return iter(())
+
+    def choices(self, changelist: ChangeList) -> Iterator[Mapping[str, object]]:
+        (context,) = super().choices(changelist)
+        yield {**context, "any": _("start time")}
 
 
 def created_ids(parameters: Mapping[str, str], title: str | Promise = CreatedFilter.title) -> IdRange:
@@ -199,18 +273,10 @@ def ids_of_page(request: HttpRequest) -> IdRange:
     return created_ids(parameters) & place
 
 
-class NameFilter(ListFilter):
-    """Filter by a name that is typed in, with suggestions, because a list of links may be too long."""
+class NameFilter(BarFilter):
+    """Filter by a name that is typed in, with suggestions, because a list of choices may be too long."""
 
-    parameter_name: str
-    input_type = "text"
     template = "admin/name_filter.html"
-
-    def __init__(
-        self, request: HttpRequest, params: dict[str, list[str]], model: type[Any], model_admin: ModelAdmin[Any]
-    ) -> None:
-        super().__init__(request, params, model, model_admin)
-        self.value = params.pop(self.parameter_name, [""])[-1].strip()
 
     def suggestions(self) -> Sequence[str]:
         return ()
@@ -219,25 +285,12 @@ class NameFilter(ListFilter):
         """Return the rows of `queryset` that belong to `name`. Implemented by each subclass."""
         raise NotImplementedError
 
-    def has_output(self) -> bool:
-        return True
-
-    def expected_parameters(self) -> list[str | None]:
-        return [self.parameter_name]
-
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return self.having(request, queryset, self.value) if self.value else queryset
 
     def choices(self, changelist: ChangeList) -> Iterator[Mapping[str, object]]:
         """Yield one dict with the context of the template."""
-        yield {
-            "name": self.parameter_name,
-            "value": self.value,
-            "input_type": self.input_type,
-            "suggestions": self.suggestions(),
-            "kept": kept_parameters(changelist, (self.parameter_name,)),
-            "without": changelist.get_query_string({self.parameter_name: None}),
-        }
+        yield {"name": self.parameter_name, "value": self.value, "suggestions": self.suggestions()}
 
 
 class SessionNameFilter(NameFilter):
@@ -263,24 +316,23 @@ class SessionNameFilter(NameFilter):
         return queryset.filter(session_id=session)
 
 
-class WordListFilter(SimpleListFilter):
-    """A filter of the REST API with few values, shown as links."""
+class WordListFilter(ChoiceFilter):
+    """A filter of the REST API with few values."""
 
     filter_set: type[ListFilterSet]
     """The filter set of the REST API; `parameter_name` is the same there."""
     words: ClassVar[Mapping[str, Any]]
     """The labels of the values."""
 
-    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, Any]]:
-        return [(value, str(label)) for value, label in self.words.items()]
+    def options(self) -> Sequence[tuple[str, Any]]:
+        return list(self.words.items())
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        value = self.value()
-        if value is None:
+        if not self.value:
             return queryset
-        if value not in self.words:
-            raise InvalidFilter(self.title or "", value)
-        values = {str(self.parameter_name): self.meaning(value), **self.beside(request)}
+        if self.value not in self.words:
+            raise InvalidFilter(self.title or "", self.value)
+        values = {self.parameter_name: self.meaning(self.value), **self.beside(request)}
         return self.filter_set.narrow(queryset, values, self.bounds(request))
 
     def meaning(self, value: str) -> Any:
@@ -298,10 +350,19 @@ class WordListFilter(SimpleListFilter):
 class YesNoListFilter(WordListFilter):
     """A yes/no filter of the REST API."""
 
-    words: ClassVar[Mapping[str, Any]] = {"yes": _("Yes"), "no": _("No")}
+    words: ClassVar[Mapping[str, Any]] = {"true": _("Yes"), "false": _("No")}
+
+    @property
+    def value(self) -> str:
+        # "yes" and "no" are in older links.
+        given = super().value
+        return {"yes": "true", "no": "false"}.get(given, given)
 
     def meaning(self, value: str) -> bool:
-        return value == "yes"
+        return value == "true"
+
+    def api_parameters(self) -> Mapping[str, str]:
+        return {self.parameter_name: self.value} if self.value else {}
 
 
 class TextListFilter(NameFilter):
@@ -312,37 +373,34 @@ class TextListFilter(NameFilter):
 
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
         value = meaning_of(self.filter_set, self.parameter_name, name, self.title or "")
-        return self.filter_set.narrow(queryset, {self.parameter_name: value})
+        return self.filter_set.narrow(queryset, {self.parameter_name: value}, self.bounds(request))
+
+    def bounds(self, request: HttpRequest) -> Bounds | IdRange:
+        """Return the range of ids of the page, for filters on rows below."""
+        return EVERY_ID
 
 
-class RangeListFilter(ListFilter):
+class RangeListFilter(BarFilter):
     """Two filters of the REST API for the bounds of a number, both inclusive, typed in and validated as there."""
 
     template = "admin/range_filter.html"
     filter_set: type[ListFilterSet]
     """The filter set of the REST API; `parameter_names` are the same there."""
-    parameter_names: Sequence[str]
-    """The names for the lower bound and the upper bound."""
     input_type = "text"
     """`number` is for whole numbers: a browser refuses fractions unless it is told the step."""
 
-    def __init__(
-        self, request: HttpRequest, params: dict[str, list[str]], model: type[Any], model_admin: ModelAdmin[Any]
-    ) -> None:
-        super().__init__(request, params, model, model_admin)
-        self.given = {name: params.pop(name)[-1].strip() for name in self.parameter_names if name in params}
-
-    def has_output(self) -> bool:
-        return True
-
-    def expected_parameters(self) -> list[str | None]:
-        return list(self.parameter_names)
-
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        values = {
-            name: meaning_of(self.filter_set, name, text, self.title or "") for name, text in self.given.items() if text
-        }
-        return self.filter_set.narrow(queryset, values)
+        return self.filter_set.narrow(queryset, self.meanings())
+
+    def meanings(self) -> dict[str, Any]:
+        """Return the given bounds as values of the REST API. Raise InvalidFilter."""
+        return {name: meaning_of(self.filter_set, name, text, self.title or "") for name, text in self.given.items()}
+
+    def shown_value(self) -> str:
+        least, most = (self.given.get(name) for name in self.parameter_names)
+        if least is None:
+            return f"≤ {most}"
+        return f"≥ {least}" if most is None else f"{least} – {most}"
 
     def choices(self, changelist: ChangeList) -> Iterator[Mapping[str, object]]:
         """Yield one dict with the context of the template."""
@@ -353,8 +411,6 @@ class RangeListFilter(ListFilter):
             "name_of_most": name_of_most,
             "least": self.given.get(name_of_least, ""),
             "most": self.given.get(name_of_most, ""),
-            "kept": kept_parameters(changelist, self.parameter_names),
-            "without": changelist.get_query_string(dict.fromkeys(self.parameter_names)),
         }
 
 
@@ -367,9 +423,9 @@ def meaning_of(filter_set: type[ListFilterSet], name: str, text: str, title: str
         raise InvalidFilter(title, text, str(error.messages[0])) from error
 
 
-def kept_parameters(changelist: ChangeList, changed: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the hidden fields of a filter's form, which keep the other filters and the search."""
-    return [(name, value) for name, value in changelist.params.items() if name not in changed]
+def parameters_of(list_filter: type[BarFilter]) -> Sequence[str]:
+    """Return the query parameters of a filter class."""
+    return list_filter.parameter_names or (list_filter.parameter_name,)
 
 
 def _length_of(period: str, title: str | Promise) -> timedelta:
@@ -388,3 +444,7 @@ def _instant(text: str, title: str | Promise) -> datetime:
     if instant < ids.EPOCH:
         raise InvalidFilter(title, text)
     return instant
+
+
+def _iso(instant: datetime) -> str:
+    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -7,7 +7,8 @@ that reads for too long, because its filters match few rows, is stopped after a 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ from django.contrib import admin, messages
 from django.contrib.admin import helpers
 from django.contrib.admin.exceptions import DisallowedModelAdminLookup
 from django.contrib.admin.options import IncorrectLookupParameters
-from django.contrib.admin.views.main import ChangeList
+from django.contrib.admin.utils import label_for_field
+from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db import OperationalError, connection, transaction
 from django.db.models import Model, Q, QuerySet, UUIDField
@@ -36,6 +38,7 @@ from django.http import (
 )
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
@@ -48,9 +51,10 @@ from messages_app.safe_text import one_line
 from messages_app.sql.batch import was_stopped
 from messages_app.sql.pagination import Cursor, IdRange, PageRequest, read_page
 
+from .columns import COLUMNS, columns_of, forget_columns, in_order, keep_columns, unknown_columns
 from .downloads import Source, value_file
 from .exports import EXPORT_ROWS, FORMS, Columns, export
-from .filters import BY_ACTIVITY, CURSOR, ORDER, InvalidFilter, OrderFilter
+from .filters import BY_ACTIVITY, CURSOR, ORDER, BarFilter, Chip, InvalidFilter, OrderFilter, parameters_of
 from .saved_views import VIEWS_SHOWN, ChangedViewForm, SavedViewForm, errors_of, query_of, views_of
 
 if TYPE_CHECKING:
@@ -201,6 +205,43 @@ class KeysetChangeList(ChangeList):
         """Whether a time range ends before it begins."""
         return any(getattr(spec, "is_reversed", False) for spec in self.filter_specs)
 
+    @property
+    def bar_filters(self) -> list[BarFilter]:
+        """The controls of the filter bar. Lists without a choice of order have none for it."""
+        return [spec for spec in self.filter_specs if isinstance(spec, BarFilter)]
+
+    @property
+    def chips(self) -> list[Chip]:
+        """The search and the active filters, each with the list without it."""
+        found = [chip for spec in self.bar_filters for chip in spec.chips(self)]
+        if self.query.strip():
+            without = self.get_query_string({SEARCH_VAR: None})
+            found.insert(0, Chip(label=_("search"), text=one_line(self.query, VALUE_CHARACTERS), without=without))
+        return found
+
+    @property
+    def query_string_without_filters(self) -> str:
+        """The list without its search and filters, in the same order and with the same columns."""
+        kept = {name: self.params[name] for name in (COLUMNS, ORDER) if name in self.params}
+        return f"?{urlencode(kept)}"
+
+    @property
+    def not_in_api(self) -> list[str]:
+        """The names of what the list is narrowed or ordered by and the REST API has no parameter for."""
+        names = [str(spec.title) for spec in self.bar_filters if spec.given and not spec.in_api]
+        searched = self.query.strip() and not self.model_admin.api_searches  # type: ignore[attr-defined]
+        return [_("search"), *names] if searched else names
+
+    def api_parameters(self) -> dict[str, str]:
+        """Return the parameters of the REST API that find the same rows, but for `not_in_api`."""
+        found: dict[str, str] = {}
+        for spec in self.bar_filters:
+            if spec.in_api:
+                found |= spec.api_parameters()
+        if self.query.strip() and self.model_admin.api_searches:  # type: ignore[attr-defined]
+            found["q"] = self.query
+        return found
+
     def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
         try:
             super().__init__(request, *args, **kwargs)
@@ -215,12 +256,18 @@ class KeysetChangeList(ChangeList):
         self.filter_params.pop(CURSOR, None)
         return super().get_queryset(request, exclude_parameters)
 
+    def get_filters_params(self, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        # The columns are not a filter either, but stay in the links of the page.
+        found: dict[str, Any] = super().get_filters_params(params)
+        found.pop(COLUMNS, None)
+        return found
+
     def get_filters(self, request: HttpRequest) -> Any:
         try:
             return super().get_filters(request)
         except DisallowedModelAdminLookup as error:
             # A mistyped or outdated URL is handled like an unknown value of a filter.
-            for name in request.GET:
+            for name in self.get_filters_params():
                 value = str(request.GET[name])
                 if not self.model_admin.lookup_allowed(name, value, request):
                     raise InvalidFilter(name, value) from error
@@ -287,6 +334,12 @@ class KeysetAdmin(ModelAdmin):
     """Whether the actions of the list understand "select all that match"."""
     downloads: ClassVar[Mapping[str, Source]] = {}
     """Values that the pages offer as files, by the name of their table in the URL."""
+    all_columns: ClassVar[Sequence[str]] = ()
+    """The columns that a reader can choose, in order; `list_display` has the usual ones. Empty: the columns are fixed."""
+    api_name: ClassVar[str] = ""
+    """The name of the URL of the same list in the REST API; "" if it has none."""
+    api_searches: ClassVar[bool] = False
+    """Whether `q` means the same there."""
     export_columns: ClassVar[Columns] = {}
     """The columns of an export of the list; a list without them has none."""
 
@@ -294,9 +347,10 @@ class KeysetAdmin(ModelAdmin):
         wrap, name = self.admin_site.admin_view, f"{self.opts.app_label}_{self.opts.model_name}"
         value = path("value/<slug:table>/<uuid:key>/<slug:column>/", wrap(self.value_view), name=f"{name}_value")
         exported = path("export/<slug:form>/", wrap(self.export_view), name=f"{name}_export")
+        columns = path("columns/", wrap(self.columns_view), name=f"{name}_columns")
         saved = path("views/", wrap(self.save_view_view), name=f"{name}_save_view")
         changed = path("views/<int:key>/", wrap(self.saved_view_view), name=f"{name}_saved_view")
-        return [value, exported, saved, changed, *super().get_urls()]
+        return [value, exported, columns, saved, changed, *super().get_urls()]
 
     def value_view(self, request: HttpRequest, table: str, key: UUID, column: str) -> HttpResponse:
         """Send one stored value as a file."""
@@ -358,14 +412,83 @@ class KeysetAdmin(ModelAdmin):
         return KeysetChangeList
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if request.method == "GET" and not all(request.GET.values()):
+            # A form sends its empty fields, too; without them the address says what the list shows.
+            given = QueryDict(mutable=True)
+            for name, values in request.GET.lists():
+                given.setlist(name, [value for value in values if value])
+            return HttpResponseRedirect(f"{request.path}?{given.urlencode()}")
+        columns = self.columns_offered(request)
+        if columns and (warning := unknown_columns(request.GET, self.all_columns)):
+            self.message_user(request, warning, messages.WARNING)
         context = {
             "title": self.list_title(request),
             "export_forms": list(FORMS) if self.export_columns else [],
             "export_rows_shown": f"{EXPORT_ROWS:,}",
             "saved_views": views_of(self.opts.label_lower, request.user)[:VIEWS_SHOWN],
             "current_query": query_of(request.GET),
+            "list_order": self.list_order(request),
+            "columns_offered": columns,
+            "address_query": request.GET.urlencode(),
         }
-        return super().changelist_view(request, {**context, **(extra_context or {})})
+        response = super().changelist_view(request, {**context, **(extra_context or {})})
+        if self.api_name and isinstance(response, TemplateResponse) and response.context_data is not None:
+            found = response.context_data.get("cl")
+            if isinstance(found, KeysetChangeList):
+                response.context_data |= self.api_request(request, found)
+        return response
+
+    def list_order(self, request: HttpRequest) -> str:
+        """Return the order of the list, for people."""
+        return _("Latest activity first") if self.order_column(request) else _("Newest first")
+
+    def api_request(self, request: HttpRequest, changelist: KeysetChangeList) -> dict[str, Any]:
+        """Return the request to the REST API that finds the rows of the list."""
+        query = urlencode(changelist.api_parameters())
+        address = reverse(self.api_name) + (f"?{query}" if query else "")
+        command = f'curl -H "Authorization: Bearer $KEY" {shlex.quote(request.build_absolute_uri(address))}'
+        return {"api_address": address, "api_command": command, "not_in_api": ", ".join(changelist.not_in_api)}
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        if not self.all_columns:
+            return list(super().get_list_display(request))
+        known = getattr(request, "list_columns", None)
+        if known is None:
+            known = columns_of(
+                self.opts.label_lower,
+                request.user,
+                request.GET,
+                self.all_columns,
+                [str(one) for one in self.list_display],
+            )
+            # Kept, because Django asks several times.
+            request.list_columns = known  # type: ignore[attr-defined]  # read only here
+        return list(known)
+
+    def columns_offered(self, request: HttpRequest) -> list[tuple[str, str, bool]]:
+        """Return the name and label of each column that can be chosen, and whether it is shown."""
+        shown = self.get_list_display(request)
+        return [(name, str(label_for_field(name, self.model, self)), name in shown) for name in self.all_columns]
+
+    def columns_view(self, request: HttpRequest) -> HttpResponse:
+        """Show the list with the chosen columns, and with "keep" also from now on; "forget" brings back the usual ones."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        if not self.all_columns:
+            raise Http404
+        query = QueryDict(request.POST.get("query", ""), mutable=True)
+        query.pop(COLUMNS, None)
+        chosen = in_order(request.POST.getlist("column"), self.all_columns)
+        if "forget" in request.POST:
+            forget_columns(self.opts.label_lower, request.user)
+        elif "keep" in request.POST:
+            keep_columns(self.opts.label_lower, request.user, chosen)
+            self.message_user(request, _("This list shows you these columns from now on."), messages.SUCCESS)
+        else:
+            query[COLUMNS] = ",".join(chosen)
+        return HttpResponseRedirect(self.list_url(query.urlencode(safe=",")))
 
     def save_view_view(self, request: HttpRequest) -> HttpResponse:
         """Save the filters of the list as a view of the user, and return to the list."""
@@ -442,7 +565,8 @@ class KeysetAdmin(ModelAdmin):
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
         # Django would accept any column as a filter, indexed or not.
         assert request is not None, "Django 5.2 gives the request"
-        known = any(lookup in parameters_of(list_filter) for list_filter in self.get_list_filter(request))
+        filters: Iterable[Any] = self.get_list_filter(request)
+        known = any(lookup in parameters_of(list_filter) for list_filter in filters)
         return known and "\x00" not in value  # PostgreSQL rejects U+0000
 
     def row_name(self, row: Any) -> str:
@@ -480,12 +604,6 @@ def _invalid_filter(error: IncorrectLookupParameters) -> str:
             "reason": error.reason,
         }
     return _("Invalid filter: %(name)s “%(value)s”. The full list is shown.") % words
-
-
-def parameters_of(list_filter: Any) -> Sequence[str]:
-    """Return the query parameters of a filter class."""
-    names: Sequence[str] = getattr(list_filter, "parameter_names", None) or (list_filter.parameter_name,)
-    return names
 
 
 def sees_all(request: HttpRequest) -> bool:

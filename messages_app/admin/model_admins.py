@@ -18,7 +18,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.http import urlencode
+from django.utils.safestring import SafeString
 from django.utils.text import capfirst, format_lazy
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
@@ -65,6 +66,8 @@ NAME_CHARACTERS = 80
 TAB_CHARACTERS = 50
 TITLES_SEARCHED = 10_000
 FOUND = 500
+TAGS_LISTED = 5
+"""Tags of one session in a list; its page shows all."""
 
 
 class SessionStatusFilter(WordListFilter):
@@ -97,14 +100,18 @@ class CompletedFilter(YesNoListFilter):
     title = gettext_lazy("status")
     parameter_name = "is_completed"
     filter_set = MessageFilterSet
-    words: ClassVar[Any] = {"yes": gettext_lazy("completed"), "no": gettext_lazy("still running")}
+    words: ClassVar[Any] = {"true": gettext_lazy("completed"), "false": gettext_lazy("still running")}
 
 
-class DurationFilter(RangeListFilter):
+class SessionDurationFilter(RangeListFilter):
     title = gettext_lazy("duration (ms)")
     parameter_names = ("min_duration", "max_duration")
-    filter_set = MessageFilterSet
+    filter_set = SessionFilterSet
     input_type = "number"
+
+
+class DurationFilter(SessionDurationFilter):
+    filter_set = MessageFilterSet
 
 
 class SessionCostFilter(RangeListFilter):
@@ -134,6 +141,18 @@ class EndUserFilter(TextListFilter):
         return super().having(request, of_projects, name)
 
 
+class MessageTagFilter(TextListFilter):
+    title = gettext_lazy("tag of the session")
+    parameter_name = "tag"
+    filter_set = MessageFilterSet
+
+
+class MessageUserFilter(TextListFilter):
+    title = gettext_lazy("end user")
+    parameter_name = "end_user"
+    filter_set = MessageFilterSet
+
+
 class SessionAdmin(TrashAdmin):
     """The admin of sessions; the page of a session shows its conversation."""
 
@@ -142,13 +161,19 @@ class SessionAdmin(TrashAdmin):
     other_trash: ClassVar[Any] = (gettext_lazy("Deleted messages"), "admin:messages_app_message_trash")
     list_filter: ClassVar[Any] = (
         *(ProjectFilter, SessionStatusFilter, SessionErrorsFilter, TagFilter, EndUserFilter),
-        *(SessionCostFilter, OrderFilter, ActiveFilter, BeganFilter),
+        *(SessionDurationFilter, SessionCostFilter, OrderFilter, ActiveFilter, BeganFilter),
     )
     search_help_text = format_lazy(
         gettext_lazy("Search by ID, external ID, or words in the title (newest {number} sessions of this list only)."),
         number=f"{TITLES_SEARCHED:,}",
     )
     page_template = "admin/messages_app/session/page.html"
+    api_name = "sessions"
+    list_display = ("name", "project", "state", "messages", "calls", "problems", "took", "spent", "active", "created")
+    all_columns: ClassVar[Any] = (
+        *("name", "named", "project", "state", "user", "labels", "messages", "calls", "failures", "problems"),
+        *("tokens_in", "tokens_out", "took", "spent", "active", "created"),
+    )
     export_columns: ClassVar[Any] = {
         "id": F("pk"),
         "project": F("project__slug"),
@@ -176,7 +201,7 @@ class SessionAdmin(TrashAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         fields = [
             *("project", "external_id", "status", "message_count", "call_count", "problem_count", "duration_ms"),
-            *("cost", "unpriced_count"),
+            *("cost", "unpriced_count", "failure_count", "input_tokens", "output_tokens", "end_user", "tags"),
             *("created_at", "active_at", "deleted_at", "deleted_by"),
         ]
         sessions = self.rows(request).select_related("project")
@@ -188,7 +213,7 @@ class SessionAdmin(TrashAdmin):
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         if self.in_trash(request):
             return ["name", "project", "deleted", "deleter", "messages", "created"]
-        return ["name", "project", "state", "messages", "calls", "problems", "took", "spent", "active", "created"]
+        return list(super().get_list_display(request))
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -285,20 +310,52 @@ class SessionAdmin(TrashAdmin):
     def state(self, row: Session) -> SafeString:
         return badge(row.status, row.get_status_display())
 
+    @admin.display(description=gettext_lazy("external ID"), empty_value="")
+    def named(self, row: Session) -> SafeString:
+        return visible(one_line(row.external_id, NAME_CHARACTERS))
+
+    @admin.display(description=gettext_lazy("end user"), empty_value="")
+    def user(self, row: Session) -> SafeString | None:
+        if not row.end_user:
+            return None
+        url = reverse("admin:messages_app_session_changelist", query={"end_user": row.end_user})
+        return format_html('<a href="{}">{}</a>', url, visible(one_line(row.end_user, NAME_CHARACTERS)))
+
+    @admin.display(description=gettext_lazy("tags"), empty_value="")
+    def labels(self, row: Session) -> SafeString:
+        url = reverse("admin:messages_app_session_changelist")
+        links = (
+            (url, urlencode({"tag": tag}), visible(one_line(tag, NAME_CHARACTERS // 2)))
+            for tag in row.tags[:TAGS_LISTED]
+        )
+        return format_html_join(" ", '<a class="tag" href="{}?{}">{}</a>', links)
+
     @admin.display(description=gettext_lazy("messages"))
-    def messages(self, row: Session) -> int:
-        return row.message_count
+    def messages(self, row: Session) -> str:
+        return f"{row.message_count:,}"
 
     @admin.display(description=gettext_lazy("tool calls"))
-    def calls(self, row: Session) -> int:
-        return row.call_count
+    def calls(self, row: Session) -> str:
+        return f"{row.call_count:,}"
+
+    @admin.display(description=gettext_lazy("failed calls"), empty_value="")
+    def failures(self, row: Session) -> str:
+        return f"{row.failure_count:,}" if row.failure_count else ""
+
+    @admin.display(description=gettext_lazy("input tokens"), empty_value="")
+    def tokens_in(self, row: Session) -> str:
+        return f"{row.input_tokens:,}" if row.input_tokens else ""
+
+    @admin.display(description=gettext_lazy("output tokens"), empty_value="")
+    def tokens_out(self, row: Session) -> str:
+        return f"{row.output_tokens:,}" if row.output_tokens else ""
 
     @admin.display(description=gettext_lazy("problems"), empty_value="")
     def problems(self, row: Session) -> SafeString | None:
         if not row.problem_count:
             return None
-        url = reverse("admin:messages_app_message_changelist", query={"session": row.pk, "has_errors": "yes"})
-        return format_html('<a href="{}">{}</a>', url, badge("error", str(row.problem_count)))
+        url = reverse("admin:messages_app_message_changelist", query={"session": row.pk, "has_errors": "true"})
+        return format_html('<a href="{}">{}</a>', url, badge("error", f"{row.problem_count:,}"))
 
     @admin.display(description=gettext_lazy("run time"), empty_value="")
     def took(self, row: Session) -> str:
@@ -326,7 +383,7 @@ class MessageAdmin(TrashAdmin):
     page_related = ("project", "session")
     list_filter: ClassVar[Any] = (
         *(ProjectFilter, RoleFilter, CompletedFilter, MessageErrorsFilter),
-        *(SessionNameFilter, DurationFilter, CostFilter, CreatedFilter),
+        *(SessionNameFilter, MessageTagFilter, MessageUserFilter, DurationFilter, CostFilter, CreatedFilter),
     )
     list_display_links = ("text",)
     search_help_text = format_lazy(
@@ -337,6 +394,22 @@ class MessageAdmin(TrashAdmin):
         number=f"{TITLES_SEARCHED:,}",
     )
     page_template = "admin/messages_app/message/page.html"
+    api_name = "messages"
+    list_display: Any = (
+        "text",
+        "who",
+        "in_session",
+        "project",
+        "calls",
+        "outcome",
+        "took",
+        "spent",
+        "created",
+    )
+    all_columns: ClassVar[Any] = (
+        *("text", "named", "requested", "who", "in_session", "project", "steps", "calls", "outcome"),
+        *("tokens_in", "tokens_out", "took", "spent", "created", "ended"),
+    )
     export_columns: ClassVar[Any] = {
         "id": F("pk"),
         "project": F("project__slug"),
@@ -373,6 +446,7 @@ class MessageAdmin(TrashAdmin):
             *("project", "session__external_id", "session__status", "session__deleted_at", "role", "external_id"),
             "is_completed",
             *("call_count", "failure_count", "model_error_count", "health", "duration_ms", "cost", "unpriced_count"),
+            *("request_id", "step_count", "input_tokens", "output_tokens"),
             *("created_at", "completed_at", "deleted_at", "deleted_by"),
         ]
         messages = self.rows(request).select_related("project", "session")
@@ -387,7 +461,7 @@ class MessageAdmin(TrashAdmin):
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         if self.in_trash(request):
             return ["text", "who", "in_session", "project", "deleted", "deleter", "created"]
-        return ["text", "who", "in_session", "project", "calls", "outcome", "took", "created"]
+        return list(super().get_list_display(request))
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -477,9 +551,29 @@ class MessageAdmin(TrashAdmin):
         url = reverse("admin:messages_app_session_change", args=[quote(row.session_id)])
         return format_html('<a href="{}">{}</a>', url, visible(one_line(name, NAME_CHARACTERS // 2)))
 
+    @admin.display(description=gettext_lazy("external ID"), empty_value="")
+    def named(self, row: Message) -> SafeString:
+        return visible(one_line(row.external_id, NAME_CHARACTERS))
+
+    @admin.display(description=gettext_lazy("request ID"), empty_value="")
+    def requested(self, row: Message) -> SafeString:
+        return visible(one_line(row.request_id, NAME_CHARACTERS))
+
+    @admin.display(description=gettext_lazy("steps"), empty_value="")
+    def steps(self, row: Message) -> str:
+        return f"{row.step_count:,}" if row.step_count else ""
+
     @admin.display(description=gettext_lazy("tool calls"), empty_value="")
-    def calls(self, row: Message) -> int | None:
-        return row.call_count or None
+    def calls(self, row: Message) -> str:
+        return f"{row.call_count:,}" if row.call_count else ""
+
+    @admin.display(description=gettext_lazy("input tokens"), empty_value="")
+    def tokens_in(self, row: Message) -> str:
+        return f"{row.input_tokens:,}" if row.input_tokens else ""
+
+    @admin.display(description=gettext_lazy("output tokens"), empty_value="")
+    def tokens_out(self, row: Message) -> str:
+        return f"{row.output_tokens:,}" if row.output_tokens else ""
 
     @admin.display(description=gettext_lazy("status"), empty_value="")
     def outcome(self, row: Any) -> SafeString | None:
@@ -495,12 +589,17 @@ class MessageAdmin(TrashAdmin):
         status = status_of_open_message(row.session)
         return badge(status, str(status.label))
 
-    @admin.display(description=gettext_lazy("duration, cost"), empty_value="")
+    @admin.display(description=gettext_lazy("duration"), empty_value="")
     def took(self, row: Message) -> SafeString:
-        """Both in one column, because the list has no room for another one on a laptop."""
-        return format_html_join(
-            mark_safe("<br>"), "{}", ([text] for text in (message_duration(row), total_cost(row)) if text)
-        )
+        return message_duration(row)
+
+    @admin.display(description=gettext_lazy("cost"), empty_value="")
+    def spent(self, row: Message) -> SafeString:
+        return total_cost(row)
+
+    @admin.display(description=with_zone(gettext_lazy("completed at")), empty_value="")
+    def ended(self, row: Message) -> SafeString:
+        return moment(row.completed_at)
 
     @admin.display(description=with_zone(gettext_lazy("created at")))
     def created(self, row: Message) -> SafeString:

@@ -29,7 +29,7 @@ from messages_app.queries import as_uuid
 from messages_app.safe_text import moment, one_line, visible
 
 from .filters import OrderFilter
-from .keyset import KeysetAdmin, TookTooLong
+from .keyset import KeysetAdmin, KeysetChangeList, TookTooLong
 from .time_zones import with_zone
 
 # The message in the log of admin actions; pages translate it.
@@ -105,6 +105,16 @@ class TrashAdmin(KeysetAdmin):
 
     def order_column(self, request: HttpRequest) -> str | None:
         return "deleted_at" if self.in_trash(request) else super().order_column(request)
+
+    def list_order(self, request: HttpRequest) -> str:
+        return _("Last deleted first") if self.in_trash(request) else super().list_order(request)
+
+    def columns_offered(self, request: HttpRequest) -> list[tuple[str, str, bool]]:
+        return [] if self.in_trash(request) else super().columns_offered(request)
+
+    def api_request(self, request: HttpRequest, changelist: KeysetChangeList) -> dict[str, Any]:
+        # The trash of the API has messages that were deleted with their session, too, and another order.
+        return {} if self.in_trash(request) else super().api_request(request, changelist)
 
     def get_list_filter(self, request: HttpRequest) -> Any:
         filters = super().get_list_filter(request)

@@ -18,7 +18,16 @@ from django import forms
 from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
 from django.core.validators import EMPTY_VALUES
-from django.db.models import BigIntegerField, DecimalField, Field, FloatField, QuerySet, TextField, UUIDField
+from django.db.models import (
+    BigIntegerField,
+    DateTimeField,
+    DecimalField,
+    Field,
+    FloatField,
+    QuerySet,
+    TextField,
+    UUIDField,
+)
 from django.http import QueryDict
 from django.utils.datastructures import MultiValueDict
 from django.utils.text import Truncator
@@ -200,6 +209,7 @@ class InstantFilter(Filter):
 
     field_class = InstantField
     schema = INSTANT_OR_DATE
+    column = DateTimeField()
 
     def __init__(self, *args: Any, help_text: str, **kwargs: Any) -> None:
         super().__init__(*args, help_text=f"{help_text} {A_DATE_IS_MIDNIGHT}", **kwargs)
@@ -350,20 +360,22 @@ class SessionFilterSet(ListFilterSet):
         method=with_problems,
         help_text="true: with a failed call, a model error, or a run with an error; false: without.",
     )
+    min_duration = WholeNumberFilter("duration_ms", "gte", help_text=f"{AT_LEAST} The sum of its messages.")
+    max_duration = WholeNumberFilter("duration_ms", "lte", help_text=f"{AT_LEAST} The sum of its messages.")
     min_cost = CostFilter("cost", "gte", help_text=COST)
     max_cost = CostFilter("cost", "lte", help_text=COST)
+    active_after = InstantFilter("active_at", "gte", help_text="Last active from this time on (inclusive).")
+    active_before = InstantFilter("active_at", "lt", help_text="Last active before this time (exclusive).")
     deleted = YesNoFilter(help_text="true: sessions in the trash. Requires the scope `delete`.")
 
     rows = Session.objects.all()
-
-    def found(self, scope: ProjectScope) -> CompiledRows:
-        """Return the sessions that pass."""
-        return self.compiled(_sessions, scope, self.given.get("deleted", False))
 
 
 class MessageFilterSet(ListFilterSet):
     role = WordFilter(words=Message.Role.values, help_text="The role of the message.")
     session = NameFilter(help_text="Id or external id of the session. 404 if it does not exist.")
+    tag = NamesFilter("session__tags", "contains", help_text="Of sessions with this tag; repeated: with all of them.")
+    end_user = TextFilter("session__end_user", help_text="Of sessions of this user of the agent.")
     request_id = TextFilter(help_text="The application request of the message.")
     external_id = TextFilter(help_text="The producer's id.")
     is_completed = YesNoFilter(help_text="false: answers in progress.")
@@ -382,13 +394,6 @@ class MessageFilterSet(ListFilterSet):
     )
 
     rows = Message.objects.all()
-
-
-def _sessions(
-    bounds: Bounds, scope: ProjectScope, filter_set: type[SessionFilterSet], shape: Shape, deleted: bool
-) -> QuerySet[Session]:
-    rows = Session.with_deleted.deleted() if deleted else Session.with_deleted.alive()
-    return filter_set.narrow(rows.visible_to(scope), filter_set.params(shape))
 
 
 def _cleaned(name: str, one: Filter, data: QueryDict) -> Any:

@@ -6,7 +6,7 @@ Traces are read-only. Sessions and messages that staff add pass through `ingest`
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,9 +18,11 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin import ModelAdmin
 from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.views.main import ChangeList
 from django.contrib.postgres.forms import SimpleArrayField
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import F, Q, QuerySet, TextField
+from django.db.models.functions import Cast, Left
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -44,7 +46,9 @@ from messages_app.admin.filters import (
     InvalidFilter,
     NameFilter,
     ProjectFilter,
+    RangeListFilter,
     SessionNameFilter,
+    TextListFilter,
     WordListFilter,
     ids_of_page,
 )
@@ -70,7 +74,7 @@ from traces_app.maintenance.purge import purge
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
 from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries.contexts import newest_contexts
-from traces_app.queries.filters import CallFilterSet, MessageFilterSet
+from traces_app.queries.filters import CallFilterSet, MessageFilterSet, SessionFilterSet
 from traces_app.queries.schemas import SimilarBy
 from traces_app.queries.waiting import waiting_calls
 from traces_app.schema import records
@@ -173,11 +177,8 @@ class MessageToolStatusFilter(WordListFilter):
 
 class SessionToolFilter(ToolFilter):
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
-        # Not limited to the ids of the page, because a session may have later calls.
-        calls = ToolCall.with_deleted.filter(
-            tool_id__in=tool_numbers(name), message__session_id=OuterRef("pk"), message__deleted_at__isnull=True
-        )
-        return queryset.filter(Exists(calls))
+        found: QuerySet[Any] = SessionFilterSet.narrow(queryset, {"tool": tool_numbers(name)})
+        return found
 
 
 class CallToolFilter(ToolFilter):
@@ -194,6 +195,67 @@ class HealthFilter(WordListFilter):
 
     def bounds(self, request: HttpRequest) -> IdRange:
         return ids_of_page(request)
+
+
+class SessionModelFilter(TextListFilter):
+    title = gettext_lazy("model")
+    parameter_name = "model"
+    filter_set = SessionFilterSet
+
+
+class SessionAgentFilter(TextListFilter):
+    title = gettext_lazy("agent")
+    parameter_name = "agent"
+    filter_set = SessionFilterSet
+
+
+class MessageModelFilter(SessionModelFilter):
+    filter_set = MessageFilterSet
+
+    def bounds(self, request: HttpRequest) -> IdRange:
+        return ids_of_page(request)
+
+
+class MessageAgentFilter(SessionAgentFilter):
+    filter_set = MessageFilterSet
+
+    def bounds(self, request: HttpRequest) -> IdRange:
+        return ids_of_page(request)
+
+
+class CallModelFilter(MessageModelFilter):
+    filter_set = CallFilterSet
+
+
+class CallAgentFilter(MessageAgentFilter):
+    filter_set = CallFilterSet
+
+
+class SessionScoreFilter(RangeListFilter):
+    """Filter by the scores of a session, its messages and calls: their name, and the range of their numbers."""
+
+    title = gettext_lazy("score")
+    template = "admin/score_filter.html"
+    parameter_names = ("score", "min_score", "max_score")
+    filter_set = SessionFilterSet
+
+    def shown_value(self) -> str:
+        name, least, most = (self.given.get(name, "") for name in self.parameter_names)
+        if least and most:
+            return f"{name} {least} – {most}".strip()
+        return f"{name} {f'≥ {least}' if least else f'≤ {most}' if most else ''}".strip()
+
+    def choices(self, changelist: ChangeList) -> Iterator[Mapping[str, object]]:
+        """Yield one dict with the context of the template."""
+        yield {name: self.given.get(name, "") for name in self.parameter_names}
+
+
+class MessageScoreFilter(SessionScoreFilter):
+    filter_set = MessageFilterSet
+
+
+class CallScoreFilter(SessionScoreFilter):
+    filter_set = CallFilterSet
 
 
 class CallStatusFilter(WordListFilter):
@@ -335,8 +397,12 @@ class TracedSessionAdmin(SessionAdmin):
     actions = (*SessionAdmin.actions, "tag_selected", "purge_selected")
     list_actions = (*SessionAdmin.list_actions, "tag_selected")
     trash_actions = (*SessionAdmin.trash_actions, "purge_selected")
-    # The filter of times is the tallest and comes last.
-    list_filter: ClassVar[Any] = (*SessionAdmin.list_filter[:-1], SessionToolFilter, SessionAdmin.list_filter[-1])
+    list_filter: ClassVar[Any] = (
+        *SessionAdmin.list_filter[:3],
+        *(SessionToolFilter, SessionModelFilter, SessionAgentFilter),
+        *SessionAdmin.list_filter[3:-2],
+        *(SessionScoreFilter, *SessionAdmin.list_filter[-2:]),
+    )
     page_template = "admin/traces_app/session_page.html"
 
     search_help_text = gettext_lazy(
@@ -527,10 +593,28 @@ class TracedMessageAdmin(MessageAdmin):
         "external ID or request ID, or by session: ID, external ID or title."
     )
     list_filter: ClassVar[Any] = (
-        *MessageAdmin.list_filter[:-1],
-        *(HealthFilter, MessageToolFilter, MessageToolStatusFilter),
-        MessageAdmin.list_filter[-1],
+        *MessageAdmin.list_filter[:4],
+        *(HealthFilter, MessageToolFilter, MessageToolStatusFilter, MessageModelFilter, MessageAgentFilter),
+        *MessageAdmin.list_filter[4:-1],
+        *(MessageScoreFilter, MessageAdmin.list_filter[-1]),
     )
+    all_columns: ClassVar[Any] = (
+        *("text", "named", "requested", "who", "in_session", "project", "steps", "calls", "outcome", "problems"),
+        *("tokens_in", "tokens_out", "took", "spent", "created", "ended"),
+    )
+    list_display: Any = (
+        "text",
+        "who",
+        "in_session",
+        "project",
+        "calls",
+        "outcome",
+        "problems",
+        "took",
+        "spent",
+        "created",
+    )
+    api_searches = True
     page_template = "admin/traces_app/message_page.html"
     downloads: ClassVar[Any] = {
         **MessageAdmin.downloads,
@@ -545,12 +629,6 @@ class TracedMessageAdmin(MessageAdmin):
         if not term or as_uuid(term) is not None or self.in_trash(request):
             return named, may_repeat
         return named_or_saying(request, queryset, named, term, "message", self.page_size(request)), False
-
-    def get_list_display(self, request: HttpRequest) -> list[Any]:
-        columns = super().get_list_display(request)
-        if "outcome" in columns:
-            columns.insert(columns.index("outcome") + 1, "problems")
-        return columns
 
     @admin.display(description=gettext_lazy("health"), empty_value="")
     def problems(self, row: Message) -> SafeString | None:
@@ -819,6 +897,8 @@ def _page_of_period(
 
 class ToolAdmin(KeysetAdmin):
     list_filter = (ProjectFilter,)
+    api_name = "tools"
+    all_columns: ClassVar[Any] = ("shown_name", "project", "shown_category", "shown_description", "calls")
     list_display = ("shown_name", "project", "shown_category", "shown_description", "calls")
     fields = ("project", "shown_name", "shown_category", "shown_description", "calls")
     search_help_text = gettext_lazy("Search by part of the name.")
@@ -886,9 +966,15 @@ class ToolCallAdmin(KeysetAdmin):
     """The list of calls, for finding a failed one; each row links to its place in the run."""
 
     list_filter = (
-        *(ProjectFilter, CallToolFilter, CallStatusFilter, CallSessionFilter),
-        *(CallErrorGroupFilter, CallMessageFilter, CallDurationFilter, CreatedFilter),
+        *(ProjectFilter, CallToolFilter, CallStatusFilter, CallModelFilter, CallAgentFilter, CallSessionFilter),
+        *(CallErrorGroupFilter, CallMessageFilter, CallDurationFilter, CallScoreFilter, CreatedFilter),
     )
+    all_columns: ClassVar[Any] = (
+        *("tool_name", "named", "state", "arguments", "error", "in_session", "project", "agent", "model_name"),
+        *("took", "began", "created"),
+    )
+    api_name = "tool-calls"
+    api_searches = True
     list_display = ("tool_name", "state", "error", "in_session", "project", "took", "created")
     list_display_links = None
     search_help_text = gettext_lazy(
@@ -940,6 +1026,13 @@ class ToolCallAdmin(KeysetAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         calls = ToolCall.objects.select_related("project", "tool", "message__session")
         fields = ["project", "tool__name", "status", "duration_ms", "message__session__external_id"]
+        fields += ["call_id", "started_at"]
+        listed = self.get_list_display(request)
+        if "agent" in listed or "model_name" in listed:
+            calls = calls.select_related("step")
+            fields += ["step__agent_name", "step__model"]
+        if "arguments" in listed:
+            calls = calls.annotate(shown_args=Left(Cast("args", TextField()), 2 * NAME_CHARACTERS))
         return calls.only(*fields, *self.listed_columns(request)).annotate(
             shown_title=first_characters("message__session__title", NAME_CHARACTERS),
             shown_error=first_characters("result__error", 4 * NAME_CHARACTERS),
@@ -1003,6 +1096,26 @@ class ToolCallAdmin(KeysetAdmin):
         name = one_line(row.shown_title, NAME_CHARACTERS // 2) or session.external_id or str(session.pk)
         url = reverse("admin:messages_app_session_change", args=[quote(session.pk)])
         return format_html('<a href="{}">{}</a>', url, visible(one_line(name, NAME_CHARACTERS // 2)))
+
+    @admin.display(description=gettext_lazy("call ID"), empty_value="")
+    def named(self, row: ToolCall) -> SafeString:
+        return visible(one_line(row.call_id, NAME_CHARACTERS))
+
+    @admin.display(description=gettext_lazy("arguments"))
+    def arguments(self, row: Any) -> SafeString:
+        return visible(one_line(row.shown_args, NAME_CHARACTERS))
+
+    @admin.display(description=gettext_lazy("agent"), empty_value="")
+    def agent(self, row: ToolCall) -> SafeString:
+        return visible(one_line(row.step.agent_name, NAME_CHARACTERS))
+
+    @admin.display(description=gettext_lazy("model"), empty_value="")
+    def model_name(self, row: ToolCall) -> SafeString:
+        return visible(one_line(row.step.model, NAME_CHARACTERS))
+
+    @admin.display(description=with_zone(gettext_lazy("started")), empty_value="")
+    def began(self, row: ToolCall) -> SafeString:
+        return moment(row.started_at)
 
     @admin.display(description=gettext_lazy("duration"), empty_value="")
     def took(self, row: ToolCall) -> str:

@@ -182,6 +182,18 @@ class ScoreAdmin(KeysetAdmin):
         *(SessionNameFilter, ScoreMessageFilter, CreatedFilter),
     )
     list_display = ("shown_name", "shown", "shown_comment", "about", "who", "project", "created")
+    all_columns: ClassVar[Any] = (
+        "shown_name",
+        "shown",
+        "kind",
+        "shown_comment",
+        "about",
+        "who",
+        "named",
+        "project",
+        "created",
+    )
+    api_name = "scores"
     fields = ("project", "shown_name", "shown", "whole_comment", "about", "who", "external_id", "trace_id", "created")
     search_help_text = gettext_lazy("Search by ID or external ID.")
 
@@ -209,6 +221,10 @@ class ScoreAdmin(KeysetAdmin):
     @admin.display(description=gettext_lazy("value"))
     def shown(self, row: Score) -> SafeString:
         return visible(row.shown_value)
+
+    @admin.display(description=gettext_lazy("external ID"), empty_value="")
+    def named(self, row: Score) -> SafeString:
+        return visible(one_line(row.external_id, NAME_CHARACTERS))
 
     @admin.display(description=gettext_lazy("comment"))
     def shown_comment(self, row: Any) -> SafeString:

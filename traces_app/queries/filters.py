@@ -1,4 +1,4 @@
-"""Filters of the lists of messages, calls, chains and tools.
+"""Filters of the lists of sessions, messages, calls, chains and tools.
 
 A filter on the calls of a message is an EXISTS on calls with the numbers of the tools and the range of ids that the page
 can hold, planned for these values. The planner then walks the messages for a common tool and the calls for a rare one: 0.4
@@ -36,12 +36,12 @@ from messages_app.http.filters import (
     YesNoFilter,
     with_errors,
 )
-from messages_app.models import Message, MessageQuerySet
+from messages_app.models import Message, MessageQuerySet, Session, SessionQuerySet
 from messages_app.queries import FoundSession
 from messages_app.sql.batch import LIST_MS
 from messages_app.sql.compiled import EVERY_ID, Bounds, CompiledRows, EqualsAny, Param, compiled
 from messages_app.sql.pagination import IdRange
-from traces_app.models import AgentStep, Score, ScoreQuerySet, Tool, ToolCall, ToolCallQuerySet
+from traces_app.models import AgentStep, AgentStepQuerySet, Score, ScoreQuerySet, Tool, ToolCall, ToolCallQuerySet
 from traces_app.schema.health_flags import FLAGS, MISSING_RESULT
 from traces_app.schema.records import ROOT_TOOL
 
@@ -50,6 +50,7 @@ from .schemas import ErrorSort, SimilarBy, UsageBy
 from .tools import tool_ids
 
 _HEALTH = "Messages with this health flag. `missing_result`: completed messages with a call without a result."
+_SCORE = "Limit of the number of a score, inclusive; yes counts as 1, no as 0. With `score`: of that name."
 _SESSION = "Id or external id of the session. 404 if it does not exist."
 _OF_SESSION = Param("of_session", UUIDField())
 
@@ -81,12 +82,58 @@ def _pending(bounds: Bounds | IdRange) -> ToolCallQuerySet:
     return calls_in(bounds).filter(status=ToolCall.Status.PENDING)
 
 
+def steps_with(values: Mapping[str, Any], bounds: Bounds | IdRange) -> AgentStepQuerySet:
+    """Return the steps in the months of the bounds that have a `model` and are of an `agent`, as far as these are given."""
+    columns = {"model": "model", "agent": "agent_name"}
+    given = {columns[name]: value for name, value in values.items()}
+    return AgentStep.with_deleted.order_by().filter(**bounds.months_of("pk"), **given)
+
+
+def scores_with(values: Mapping[str, Any]) -> ScoreQuerySet:
+    """Return the scores that are not deleted and have the name `score` and a number from `min_score` to `max_score`."""
+    lookups = {"score": "name", "min_score": "number__gte", "max_score": "number__lte"}
+    given = {lookups[name]: value for name, value in values.items()}
+    return Score.with_deleted.order_by().filter(deleted_at__isnull=True, **given)
+
+
+def _take(values: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Remove these filters from `values`, and return those that were given."""
+    return {name: values.pop(name) for name in names if name in values}
+
+
 def in_error_group(calls: Rows, _name: str, group: Any) -> Rows:
     """Return the calls of a group of errors; `group` is its id or a Param."""
     return calls.alias(error_group=group_of("result__error")).filter(status=ToolCall.Status.ERROR, error_group=group)
 
 
 # --- Sets of filters --------------------------------------------------------------------------------------------------
+
+
+class SessionFilterSet(filters.SessionFilterSet):
+    tool = KeysFilter(help_text="With a call of this tool; repeated: of any of them.")
+    model = TextFilter(help_text="With a step of this model, as recorded.")
+    agent = TextFilter(help_text="With a step of the agent with this name.")
+    score = TextFilter(help_text="With a score of this name: of the session, a message or a call.")
+    min_score = NumberFilter(help_text=_SCORE)
+    max_score = NumberFilter(help_text=_SCORE)
+
+    def found(self, scope: ProjectScope) -> CompiledRows:
+        """Return the sessions that pass."""
+        values = {"tool": tool_ids(scope, self.given["tool"])} if "tool" in self.given else {}
+        return self.compiled(_sessions, scope, self.given.get("deleted", False), **values)
+
+    @classmethod
+    def narrow(cls, rows: Any, values: Mapping[str, Any], bounds: Bounds | IdRange = EVERY_ID) -> Any:
+        others = dict(values)
+        # Not limited to the ids of the page, because a session may have later steps and calls.
+        of_session = {"message__session_id": OuterRef("pk"), "message__deleted_at__isnull": True}
+        if tools := _take(others, "tool"):
+            rows = rows.filter(Exists(of_tools(calls_in(EVERY_ID), tools["tool"]).filter(**of_session)))
+        if steps := _take(others, "model", "agent"):
+            rows = rows.filter(Exists(steps_with(steps, EVERY_ID).filter(**of_session)))
+        if scores := _take(others, "score", "min_score", "max_score"):
+            rows = rows.filter(Exists(scores_with(scores).filter(session_id=OuterRef("pk"))))
+        return super().narrow(rows, others, bounds)
 
 
 class MessageFilterSet(filters.MessageFilterSet):
@@ -96,7 +143,12 @@ class MessageFilterSet(filters.MessageFilterSet):
         words=ToolCall.Status.values,
         help_text="With a call with this status; combined with `tool`: a call of these tools.",
     )
+    model = TextFilter(help_text="With a step of this model, as recorded.")
+    agent = TextFilter(help_text="With a step of the agent with this name.")
     health = WordFilter(words=FLAGS, help_text=_HEALTH)
+    score = TextFilter(help_text="With a score of this name: of the message or a call.")
+    min_score = NumberFilter(help_text=_SCORE)
+    max_score = NumberFilter(help_text=_SCORE)
 
     @property
     def in_trash(self) -> bool:
@@ -119,8 +171,12 @@ class MessageFilterSet(filters.MessageFilterSet):
             rows = rows.with_any(calls)
         if "call_id" in others:
             rows = rows.with_any(calls_in(bounds).filter(call_id=others.pop("call_id")))
+        if steps := _take(others, "model", "agent"):
+            rows = rows.with_any(steps_with(steps, bounds))
         if "health" in others:
             rows = with_health(rows, others.pop("health"), bounds)
+        if scores := _take(others, "score", "min_score", "max_score"):
+            rows = rows.with_any(scores_with(scores))
         return super().narrow(rows, others, bounds)
 
 
@@ -140,6 +196,11 @@ class CallFilterSet(ListFilterSet):
     error_group = TextFilter(
         method=in_error_group, help_text="Failed calls of this group of errors: an `id` of `/errors/`."
     )
+    model = TextFilter(help_text="Calls in steps of this model, as recorded.")
+    agent = TextFilter(help_text="Calls in steps of the agent with this name.")
+    score = TextFilter(help_text="With a score of this name.")
+    min_score = NumberFilter(help_text=_SCORE)
+    max_score = NumberFilter(help_text=_SCORE)
     min_duration = WholeNumberFilter("duration_ms", "gte", help_text=AT_LEAST)
     max_duration = WholeNumberFilter("duration_ms", "lte", help_text=AT_LEAST)
 
@@ -155,6 +216,12 @@ class CallFilterSet(ListFilterSet):
         others = dict(values)
         if "tool" in others:
             rows = of_tools(rows, others.pop("tool"))
+        if steps := _take(others, "model", "agent"):
+            rows = rows.filter(Exists(steps_with(steps, bounds).filter(pk=OuterRef("step_id"))))
+        if scores := _take(others, "score", "min_score", "max_score"):
+            # By the message, too, because scores have an index for it.
+            of_call = {"message_id": OuterRef("message_id"), "call_id": OuterRef("pk")}
+            rows = rows.filter(Exists(scores_with(scores).filter(**of_call)))
         return super().narrow(rows, others, bounds)
 
 
@@ -307,6 +374,14 @@ class ToolStatisticsFilterSet(ToolFilterSet):
 def _values(session: FoundSession | None, **keys: Sequence[int] | None) -> dict[str, Any]:
     found: dict[str, Any] = {name: value for name, value in keys.items() if value is not None}
     return found if session is None else {**found, "of_session": session.pk}
+
+
+def _sessions(
+    bounds: Bounds, scope: ProjectScope, filter_set: type[SessionFilterSet], shape: Shape, deleted: bool
+) -> SessionQuerySet:
+    rows = Session.with_deleted.deleted() if deleted else Session.with_deleted.alive()
+    narrowed: SessionQuerySet = filter_set.narrow(rows.visible_to(scope), filter_set.params(shape), bounds)
+    return narrowed
 
 
 def _messages(

@@ -17,7 +17,7 @@ from access_app.errors import Conflict, InvalidInput
 from access_app.models import Scope
 from access_app.permissions import may_read, project_for_write, require_scope
 from messages_app.http import openapi
-from messages_app.http.filters import SessionFilterSet, check_parameters
+from messages_app.http.filters import check_parameters
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer, list_answer, no_content, words
 from messages_app.http.schemas import SessionPage
@@ -30,6 +30,7 @@ from traces_app.ingest.store import change_session
 from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries import schemas
 from traces_app.queries.contexts import newest_refs
+from traces_app.queries.filters import SessionFilterSet
 from traces_app.schema import records
 
 from . import examples

@@ -1,0 +1,268 @@
+"""The filter bar of the admin's lists: its filters, chips, columns and the same request to the API."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from datetime import UTC, datetime, timedelta
+from html import unescape
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+from uuid import UUID
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from access_app.models import Project
+from messages_app.models import ListColumns, SavedView
+from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
+from tests.traces_app.conftest import answer, question, store
+from traces_app.ingest.scores import PlacedScore, delete_score, store_scores
+from traces_app.models import Score, ToolCall
+from traces_app.normalize.redaction import redact_score
+from traces_app.queries.scores import find_place
+from traces_app.schema import records
+
+pytestmark = pytest.mark.django_db
+SESSIONS, MESSAGES = "/admin/messages_app/session/", "/admin/messages_app/message/"
+CALLS, SCORES, TOOLS = "/admin/traces_app/toolcall/", "/admin/traces_app/score/", "/admin/traces_app/tool/"
+LISTS = (SESSIONS, MESSAGES, CALLS, SCORES, TOOLS)
+
+
+@pytest.fixture
+def runs(project: Project) -> dict[str, UUID]:
+    """Two sessions, each a question and an answer of one step with one call, by another model and agent."""
+    found: dict[str, UUID] = {}
+    for name, model, agent, tags in (("good", "large", "planner", ["prod"]), ("poor", "small", "writer", [])):
+        step = {"iteration": 0, "model": model, "agent_name": agent, "tool_calls": [{"name": f"{name}_tool"}]}
+        outcome = store(
+            project,
+            question(external_id=f"{name}-q"),
+            answer(external_id=f"{name}-a", request_id=name, content=f"{name} answer", agent_steps=[step], usage=None),
+            external_id=name,
+            title=name,
+            tags=tags,
+            end_user=f"user of {name}",
+        )
+        assert outcome.id is not None
+        found[name] = outcome.id
+    score(project, "helpful", 0.9, message_id="good-a", session_id="good")
+    score(project, "helpful", 0.2, message_id="poor-a", session_id="poor")
+    score(project, "solved", True, session_id="good")
+    score(project, "exact", True, call_id=str(ToolCall.objects.get(tool__name="poor_tool").pk))
+    return found
+
+
+def score(project: Project, name: str, value: Any, **place: str) -> None:
+    record = records.Score(name=name, value=value, **place)
+    store_scores(project.pk, [PlacedScore(redacted=redact_score(record), place=find_place(project.pk, record))])
+
+
+def api_of(page: Any) -> str:
+    """Return the address of the request to the API that a list shows."""
+    return unescape(re.findall(r'<a href="(/api/v1/[^"]*)">', html_of(page))[0])
+
+
+@pytest.mark.parametrize(
+    ("url", "query", "expected"),
+    [
+        (SESSIONS, "model=large", ["good"]),
+        (SESSIONS, "model=larg", []),
+        (SESSIONS, "agent=writer", ["poor"]),
+        (SESSIONS, "model=large&agent=writer", []),
+        (SESSIONS, "tool=poor_tool", ["poor"]),
+        (SESSIONS, "score=helpful", ["good", "poor"]),
+        (SESSIONS, "score=helpful&min_score=0.5", ["good"]),
+        (SESSIONS, "score=helpful&max_score=0.5", ["poor"]),
+        (SESSIONS, "min_score=0.95", ["good", "poor"]),
+        (SESSIONS, "score=solved&min_score=1", ["good"]),
+        (SESSIONS, "score=none", []),
+        (SESSIONS, "min_duration=0&max_duration=999999999", ["good", "poor"]),
+        (SESSIONS, "min_duration=999999999", []),
+        (SESSIONS, "active_after=2026-03-01T12:00&has_errors=false", ["good", "poor"]),
+        (SESSIONS, "active_before=2026-03-01T12:00", []),
+        (SESSIONS, "status=completed&tag=prod&end_user=user%20of%20good", ["good"]),
+        (MESSAGES, "model=large", ["good-a"]),
+        (MESSAGES, "agent=writer&role=assistant", ["poor-a"]),
+        (MESSAGES, "model=large&created_before=2026-03-01T12:00", []),
+        (MESSAGES, "tag=prod", ["good-a", "good-q"]),
+        (MESSAGES, "end_user=user%20of%20poor", ["poor-a", "poor-q"]),
+        (MESSAGES, "score=helpful&max_score=0.2", ["poor-a"]),
+        (MESSAGES, "score=solved", []),
+        (MESSAGES, "score=exact", ["poor-a"]),
+        (MESSAGES, "is_completed=true&has_errors=false&role=user", ["good-q", "poor-q"]),
+        (CALLS, "model=large", ["good_tool"]),
+        (CALLS, "agent=writer", ["poor_tool"]),
+        (CALLS, "agent=writer&created_before=2026-03-01T12:00", []),
+        (CALLS, "score=exact&min_score=1", ["poor_tool"]),
+        (CALLS, "score=helpful", []),
+    ],
+)
+def test_list_and_its_api_request_find_the_same_rows(
+    staff: Client, runs: dict[str, UUID], url: str, query: str, expected: list[str]
+) -> None:
+    named = {SESSIONS: "named", MESSAGES: "named", CALLS: "tool_name"}[url]
+    page = staff.get(f"{url}?{query}&columns={named}")
+    assert sorted(row[-1] for row in rows_of(page)) == expected
+    key = {SESSIONS: "external_id", MESSAGES: "external_id", CALLS: "name"}[url]
+    assert sorted(row[key] for row in staff.get(api_of(page)).json()["results"]) == expected
+
+
+def test_deleted_score_is_not_found(staff: Client, runs: dict[str, UUID]) -> None:
+    delete_score(Score.objects.get(name="solved").pk)
+    assert rows_of(staff.get(f"{SESSIONS}?score=solved")) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "query", "reason"),
+    [
+        (SESSIONS, "min_score=much", "score “much”"),
+        (MESSAGES, "max_score=nan", "score “nan”"),
+        (CALLS, "min_score=1e999", "score “1e999”"),
+        (MESSAGES, "model=%00", "model “"),
+        (SESSIONS, "min_duration=-1", "duration (ms) “-1”"),
+    ],
+)
+def test_value_that_the_api_refuses_is_named(
+    staff: Client, project: Project, url: str, query: str, reason: str
+) -> None:
+    assert f"Invalid filter: {reason}" in text_of(staff.get(f"{url}?{query}", follow=True))
+    assert staff.get(f"/api/v1/{'tool-calls' if url == CALLS else 'sessions'}/?{query}").status_code == 400
+
+
+def test_each_active_filter_is_a_chip_that_removes_it(staff: Client, runs: dict[str, UUID]) -> None:
+    page = staff.get(
+        SESSIONS,
+        {
+            "status": "completed",
+            "score": "helpful",
+            "min_score": "0.5",
+            "q": "good",
+            "columns": "name,user",
+            "order": "activity",
+        },
+    )
+    chips = re.findall(r'<span class="chip-label">(.*?)</span> <bdi>(.*?)</bdi> <a href="([^"]+)"', html_of(page))
+    kept = {"columns": ["name,user"], "order": ["activity"]}
+    given = {"status": ["completed"], "score": ["helpful"], "min_score": ["0.5"], "q": ["good"], **kept}
+    assert [(label, text) for label, text, _without in chips] == [
+        ("search", "good"),
+        ("status", "completed"),
+        ("score", "helpful ≥ 0.5"),
+    ]
+    without = [parse_qs(unescape(query)[1:]) for _label, _text, query in chips]
+    assert without == [
+        {name: value for name, value in given.items() if name != "q"},
+        {name: value for name, value in given.items() if name != "status"},
+        {name: value for name, value in given.items() if name not in ("score", "min_score")},
+    ]
+    assert parse_qs(links_of(page)["Clear all"][1:]) == kept
+    assert "Latest activity first" in text_of(page)
+    assert [row[0] for row in rows_of(page)] == ["good"]
+
+
+def test_empty_fields_of_the_form_leave_the_address(staff: Client, project: Project) -> None:
+    response = staff.get(f"{MESSAGES}?q=&role=user&min_cost=&created=&session=%20")
+    assert response.headers["Location"] == f"{MESSAGES}?role=user&session=+"
+    page = staff.get(response.headers["Location"])
+    # A space is no session.
+    assert re.findall(r'<span class="chip-label">(.*?)</span>', html_of(page)) == ["role"]
+
+
+def test_time_of_a_list_becomes_times_of_the_api(staff: Client, project: Project) -> None:
+    address = api_of(staff.get(f"{MESSAGES}?created=24h&created_before=2026-12-01T10:00"))
+    given = parse_qs(urlsplit(address).query)
+    assert given["created_before"] == ["2026-12-01T10:00:00Z"]
+    age = datetime.now(UTC) - datetime.fromisoformat(given["created_after"][0])
+    assert timedelta(hours=24) <= age < timedelta(hours=24, minutes=1)
+    page = staff.get(f"{SESSIONS}?order=activity&q=a'b")
+    assert "Not in the API: search, order." in text_of(page)
+    command = unescape(re.findall(r"<code>(curl.*?)</code>", html_of(staff.get(f"{MESSAGES}?q=a%27b")))[0])
+    assert parse_qs(urlsplit(shlex.split(command)[-1]).query) == {"q": ["a'b"]}
+
+
+def test_empty_list_says_what_was_searched(staff: Client, project: Project) -> None:
+    page = staff.get(f"{MESSAGES}?q=nothing&role=system&min_cost=3")
+    assert "No messages match: search “nothing” , role “system” , cost (USD) “≥ 3”" in text_of(page)
+    assert links_of(page)["Clear search and filters"] == "?"
+    staff.cookies["django_language"] = "zh-hans"
+    assert "没有符合条件的消息： 搜索 “nothing”" in text_of(staff.get(f"{MESSAGES}?q=nothing"))
+
+
+def test_hostile_values_are_shown_as_text(staff: Client, project: Project) -> None:
+    hostile = "<script>alert(1)</script>"
+    for url, name in ((MESSAGES, "q"), (MESSAGES, "model"), (SESSIONS, "tag"), (CALLS, "agent"), (SESSIONS, "columns")):
+        page = html_of(staff.get(url, {name: hostile}))
+        assert hostile not in page
+        assert "&lt;script&gt;" in page
+
+
+# --- Columns ----------------------------------------------------------------------------------------------------------
+
+
+def headers_of(page: Any) -> list[str]:
+    return re.findall(r'<th scope="col" class="column-(\w+)', html_of(page))
+
+
+def test_columns_are_chosen_in_the_address(staff: Client, runs: dict[str, UUID]) -> None:
+    page = staff.post(
+        f"{SESSIONS}columns/",
+        {"query": "status=completed&columns=name", "column": ["tokens_in", "user", "labels", "x"]},
+    )
+    # In the order of the list, with the column that names the row.
+    assert page.headers["Location"] == f"{SESSIONS}?status=completed&columns=name,user,labels,tokens_in"
+    page = staff.get(page.headers["Location"])
+    assert headers_of(page) == ["name", "user", "labels", "tokens_in"]
+    assert ["good", "user of good", "prod", ""] in rows_of(page)
+    assert not ListColumns.objects.exists()
+    # The links of the page and saved views keep them.
+    assert "columns=name%2Cuser%2Clabels%2Ctokens_in" in links_of(page)["Clear all"]
+    staff.post(f"{SESSIONS}views/", {"name": "People", "query": "columns=user&status=completed"})
+    assert SavedView.objects.get().query == "columns=user&status=completed"
+
+
+def test_unknown_columns_are_left_out_with_a_message(staff: Client, runs: dict[str, UUID]) -> None:
+    page = staff.get(f"{MESSAGES}?columns=who,nonsense,__class__")
+    assert "Unknown columns were left out: nonsense, __class__. The list has: text, named," in text_of(page)
+    assert headers_of(page) == ["text", "who"]
+    assert headers_of(staff.get(f"{MESSAGES}?columns=nonsense")) == headers_of(staff.get(MESSAGES))
+
+
+def test_columns_are_kept_for_their_reader(staff: Client, runs: dict[str, UUID]) -> None:
+    usual = headers_of(staff.get(CALLS))
+    page = staff.post(f"{CALLS}columns/", {"query": "status=success", "column": ["agent", "arguments"], "keep": "yes"})
+    assert page.headers["Location"] == f"{CALLS}?status=success"
+    assert headers_of(staff.get(CALLS)) == ["tool_name", "arguments", "agent"]
+    assert headers_of(staff.get(f"{CALLS}?columns=took")) == ["tool_name", "took"]
+    other = Client()
+    other.force_login(User.objects.create_superuser("bob"))
+    assert headers_of(other.get(CALLS)) == usual
+    staff.post(f"{CALLS}columns/", {"query": "", "forget": "yes"})
+    assert headers_of(staff.get(CALLS)) == usual
+    assert staff.get(f"{CALLS}columns/").status_code == 405
+    clerk = Client()
+    clerk.force_login(User.objects.create_user("clerk", is_staff=True))
+    assert clerk.post(f"{CALLS}columns/", {"column": "took"}).status_code == 403
+
+
+@pytest.mark.parametrize("url", LISTS)
+def test_all_columns_take_the_same_queries_for_any_number_of_rows(
+    staff: Client, project: Project, runs: dict[str, UUID], url: str
+) -> None:
+    names = re.findall(r'name="column" value="(\w+)"', html_of(staff.get(url)))
+    address = f"{url}?columns={','.join(names)}"
+    assert headers_of(staff.get(address)) == names
+    few = len(statements_of(staff, address))
+    for number in range(5):
+        store(project, answer(external_id=f"a{number}"), external_id=f"s{number}")
+        score(project, "helpful", True, message_id=f"a{number}", session_id=f"s{number}")
+    assert len(statements_of(staff, address)) == few
+    assert few <= 12
+
+
+def test_export_has_its_own_columns(staff: Client, runs: dict[str, UUID]) -> None:
+    exported = b"".join(staff.get(f"{SESSIONS}export/csv/?columns=name&model=large").streaming_content)
+    header, *rows = exported.decode("utf-8-sig").splitlines()
+    assert header.startswith("id,project,external_id,title,end_user,tags,status")
+    assert [row.split(",")[2] for row in rows] == ["good"]
