@@ -63,7 +63,7 @@ class TrashAdmin(KeysetAdmin):
 
     delete_confirmation_template = "admin/trash/delete_confirmation.html"
     delete_selected_confirmation_template = "admin/trash/delete_selected_confirmation.html"
-    actions: Sequence[str] = ("delete_selected", "restore_selected")
+    actions: Sequence[Any] = ("delete_selected", "restore_selected")
     list_actions: Sequence[str] = ("delete_selected",)
     """Those of the list."""
     trash_actions: Sequence[str] = ("restore_selected",)

@@ -81,6 +81,7 @@ from traces_app.schema import records
 from traces_app.transcripts.span_store import spans_of, traces_of
 from traces_app.transcripts.spans.conversation import TRACE_ID
 
+from .bulk_scores import score_selected
 from .compare_page import CompareForm, candidates, compared_runs
 from .error_pages import errors_context
 from .flag_labels import FLAG_LABELS, losses_of, problems_of
@@ -394,8 +395,8 @@ def _is_over(session: Session) -> bool:
 
 class TracedSessionAdmin(SessionAdmin):
     form = SessionForm
-    actions = (*SessionAdmin.actions, "tag_selected", "purge_selected")
-    list_actions = (*SessionAdmin.list_actions, "tag_selected")
+    actions = (*SessionAdmin.actions, "tag_selected", score_selected, "purge_selected")
+    list_actions = (*SessionAdmin.list_actions, "tag_selected", "score_selected")
     trash_actions = (*SessionAdmin.trash_actions, "purge_selected")
     list_filter: ClassVar[Any] = (
         *SessionAdmin.list_filter[:3],
@@ -588,6 +589,8 @@ class TracedSessionAdmin(SessionAdmin):
 
 class TracedMessageAdmin(MessageAdmin):
     form = MessageForm
+    actions = (*MessageAdmin.actions, score_selected)
+    list_actions = (*MessageAdmin.list_actions, "score_selected")
     search_help_text = gettext_lazy(
         'Search for words anywhere in messages, steps, calls and results ("exact phrase", -without, error:timeout), by message ID, '
         "external ID or request ID, or by session: ID, external ID or title."

@@ -19,6 +19,7 @@ from messages_app.admin.keyset import TookTooLong
 from messages_app.models import Message, Session
 from tests.admin_pages import html_of, rows_of, text_of
 from tests.traces_app.conftest import NOON, question, store
+from traces_app.models import Score
 
 pytestmark = pytest.mark.django_db
 SESSIONS, MESSAGES = "/admin/messages_app/session/", "/admin/messages_app/message/"
@@ -155,3 +156,76 @@ def test_action_on_rows_that_are_slow_to_find_changes_nothing(
     page = staff.post(f"{SESSIONS}?tag=old", all_of("delete_selected", sessions[-1]), follow=True)
     assert "Finding all rows took too long. Nothing was changed. Narrow the list." in text_of(page)
     assert Session.objects.count() == 61
+
+
+# --- Scores -----------------------------------------------------------------------------------------------------------
+
+
+def test_score_is_given_to_all_sessions_that_match(staff: Client, sessions: list[UUID]) -> None:
+    url = f"{SESSIONS}?tag=old"
+    page = staff.post(url, all_of("score_selected", sessions[-1]))
+    assert "60 sessions match the filters." in text_of(page)
+    # A session that matches since then was not shown, and gets none.
+    writes.add_tags([sessions[0]], ["old"])
+    done = staff.post(url, confirmed(page, name="reviewed", value="yes", comment="All read."), follow=True)
+    assert "60 sessions have the score “reviewed” now." in text_of(done)
+    scores = Score.objects.all()
+    assert {score.session_id for score in scores} == set(sessions[1:])
+    assert {(score.value, score.kind, score.comment, score.source, score.author) for score in scores} == {
+        (True, "boolean", "All read.", "person", "ada")
+    }
+    assert LogEntry.objects.count() == 60
+    assert len(rows_of(staff.get(f"{SESSIONS}?score=reviewed&min_score=1&created_before=2026-03-01T12:10"))) == 9
+    # The same name again replaces it.
+    staff.post(url, confirmed(page, name="reviewed", value="no"))
+    assert (Score.objects.count(), {score.value for score in Score.objects.all()}) == (60, {False})
+
+
+def test_score_is_given_to_chosen_messages_of_several_projects(
+    staff: Client, project: Project, stranger: Project
+) -> None:
+    keys = []
+    for owner in (project, stranger):
+        outcome = store(owner, question(), external_id="s").messages[0]
+        assert outcome.id is not None
+        keys.append(outcome.id)
+    chosen = {"action": "score_selected", "_selected_action": [str(key) for key in keys], "index": "0"}
+    assert "Score for 2 messages" in text_of(staff.post(MESSAGES, chosen))
+    for value in ("0.75", "on topic"):
+        staff.post(MESSAGES, {**chosen, "post": "yes", "name": f"like {value}", "value": value})
+    scores = Score.objects.order_by("name", "project_id").values_list("name", "kind", "number", "label", "message_id")
+    assert list(scores) == [
+        *(("like 0.75", "numeric", 0.75, "", key) for key in keys),
+        *(("like on topic", "categorical", None, "on topic", key) for key in keys),
+    ]
+    assert set(Score.objects.values_list("project_id", "message_id")) == {(project.pk, keys[0]), (stranger.pk, keys[1])}
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"name": "", "value": "1"}, "This field is required."),
+        ({"name": "x"}, "Give a value or a comment."),
+        ({"name": "x", "value": "nan"}, "This score is not valid"),
+        ({"name": "x", "value": "1e999"}, "This score is not valid"),
+        ({"name": "x", "value": "y" * 513}, "at most 512 characters"),
+        ({"name": "a\x00b", "value": "1"}, "Null characters are not allowed."),
+    ],
+)
+def test_score_that_cannot_be_stored_is_refused(
+    staff: Client, sessions: list[UUID], fields: dict[str, str], reason: str
+) -> None:
+    chosen = {**all_of("score_selected", sessions[0]), "post": "yes", "rows": str(sessions[0])}
+    assert reason in text_of(staff.post(SESSIONS, {**chosen, **fields}))
+    assert not Score.objects.exists()
+
+
+def test_score_form_in_chinese_masks_secrets(staff: Client, sessions: list[UUID]) -> None:
+    staff.cookies["django_language"] = "zh-hans"
+    chosen = {"action": "score_selected", "_selected_action": [str(key) for key in sessions[:3]], "index": "0"}
+    assert "为 3 个会话评分" in text_of(staff.post(SESSIONS, chosen))
+    fields = {"name": "准确", "value": "是", "comment": "password=hunter2hunter2"}
+    done = staff.post(SESSIONS, {**chosen, "post": "yes", **fields}, follow=True)
+    assert "3 个会话现在有评分“准确”。" in text_of(done)
+    assert {score.value for score in Score.objects.all()} == {True}
+    assert "hunter2" not in "".join(score.comment for score in Score.objects.all())
