@@ -430,7 +430,9 @@ class SavedView(models.Model):
     """The list, by the label of its model: `messages_app.session`."""
     query = models.CharField(max_length=2_000)
     """The query string of the list, without its place; see messages_app.admin.saved_views."""
-    shared = models.BooleanField(_("shared"), default=False, help_text=_("Everybody who sees the list sees the view."))
+    shared = models.BooleanField(
+        _("shared"), default=False, help_text=_("Everyone who can open this list sees the view.")
+    )
     created_at = models.DateTimeField(_("created at"), default=timezone.now, editable=False)
 
     class Meta:

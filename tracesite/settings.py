@@ -242,6 +242,8 @@ LANGUAGE_CODE = "en"
 LANGUAGES = [("en", _("English")), ("zh-hans", _("Simplified Chinese"))]
 LOCALE_PATHS = [BASE_DIR / "locale"]
 FORMAT_MODULE_PATH = "tracesite.formats"
+# 12,345. Numbers in addresses and attributes of templates need `unlocalize`.
+USE_THOUSAND_SEPARATOR = True
 TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = True

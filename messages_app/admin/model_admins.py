@@ -512,7 +512,7 @@ class MessageAdmin(TrashAdmin):
         message = page.bubble.message
         context = {
             **self.admin_site.each_context(request),
-            "title": capfirst(_("%(role)s message") % {"role": message.get_role_display()}),
+            "title": title_of(message),
             "tab_title": f"{_short_name(page)} · {session_name(message.session)}",
             "short_name": _short_name(page),
             "opts": self.opts,
@@ -608,6 +608,13 @@ class MessageAdmin(TrashAdmin):
 
 admin.site.register(Session, SessionAdmin)
 admin.site.register(Message, MessageAdmin)
+
+
+def title_of(message: Message) -> str:
+    """Return the title of the page of a message; an answer with everything below it is a run."""
+    if message.role == Message.Role.ASSISTANT:
+        return _("Run")
+    return capfirst(_("%(role)s message") % {"role": message.get_role_display()})
 
 
 def session_name(session: Any) -> str:

@@ -23,7 +23,7 @@ class Migration(migrations.Migration):
                 (
                     "shared",
                     models.BooleanField(
-                        default=False, help_text="Everybody who sees the list sees the view.", verbose_name="shared"
+                        default=False, help_text="Everyone who can open this list sees the view.", verbose_name="shared"
                     ),
                 ),
                 (

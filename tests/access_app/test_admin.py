@@ -44,6 +44,7 @@ def test_new_key_token_is_shown_once(admin: Client, project: Project, superuser:
     found = find_key(token)
     assert found == key
     assert (key.project, key.name, key.scopes, key.created_by) == (project, "agent", ["read", "write"], superuser)
+    assert f'curl -H "Authorization: Bearer {token}" http://testserver/api/v1/sessions/' in page.content.decode()
     assert "no-store" in page.headers["Cache-Control"]
     for path in (KEYS, f"{KEYS}{key.pk}/change/", f"{KEYS}{key.pk}/history/"):
         content = admin.get(path).content.decode()

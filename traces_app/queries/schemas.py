@@ -394,7 +394,8 @@ class ErrorGroup(Resource, frozen=True):
         ),
     ]
     score: Annotated[
-        float | UnsetType, Meta(description="Only in groups like an error: 1 for its own group.", ge=0, le=1)
+        Annotated[float, Meta(ge=0, le=1)] | UnsetType,
+        Meta(description="Only in groups like an error: 1 for its own group."),
     ] = UNSET
 
 

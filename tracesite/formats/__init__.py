@@ -1,4 +1,4 @@
-"""How pages write and read dates and times, in every language: as ISO 8601 does, with the zone.
+"""How pages write numbers, dates and times, in every language: 12,345.6, and times as ISO 8601 does, with the zone.
 
 Django takes these from FORMAT_MODULE_PATH for what it formats itself: the history of a row, lists of users and API keys.
 """
@@ -11,3 +11,4 @@ DATETIME_FORMAT = SHORT_DATETIME_FORMAT = "Y-m-d H:i:s e"
 DATE_INPUT_FORMATS = ["%Y-%m-%d", "%Y/%m/%d"]
 TIME_INPUT_FORMATS = ["%H:%M:%S", "%H:%M"]
 DATETIME_INPUT_FORMATS = ["%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d"]
+DECIMAL_SEPARATOR, THOUSAND_SEPARATOR, NUMBER_GROUPING = ".", ",", 3

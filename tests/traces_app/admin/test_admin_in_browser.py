@@ -387,7 +387,7 @@ def test_message_list_fits_laptops_in_both_languages(samples: None, session_key:
                 box, room = cell.bounding_box(), results.bounding_box()
                 assert box is not None and room is not None
                 assert box["x"] + box["width"] <= room["x"] + room["width"] + 1
-                number = page.locator("td.field-calls", has_text="5000")
+                number = page.locator("td.field-calls", has_text="5,000")
                 assert number.evaluate(LINES) == 1
             # English breaks between words, Chinese not at all.
             assert page.locator("th.column-calls .text span").evaluate(LINES) == (2 if language == "en" else 1)

@@ -109,7 +109,7 @@ def test_input_of_trash_is_shown_and_missing_ones_are_said(
     delete_message(step.message_id, by="test")
     assert "said 0" in text_of(admin_client.get(url_of(step)))
     Context.objects.filter(kind="input").delete()
-    assert "not there any more" in text_of(admin_client.get(url_of(step)))
+    assert "no longer available" in text_of(admin_client.get(url_of(step)))
     other = url_of(step).replace(str(step.pk), str(Message.with_deleted.get().pk))
     assert admin_client.get(other).headers["Location"] == "/admin/messages_app/message/"
     assert client.get(url_of(step)).headers["Location"].startswith("/admin/login/")

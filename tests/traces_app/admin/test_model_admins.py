@@ -502,7 +502,7 @@ def test_paused_run_shows_what_it_waits_for(staff: Client, project: Project) -> 
     run = answer(is_completed=False, metadata=asked, agent_steps=[{"tool_calls": [{"name": "refund", "args": {}}]}])
     outcome = store(project, question(), run, status="paused", current_phase="waiting for approval")
     page = staff.get(page_of(outcome.messages[1].id))
-    assert "Assistant message paused" in text_of(page)
+    assert "Run paused" in text_of(page)
     assert (
         'Paused: waiting for approval · Calls without a result: refund [ { "id": "i1", "value": "<b>Refund'
         in text_of(page)
@@ -793,7 +793,7 @@ def test_session_in_trash_is_purged_after_confirmation() -> None:
         writes.delete_session(session, by="ada")
     chosen = {"action": "purge_selected", "_selected_action": [str(gone)]}
     asked = client.post(f"{SESSIONS}trash/", chosen)
-    assert "Remove this for good? This includes 2 messages and 4 tool calls. Nobody can bring it back." in text_of(
+    assert "Delete this permanently? This includes 2 messages and 4 tool calls. This cannot be undone." in text_of(
         asked
     )
     assert Session.with_deleted.count() == 3
