@@ -16,17 +16,19 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from .admin_roles import RoleAdmin
 from .keys import create_key, revoke_key
-from .models import ApiKey, Project, Scope, check_shares
+from .models import ApiKey, Membership, Project, Role, Scope, check_shares
+from .roles import access, grant_role
+from .visibility import visible_to
 
 if TYPE_CHECKING:
-    ProjectModelAdmin = admin.ModelAdmin[Project]
-    ApiKeyModelAdmin = admin.ModelAdmin[ApiKey]
     ProjectModelForm = forms.ModelForm[Project]
     ApiKeyModelForm = forms.ModelForm[ApiKey]
+    Members = admin.TabularInline[Membership, Project]
 else:  # not generic at run time
-    ProjectModelAdmin = ApiKeyModelAdmin = admin.ModelAdmin
     ProjectModelForm = ApiKeyModelForm = forms.ModelForm
+    Members = admin.TabularInline
 
 STATUS_LABELS = {
     "active": gettext_lazy("active"),
@@ -59,9 +61,32 @@ class ProjectForm(ProjectModelForm):
         return found
 
 
+class MembershipInline(Members):
+    """Members of a project, shown to its owners."""
+
+    model = Membership
+    fields = ("user", "group", "role")
+    extra = 1
+
+    def has_view_permission(self, request: HttpRequest, obj: Project | None = None) -> bool:
+        return access(request).allows(Role.OWNER, None if obj is None else obj.pk)
+
+    def has_add_permission(self, request: HttpRequest, obj: Project | None = None) -> bool:
+        return self.has_view_permission(request, obj)
+
+    def has_change_permission(self, request: HttpRequest, obj: Project | None = None) -> bool:
+        return self.has_view_permission(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Project | None = None) -> bool:
+        return self.has_view_permission(request, obj)
+
+
 @admin.register(Project)
-class ProjectAdmin(ProjectModelAdmin):
+class ProjectAdmin(RoleAdmin):
+    project_path = "pk"
+    change_role = Role.OWNER
     form = ProjectForm
+    inlines = (MembershipInline,)
     list_display = ("slug", "name", "created_at")
     search_fields = ("slug", "name")
     fieldsets = (
@@ -85,8 +110,13 @@ class ProjectAdmin(ProjectModelAdmin):
         # A changed slug would break clients, because requests name the project by it.
         return ("created_at",) if obj is None else ("slug", "created_at")
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return request.user.is_active and request.user.is_superuser
+
+    def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
+        super().save_formset(request, form, formset, change)
+        for membership in (*formset.new_objects, *(changed for changed, _fields in formset.changed_objects)):
+            grant_role(membership.project, membership.user or membership.group, Role(membership.role))
 
 
 class NewKeyForm(ApiKeyModelForm):
@@ -110,21 +140,23 @@ class NewKeyForm(ApiKeyModelForm):
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(ApiKeyModelAdmin):
+class ApiKeyAdmin(RoleAdmin):
+    view_role = add_role = change_role = Role.OWNER
     list_display = ("name", "project", "prefix", "scope_list", "status", "created_at", "last_used_at", "expires_at")
     list_filter = (("project", admin.RelatedOnlyFieldListFilter),)
     list_select_related = ("project",)
     search_fields = ("name", "prefix")
     actions = ("revoke_selected",)
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        # A key gives access to a whole project, and only superusers have that themselves.
-        return request.user.is_active and request.user.is_superuser
-
     # --- One key ----------------------------------------------------------------------------------------------
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
         return super().get_form(request, obj, change, **(kwargs if change else {**kwargs, "form": NewKeyForm}))
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        if db_field.name == "project":
+            kwargs["queryset"] = visible_to(Project.objects.all(), access(request).scope(Role.OWNER), "pk")
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         if obj is None:
@@ -159,9 +191,6 @@ class ApiKeyAdmin(ApiKeyModelAdmin):
             "token": obj.token,
         }
         return TemplateResponse(request, "admin/access_app/apikey/created.html", context)
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     # --- Many keys --------------------------------------------------------------------------------------------
 

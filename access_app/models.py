@@ -26,6 +26,20 @@ class Scope(models.TextChoices):
     DELETE = "delete", _("delete and restore")
 
 
+class Role(models.TextChoices):
+    """What a member of a project may do; each role includes those before it."""
+
+    ANALYST = "analyst", _("analyst: reads")
+    EDITOR = "editor", _("editor: also writes, deletes, restores and scores")
+    OWNER = "owner", _("owner: also purges, and manages members, API keys and settings")
+
+    @property
+    def and_above(self) -> tuple[Role, ...]:
+        """The roles that include this one, itself first."""
+        roles = tuple(Role)
+        return roles[roles.index(self) :]
+
+
 class Sampling(TypedDict):
     """Sampling rules of a project in the form that recorders read (tracesite.recorder.sinks.ServerSampling)."""
 
@@ -105,6 +119,51 @@ class Project(models.Model):
         )
         nothing = Sampling(rate=None, tools={}, keep_errors=True, keep_slower_than_ms=None)
         return None if asked == nothing else asked
+
+
+class Membership(models.Model):
+    """Role of a user, or of all users of a group, in a project. Of several, the highest counts."""
+
+    project = models.ForeignKey(
+        Project, on_delete=models.CASCADE, related_name="memberships", verbose_name=_("project")
+    )
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        related_name="+",
+        verbose_name=_("user"),
+    )
+    group = models.ForeignKey(
+        "auth.Group", null=True, blank=True, on_delete=models.CASCADE, related_name="+", verbose_name=_("group")
+    )
+    role = models.CharField(_("role"), max_length=16, choices=Role.choices)
+
+    class Meta:
+        verbose_name = _("membership")
+        verbose_name_plural = _("memberships")
+        ordering: ClassVar = ["id"]
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=Q(user=None, group__isnull=False) | Q(user__isnull=False, group=None),
+                name="membership_of_a_user_or_a_group",
+                violation_error_message=_("Choose either a user or a group."),
+            ),
+            models.UniqueConstraint(
+                fields=["project", "user"],
+                name="one_membership_for_each_user",
+                violation_error_message=_("This user has a role in the project already."),
+            ),
+            models.UniqueConstraint(
+                fields=["project", "group"],
+                name="one_membership_for_each_group",
+                violation_error_message=_("This group has a role in the project already."),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user or self.group}: {self.role}"
 
 
 class ApiKeyQuerySet(models.QuerySet["ApiKey"]):

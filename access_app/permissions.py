@@ -10,8 +10,9 @@ from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
 from .errors import InvalidInput, NotAuthenticated, NotFound, NotPermitted
-from .models import ApiKey, Project, Scope
-from .visibility import ALL_PROJECTS, NO_PROJECTS, ProjectScope, visible_to
+from .models import ApiKey, Project, Role, Scope
+from .roles import access
+from .visibility import ProjectScope, visible_to
 
 if TYPE_CHECKING:
     # That module loads this one, through the settings.
@@ -21,14 +22,17 @@ if TYPE_CHECKING:
 class HasScope(BasePermission):
     """Require the scope of the HTTP method, or the view's `required_scope` if it has one.
 
-    GET, HEAD and OPTIONS need read, DELETE needs delete, all others write. Staff have all scopes; `project_scope` limits
-    the rows that they apply to.
+    GET, HEAD and OPTIONS need read, DELETE needs delete, all others write. Logins have the scopes of their roles;
+    `project_scope` limits the rows that they apply to.
     """
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        scope = getattr(view, "required_scope", None) or _scope_for(request.method or "")
-        require_scope(request, scope)
+        require_scope(request, _needed_scope(request, view))
         return True
+
+
+ROLE_OF_SCOPE = {Scope.READ: Role.ANALYST, Scope.WRITE: Role.EDITOR, Scope.DELETE: Role.EDITOR}
+"""The role that a login needs for what a key needs a scope for."""
 
 
 def require_scope(request: Request, scope: str) -> None:
@@ -47,6 +51,13 @@ def require_scope(request: Request, scope: str) -> None:
             % {"scope": scope, "prefix": key.prefix, "scopes": ", ".join(key.scopes)},
             code="missing_scope",
         )
+    role = ROLE_OF_SCOPE[Scope(scope)]
+    if key is None and not access(request).allows(role):
+        raise NotPermitted(
+            _("The role “%(role)s” is required. An owner of the project or a superuser can give it to you.")
+            % {"role": role.value},
+            code="missing_role",
+        )
 
 
 def may_read(request: Request) -> bool:
@@ -58,14 +69,16 @@ def may_read(request: Request) -> bool:
     return not isinstance(key, ApiKey) or Scope.READ in key.scopes
 
 
-def project_scope(request: Request) -> ProjectScope:
-    """Return the projects that the request may see: a key's own, all for superusers, none for other staff."""
+def project_scope(request: Request, scope: str | None = None) -> ProjectScope:
+    """Return the projects that the request may act on: a key's own; those in which a login has the role for `scope`.
+
+    `scope` defaults to the one that the method or the view needs.
+    """
     key = request.auth
     if isinstance(key, ApiKey):
         return ProjectScope(frozenset({key.project_id}))
-    if request.user and request.user.is_superuser:
-        return ALL_PROJECTS
-    return NO_PROJECTS
+    needed = scope or _needed_scope(request, request.parser_context["view"])
+    return access(request).scope(ROLE_OF_SCOPE[Scope(needed)])
 
 
 def projects_visible_to(request: Request) -> QuerySet[Project]:
@@ -96,7 +109,10 @@ def project_for_write(request: Request, slug: str | None, field: str = "project"
     return found[0]
 
 
-def _scope_for(method: str) -> str:
-    if method in SAFE_METHODS:
+def _needed_scope(request: Request, view: APIView) -> str:
+    required: str | None = getattr(view, "required_scope", None)
+    if required is not None:
+        return required
+    if request.method in SAFE_METHODS:
         return Scope.READ
-    return Scope.DELETE if method == "DELETE" else Scope.WRITE
+    return Scope.DELETE if request.method == "DELETE" else Scope.WRITE

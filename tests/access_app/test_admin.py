@@ -14,9 +14,11 @@ from django.urls import reverse
 from django.utils import timezone, translation
 
 from access_app.keys import find_key
-from access_app.models import ApiKey, Project
+from access_app.models import ApiKey, Project, Role
+from access_app.roles import grant_role
 
 KEYS, NEW_KEY = "/admin/access_app/apikey/", "/admin/access_app/apikey/add/"
+NO_MEMBERS = {"memberships-TOTAL_FORMS": 0, "memberships-INITIAL_FORMS": 0}
 PROJECTS, NEW_PROJECT = "/admin/access_app/project/", "/admin/access_app/project/add/"
 
 
@@ -117,16 +119,16 @@ def test_neither_keys_nor_projects_can_be_deleted(admin: Client, key: ApiKey) ->
 
 
 def test_a_project_is_made_and_keeps_its_slug(admin: Client, db: None) -> None:
-    admin.post(NEW_PROJECT, {"slug": "demo", "name": ""})
+    admin.post(NEW_PROJECT, {"slug": "demo", "name": "", **NO_MEMBERS})
     project = Project.objects.get()
-    admin.post(f"{PROJECTS}{project.pk}/change/", {"slug": "other", "name": "Demo"})
+    admin.post(f"{PROJECTS}{project.pk}/change/", {"slug": "other", "name": "Demo", **NO_MEMBERS})
 
     project.refresh_from_db()
     assert (project.slug, project.name) == ("demo", "Demo")
     assert "demo" in admin.get(PROJECTS).content.decode()
 
 
-def test_staff_with_rights_on_keys_make_none_but_may_revoke(
+def test_rights_on_models_give_no_access_to_keys(
     login: Callable[[User], Client], staff: User, project: Project, key: ApiKey
 ) -> None:
     staff.user_permissions.set(Permission.objects.filter(content_type__app_label="access_app"))
@@ -135,7 +137,12 @@ def test_staff_with_rights_on_keys_make_none_but_may_revoke(
     assert client.post(NEW_KEY, new_key(project)).status_code == 403
     assert client.get(NEW_KEY).status_code == 403
     assert list(ApiKey.objects.all()) == [key]
-    client.post(KEYS, {"action": "revoke_selected", "_selected_action": [key.pk], "confirmed": "1"})
+    revoke = {"action": "revoke_selected", "_selected_action": [key.pk], "confirmed": "1"}
+    assert client.post(KEYS, revoke).status_code == 403
+    key.refresh_from_db()
+    assert key.revoked_at is None
+    grant_role(project, staff, Role.OWNER)
+    client.post(KEYS, revoke)
     key.refresh_from_db()
     assert key.revoked_at is not None
 
@@ -177,6 +184,7 @@ def sampled(**fields: Any) -> dict[str, Any]:
         "sampling_tools": "{}",
         "sampling_keep_errors": "on",
         "sampling_keep_slower_than_ms": "",
+        **NO_MEMBERS,
         **fields,
     }
 

@@ -93,5 +93,5 @@ def test_a_superuser_names_the_project_unless_there_is_only_one(
 
 
 def test_other_staff_write_nowhere(login: Callable[[User], Client], staff: User, project: Project) -> None:
-    assert write(login(staff), {}) == (400, ("invalid_input", "project"))
-    assert write(login(staff), {"project": "owner"}) == (404, ("not_found", "project"))
+    assert write(login(staff), {}) == (403, ("missing_role", None))
+    assert write(login(staff), {"project": "owner"}) == (403, ("missing_role", None))

@@ -13,23 +13,6 @@ from messages_app.models import Session, SessionTombstone, session_key
 from traces_app.normalize.records import hyphenated_uuid
 
 _SHOWN = 20
-_PROJECTS_SHOWN = 10
-
-
-def project_named(slug: str) -> Project:
-    """Return the project with this slug. Raise CommandError with exit status 2."""
-    project = Project.objects.filter(slug=slug).first()
-    if project is None:
-        raise CommandError(f"There is no project {slug!r}. {_projects_in_words()}", returncode=2)
-    return project
-
-
-def _projects_in_words() -> str:
-    slugs = list(Project.objects.order_by("slug").values_list("slug", flat=True)[: _PROJECTS_SHOWN + 1])
-    if not slugs:
-        return "There are no projects yet; create one with: manage.py create_project SLUG"
-    more = ", ..." if len(slugs) > _PROJECTS_SHOWN else ""
-    return f"Existing projects: {', '.join(slugs[:_PROJECTS_SHOWN])}{more}"
 
 
 def session_named(name: str, projects: Sequence[Project]) -> UUID | None:

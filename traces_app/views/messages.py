@@ -98,6 +98,7 @@ class MessageViewSet(TraceViewSet):
             session = session_in(request, scope, among="any" if filters.in_trash else "alive")
         if filters.in_trash:
             require_scope(request, Scope.DELETE)
+            scope = requested_scope(request, Scope.DELETE)
         rows = filters.found(scope, session)
         return list_answer(list_page(rows, query_in(request), "message", page), lambda ids: messages(ids, selection))
 

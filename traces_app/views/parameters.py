@@ -10,9 +10,9 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 
 from access_app.errors import InvalidInput, NotFound
-from access_app.models import ApiKey
-from access_app.permissions import project_scope, projects_visible_to
-from access_app.visibility import ProjectScope
+from access_app.models import ApiKey, Project
+from access_app.permissions import project_scope
+from access_app.visibility import ProjectScope, visible_to
 from messages_app.http.responses import words
 from messages_app.queries import Among, FoundSession, find_session
 from traces_app.queries.messages import EXPANDABLE, MESSAGE_FIELDS, Selection
@@ -37,16 +37,20 @@ SEARCH = search_parameter(required=False)
 BY_TIME = (*PAGING, "before_time", "page", "page_size", "expand")
 
 
-def requested_scope(request: Request) -> ProjectScope:
-    """Return the projects of a request: the one that it names, otherwise all that it may read. Raise NotFound."""
-    scope = project_scope(request)
+def requested_scope(request: Request, needed: str | None = None) -> ProjectScope:
+    """Return the projects of a request: the one that it names, otherwise all that it may act on. Raise NotFound.
+
+    `needed` is the scope that the request needs, if it is not that of its method.
+    """
+    scope = project_scope(request, needed)
     slug = request.query_params.get("project")
     if not slug:
         return scope
     key = request.auth
     if isinstance(key, ApiKey) and key.project.slug == slug:
         return scope
-    project_id = None if "\x00" in slug else projects_visible_to(request).filter(slug=slug).values_list("pk").first()
+    projects = visible_to(Project.objects.all(), scope, field="pk")
+    project_id = None if "\x00" in slug else projects.filter(slug=slug).values_list("pk").first()
     if project_id is None:
         raise NotFound(
             _("Project “%(slug)s” does not exist, or you have no access to it.") % {"slug": slug[:64]}, field="project"

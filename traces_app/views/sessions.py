@@ -75,9 +75,10 @@ class SessionViewSet(TraceViewSet):
         parameters = request.query_params
         page = page_request(parameters)
         filters = SessionFilterSet(parameters, also=PAGING)
-        if filters.given.get("deleted"):
+        in_trash = bool(filters.given.get("deleted"))
+        if in_trash:
             require_scope(request, Scope.DELETE)
-        rows = filters.found(requested_scope(request))
+        rows = filters.found(requested_scope(request, Scope.DELETE if in_trash else None))
         fields = words(parameters, "fields", SESSION_FIELDS) or SESSION_FIELDS
         return list_answer(read_page(rows, page), lambda ids: sessions(ids, fields))
 

@@ -17,8 +17,9 @@ from django.utils.translation import gettext as _
 
 from access_app.errors import NotAuthenticated, NotFound, NotPermitted
 from access_app.keys import find_key
-from access_app.models import ApiKey, Scope
-from access_app.visibility import ALL_PROJECTS, NO_PROJECTS, ProjectScope
+from access_app.models import ApiKey, Role, Scope
+from access_app.roles import access_of
+from access_app.visibility import ProjectScope
 from messages_app import queries
 from messages_app.queries import FoundMessage
 from traces_app.queries import schemas
@@ -67,8 +68,7 @@ def viewer_of_login(cookie: str) -> Viewer:
     user = get_user(request)
     if not (user.is_active and user.is_staff):
         raise NotAuthenticated(_("An API key or a staff login is required."))
-    # As in the admin and the API: Django's permissions are not tied to projects, so they give access to none.
-    return Viewer(ALL_PROJECTS if user.is_superuser else NO_PROJECTS, login=cookie)
+    return Viewer(access_of(user).scope(Role.ANALYST), login=cookie)
 
 
 def find_session(viewer: Viewer, name: str, field: str) -> UUID | None:

@@ -9,9 +9,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
+from access_app.arguments import project_named
 from access_app.errors import InvalidInput
 from access_app.keys import create_key
-from access_app.models import Project, Scope
+from access_app.models import Scope
 
 
 class Command(BaseCommand):
@@ -29,9 +30,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *, project: str, name: str, scopes: str, expires_days: int | None, **options: Any) -> None:
-        owner = Project.objects.filter(slug=project).first()
-        if owner is None:
-            raise CommandError(f"There is no project {project!r}. Create it with: manage.py create_project {project}")
+        owner = project_named(project)
         if expires_days is not None and expires_days < 1:
             raise CommandError(f"--expires-days {expires_days} is invalid. Use a number of days of at least 1.")
         try:

@@ -6,9 +6,10 @@ import datetime as dt
 import json
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandParser
 
-from access_app.models import ApiKey, Project
+from access_app.arguments import project_named
+from access_app.models import ApiKey
 
 
 class Command(BaseCommand):
@@ -21,9 +22,7 @@ class Command(BaseCommand):
     def handle(self, *, project: str | None, **options: Any) -> None:
         keys = ApiKey.objects.select_related("project").order_by("project__slug", "pk")
         if project is not None:
-            if not Project.objects.filter(slug=project).exists():
-                raise CommandError(f"There is no project {project!r}.")
-            keys = keys.filter(project__slug=project)
+            keys = keys.filter(project=project_named(project))
         rows = [_row(key) for key in keys]
         if options["json"]:
             self.stdout.write(json.dumps(rows))

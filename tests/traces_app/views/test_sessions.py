@@ -12,7 +12,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from access_app.keys import create_key
-from access_app.models import Project
+from access_app.models import Project, Role
+from access_app.roles import grant_role
 from messages_app.models import Message, Session
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.ingest.batch import SessionOutcome
@@ -404,11 +405,25 @@ class TestMembersOfStaff:
         made = post("/api/v1/sessions/?project=stranger", **{"X-CSRFToken": token})
         assert (made.status_code, made.json()["project"]) == (201, "stranger")
 
-    def test_staff_without_rights_see_no_sessions(self, weather: SessionOutcome) -> None:
+    @pytest.mark.requirement("001-54")
+    def test_role_decides_what_staff_may_do(self, weather: SessionOutcome, project: Project) -> None:
+        bob = User.objects.create_user("bob", is_staff=True)
         client = Client()
-        client.force_login(User.objects.create_user("bob", is_staff=True))
+        client.force_login(bob)
+        session = f"/api/v1/sessions/{weather.id}/"
+        assert _error(client.get("/api/v1/sessions/")) == (403, "missing_role")
+        grant_role(Project.objects.create(slug="other"), bob, Role.OWNER)
         assert client.get("/api/v1/sessions/").json()["results"] == []
-        assert client.get(f"/api/v1/sessions/{weather.id}/").status_code == 404
+        assert client.get(session).status_code == 404
+        assert _error(client.get("/api/v1/sessions/?project=owner")) == (404, "not_found")
+        grant_role(project, bob, Role.ANALYST)
+        assert client.get(session).status_code == 200
+        assert client.delete(session).status_code == 404
+        assert client.get("/api/v1/sessions/?deleted=true&project=owner").status_code == 404
+        grant_role(project, bob, Role.EDITOR)
+        assert client.delete(session).status_code == 204
+        assert len(client.get("/api/v1/sessions/?deleted=true").json()["results"]) == 1
+        assert client.post(f"{session}restore/").status_code == 200
 
     def test_deletion_records_the_name_of_the_sender(self, weather: SessionOutcome) -> None:
         client = Client()

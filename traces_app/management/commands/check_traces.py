@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 from django.core.management.base import BaseCommand, CommandError
 
+from access_app.arguments import project_named
 from traces_app.maintenance.integrity import KINDS, NOTES, Problem, Tally, check
-from traces_app.management.row_arguments import project_named, session_named
+from traces_app.management.row_arguments import session_named
 
 
 class Command(BaseCommand):

@@ -10,8 +10,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
+from access_app.arguments import project_named
 from traces_app.maintenance.stale_runs import close, stale_runs
-from traces_app.management.row_arguments import project_named
 
 
 class Command(BaseCommand):

@@ -13,11 +13,12 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 from tqdm import tqdm
 
+from access_app.arguments import project_named
 from messages_app import ids
 from messages_app.sql.partitions import MonthInUse
 from messages_app.timestamps import instant_text, parse_limit
 from traces_app.maintenance.purge import Report, Scope, purge, survey
-from traces_app.management.row_arguments import project_named, session_named
+from traces_app.management.row_arguments import session_named
 
 NO_AGE = (
     "Choose what to purge: --older-than DAYS|DATE (by age, in the trash or not), --deleted-longer-than "

@@ -8,10 +8,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from access_app.arguments import project_named
 from messages_app import ids
 from messages_app.timestamps import instant_text, parse_limit
 from traces_app.maintenance.costs import Recomputed, recompute_costs
-from traces_app.management.row_arguments import project_named
 
 
 class Command(BaseCommand):

@@ -1,0 +1,52 @@
+"""What an admin shows to members of projects: the rows of theirs, and the actions that their role allows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from .models import Role
+from .roles import access
+from .visibility import visible_to
+
+if TYPE_CHECKING:
+    AnyModelAdmin = admin.ModelAdmin[Any]
+else:  # not generic at run time
+    AnyModelAdmin = admin.ModelAdmin
+
+
+class RoleAdmin(AnyModelAdmin):
+    """Admin of rows that belong to projects. Django's own permissions, which know no projects, do not count here."""
+
+    project_path: ClassVar[str] = "project_id"
+    """Where the rows carry the id of their project."""
+    view_role: ClassVar[Role] = Role.ANALYST
+    change_role: ClassVar[Role | None] = None
+    """Who may change a row; None: nobody. So with `add_role`."""
+    add_role: ClassVar[Role | None] = None
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return visible_to(super().get_queryset(request), access(request).scope(self.view_role), self.project_path)
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return access(request).allows(self.view_role)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self._allows(request, self.view_role, obj)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return self._allows(request, self.add_role, None)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self._allows(request, self.change_role, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def _allows(self, request: HttpRequest, role: Role | None, obj: Any) -> bool:
+        if role is None:
+            return False
+        return access(request).allows(role, None if obj is None else getattr(obj, self.project_path))

@@ -1,0 +1,84 @@
+"""Roles of people in projects: the one place that decides which rows a login may read or change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from django.contrib.auth.models import AnonymousUser, Group, User
+from django.db.models import Q
+from django.http import HttpRequest
+from rest_framework.request import Request
+
+from .models import Membership, Project, Role
+from .visibility import ALL_PROJECTS, ProjectScope
+
+
+@dataclass(frozen=True)
+class Access:
+    """The role of a login in each project."""
+
+    roles: Mapping[int, Role] | None
+    """By id of the project; None for superusers, who own every project."""
+
+    def scope(self, role: Role) -> ProjectScope:
+        """Return the projects in which the login has this role or a higher one."""
+        if self.roles is None:
+            return ALL_PROJECTS
+        return ProjectScope(frozenset(key for key, held in self.roles.items() if held in role.and_above))
+
+    def allows(self, role: Role, project_id: int | None = None) -> bool:
+        """Return whether the login has this role or a higher one in the project; in any project if none is given."""
+        if self.roles is None:
+            return True
+        if project_id is None:
+            return any(held in role.and_above for held in self.roles.values())
+        return self.roles.get(project_id) in role.and_above
+
+
+_NONE = Access(roles={})
+_OF_REQUESTS: WeakKeyDictionary[HttpRequest | Request, Access] = WeakKeyDictionary()
+
+
+def access(request: HttpRequest | Request) -> Access:
+    """Return the access of the login of a request, read once for each request."""
+    found = _OF_REQUESTS.get(request)
+    if found is None:
+        found = _OF_REQUESTS[request] = access_of(request.user)
+    return found
+
+
+def access_of(user: User | AnonymousUser) -> Access:
+    """Return the access of a login: none unless it is active staff. One query, none for superusers."""
+    if not (user.is_active and user.is_staff):
+        return _NONE
+    if user.is_superuser:
+        return Access(roles=None)
+    rows = Membership.objects.filter(Q(user=user.pk) | Q(group__user=user.pk)).values_list("project_id", "role")
+    roles: dict[int, Role] = {}
+    for project_id, name in rows:
+        role, held = Role(name), roles.get(project_id)
+        if held is None or role in held.and_above:
+            roles[project_id] = role
+    return Access(roles)
+
+
+def grant_role(project: Project, member: User | Group, role: Role) -> Membership:
+    """Give a user or group a role in a project, in place of the one that they have there.
+
+    A user becomes staff, because only staff can log in.
+    """
+    holder = {"group": member} if isinstance(member, Group) else {"user": member}
+    membership, _created = Membership.objects.update_or_create(project=project, **holder, defaults={"role": role})
+    if isinstance(member, User) and not member.is_staff:
+        member.is_staff = True
+        member.save(update_fields=["is_staff"])
+    return membership
+
+
+def revoke_role(project: Project, member: User | Group) -> bool:
+    """Take the role of a user or group in a project away. Return False if they have none."""
+    holder = {"group": member} if isinstance(member, Group) else {"user": member}
+    deleted, _by_model = Membership.objects.filter(project=project, **holder).delete()
+    return bool(deleted)
