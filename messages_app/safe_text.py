@@ -33,6 +33,9 @@ _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 
+MOST_MARKS = 2_000
+"""Hidden characters of a text that are named; further ones become \ufffd, because a name is 50 times as long."""
+
 _DIRECTION_MARKS = re.compile("[\u061c\u200e\u200f]")
 
 _CONTROLS = (
@@ -59,14 +62,17 @@ class Excerpt:
 
 
 def visible(text: str) -> SafeString:
-    """Return `text` as HTML: escaped, line ends as line feeds, hidden characters as named marks."""
+    """Return `text` as HTML: escaped, line ends as line feeds, hidden characters as named marks, at most MOST_MARKS."""
     escaped = escape(text.replace("\r\n", "\n"))
-    return mark_safe(_HIDDEN.sub(_mark, escaped))  # noqa: S308 - escaped above; a mark holds letters and digits only
+    named = _HIDDEN.sub(_mark, escaped, count=MOST_MARKS)
+    return mark_safe(_HIDDEN.sub("\ufffd", named))  # noqa: S308 - escaped above; a mark holds letters and digits only
 
 
 def for_scripts() -> str:
     """Return the rules of `visible` as JSON: a regular expression for hidden characters, and the names of controls."""
-    return json.dumps({"pattern": _HIDDEN.pattern, "names": {**dict(enumerate(_CONTROLS)), 0x7F: "DEL"}})
+    return json.dumps(
+        {"pattern": _HIDDEN.pattern, "most": MOST_MARKS, "names": {**dict(enumerate(_CONTROLS)), 0x7F: "DEL"}}
+    )
 
 
 def excerpt(text: str | None, total_bytes: int | None = None) -> Excerpt:

@@ -11,7 +11,7 @@ from django.utils.formats import date_format, get_format
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messages_app.safe_text import Excerpt, duration, excerpt, json_excerpt, moment, one_line, visible
+from messages_app.safe_text import MOST_MARKS, Excerpt, duration, excerpt, json_excerpt, moment, one_line, visible
 
 
 def test_markup_is_shown_as_text() -> None:
@@ -44,6 +44,12 @@ def test_characters_of_scripts_and_emoji_are_unchanged() -> None:
     text = "tab\tline\n上海之行 👩\u200d💻 می\u200cخواهم e\u0301"
     assert visible(text) == text
     assert visible("one\r\ntwo") == "one\ntwo"
+
+
+def test_only_the_first_hidden_characters_are_named() -> None:
+    shown = visible("\u200b" * (MOST_MARKS + 2) + "<")
+    assert shown.count('<span class="mark"') == MOST_MARKS
+    assert shown.endswith("</span>\ufffd\ufffd&lt;")
 
 
 @given(st.text())

@@ -44,6 +44,7 @@ def run(transactional_db: None) -> str:
         {"iteration": step, "thought": f"thought {step}", "timestamp": NOON, "tool_calls": calls[first : first + 100]}
         for step, first in enumerate(range(0, 3_000, 100))
     ]
+    steps[0]["input"] = {"messages": [{"role": "user", "content": f"What is asked? {HOSTILE}"}]}
     outcome = store(Project.objects.create(slug="explored"), answer(agent_steps=steps))
     return f"/admin/messages_app/message/{outcome.messages[0].id}/change/"
 
@@ -182,6 +183,10 @@ def test_panel_shows_json_and_images_and_copies(run: str, session_key: str, live
             panel.get_by_role("button", name=name, exact=True).click()
             expect(page.locator(".run-tools [role=status]")).to_have_text("Copied.")
             copied[name] = page.evaluate("navigator.clipboard.readText()")
+        row(page, "Step 1").click()
+        panel.get_by_text("Model input", exact=True).click()
+        expect(panel.get_by_text("What is asked?")).to_be_visible()
+        row(page, "query").click()
         assert '"name": "query"' in copied["JSON"]
         assert "### query" in copied["Markdown"]
         assert "/api/v1/tool-calls/" in copied["curl"]

@@ -62,7 +62,12 @@ const element = (name, className, ...content) => {
 const visible = (string) => {
   const parts = [];
   let from = 0;
+  let count = 0;
   for (const match of string.matchAll(hiddenCharacters)) {
+    count += 1;
+    if (count > hidden.most) {
+      break;
+    }
     const code = match[0].codePointAt(0);
     const point = `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
     const mark = element("span", "mark", hidden.names[code] ?? point);
@@ -70,7 +75,7 @@ const visible = (string) => {
     parts.push(string.slice(from, match.index), mark);
     from = match.index + match[0].length;
   }
-  parts.push(string.slice(from));
+  parts.push(count > hidden.most ? string.slice(from).replaceAll(hiddenCharacters, "\ufffd") : string.slice(from));
   return parts;
 };
 
@@ -256,17 +261,18 @@ const rowElement = (row, index) => {
     sign.title = words[status];
   }
   label.append(sign, element("bdi", outline.calls[row] ? "tool" : "", nameOf(row)));
-  if (row === outline.bottleneck) {
-    const tag = element("span", "tag run-bottleneck", words.bottleneck);
-    tag.title = words.bottleneckMeans;
-    label.append(" ", tag);
-  }
   made.append(label);
   if (view === "waterfall") {
     made.append(bar(row));
   }
   const took = outline.durations[row];
-  made.append(element("span", "run-took", took === null ? "" : duration(took)));
+  const end = element("span", "run-took", took === null ? "" : duration(took));
+  if (row === outline.bottleneck) {
+    end.classList.add("run-bottleneck");
+    end.title = words.bottleneckMeans;
+    end.prepend(element("span", view === "tree" ? "" : "visually-hidden", `${words.bottleneck} `));
+  }
+  made.append(end);
   return made;
 };
 
@@ -565,6 +571,17 @@ const placesElement = (id) => {
   return places.length ? [element("ul", "run-places", ...places)] : [];
 };
 
+// What the model of a step was asked, read from its own page when it is unfolded.
+const inputElement = (url) => {
+  const made = element("details", "run-input", element("summary", "", words.input));
+  const read = async () => {
+    const input = (await pageNow(url))?.getElementById("model-input");
+    made.append(input ?? element("p", "nothing", words.failed));
+  };
+  made.addEventListener("toggle", read, { once: true });
+  return made;
+};
+
 const showDetail = (detail) => {
   const title = element("h3", "", element("bdi", "", detail.title));
   const facts = element("dl", "facts");
@@ -577,13 +594,14 @@ const showDetail = (detail) => {
     tools.append(button("curl", () => copy(asCurl(detail))), button("Python", () => copy(asPython(detail))));
   }
   if (detail.page) {
-    const link = element("a", "", detail.is_call ? words.open : words.input);
+    const link = element("a", "", detail.is_call ? words.open : words.openInput);
     link.href = detail.page;
     tools.append(" ", link);
   }
+  const input = detail.page && !detail.is_call ? [inputElement(detail.page)] : [];
   const isSame = panel.dataset.id === detail.id;
   const top = panel.scrollTop;
-  panel.replaceChildren(title, facts, ...placesElement(detail.id), tools, ...detail.values.map(valueElement));
+  panel.replaceChildren(title, facts, ...placesElement(detail.id), tools, ...input, ...detail.values.map(valueElement));
   panel.scrollTop = isSame ? top : 0;
   panel.dataset.id = detail.id;
 };

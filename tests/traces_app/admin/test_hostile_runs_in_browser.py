@@ -1,0 +1,112 @@
+"""Hostile traces in a real browser: whatever a trace says is text on the page of its run, and the page stays responsive."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import expect
+
+from access_app.models import Project
+from tests.traces_app.admin.test_admin_in_browser import CHROMIUM, HOSTILE, browse, session_key, watched
+from tests.traces_app.conftest import answer, question, store
+from traces_app.models import ToolCall
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt install chromium")
+__all__ = ["session_key"]  # a fixture
+
+DEEP = "[" * 10_000 + "]" * 10_000
+SVG = "<svg xmlns='http://www.w3.org/2000/svg' onload=\"document.title = 'broken in'\"><script>document.title = 'broken in'</script></svg>"
+BIDI = "\u202egnp.exe\u202c \u2066\u2069 zero\u200bwidth\u200d\ufeff \U000e0041"
+ANSI = "\x1b[31mred\x1b[0m\x1b]8;;https://evil.example/\x07link\x1b]8;;\x07\x1b[2J"
+LINKS = (
+    "[a](javascript:document.title='broken%20in') <a href='javascript:alert(1)'>b</a> ![c](https://evil.example/p.png)"
+)
+OUTPUTS: dict[str, Any] = {
+    "html": {"output": HOSTILE, "data": {HOSTILE: [HOSTILE, SVG]}},
+    "svg": {"output": SVG, "data": {"image": "data:image/svg+xml;base64,PHN2ZyBvbmxvYWQ9ImFsZXJ0KDEpIi8+", "svg": SVG}},
+    "links": {"output": LINKS, "data": {"href": "javascript:alert(1)", "image": "https://evil.example/p.png"}},
+    "bidi": {"output": BIDI * 100, "data": {BIDI: BIDI}},
+    "ansi": {"output": ANSI, "data": [ANSI]},
+    "hidden": {"output": "\u200b\u202e" * 1_000_000},
+    "deep": {"output": DEEP, "data": {"json": DEEP}},
+    "long": {"output": "x<b>" * 5_000_000, "data": {"text": "y" * 20_000_000}},
+    "wide": {"output": json.dumps([{"n": number} for number in range(100_000)])},
+    "failed": {"success": False, "error": HOSTILE + SVG + BIDI + ANSI + LINKS},
+}
+
+
+@pytest.fixture
+def paths(transactional_db: None) -> list[str]:
+    """Return the paths of the pages that show the hostile run, that of the run first."""
+    calls = [
+        {"name": name, "id": name, "args": {"name": name, name: HOSTILE, "deep": DEEP}, "result": result}
+        for name, result in OUTPUTS.items()
+    ]
+    steps = [{"thought": HOSTILE + BIDI + ANSI, "agent_name": BIDI, "tool_calls": calls}]
+    project = Project.objects.create(slug="hostile")
+    outcome = store(project, question(content=LINKS), answer(content=SVG + BIDI + ANSI + LINKS, agent_steps=steps))
+    few = [{"thought": BIDI, "tool_calls": calls[:3]}]
+    other = store(project, answer(agent_steps=few), external_id="other").messages[0].id
+    run, session = outcome.messages[1].id, outcome.id
+    message = "/admin/messages_app/message"
+    exports = [
+        f"/api/v1/sessions/{session}/export/?format={name}" for name in ("tracesite", "jsonl", "markdown", "openai")
+    ]
+    calls_of_run = ToolCall.objects.filter(message_id=run).values_list("pk", flat=True)
+    pages = [f"/admin/traces_app/toolcall/{call}/change/" for call in calls_of_run]
+    return [
+        f"{message}/{run}/change/",
+        f"{message}/{run}/change/?open=all",
+        f"{message}/{run}/change/?q=javascript",
+        f"{message}/{run}/compare/?other={other}",
+        f"/admin/messages_app/session/{session}/change/",
+        *pages,
+        *exports,
+    ]
+
+
+@pytest.mark.requirement("000-47", "001-35")
+def test_hostile_trace_is_only_text_on_every_page(paths: list[str], session_key: str, live_server: Any) -> None:
+    run, *others = paths
+    for context in browse(session_key, live_server.url):
+        page, complaints = watched(context)
+        hosts: set[str | None] = set()
+        page.on("request", lambda sent, seen=hosts: seen.add(urlsplit(sent.url).hostname))
+        page.goto(run)
+        panel = page.locator(".run-panel")
+        for name in OUTPUTS:
+            row = page.locator(".run-row").filter(has=page.get_by_text(name, exact=True))
+            row.click()
+            expect(panel.locator("h3")).to_have_text(name)
+            for fold in panel.locator(".json-branch:not([open]) > summary").all()[:5]:
+                fold.click()
+            assert panel.locator("script, svg, iframe, a[href^=javascript], img").count() == 0, name
+        page.locator(".run-row").filter(has=page.get_by_text("wide", exact=True)).click()
+        panel.get_by_role("button", name="Load all").first.click()
+        expect(panel.get_by_text("[100000]")).to_be_visible()
+        page.locator(".run-row").filter(has=page.get_by_text("hidden", exact=True)).click()
+        expect(panel.locator(".mark").first).to_be_visible()
+        assert page.locator(".run-panel .mark").count() < 5_000
+        for view in ("Waterfall", "Text", "Tree"):
+            page.get_by_role("button", name=view).click()
+        assert page.evaluate(
+            "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
+        )
+        for path in others:
+            if "/export/" in path:
+                assert context.request.get(path).status == 200, path
+                continue
+            response = page.goto(path)
+            assert response is not None and response.status == 200, path
+            assert len(response.body()) < 12_000_000, path
+            assert page.title() != "broken in", path
+            risky = page.locator(
+                "main :is(svg, iframe, object, embed, a[href^='javascript'], img:not([src^='data:image/']))"
+            )
+            assert risky.count() == 0, path
+        assert page.title() != "broken in"
+        assert hosts <= {urlsplit(live_server.url).hostname, None, ""}
+        assert complaints == []
