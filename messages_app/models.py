@@ -30,6 +30,8 @@ HAS_PROBLEMS = Q(problem_count__gt=0)
 """Sessions with a failed call, a model error, or a run with an error."""
 HAS_ERRORS = Q(failure_count__gt=0) | ~Q(error="") | Q(model_error_count__gt=0)
 """Messages with a failed call, a model error, or an error of their own."""
+WAITS = Q(session__status="paused")
+"""Open messages of a session that its agent paused: they wait for a person, for example for an approval."""
 
 
 def is_alive(message: str = "") -> Q:

@@ -29,7 +29,7 @@ from access_app.models import Project
 from messages_app import writes
 from messages_app.http.filters import MessageFilterSet, SessionFilterSet
 from messages_app.interruptions import shown_error
-from messages_app.models import Message, Reference, Session
+from messages_app.models import WAITS, Message, Reference, Session
 from messages_app.queries import as_uuid
 from messages_app.safe_text import duration, first_characters, message_duration, moment, one_line, total_cost, visible
 from messages_app.sql.pagination import Cursor
@@ -50,7 +50,9 @@ from .exports import amount, text
 from .filters import (
     ActiveFilter,
     BeganFilter,
+    ChoiceFilter,
     CreatedFilter,
+    InvalidFilter,
     OrderFilter,
     ProjectFilter,
     RangeListFilter,
@@ -101,6 +103,25 @@ class CompletedFilter(YesNoListFilter):
     parameter_name = "is_completed"
     filter_set = MessageFilterSet
     words: ClassVar[Any] = {"true": gettext_lazy("completed"), "false": gettext_lazy("still running")}
+
+
+class WaitingFilter(ChoiceFilter):
+    """Filter by whether a message is open in a paused session, so that it waits for a person."""
+
+    title = gettext_lazy("waiting for a person")
+    parameter_name = "waiting"
+    in_api = False
+
+    def options(self) -> Sequence[tuple[str, Any]]:
+        return [("true", gettext_lazy("Yes")), ("false", gettext_lazy("No"))]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if self.value not in ("", "true", "false"):
+            raise InvalidFilter(self.title, self.value)
+        waits = Q(is_completed=False) & WAITS
+        if self.value == "false":
+            return queryset.exclude(waits)
+        return queryset.filter(waits) if self.value else queryset
 
 
 class SessionDurationFilter(RangeListFilter):
@@ -382,7 +403,7 @@ class MessageAdmin(TrashAdmin):
     other_trash: ClassVar[Any] = (gettext_lazy("Deleted sessions"), "admin:messages_app_session_trash")
     page_related = ("project", "session")
     list_filter: ClassVar[Any] = (
-        *(ProjectFilter, RoleFilter, CompletedFilter, MessageErrorsFilter),
+        *(ProjectFilter, RoleFilter, CompletedFilter, WaitingFilter, MessageErrorsFilter),
         *(SessionNameFilter, MessageTagFilter, MessageUserFilter, DurationFilter, CostFilter, CreatedFilter),
     )
     list_display_links = ("text",)

@@ -2,90 +2,161 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
-from django.db import OperationalError, connection
+from django.conf import settings
+from django.db import OperationalError
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy
 
 from access_app.models import Project
 from access_app.visibility import ALL_PROJECTS, ProjectScope
-from messages_app.admin.filters import MANY, CreatedFilter
+from messages_app import ids
+from messages_app.admin.filters import MANY, CreatedFilter, InvalidFilter
 from messages_app.admin.keyset import sees_all, time_limit
 from messages_app.admin.model_admins import session_name
 from messages_app.models import Message
 from messages_app.sql.batch import was_stopped
-from traces_app.queries import overview
-from traces_app.queries.overview import Period, Totals, Width
+from messages_app.waiting import waiting_words
+from traces_app.queries import intake, overview
+from traces_app.queries.overview import FailingTool, Period
+from traces_app.queries.storage import storage
+
+from . import periods
+from .home_charts import MODELS_DRAWN, RowsOf, cost_chart, legend_of, parameter_of, runs_chart, tokens_chart, width_of
 
 T = TypeVar("T")
 
 SECTION_MS = 3000
 """Milliseconds that a part of the page may take; then it says that the period holds too much."""
-DEFAULT_PERIOD = "24h"
-_WIDTHS: dict[str, Width] = {"1h": "minute", "24h": "hour", "7d": "hour", "30d": "day"}
-_HEIGHT = 100
+MOST_MODELS = 8
+MOST_MONTHS = 6
+MOST_CALLS = 3
+QUIET_AFTER = timedelta(minutes=15)
+"""A run whose session got nothing for so long is marked: it may be stuck."""
+INDEX_LATE_AFTER = timedelta(minutes=5)
+ROLL_UP_LATE_AFTER = timedelta(hours=6)
+"""Hours are added up three hours after their end; see traces_app.maintenance.tool_roll_up."""
+REMEMBERED = "home"
+"""The key of a session with the parameters of the page."""
+MOST_CHARACTERS = 200
+_BARS = 192
+_WIDE_BARS = 62
 
-
-@dataclass(frozen=True, kw_only=True)
-class Bar:
-    """A bar of a chart, in the units of its view box: a part at the bottom, and a part on top of it."""
-
-    x: int
-    bottom_y: float
-    bottom_height: float
-    top_y: float
-    top_height: float
-    url: str
-    totals: Totals
+KINDS: Mapping[str, str | Promise] = {
+    "messages": gettext_lazy("Messages"),
+    "calls": gettext_lazy("Steps, calls and results"),
+    "events": gettext_lazy("Events"),
+    "contexts": gettext_lazy("Contexts and model inputs"),
+    "spans": gettext_lazy("Spans as received"),
+    "search": gettext_lazy("Search index"),
+    "other": gettext_lazy("PostgreSQL, accounts and settings"),
+}
 
 
 def home(request: HttpRequest) -> dict[str, Any]:
     """Return the context of the page: nothing for people who may not see traces."""
     if not sees_all(request):
         return {}
-    length = {name: length for name, _label, length in CreatedFilter.PERIODS}
-    chosen = request.GET.get("created")
-    name = chosen if chosen in length else DEFAULT_PERIOD
     projects = dict(Project.objects.order_by("slug").values_list("slug", "pk")[:MANY])
-    slug = request.GET.get("project", "")
+    parameters = _parameters(request)
+    slug = parameters.get("project", "")
     project_id = projects.get(slug)
     scope = ALL_PROJECTS if project_id is None else ProjectScope(frozenset([project_id]))
     kept = {} if project_id is None else {"project": slug}
-    now = timezone.now()
-    period = Period(now - length[name], now)
-    buckets = _within_limit(lambda: overview.activity(scope, period, _WIDTHS[name]))
-    running = _within_limit(lambda: overview.open_runs(scope))
+    newest = intake.newest(scope)
+    chosen, period = _chosen_period(parameters, scope)
+    common = {
+        **periods.page_filters(chosen, {**chosen.given, **kept}, projects, slug, ""),
+        "project_filter": urlencode(kept),
+        "period": period,
+        "times": urlencode(chosen.given),
+        "filters": urlencode({**chosen.given, **kept}),
+    }
+    if newest is None:
+        return {"overview": {**common, "is_empty": True, **_first_trace(request, projects)}}
+    # Of the operators of the installation: they are not the business of who sees some projects only.
+    is_operator = request.user.is_superuser
     return {
         "overview": {
-            "periods": [
-                (key, label, f"?{urlencode({'created': key, **kept})}") for key, label, _length in CreatedFilter.PERIODS
-            ],
-            "period": name,
-            "projects": list(projects) if len(projects) > 1 else [],
-            "project": slug if project_id is not None else "",
-            "filters": urlencode({"created": name, **kept}),
-            "project_filter": urlencode(kept),
-            "total": None if buckets is None else overview.total_of(period, buckets),
-            "runs_chart": None
-            if buckets is None
-            else list(_bars(buckets, kept, lambda b: (b.runs - b.failed_runs, b.failed_runs))),
-            "tokens_chart": None if buckets is None else list(_bars(buckets, kept, lambda b: (b.tokens, 0))),
-            "buckets": buckets,
-            "chart_width": 10 * len(buckets or ()),
-            "failing_tools": _within_limit(lambda: overview.failing_tools(scope, period)),
+            **common,
+            **_activity(scope, period, kept),
+            "before": urlencode(_times(period.before)),
+            "newest": newest,
+            "day_of_newest": f"?{urlencode({**kept, **_times(_day_of(newest[1]))})}",
+            "failing_tools": _within_limit(
+                lambda: [(tool, _tool_filters(tool)) for tool in overview.failing_tools(scope, period)]
+            ),
             "failed_runs": _within_limit(lambda: _rows(overview.failed_runs(scope, period))),
             "slow_runs": _within_limit(lambda: _rows(overview.slow_runs(scope, period))),
-            "open_runs": _rows(running[0]) if running else None,
-            "open_count": running[1] if running else None,
-            "models": _within_limit(lambda: overview.models_used(scope, period)),
-            "storage": _storage(),
+            **_open_runs(scope),
+            "intake": _within_limit(lambda: _intake(scope, period)),
+            "storage": _within_limit(_storage) if is_operator else None,
+            "is_operator": is_operator,
         }
+    }
+
+
+def _parameters(request: HttpRequest) -> dict[str, str]:
+    """Return the range and the project in the address; without them those of the reader's last visit."""
+    names = (*CreatedFilter.parameter_names, "project")
+    given = {name: request.GET[name][:MOST_CHARACTERS] for name in names if name in request.GET}
+    if not given:
+        return dict(request.session.get(REMEMBERED, {}))
+    if request.session.get(REMEMBERED) != given:
+        request.session[REMEMBERED] = given
+    return given
+
+
+def _chosen_period(parameters: Mapping[str, str], scope: ProjectScope) -> tuple[periods.Period, Period]:
+    """Return the range of times in the parameters; the default one if they are not valid."""
+    try:
+        chosen = periods.Period(parameters)
+    except InvalidFilter:
+        chosen = periods.Period({})
+    now = timezone.now().replace(microsecond=0)
+    end = ids.created_at_of(chosen.ids.upper) if chosen.ids.upper else now
+    if chosen.ids.lower is None:
+        begin = min(intake.oldest(scope) or end, end - timedelta(hours=1))
+    else:
+        begin = ids.created_at_of(chosen.ids.lower)
+    if "created" in chosen.given:
+        begin = begin.replace(microsecond=0)
+    return chosen, Period(begin, max(end, begin), is_open=chosen.ids.upper is None)
+
+
+def _activity(scope: ProjectScope, period: Period, kept: dict[str, str]) -> dict[str, Any]:
+    """Return the totals and the charts. A chart is None if its figures took too long to read."""
+    width, wide = width_of(period, most=_BARS), width_of(period, most=_WIDE_BARS)
+    links = RowsOf(period, kept)
+    buckets = _within_limit(lambda: overview.activity(scope, period, width))
+    uses = _within_limit(lambda: overview.models_used(scope, period, wide))
+    if buckets is None:
+        return {"total": None}
+    # Read again, because an hour of UTC may be in two days of the reader's zone.
+    wide_buckets = buckets if wide == width else _within_limit(lambda: overview.activity(scope, period, wide))
+    if wide_buckets is None:
+        return {"total": None}
+    models = None if uses is None else overview.whole_use(use for part in uses.values() for use in part)
+    legend = None if models is None else legend_of(models)
+    cost = None if uses is None or legend is None else cost_chart(wide_buckets, uses, legend, wide, links)
+    return {
+        "total": overview.total_of(period, buckets),
+        "runs_chart": runs_chart(buckets, width, links),
+        "tokens_chart": tokens_chart(wide_buckets, wide, links),
+        "cost_chart": cost,
+        "cost_most": Decimal(cost.most) if cost else None,
+        "legend": None if legend is None else legend[:MODELS_DRAWN],
+        "has_other_models": models is not None and len(models) > MODELS_DRAWN,
+        "models": None if legend is None else legend[:MOST_MODELS],
+        "models_left_out": max(len(models or ()) - MOST_MODELS, 0),
     }
 
 
@@ -93,28 +164,99 @@ def _rows(runs: overview.Runs) -> list[dict[str, Any]]:
     return [{"run": run, "name": session_name(run.session), "call": runs.errors.get(run.pk)} for run in runs.rows]
 
 
-def _bars(buckets: Sequence[Totals], kept: dict[str, str], parts: Callable[[Totals], tuple[int, int]]) -> Iterator[Bar]:
-    most = max((sum(parts(bucket)) for bucket in buckets), default=0) or 1
-    runs = reverse("admin:messages_app_message_changelist")
-    for index, bucket in enumerate(buckets):
-        bottom, top = (_HEIGHT * part / most for part in parts(bucket))
-        times = {
-            "created_after": _in_utc(bucket.begin),
-            "created_before": _in_utc(bucket.end),
+def _open_runs(scope: ProjectScope) -> dict[str, Any]:
+    found = _within_limit(lambda: overview.open_runs(scope))
+    if found is None:
+        return {"open_runs": None}
+    now = timezone.now()
+
+    def row(run: Message) -> dict[str, Any]:
+        quiet = now - run.session.updated_at > QUIET_AFTER
+        return {
+            "run": run,
+            "name": session_name(run.session),
+            "quiet_since": run.session.updated_at if quiet else None,
+            "waits_for": waiting_words(run.session),
+            "calls": found.pending_calls.get(run.pk, [])[:MOST_CALLS],
         }
-        yield Bar(
-            x=10 * index,
-            bottom_y=round(_HEIGHT - bottom, 2),
-            bottom_height=round(bottom, 2),
-            top_y=round(_HEIGHT - bottom - top, 2),
-            top_height=round(top, 2),
-            url=f"{runs}?{urlencode({'role': Message.Role.ASSISTANT, **times, **kept})}",
-            totals=bucket,
-        )
+
+    return {
+        "open_runs": found,
+        "running": [row(run) for run in found.running_rows],
+        "waiting": [row(run) for run in found.waiting_rows],
+        "stale_hours": settings.STALE_RUN_HOURS,
+    }
 
 
-def _in_utc(instant: datetime) -> str:
-    return f"{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+def _tool_filters(tool: FailingTool) -> str:
+    # With the project, because tools of several projects may have one name.
+    return urlencode({"tool": tool.name, "project": tool.project})
+
+
+def _intake(scope: ProjectScope, period: Period) -> dict[str, Any]:
+    arrived, backlog, now = intake.arrivals(scope, period), intake.backlog(), timezone.now()
+    unit: overview.Width = "minute" if period.end - period.begin <= timedelta(hours=2) else "hour"
+    units = max((period.end - period.begin) / timedelta(**{f"{unit}s": 1}), 1)
+    return {
+        "arrived": arrived,
+        "median_wait": arrived.median_wait and arrived.median_wait / timedelta(milliseconds=1),
+        "p95_wait": arrived.p95_wait and arrived.p95_wait / timedelta(milliseconds=1),
+        "unit": unit,
+        "messages_rate": _rounded(arrived.messages / units),
+        "calls_rate": _rounded(arrived.calls / units),
+        "backlog": backlog,
+        "most_waiting": intake.MOST_WAITING,
+        "index_is_late": backlog.unindexed_since is not None and now - backlog.unindexed_since > INDEX_LATE_AFTER,
+        "roll_up_is_late": backlog.rolled_until is not None and now - backlog.rolled_until > ROLL_UP_LATE_AFTER,
+    }
+
+
+def _rounded(rate: float) -> float:
+    """Return a rate with one decimal below 10, and none where it says nothing."""
+    return round(rate, 1) if 0 < rate < 10 else round(rate)
+
+
+def _storage() -> dict[str, Any]:
+    found, oldest = storage(), intake.oldest(ALL_PROJECTS)
+
+    def url(begin: datetime, end: datetime) -> str:
+        return f"{reverse('admin:messages_app_message_changelist')}?{urlencode(_times(Period(begin, end)))}"
+
+    def shares(sizes: Sequence[tuple[Any, int]]) -> list[tuple[Any, int, int]]:
+        most = max((size for _name, size in sizes), default=0) or 1
+        return [(name, size, round(100 * size / most)) for name, size in sizes]
+
+    months = found.months[:MOST_MONTHS]
+    return {
+        "found": found,
+        "growth": found.growth(oldest, timezone.now()),
+        "oldest": oldest,
+        "kinds": shares([(KINDS[kind], size) for kind, size in found.kinds.items() if size]),
+        "months": shares([((month.month, url(month.begin, month.end)), month.size) for month in months]),
+        "older_months": len(found.months) - len(months),
+        "older_size": sum(month.size for month in found.months[len(months) :]),
+        # What a purge by age removes first, at once and whole.
+        "first_month": found.months[-1] if len(found.months) > 1 else None,
+        "first_month_ends": f"{found.months[-1].end:%Y-%m-%d}" if found.months else "",
+    }
+
+
+def _first_trace(request: HttpRequest, projects: Mapping[str, int]) -> dict[str, Any]:
+    """Return what somebody needs to send a first trace."""
+    return {
+        "address": request.build_absolute_uri("/").rstrip("/"),
+        "ingest": request.build_absolute_uri(reverse("ingest")),
+        "has_project": bool(projects),
+    }
+
+
+def _day_of(instant: datetime) -> Period:
+    begin = overview.floor(instant, "day")
+    return Period(begin, begin + timedelta(days=1))
+
+
+def _times(period: Period) -> dict[str, str]:
+    return {"created_after": parameter_of(period.begin), "created_before": parameter_of(period.end)}
 
 
 def _within_limit(read: Callable[[], T]) -> T | None:
@@ -126,16 +268,3 @@ def _within_limit(read: Callable[[], T]) -> T | None:
         if not was_stopped(error):
             raise
         return None
-
-
-def _storage() -> dict[str, Any]:
-    """Return the size of the database in bytes, and the times of the oldest and the newest message."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_database_size(current_database())")
-        row = cursor.fetchone()
-    times = Message.with_deleted.values_list("created_at", flat=True)
-    return {
-        "bytes": row[0] if row else 0,
-        "oldest": times.order_by("pk").first(),
-        "newest": times.order_by("-pk").first(),
-    }

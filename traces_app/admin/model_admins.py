@@ -596,9 +596,9 @@ class TracedMessageAdmin(MessageAdmin):
         "external ID or request ID, or by session: ID, external ID or title."
     )
     list_filter: ClassVar[Any] = (
-        *MessageAdmin.list_filter[:4],
+        *MessageAdmin.list_filter[:5],
         *(HealthFilter, MessageToolFilter, MessageToolStatusFilter, MessageModelFilter, MessageAgentFilter),
-        *MessageAdmin.list_filter[4:-1],
+        *MessageAdmin.list_filter[5:-1],
         *(MessageScoreFilter, MessageAdmin.list_filter[-1]),
     )
     all_columns: ClassVar[Any] = (

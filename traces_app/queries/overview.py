@@ -5,29 +5,37 @@ Each function is one or two statements within the ids of its period. Nothing is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
-from django.db.models import Count, Exists, Max, Model, OuterRef, Q, QuerySet, Sum, TextField
+from django.db.models import Count, DateTimeField, Exists, Func, Max, Model, OuterRef, Q, QuerySet, Sum, TextField
 from django.db.models.functions import Cast, Left, Trunc
 from django.utils import timezone
 
 from access_app.visibility import ProjectScope, visible_to
 from messages_app import ids
-from messages_app.models import HAS_ERRORS, Message
+from messages_app.models import HAS_ERRORS, WAITS, Message
 from traces_app.models import AgentStep, Tool, ToolCall
+
+from .waiting import waiting_calls
 
 MOST = 5
 """Rows of each list."""
-MOST_MODELS = 8
 _ERROR_CHARACTERS = 300
 
 T = TypeVar("T", bound=Model)
-Width = Literal["minute", "hour", "day"]
-WIDTHS: dict[Width, timedelta] = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
+Width = Literal["minute", "hour", "day", "month"]
+
+
+class TimeOfId(Func):
+    """The time in an id, to the millisecond: see messages_app.ids. Cheaper than to join the message."""
+
+    template = "to_timestamp(('x' || left(replace(%(expressions)s::text, '-', ''), 12))::bit(48)::bigint / 1000.0)"
+    output_field = DateTimeField()
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,8 @@ class Period:
 
     begin: datetime
     end: datetime
+    is_open: bool = False
+    """Whether rows after `end` belong to it, too: the clocks of senders may be ahead of ours."""
 
     @property
     def before(self) -> Period:
@@ -48,7 +58,8 @@ class Period:
 
     @property
     def in_period(self) -> dict[str, Any]:
-        return {"pk__gte": self.first_id, "pk__lt": ids.first_id_at(self.end)}
+        after = {} if self.is_open else {"pk__lt": ids.first_id_at(self.end)}
+        return {"pk__gte": self.first_id, **after}
 
 
 @dataclass(kw_only=True)
@@ -106,13 +117,38 @@ class FailingTool:
         return self.failures * self.calls_before < self.failures_before * self.calls
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class ModelUse:
-    """The requests to a model."""
+    """The requests to a model between two times. They belong to the time of their run."""
 
     model: str
-    requests: int
-    cost: Decimal | None
+    """Empty if their producer named none."""
+    runs: int = 0
+    requests: int = 0
+    cost: Decimal | None = None
+    """USD, of the requests whose cost is known."""
+    unpriced_count: int = 0
+
+    def add(self, other: ModelUse) -> None:
+        """Add the requests of another part of the time. No run is in two parts."""
+        self.runs += other.runs
+        self.requests += other.requests
+        self.unpriced_count += other.unpriced_count
+        if other.cost is not None:
+            self.cost = (self.cost or Decimal(0)) + other.cost
+
+
+@dataclass(kw_only=True)
+class OpenRuns:
+    """Runs that are not complete: those that work, and those of paused sessions, which wait for a person."""
+
+    running: int = 0
+    waiting: int = 0
+    running_rows: list[Message] = field(default_factory=list)
+    waiting_rows: list[Message] = field(default_factory=list)
+    """The oldest ones, with their sessions."""
+    pending_calls: dict[UUID, list[ToolCall]] = field(default_factory=dict)
+    """The calls without a result of the waiting runs, with their tools."""
 
 
 @dataclass(kw_only=True)
@@ -129,7 +165,6 @@ def activity(scope: ProjectScope, period: Period, width: Width) -> list[Totals]:
 
     Days are those of the current time zone; hours are those of UTC, because local ones are ambiguous when clocks go back.
     """
-    zone = timezone.get_current_timezone() if width == "day" else UTC
     sums = {
         "runs": Count("pk"),
         "failed_runs": Count("pk", filter=HAS_ERRORS),
@@ -141,23 +176,30 @@ def activity(scope: ProjectScope, period: Period, width: Width) -> list[Totals]:
         "unpriced_count": Sum("unpriced_count"),
     }
     # Django groups by an alias only if it differs from every field.
-    grouped = _runs(scope, period).order_by().annotate(bucket=Trunc("created_at", width, tzinfo=zone)).values("bucket")
-    found = {
-        row[0]: row[1:]
-        for row in grouped.annotate(**{f"{name}_": each for name, each in sums.items()}).values_list(
-            "bucket", *(f"{name}_" for name in sums)
-        )
-    }
-    buckets = []
-    begin = _floor(period.begin.astimezone(zone), width)
-    while begin < period.end:
-        end = begin + WIDTHS[width]  # of days: the next midnight, 23 to 25 hours later
-        bucket = Totals(begin=begin, end=end)
-        for name, value in zip(sums, found.get(begin, ()), strict=False):
-            setattr(bucket, name, value)
-        buckets.append(bucket)
-        begin = end
+    grouped = (
+        _runs(scope, period)
+        .order_by()
+        .annotate(bucket=Trunc("created_at", width, tzinfo=zone_of(width)))
+        .values("bucket")
+    )
+    named = {f"{name}_": each for name, each in sums.items()}
+    buckets = [Totals(begin=begin, end=end) for begin, end in steps(period, width)]
+    by_begin = {bucket.begin: bucket for bucket in buckets}
+    for begin, *values in grouped.annotate(**named).values_list("bucket", *named):
+        part = Totals(begin=begin, end=begin, **dict(zip(sums, values, strict=True)))
+        by_begin.get(begin, buckets[-1]).add(part)
     return buckets
+
+
+def steps(period: Period, width: Width) -> list[tuple[datetime, datetime]]:
+    """Return the beginnings and ends of the minutes, hours, days or months of a period, in order, without gaps."""
+    found: list[tuple[datetime, datetime]] = []
+    begin = floor(period.begin, width)
+    while begin < period.end or not found:
+        end = _next(begin, width)
+        found.append((begin, end))
+        begin = end
+    return found
 
 
 def total_of(period: Period, buckets: list[Totals]) -> Totals:
@@ -188,10 +230,15 @@ def slow_runs(scope: ProjectScope, period: Period) -> Runs:
     return Runs(rows=list(_listed(_runs(scope, period).filter(duration_ms__gt=0).order_by("-duration_ms", "-pk"))))
 
 
-def open_runs(scope: ProjectScope) -> tuple[Runs, int]:
-    """Return the oldest runs that are not complete, and how many there are."""
-    rows = visible_to(Message.objects.filter(role=Message.Role.ASSISTANT, is_completed=False), scope)
-    return Runs(rows=list(_listed(rows.order_by("pk")))), rows.count()
+def open_runs(scope: ProjectScope) -> OpenRuns:
+    """Return the runs that are not complete: three statements, and one if any waits."""
+    rows = visible_to(Message.objects.filter(role=Message.Role.ASSISTANT, is_completed=False), scope).order_by("pk")
+    counts = rows.order_by().aggregate(running=Count("pk", filter=~WAITS), waiting=Count("pk", filter=WAITS))
+    found = OpenRuns(**counts)
+    found.running_rows = list(_listed(rows.exclude(WAITS)))
+    found.waiting_rows = list(_listed(rows.filter(WAITS)))
+    found.pending_calls = waiting_calls([row.pk for row in found.waiting_rows])
+    return found
 
 
 def failing_tools(scope: ProjectScope, period: Period) -> list[FailingTool]:
@@ -207,7 +254,7 @@ def failing_tools(scope: ProjectScope, period: Period) -> list[FailingTool]:
     if not found:
         return []
     now = Q(pk__gte=period.first_id)
-    both = Period(period.before.begin, period.end).in_period
+    both = replace(period, begin=period.before.begin).in_period
     counted = (
         _alive(ToolCall.with_deleted.filter(tool_id__in=found, **both))
         .values("tool_id")
@@ -243,17 +290,38 @@ def failing_tools(scope: ProjectScope, period: Period) -> list[FailingTool]:
     ]
 
 
-def models_used(scope: ProjectScope, period: Period) -> list[ModelUse]:
-    """Return the models, the most expensive and then the most used ones first."""
-    steps = AgentStep.with_deleted.filter(**period.in_period).exclude(model="")
+def models_used(scope: ProjectScope, period: Period, width: Width) -> dict[datetime, list[ModelUse]]:
+    """Return the use of each model in each minute, hour, day or month of the period, by its beginning.
+
+    Requests without a model are left out unless their cost is known.
+    """
+    requests = AgentStep.with_deleted.filter(~Q(model="") | Q(cost__isnull=False), **period.in_period)
     rows = (
-        _alive(visible_to(steps, scope, "message__project_id"))
-        .values("model")
-        .annotate(requests=Count("pk"), total=Sum("cost"))
-        .values_list("model", "requests", "total")
+        _alive(visible_to(requests, scope, "message__project_id"))
+        .annotate(bucket=Trunc(TimeOfId("pk"), width, tzinfo=zone_of(width)))
+        .values("bucket", "model")
+        .annotate(
+            runs=Count("message_id", distinct=True),
+            requests=Count("pk"),
+            total=Sum("cost"),
+            unpriced_count=Count("pk", filter=Q(cost__isnull=True)),
+        )
+        .values_list("bucket", "model", "runs", "requests", "total", "unpriced_count")
     )
-    uses = [ModelUse(model=model, requests=requests, cost=cost) for model, requests, cost in rows]
-    return sorted(uses, key=lambda use: (-(use.cost or 0), -use.requests))[:MOST_MODELS]
+    uses: dict[datetime, list[ModelUse]] = {begin: [] for begin, _end in steps(period, width)}
+    last = max(uses)
+    for bucket, model, runs, count, cost, unpriced in rows:
+        use = ModelUse(model=model, runs=runs, requests=count, cost=cost, unpriced_count=unpriced)
+        uses[min(bucket, last)].append(use)
+    return uses
+
+
+def whole_use(uses: Iterable[ModelUse]) -> list[ModelUse]:
+    """Return the use of each model over all parts of a period, the most expensive and then the most used ones first."""
+    whole: dict[str, ModelUse] = {}
+    for use in uses:
+        whole.setdefault(use.model, ModelUse(model=use.model)).add(use)
+    return sorted(whole.values(), key=lambda use: (-(use.cost or 0), -use.requests, use.model))
 
 
 def _runs(scope: ProjectScope, period: Period) -> QuerySet[Message]:
@@ -274,13 +342,34 @@ def _listed(rows: QuerySet[Message]) -> QuerySet[Message]:
         .annotate(error_text=Left("error", _ERROR_CHARACTERS))
         .only(
             *("created_at", "completed_at", "duration_ms", "failure_count", "model_error_count", "call_count"),
-            *("session__title", "session__external_id"),
+            *(
+                "session__title",
+                "session__external_id",
+                "session__current_phase",
+                "session__status",
+                "session__updated_at",
+            ),
         )[:MOST]
     )
 
 
-def _floor(instant: datetime, width: Width) -> datetime:
-    instant = instant.replace(second=0, microsecond=0)
+def zone_of(width: Width) -> tzinfo:
+    """Return the current time zone for days and months; for hours UTC, because local ones are ambiguous when clocks go back."""
+    return timezone.get_current_timezone() if width in ("day", "month") else UTC
+
+
+def floor(instant: datetime, width: Width) -> datetime:
+    """Return the beginning of the minute, hour, day or month: see `zone_of`."""
+    instant = instant.astimezone(zone_of(width)).replace(second=0, microsecond=0, fold=0)
     if width == "minute":
         return instant
-    return instant.replace(minute=0) if width == "hour" else instant.replace(hour=0, minute=0)
+    if width == "hour":
+        return instant.replace(minute=0)
+    day = instant.replace(hour=0, minute=0)
+    return day if width == "day" else day.replace(day=1)
+
+
+def _next(begin: datetime, width: Width) -> datetime:
+    if width == "month":
+        return begin.replace(year=begin.year + begin.month // 12, month=begin.month % 12 + 1)
+    return begin + timedelta(**{f"{width}s": 1})  # of days: the next midnight, 23 to 25 hours later

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from datetime import date
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -25,8 +26,10 @@ from traces_app.ingest.scores import Place, PlacedScore, store_scores
 from traces_app.models import AgentStep, ModelPrice, Score, Tool, ToolCall
 from traces_app.normalize.redaction import redact_score
 from traces_app.schema import records
+from traces_app.transcripts.importer import import_paths
 from tracesite.samples.loader import load_samples
 
+REAL_TRACE = Path(__file__).parents[4] / "shared/data/claude_code/entire_thinking72_errors10_bb-781d6f3a8e-0.jsonl"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 HOSTILE = (
     "<script>document.title = 'broken in'</script><img src=x onerror=\"document.title = 'broken in'\">"
@@ -172,17 +175,31 @@ def test_failed_call_is_three_clicks_away(pages: list[str], session_key: str, li
 
 
 @pytest.mark.requirement("000-53")
-def test_failed_call_of_the_samples_is_one_click_from_home(
-    transactional_db: None, session_key: str, live_server: Any
+@pytest.mark.parametrize("data", ["samples", "real"])
+def test_failed_call_is_at_most_two_clicks_from_home(
+    transactional_db: None, session_key: str, live_server: Any, data: str
 ) -> None:
-    load_samples(Project.objects.create(slug="demo"))
+    project = Project.objects.create(slug="demo")
+    if data == "samples":
+        load_samples(project)
+    elif not REAL_TRACE.exists():
+        pytest.skip("the shared data are not on this machine")
+    else:
+        assert [report.status for report in import_paths([REAL_TRACE], project.pk)] == ["read"]
     for context in browse(session_key, live_server.url):
         page, complaints = watched(context)
         page.goto("/admin/?created=30d")
-        assert page.locator(".figures a").count() == 7
+        if data == "real":
+            # It is older than the longest preset period.
+            page.locator(".note a").click()
+            page.wait_for_url("**created_after=*")
+        assert page.locator(".figures a").count() == 8
         for width in (1440, 390):
             page.set_viewport_size({"width": width, "height": 900})
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+            # A long error takes two lines.
+            heights = page.locator(".clip").evaluate_all("all => all.map(each => each.getBoundingClientRect().height)")
+            assert max(heights) < 45
         page.locator(".bars a").last.hover()
         page.locator(".cards td.wraps a").first.click()
         page.wait_for_url("**/change/?call=*")

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+import json
+import re
+from datetime import UTC, date, datetime, timedelta
+from html import unescape
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
 from access_app.models import Project
 from messages_app import writes
-from messages_app.models import Message
+from messages_app.models import Message, PurgedMonth, Session
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
 from tests.traces_app.conftest import question, store
 from traces_app.admin import home
-from traces_app.models import ToolCall
+from traces_app.ingest.decode import decode_ingest
+from traces_app.ingest.pipeline import ingest
+from traces_app.maintenance.search_index import index_queued
+from traces_app.maintenance.tool_roll_up import roll_up
+from traces_app.models import ToolCall, ToolRollUp, UnindexedMessage
 
 HOME = "/admin/"
 
@@ -43,6 +52,23 @@ def ago(**time: float) -> datetime:
     return timezone.now() - timedelta(**time)
 
 
+def waiting_run() -> dict[str, Any]:
+    """Return a run of three hours ago whose call waits for a person."""
+    steps = [{"model": "m-2", "usage": {"input_tokens": 7}, "tool_calls": [{"name": "refund", "args": {"eur": 40}}]}]
+    open_run = run("waiting", ago(hours=3), agent_steps=steps)
+    return {**open_run, "is_completed": False, "completed_at": None}
+
+
+def links_in(html: str) -> list[tuple[str, str]]:
+    """Return the URL and the text of each link that leads to a list, in order; of a bar its title."""
+    found = re.findall(r'<a [^>]*?href="([^"]*)"[^>]*>(.*?)</a>', html, re.DOTALL)
+    return [(unescape(url), " ".join(unescape(re.sub(r"<[^>]+>", " ", text)).split())) for url, text in found]
+
+
+def part_of(html: str, begin: str, end: str) -> str:
+    return html[html.index(begin) :].partition(end)[0]
+
+
 @pytest.fixture
 def traces(project: Project) -> None:
     store(project, question(created_at=ago(minutes=50)), run("now", ago(minutes=40), "", "late", "gone 7"), title="Now")
@@ -50,6 +76,14 @@ def traces(project: Project) -> None:
     store(project, run("slow run", ago(hours=30), "", "", "", ""), title="Yesterday", external_id="yesterday")
     open_run = {**run("open", ago(hours=2)), "is_completed": False, "completed_at": None}
     store(project, open_run, title="Open", external_id="open")
+    store(
+        project,
+        waiting_run(),
+        title="Refund",
+        external_id="paused",
+        status="paused",
+        current_phase="approval of 40 EUR",
+    )
     deleted = store(project, run("deleted", ago(minutes=20), "x"), external_id="deleted")
     assert deleted.id is not None
     writes.delete_session(deleted.id, by="ada")
@@ -57,19 +91,182 @@ def traces(project: Project) -> None:
 
 @pytest.mark.usefixtures("traces")
 def test_figures_lead_to_their_rows(staff: Client) -> None:
+    html = html_of(staff.get(HOME))
+    figures = {
+        text.split(" ", 1)[1]: (text.split()[0], url)
+        for url, text in links_in(part_of(html, 'class="figures"', "</div>"))
+    }
+    assert {name: number for name, (number, _url) in figures.items()} == {
+        "Runs": "4",
+        "Runs with errors · 50%": "2",
+        "Tool calls": "4",
+        "Failed calls · 50%": "2",
+        "Waiting for a person": "1",
+        "Running now": "1",
+        "Tokens · 37 in, 15 out": "52",
+        "Cost · unknown for 4 requests": "—",
+    }
+    for name, (number, url) in figures.items():
+        if not url.startswith("#"):
+            assert len(rows_of(staff.get(url))) == int(number), name
+
+
+@pytest.mark.usefixtures("traces")
+def test_rows_of_tables_agree_with_their_links(staff: Client, project: Project) -> None:
+    store(Project.objects.create(slug="other"), run("elsewhere", ago(minutes=1), "x"))  # a tool of the same name
+    html = html_of(staff.get(HOME))
+    tool = part_of(part_of(html, 'class="failing-tools"', "</table>").partition("<tbody>")[2], "<tr>", "</tr>")
+    counts = [(url, text) for url, text in links_in(tool) if "/" in text]
+    assert [text for _url, text in counts] == ["67% 2/3", "0% ▼ 0/4"] or [text for _url, text in counts] == [
+        "67% 2/3",
+        "0% ▲ 0/4",
+    ]
+    assert len(rows_of(staff.get(counts[0][0]))) == 2
+    assert len(rows_of(staff.get(counts[1][0]))) == 4
+    models = part_of(html, 'id="models"', "</table>")
+    assert [(text, len(rows_of(staff.get(url)))) for url, text in links_in(models)] == [("4", 4), ("1", 1)]
+    intake = part_of(html, ">Intake<", "</section>")
+    received = [(text, len(rows_of(staff.get(url)))) for url, text in links_in(intake) if text.isdecimal()]
+    assert received == [("6", 6), ("5", 5)]
+
+
+@pytest.mark.parametrize("period", ["1h", "24h", "7d", "30d"])
+@pytest.mark.usefixtures("traces")
+def test_bars_lead_to_their_rows(staff: Client, period: str) -> None:
+    html = html_of(staff.get(f"{HOME}?created={period}"))
+    runs = part_of(html, 'aria-label="Runs over time"', "</svg>")
+    bars = [(url, text) for url, text in links_in(runs) if " 0 runs" not in text and "has_errors" not in url]
+    titles = {text: url for url, text in bars}
+    found = {text: rows_of(staff.get(url)) for text, url in titles.items()}
+    assert found
+    assert {text: len(rows) for text, rows in found.items()} == {
+        text: int(re.search(r"(\d+) runs", text)[1])
+        for text in found  # type: ignore[index]
+    }
+    failed = [(url, text) for url, text in links_in(runs) if "has_errors" in url]
+    for url, text in failed:
+        assert f" {len(rows_of(staff.get(url)))} with errors" in text
+
+
+def test_cost_of_days_and_models_leads_to_its_runs(staff: Client, project: Project) -> None:
+    day = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    priced = [{"model": "m-1", "cost": 2}, {"model": "m-1", "cost": 1}, {"model": "m-2", "cost": 0.5}]
+    unknown = [{"model": "m-3", "usage": {"input_tokens": 9, "output_tokens": 1}}]
+    store(
+        project,
+        run("one", day, agent_steps=priced),
+        run("two", day + timedelta(days=1), agent_steps=unknown),
+        run("three", day + timedelta(days=1), agent_steps=[*priced, *unknown]),
+    )
+    html = html_of(staff.get(f"{HOME}?created_after=2026-02-20T00:00:00Z&created_before=2026-03-10T00:00:00Z"))
+    assert "≥ $7.00 Cost · unknown for 2 requests" in links_in(part_of(html, 'class="figures"', "</div>"))[-1][1]
+    chart = links_in(part_of(html, 'aria-label="Cost over time, by model"', "</svg>"))
+    bars = [(text, len(rows_of(staff.get(url)))) for url, text in chart if "·" in text or "unknown" in text]
+    assert bars == [
+        ("2026-03-01 UTC · m-1: $3.00, 2 requests", 1),
+        ("2026-03-01 UTC · m-2: $0.5000, 1 request", 1),
+        ("2026-03-02 UTC · m-1: $3.00, 2 requests", 1),
+        ("2026-03-02 UTC · m-2: $0.5000, 1 request", 1),
+        ("2026-03-02 UTC: the cost of 2 requests is unknown", 2),
+    ]
+    models = part_of(html, 'id="models"', "</table>")
+    assert [(text, len(rows_of(staff.get(url)))) for url, text in links_in(models)] == [("2", 2), ("2", 2), ("2", 2)]
+    text = text_of(staff.get(f"{HOME}?created_after=2026-02-20T00:00:00Z&created_before=2026-03-10T00:00:00Z"))
+    assert "m-1 2 4 $6.00 m-2 2 2 $1.00 m-3 2 2 2 unknown" in text
+
+
+@pytest.mark.usefixtures("traces")
+def test_waiting_and_silent_runs_are_told_from_running_ones(staff: Client) -> None:
+    text = text_of(staff.get(HOME))
+    assert re.search(
+        r"Waiting for a person Refund begun 3.hours ago Paused: approval of 40 EUR · refund Running now Open for 2.hours Models",
+        text,
+    )
+    Session.objects.filter(title="Open").update(updated_at=ago(minutes=40))
+    assert re.search(r"Open for 2.hours no news for 40.minutes", text_of(staff.get(HOME)))
+    listed = text_of(staff.get("/admin/messages_app/message/?role=assistant&waiting=true"))
+    assert "paused" in listed
+
+
+@pytest.mark.usefixtures("traces")
+def test_intake_tells_rate_wait_and_backlog(staff: Client) -> None:
+    intake = part_of(text_of(staff.get(HOME)), " Intake Messages", "Storage")
+    assert re.match(r" Intake Messages 5 0.2 an hour Tool calls 4 0.2 an hour Newest message \(UTC\) 20", intake)
+    assert "Last write (UTC)" in intake
+    assert re.search(r"Wait before arrival 50 min 0 s p95 3 h 0 min · of 5 messages", intake)
+    assert re.search(r"Search index up to 20\S+ \S+ \d+ writes wait", intake)
+    assert "Statistics of tools nothing added up yet" in intake
+    index_queued(patience=timedelta(0))
+    roll_up()
+    UnindexedMessage.objects.create(message_id=uuid4(), queued_at=ago(minutes=30))
+    ToolRollUp.objects.update(rolled_until=ago(hours=20))
+    behind = text_of(staff.get(f"{HOME}?created=1h"))
+    assert "1 write waits" in behind
+    assert "a minute" in behind
+    assert "A background job is behind." in behind
+    ToolRollUp.objects.update(rolled_until=ago(hours=4))
+    UnindexedMessage.objects.all().delete()
+    page = text_of(staff.get(HOME))
+    assert "Search index up to date Statistics of tools added up to 20" in page
+    assert "A background job is behind." not in page
+
+
+@pytest.mark.usefixtures("traces")
+def test_storage_tells_sizes_trash_and_what_a_purge_frees(staff: Client, project: Project) -> None:
+    store(project, run("old", datetime(2025, 1, 10, tzinfo=UTC), ""), external_id="old")
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE messages_app_message")
+    page = staff.get(HOME)
+    text = part_of(text_of(page), " Storage Size of the database", " Sessions Conversations")
+    assert re.search(r"Oldest message \(UTC\) 2025-01-10 00:00:00 Trash 1.session , 0.messages about [\d.]+.KB", text)
+    assert re.search(r"purge --older-than 2025-02-01 would drop 2025-01 and free [\d.]+.KB", text)
+    kinds = [
+        name
+        for name in ("Messages", "Steps, calls and results", "Events", "Search index")
+        if re.search(f"{name} [\\d.]+.KB", text)
+    ]
+    assert kinds == ["Messages", "Steps, calls and results", "Events", "Search index"]
+    month = links_of(page)["2025-01"].replace("&amp;", "&")
+    assert len(rows_of(staff.get(month))) == 1
+    trash = next(url for text, url in links_of(page).items() if text.split() == ["1", "session"])
+    assert len(rows_of(staff.get(trash))) == 1
+    PurgedMonth.objects.create(month=date(2024, 12, 1), purged_at=datetime(2026, 1, 2, tzinfo=UTC))
+    assert "No retention is set. The month 2024-12 was removed on 2026-01-02 00:00:00 ." in text_of(staff.get(HOME))
+
+
+def test_empty_installation_says_how_to_send_a_trace(staff: Client) -> None:
     page = staff.get(HOME)
     text = text_of(page)
-    assert "3 Runs 2 Runs with errors · 67% 3 Tool calls 2 Failed calls · 67% 1 Running now" in text
-    assert "45 Tokens · 30 in, 15 out" in text
-    links = {name: url.replace("&amp;", "&") for name, url in links_of(page).items()}
-    for name, count in (("Runs with errors", 2), ("Failed calls", 2), ("Running now", 1)):
-        url = next(url for label, url in links.items() if label.endswith(name) or f" {name} " in f" {label} ")
-        assert len(rows_of(staff.get(url))) == count, name
+    assert "No traces yet Add a project and make an API key for it." in text
+    assert "curl -s http://testserver/api/v1/ingest/" in text
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT=http://testserver" in text
+    assert "Runs with errors" not in text
+    assert links_of(page)["Add a project"] == "/admin/access_app/project/add/"
+
+
+def test_command_of_the_empty_page_is_a_valid_request(staff: Client, project: Project) -> None:
+    html = html_of(staff.get(HOME))
+    body = json.loads(unescape(part_of(html, "-d '", "'</pre>").removeprefix("-d '")))
+    assert "No traces yet Make an API key ." in text_of(staff.get(HOME))
+    ingest(project.pk, decode_ingest(json.dumps(body).encode(), ndjson=False), source="live")
+    assert "All is well: the 1 run of this period has no error." in text_of(staff.get(HOME))
+
+
+def test_period_without_runs_leads_to_the_newest_message(staff: Client, project: Project) -> None:
+    store(project, run("old", datetime(2026, 3, 1, 12, tzinfo=UTC), ""))
+    page = staff.get(HOME)
+    assert "No run in this period. The newest message is of 2026-03-01 12:00:00 ." in text_of(page)
+    day = links_of(page)["2026-03-01 12:00:00"].replace("&amp;", "&")
+    assert "1 Runs" in text_of(staff.get(f"{HOME}{day}"))
+    # The range and the project stay until others are chosen.
+    assert "1 Runs" in text_of(staff.get(HOME))
+    assert "0 Runs" in text_of(staff.get(f"{HOME}?created=24h"))
+    assert "0 Runs" in text_of(staff.get(HOME))
 
 
 @pytest.mark.usefixtures("traces")
 def test_period_and_project_limit_the_figures(staff: Client, project: Project) -> None:
-    assert "4 Runs" in text_of(staff.get(f"{HOME}?created=7d"))
+    assert "5 Runs" in text_of(staff.get(f"{HOME}?created=7d"))
     assert "2 Runs" in text_of(staff.get(f"{HOME}?created=1h"))
     other = Project.objects.create(slug="other")
     store(other, run("elsewhere", ago(minutes=1), "other error"))
@@ -80,7 +277,7 @@ def test_period_and_project_limit_the_figures(staff: Client, project: Project) -
     assert "out of memory" not in text_of(page)
     assert "project=other" in html_of(page)
     # Unknown values are those of a page without parameters.
-    assert "4 Runs" in text_of(staff.get(f"{HOME}?created=soon&project=none"))
+    assert "5 Runs" in text_of(staff.get(f"{HOME}?created=soon&project=none"))
 
 
 @pytest.mark.usefixtures("traces")
@@ -96,9 +293,10 @@ def test_failed_call_is_one_click_away(staff: Client) -> None:
 def test_failing_tool_is_compared_with_the_period_before(staff: Client, project: Project) -> None:
     store(project, run("before", ago(minutes=90), "x", "", "", ""), run("after", ago(minutes=10), "x", "y"))
     page = text_of(staff.get(f"{HOME}?created=1h"))
-    assert "search 100% 2/2 25% ▲ " in page
+    assert "search 100% 2/2 25% ▲ 1/4 " in page
     store(project, run("later", ago(minutes=5), *[""] * 20), external_id="better")
-    assert "search 9.1% 2/22 25% ▼ " in text_of(staff.get(f"{HOME}?created=1h"))
+    assert "search 9.1% 2/22 25% ▼ 1/4 " in text_of(staff.get(f"{HOME}?created=1h"))
+    assert "search 12% 3/26 no calls " in text_of(staff.get(f"{HOME}?created=24h"))
 
 
 def test_longest_run_and_cost_of_models_are_listed(staff: Client, project: Project) -> None:
@@ -111,7 +309,7 @@ def test_longest_run_and_cost_of_models_are_listed(staff: Client, project: Proje
     )
     page = text_of(staff.get(HOME))
     assert "Long 30.0 s" in page
-    assert "m-1 2 $4.00" in page
+    assert "m-1 2 2 $4.00" in page
     assert "$4.00 Cost" in page
 
 
@@ -122,8 +320,8 @@ def test_page_takes_constant_queries(staff: Client, project: Project) -> None:
         runs = [run(f"{number}-{n}", ago(minutes=n), "x", "", tool=f"tool {n}") for n in range(8)]
         store(project, *runs, external_id=f"s{number}")
     assert len(statements_of(staff, HOME)) == few
-    # Of these 28 set and end the time limits of the parts.
-    assert few <= 42
+    # Of these 32 set and end the time limits of the parts.
+    assert few <= 58
 
 
 def test_people_without_access_see_no_figures(client: Client, project: Project) -> None:

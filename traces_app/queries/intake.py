@@ -1,0 +1,99 @@
+"""What arrives, how long it waits, and how far what is computed from it is behind.
+
+The time of arrival of a message is not stored. It is that of its last write, `updated_at`, for a message that was written once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Aggregate, Count, DurationField, ExpressionWrapper, F, Max, Q, Sum
+from django.db.models.functions import Coalesce, Greatest
+
+from access_app.visibility import ProjectScope, visible_to
+from messages_app.models import Message
+from traces_app.models import ToolRollUp, UnindexedMessage
+
+from .overview import Period
+
+MOST_WAITING = 10_000
+"""Messages of the queue of the search index that are counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrivals:
+    """The messages of a period, of any role."""
+
+    messages: int
+    calls: int
+    last_write: datetime | None
+    """When one of them was written last."""
+    timed: int
+    """Messages that were written once, so that it is known when they arrived."""
+    median_wait: timedelta | None
+    """From their end to their arrival, which half of them do not exceed; and 95 of 100."""
+    p95_wait: timedelta | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backlog:
+    """What was written and is not in the search index, or not added up for the statistics of tools."""
+
+    unindexed: int
+    """Messages, at most MOST_WAITING + 1."""
+    unindexed_since: datetime | None
+    rolled_until: datetime | None
+    """The statistics of tools have all hours before this; None if nothing was added up yet."""
+
+
+class Percentile(Aggregate):
+    """The value that a share of the values do not exceed."""
+
+    template = "percentile_disc(%(share)s) WITHIN GROUP (ORDER BY %(expressions)s)"
+
+    def __init__(self, expression: Any, share: float, **extra: Any) -> None:
+        super().__init__(expression, share=share, **extra)
+
+
+def arrivals(scope: ProjectScope, period: Period) -> Arrivals:
+    """Read the messages of a period: one statement."""
+    messages = visible_to(Message.objects.filter(**period.in_period), scope).order_by()
+    after_end = ExpressionWrapper(
+        F("updated_at") - Coalesce("completed_at", "created_at"), output_field=DurationField()
+    )
+    wait = Greatest(after_end, timedelta(0))  # clocks of senders may be ahead of ours
+    once = Q(version=1)
+    found = messages.aggregate(
+        messages=Count("pk"),
+        calls=Sum("call_count"),
+        last_write=Max("updated_at"),
+        timed=Count("pk", filter=once),
+        median_wait=Percentile(wait, 0.5, filter=once, output_field=DurationField()),
+        p95_wait=Percentile(wait, 0.95, filter=once, output_field=DurationField()),
+    )
+    return Arrivals(**{**found, "calls": found["calls"] or 0})
+
+
+def newest(scope: ProjectScope) -> tuple[UUID, datetime] | None:
+    """Return the newest message and its time."""
+    rows = visible_to(Message.objects.order_by("-pk"), scope)
+    return rows.values_list("pk", "created_at").first()
+
+
+def oldest(scope: ProjectScope) -> datetime | None:
+    """Return the time of the oldest message."""
+    return visible_to(Message.objects.order_by("pk"), scope).values_list("created_at", flat=True).first()
+
+
+def backlog() -> Backlog:
+    """Read how far the background jobs are, of all projects: three statements."""
+    # By the id, because the time has no index. A message that is written again has several marks; the oldest one counts.
+    queue = UnindexedMessage.objects.order_by("pk")
+    return Backlog(
+        unindexed=queue[: MOST_WAITING + 1].count(),
+        unindexed_since=queue.values_list("queued_at", flat=True).first(),
+        rolled_until=ToolRollUp.objects.values_list("rolled_until", flat=True).first(),
+    )

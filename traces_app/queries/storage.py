@@ -1,0 +1,152 @@
+"""How much room the data take, by kind and by month, and what the trash and old months hold: for operators.
+
+Sizes come from the catalogue and the files of the tables, so a look costs the same whatever these hold: about 30 us for each table and month.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from django.db import connection
+from django.db.models import Count, Sum
+
+from messages_app.models import Message, MessageKey, PurgedMonth, Reference, Session
+from messages_app.sql.partitions import Month
+from traces_app.ingest.partitions import TABLES
+from traces_app.models import (
+    AgentStep,
+    Context,
+    Event,
+    Score,
+    SearchPosting,
+    SearchRows,
+    SearchSegment,
+    Span,
+    ToolCall,
+    ToolPeriod,
+    ToolResult,
+    UnindexedMessage,
+)
+
+Kind = str
+KINDS: Mapping[Kind, Sequence[str]] = {
+    "messages": [model._meta.db_table for model in (Session, Message, Reference, MessageKey, Score)],
+    "calls": [model._meta.db_table for model in (AgentStep, ToolCall, ToolResult, ToolPeriod)],
+    "events": [Event._meta.db_table],
+    "contexts": [Context._meta.db_table],
+    "spans": [Span._meta.db_table],
+    "search": [model._meta.db_table for model in (SearchSegment, SearchRows, SearchPosting, UnindexedMessage)],
+}
+"""The tables of each kind of data. What the database has beyond them is `other`."""
+OTHER: Kind = "other"
+
+_SIZES = """
+    SELECT parent.relname, right(leaf.relname, 7), pg_total_relation_size(leaf.oid), leaf.reltuples
+    FROM pg_class parent JOIN pg_inherits ON inhparent = parent.oid JOIN pg_class leaf ON leaf.oid = inhrelid
+    WHERE parent.oid = ANY(%s::regclass[]) AND NOT inhdetachpending
+    UNION ALL
+    SELECT relname, NULL, pg_total_relation_size(oid), reltuples FROM pg_class WHERE oid = ANY(%s::regclass[])
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonthSize:
+    """The partitions of a month."""
+
+    month: Month
+    size: int
+    """Bytes."""
+    begin: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trash:
+    """What was deleted and not purged."""
+
+    sessions: int
+    messages: int
+    """Those that were deleted alone, in the trash of messages."""
+    messages_below: int
+    """Those of the deleted sessions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storage:
+    """Sizes in bytes, with indexes."""
+
+    total: int
+    kinds: Mapping[Kind, int]
+    """The largest first, and OTHER at the end."""
+    months: Sequence[MonthSize]
+    """Those that exist, the newest first."""
+    bytes_per_message: float | None
+    """Bytes of the months for each of their messages; None before the planner has counted these (ANALYZE)."""
+    trash: Trash
+    last_purged: PurgedMonth | None
+    """The month that was dropped last, in the last 30 days."""
+
+    @property
+    def trash_size(self) -> int | None:
+        """About how many bytes the trash has, as if its messages were of average size."""
+        if self.bytes_per_message is None:
+            return None
+        return int(self.bytes_per_message * (self.trash.messages + self.trash.messages_below))
+
+    def growth(self, oldest: datetime | None, now: datetime) -> float | None:
+        """Return the bytes for each day in the newest month that has data; None if these are of less than a day."""
+        month = next((each for each in self.months if each.begin <= now), None)
+        if month is None or oldest is None:
+            return None
+        time = min(now, month.end) - max(month.begin, oldest)
+        return month.size / (time / timedelta(days=1)) if time >= timedelta(days=1) else None
+
+
+def storage() -> Storage:
+    """Read the sizes: five statements, and the small indexes of the trash."""
+    months = [table.name for table in TABLES]
+    others = [name for names in KINDS.values() for name in names if name not in months]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_database_size(current_database())")
+        (total,) = cursor.fetchone()
+        cursor.execute(_SIZES, [months, others])
+        rows = cursor.fetchall()
+    by_table: dict[str, int] = {}
+    by_month: dict[Month, int] = {}
+    counted, is_counted = 0.0, True
+    for table, name, size, tuples in rows:
+        size = size or 0  # a month that is being dropped
+        by_table[table] = by_table.get(table, 0) + size
+        if name is None:
+            continue
+        month = Month(int(name[:4]), int(name[5:]))
+        by_month[month] = by_month.get(month, 0) + size
+        if table == Message._meta.db_table:
+            counted += max(tuples, 0)
+            is_counted = is_counted and tuples >= 0
+    sizes = {kind: sum(by_table.get(name, 0) for name in names) for kind, names in KINDS.items()}
+    kinds = dict(sorted(sizes.items(), key=lambda item: -item[1]))
+    return Storage(
+        total=total,
+        kinds={**kinds, OTHER: max(total - sum(kinds.values()), 0)},
+        months=[
+            MonthSize(
+                month=month,
+                size=size,
+                begin=datetime(month.year, month.month, 1, tzinfo=UTC),
+                end=datetime(*month.next, 1, tzinfo=UTC),
+            )
+            for month, size in sorted(by_month.items(), reverse=True)
+        ],
+        bytes_per_message=sum(by_month.values()) / counted if counted and is_counted else None,
+        trash=_trash(),
+        last_purged=PurgedMonth.objects.order_by("-purged_at").first(),
+    )
+
+
+def _trash() -> Trash:
+    found = Session.with_deleted.deleted().aggregate(sessions=Count("pk"), below=Sum("message_count"))
+    alone = Message.with_deleted.filter(deleted_at__isnull=False)
+    return Trash(sessions=found["sessions"], messages=alone.count(), messages_below=found["below"] or 0)
