@@ -1,8 +1,9 @@
 """Measure statistics over 10 million calls of tools: python -m benchmarks.tool_statistics
 
-In a separate database: 100 tools with very different shares of the calls, 90 days up to now, 10 calls a message, 5 % errors,
-log-normal durations. Measured are the first roll-up of all hours, one of changed hours, the statistics of a page of 50
-tools and of one tool, before and after the roll-up, and their distance from the exact quantiles.
+In a separate database: 100 tools with very different shares of the calls, 90 days up to now, 10 calls a message in 5 steps
+of 5 agents and 3 models, 5 % errors, log-normal durations. Measured are the first roll-up of all hours, one of changed hours,
+the statistics of tools from rows, from stored periods and of one agent, their distance from the exact quantiles, and the pages
+of the admin and the REST API, also right after late data that no roll-up has seen.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tracesite.serving import embedded_postgres
 DAYS = 90
 TOOLS = 100
 CALLS_A_MESSAGE = 10
+STEPS_A_MESSAGE = 5
 AT_A_TIME = 50_000
 """Messages in one statement."""
 SHARES = (0.5, 0.95, 0.99)
@@ -48,12 +50,14 @@ def main() -> None:
 def measure(calls: int, runs: int) -> None:
     from access_app.models import Project
     from messages_app import ids
+    from messages_app.changed_hours import hour_of
     from messages_app.models import ChangedHour, Session
     from messages_app.sql.pagination import IdRange
     from messages_app.sql.partitions import Month
     from traces_app.ingest.partitions import ensure_months
     from traces_app.maintenance.tool_roll_up import roll_up
     from traces_app.models import Tool, ToolPeriod
+    from traces_app.queries.tool_statistics import CallFilter
 
     now = datetime.now().astimezone()
     project = Project.objects.create(slug="benchmark")
@@ -87,20 +91,60 @@ def measure(calls: int, runs: int) -> None:
         "a day": day,
         "an hour": IdRange(lower=ids.first_id_at(now - timedelta(hours=1))),
     }
+    all_tools = [tool.pk for tool in tools]
     for name, id_range in ranges.items():
         show(f"{name}, 50 tools", runs, page, project.pk, id_range)
-        show(f"{name}, 100 tools", runs, [tool.pk for tool in tools], project.pk, id_range)
+        show(f"{name}, 100 tools", runs, all_tools, project.pk, id_range)
         show(f"{name}, 1 tool with the quantiles of each step", runs, page[:1], project.pk, id_range)
+    of_agent = CallFilter(agent="agent 1", model="model 1")
+    for name in ("7 days", "a day", "an hour"):
+        show(f"{name}, 50 tools, one agent and model", runs, page, project.pk, ranges[name], of_agent)
     say(f"largest error of a quantile over all calls: {largest_error(page[:10], project.pk):.3%}")
-    hours = [ids.created_at_of(UUID(int=ids.first_id_at(begin).int)) + timedelta(days=at) for at in range(1, 25)]
-    from messages_app.changed_hours import hour_of
-
-    ChangedHour.objects.bulk_create(ChangedHour(project=project, begin=hour_of(hour)) for hour in hours)
-    show("all, 50 tools, 24 hours changed and not yet computed again", runs, page, project.pk, IdRange())
+    show_pages(runs, tools[0].pk)
+    hours = [hour_of(begin) + timedelta(days=at) for at in range(1, 25)]
+    ChangedHour.objects.bulk_create(ChangedHour(project=project, begin=hour) for hour in hours)
+    say("24 hours of 24 days changed and not yet computed again:")
+    show("all, 50 tools", runs, page, project.pk, IdRange())
+    show_pages(runs, tools[0].pk)
     took = timed(first)
     say(f"24 changed hours on 24 days computed again in {took:.1f} s")
     assert not ChangedHour.objects.exists()
     assert ToolPeriod.objects.count() == rows
+
+
+def show_pages(runs: int, tool_id: int) -> None:
+    """Request the pages of the admin and the REST API through Django, without a server."""
+    from django.contrib.auth import get_user_model
+    from django.test import Client
+    from django.utils import timezone
+
+    from access_app.keys import create_key
+    from access_app.models import Project, Scope
+
+    user, _created = get_user_model().objects.get_or_create(username="benchmark", is_superuser=True, is_staff=True)
+    staff = Client(headers={"Host": "localhost"})
+    staff.force_login(user)
+    _key, token = create_key(Project.objects.get(slug="benchmark"), "benchmark", [Scope.READ])
+    program = Client(headers={"Host": "localhost", "Authorization": f"Bearer {token}"})
+    after = (timezone.now() - timedelta(days=DAYS)).strftime("%Y-%m-%d")
+    month = (timezone.now() - timedelta(days=30)).strftime("%Y-%m-%d")
+    pages = {
+        "admin, 30 days": (staff, "/admin/traces_app/tool/statistics/?created=30d"),
+        "admin, all 90 days": (staff, f"/admin/traces_app/tool/statistics/?created_after={after}T00:00"),
+        "admin, one tool, 30 days": (staff, f"/admin/traces_app/tool/{tool_id}/change/?created=30d"),
+        "REST, 50 tools, 30 days": (program, f"/api/v1/tools/stats/?limit=50&created_after={month}"),
+        "REST, 50 tools, all 90 days": (program, "/api/v1/tools/stats/?limit=50"),
+        "CSV, 100 tools, all 90 days": (program, "/api/v1/tools/stats/?format=csv"),
+        "REST, one tool, all 90 days": (program, "/api/v1/tools/stats/?tool=tool 000"),
+    }
+    for name, (client, url) in pages.items():
+        times = []
+        for _run in range(runs):
+            began = time.perf_counter()
+            response = client.get(url)
+            times.append(time.perf_counter() - began)
+            assert response.status_code == 200, response.content[:500]
+        say(f"{name}: {statistics.median(times) * 1000:,.0f} ms (max {max(times) * 1000:,.0f})")
 
 
 def fill(project_id: int, session_id: UUID, begin: datetime, messages: int, first_tool: int) -> None:
@@ -128,27 +172,36 @@ def fill(project_id: int, session_id: UUID, begin: datetime, messages: int, firs
                     reflection, status, duration_ms, metadata)
                 SELECT (time || '9' || lpad(to_hex(number * 16 + call), 15, '0'))::uuid, %s,
                     (time || 'a' || lpad(to_hex(number), 15, '0'))::uuid,
-                    (time || 'b' || lpad(to_hex(number), 15, '0'))::uuid,
+                    (time || 'b' || lpad(to_hex(number * 16 + call / %s), 15, '0'))::uuid,
                     %s + floor(%s * random() ^ 2)::int, '', call, '{}', '',
                     CASE WHEN random() < 0.05 THEN 'error' WHEN random() < 0.01 THEN 'pending' ELSE 'success' END,
                     exp(5 + 1.5 * sqrt(-2 * ln(1 - random())) * cos(6.283185307 * random()))::bigint, '{}'
-                FROM made CROSS JOIN generate_series(0, %s) AS call
+                FROM made CROSS JOIN generate_series(0, %s) AS call;
+                INSERT INTO traces_app_agentstep (id, message_id, iteration, ordinal, thought, reasoning, agent_name, model,
+                    cost, input_ref, metadata)
+                SELECT (time || 'b' || lpad(to_hex(number * 16 + step), 15, '0'))::uuid,
+                    (time || 'a' || lpad(to_hex(number), 15, '0'))::uuid, step, 0, '', '', 'agent ' || step,
+                    'model ' || number %% 3, CASE WHEN random() < 0.8 THEN round(random()::numeric / 100, 10) END, '', '{}'
+                FROM made CROSS JOIN generate_series(0, %s) AS step
                 """,
                 [
                     *(begin, step, begin, step, start, stop - 1),
                     *(project_id, session_id, CALLS_A_MESSAGE),
-                    *(project_id, first_tool, TOOLS, CALLS_A_MESSAGE - 1),
+                    *(project_id, CALLS_A_MESSAGE // STEPS_A_MESSAGE, first_tool, TOOLS, CALLS_A_MESSAGE - 1),
+                    STEPS_A_MESSAGE - 1,
                 ],
             )
             print(f"\r{stop / messages:.0%}", end="", flush=True)
         cursor.execute("VACUUM ANALYZE")
 
 
-def show(name: str, runs: int, tools: Sequence[int], project_id: int, id_range: Any) -> None:
+def show(name: str, runs: int, tools: Sequence[int], project_id: int, id_range: Any, which: Any = None) -> None:
+    from traces_app.queries.tool_statistics import CallFilter
     from traces_app.queries.tool_statistics import statistics as read
 
+    which = which or CallFilter()
     times = [
-        timed(lambda: read(tools, [project_id], id_range, with_histograms_of_steps=len(tools) == 1))
+        timed(lambda: read(tools, [project_id], id_range, which=which, with_histograms_of_steps=len(tools) == 1))
         for _run in range(runs)
     ]
     say(f"{name}: {statistics.median(times) * 1000:,.0f} ms (max {max(times) * 1000:,.0f})")

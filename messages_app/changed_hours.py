@@ -1,10 +1,10 @@
 """Mark the hours whose messages change long after them, so that what was added up for these hours is added up again.
 
 A message belongs to the hour (UTC) of its `created_at`, which its id carries. Statistics of hours that have passed are
-stored (traces_app.maintenance.tool_roll_up). Every write that may change an hour which ended more than 2 hours ago marks it
-here, in its own transaction: new and merged messages, deletions and their undoing, removals and purges. The mark is a row
-of its own without a unique constraint, so that writers do not wait for each other. Writes of younger hours mark nothing
-and cost a comparison, because these hours are always read from the rows.
+stored (traces_app.maintenance.tool_roll_up). Every write that may change an hour which ended more than 2 hours ago
+marks it here, in its own transaction: new and merged messages, deletions and their undoing, removals and purges,
+changes of costs. The mark is a row of its own without a unique constraint, so that writers do not wait for each other.
+Writes of younger hours mark nothing and cost a comparison, because these hours are always read from the rows.
 
 Between "marked" (2 hours) and "stored" (3 hours) lies the time for a transaction that writes without a mark and commits
 late, and for clocks that differ. tool_roll_up does not rely on it alone: it also waits for every transaction that is older.

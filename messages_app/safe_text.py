@@ -107,8 +107,8 @@ def duration(milliseconds: float | None) -> str:
     """Format a duration for people; "" if unknown."""
     if milliseconds is None:
         return ""
-    if milliseconds < 1000:
-        return _("%(number)d ms") % {"number": milliseconds}
+    if milliseconds < 999.5:
+        return _("%(number)d ms") % {"number": round(milliseconds)}
     seconds = milliseconds / 1000
     if seconds < 59.95:
         return _("%(number).1f s") % {"number": seconds}

@@ -272,6 +272,10 @@ class ToolPeriod(models.Model):
     total_ms = models.FloatField()
     """A float, because the durations of hostile calls would exceed a bigint."""
     longest_ms = models.BigIntegerField(null=True)
+    cost = models.DecimalField(max_digits=20, decimal_places=10, null=True)
+    """USD, of the calls whose share of the cost of their step is known; null if it is of none."""
+    priced_calls = models.BigIntegerField()
+    """Calls whose share is known."""
     buckets = ArrayField(models.IntegerField())
     """The numbers of the buckets that are not empty, in order; see traces_app.queries.histograms."""
     counts = ArrayField(models.BigIntegerField())

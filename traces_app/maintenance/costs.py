@@ -16,6 +16,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from messages_app import ids
+from messages_app.changed_hours import mark_messages
 from messages_app.models import Session
 from messages_app.writes import Counts
 from traces_app.ingest.prices import StoredStep, read_prices, set_costs
@@ -133,6 +134,11 @@ def _write(message_ids: Sequence[UUID], projects: dict[UUID, int], prices: Price
     steps = _steps([row[0] for row in locked])
     changed = _changed(steps, projects, prices, model)
     set_costs(changed.items())
+    of_project: dict[int, list[UUID]] = {}
+    for message_id in sorted({step.message_id for step in steps if step.id in changed}):
+        of_project.setdefault(projects[message_id], []).append(message_id)
+    for project_id, repriced in of_project.items():
+        mark_messages(project_id, repriced)  # statistics of tools have the costs of steps
     of_message: dict[UUID, list[tuple[StoredStep, Decimal | None]]] = {}
     for step in steps:
         of_message.setdefault(step.message_id, []).append((step, changed.get(step.id, step.cost)))

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import Min, QuerySet
@@ -31,27 +32,24 @@ from messages_app.changed_hours import HOUR, MARKED_AFTER, hour_of
 from messages_app.models import ChangedHour
 from messages_app.sql.partitions import Month, months_of
 from traces_app.models import ToolCall, ToolPeriod, ToolRollUp
-from traces_app.queries.tool_statistics import DAY, IS_ALIVE, added_up
+from traces_app.queries.tool_statistics import DAY, Ids, added_up, calls_with_cost
 
 STORED_AFTER = MARKED_AFTER + timedelta(hours=1)
 """The age, from its end, at which an hour is stored."""
 _LOCK = 0x746F_6F6C  # "tool"
-_COLUMNS = "project_id, tool_id, status, calls, timed_calls, total_ms, longest_ms, buckets, counts"
-_INSERT = f"INSERT INTO traces_app_toolperiod (unit, begin, {_COLUMNS}) SELECT %s, %s, {_COLUMNS} FROM"
+_COLUMNS = "project_id, tool_id, status, calls, timed_calls, total_ms, longest_ms, cost, priced_calls, buckets, counts"
+_INSERT = f"INSERT INTO traces_app_toolperiod (unit, begin, {_COLUMNS}) SELECT %(unit)s, %(begin)s, {_COLUMNS} FROM"
+_OF_PROJECT = "(%(project)s::bigint IS NULL OR {table}.project_id = %(project)s)"
 _ADD_HOUR = f"""{_INSERT} ({
     added_up(
         "project_id, tool_id, status",
-        '''(
-            SELECT project_id, tool_id, status, duration_ms FROM traces_app_toolcall AS call
-            WHERE call.id >= %s AND call.id < %s AND (%s::bigint IS NULL OR call.project_id = %s) AND '''
-        + IS_ALIVE.format(first="%s", after="%s")
-        + ") AS call",
+        f"({calls_with_cost(Ids('%(first)s', '%(after)s'), _OF_PROJECT.format(table='call'))}) AS call",
     )
 }) AS hour"""
 _ADD_DAY = f"""{_INSERT} (
     WITH hour AS (
-        SELECT {_COLUMNS} FROM traces_app_toolperiod
-        WHERE unit = 'hour' AND begin >= %s AND begin < %s AND (%s::bigint IS NULL OR project_id = %s)
+        SELECT {_COLUMNS} FROM traces_app_toolperiod AS period
+        WHERE unit = 'hour' AND begin >= %(begin)s AND begin < %(end)s AND {_OF_PROJECT.format(table="period")}
     ), histogram AS (
         SELECT project_id, tool_id, status, array_agg(bucket ORDER BY bucket) AS buckets,
             array_agg(number ORDER BY bucket) AS counts
@@ -62,10 +60,11 @@ _ADD_DAY = f"""{_INSERT} (
         ) AS bucketed GROUP BY project_id, tool_id, status
     ), figures AS (
         SELECT project_id, tool_id, status, sum(calls)::bigint AS calls, sum(timed_calls)::bigint AS timed_calls,
-            sum(total_ms) AS total_ms, max(longest_ms) AS longest_ms
+            sum(total_ms) AS total_ms, max(longest_ms) AS longest_ms, sum(cost) AS cost,
+            sum(priced_calls)::bigint AS priced_calls
         FROM hour GROUP BY project_id, tool_id, status
     )
-    SELECT project_id, tool_id, status, calls, timed_calls, total_ms, longest_ms,
+    SELECT project_id, tool_id, status, calls, timed_calls, total_ms, longest_ms, cost, priced_calls,
         coalesce(buckets, '{{}}') AS buckets, coalesce(counts, '{{}}') AS counts
     FROM figures LEFT JOIN histogram USING (project_id, tool_id, status)
 ) AS day"""
@@ -190,16 +189,22 @@ def _hour_with_calls(begin: datetime, end: datetime) -> datetime | None:
 def _compute_hour(hour: datetime, project_id: int | None) -> None:
     """Compute an hour of a project, or of all."""
     _delete_periods("hour", hour, project_id)
-    bounds = [ids.first_id_at(hour), ids.first_id_at(hour + HOUR)]
+    values: dict[str, Any] = {
+        "unit": "hour",
+        "begin": hour,
+        "project": project_id,
+        "first": ids.first_id_at(hour),
+        "after": ids.first_id_at(hour + HOUR),
+    }
     with connection.cursor() as cursor:
-        cursor.execute(_ADD_HOUR, ["hour", hour, *bounds, project_id, project_id, *bounds, *bounds])
+        cursor.execute(_ADD_HOUR, values)
 
 
 def _compute_day(day: datetime, project_id: int | None) -> None:
     """Add up the stored hours of a day."""
     _delete_periods("day", day, project_id)
     with connection.cursor() as cursor:
-        cursor.execute(_ADD_DAY, ["day", day, day, day + DAY, project_id, project_id])
+        cursor.execute(_ADD_DAY, {"unit": "day", "begin": day, "end": day + DAY, "project": project_id})
 
 
 def _delete_periods(unit: str, begin: datetime, project_id: int | None) -> None:

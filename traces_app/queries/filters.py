@@ -47,11 +47,13 @@ from traces_app.schema.records import ROOT_TOOL
 
 from .error_patterns import group_of
 from .schemas import ErrorSort, SimilarBy, UsageBy
+from .tool_statistics import CallFilter
 from .tools import tool_ids
 
 _HEALTH = "Messages with this health flag. `missing_result`: completed messages with a call without a result."
 _SCORE = "Limit of the number of a score, inclusive; yes counts as 1, no as 0. With `score`: of that name."
 _SESSION = "Id or external id of the session. 404 if it does not exist."
+_READS_CALLS = "Reads all calls of the range, so give one where there are many."
 _OF_SESSION = Param("of_session", UUIDField())
 
 
@@ -363,9 +365,25 @@ class UsageFilterSet(ListFilterSet):
 
 
 class ToolStatisticsFilterSet(ToolFilterSet):
-    read_elsewhere = (*ToolFilterSet.read_elsewhere, "status")
-
     status = WordFilter(words=ToolCall.Status.values, help_text="Count only calls with this status.")
+    agent = TextFilter(help_text=f"Count only calls in steps of the agent with this name. {_READS_CALLS}")
+    model = TextFilter(help_text=f"Count only calls in steps of this model, as recorded. {_READS_CALLS}")
+    session = NameFilter(help_text=f"Count only calls of this session: id or external id. {_READS_CALLS}")
+    end_user = TextFilter(help_text=f"Count only calls in sessions of this user of the agent. {_READS_CALLS}")
+    tag = NamesFilter(help_text=f"Count only calls in sessions with this tag; repeated: with all. {_READS_CALLS}")
+
+    read_elsewhere = (*ToolFilterSet.read_elsewhere, "status", "agent", "model", "end_user", "tag")
+
+    def which(self, session: FoundSession | None) -> CallFilter:
+        """Return the condition for the calls that count; `session` is the one that the parameter names."""
+        return CallFilter(
+            status=self.given.get("status"),
+            agent=self.given.get("agent"),
+            model=self.given.get("model"),
+            session_id=None if session is None else session.pk,
+            end_user=self.given.get("end_user"),
+            tags=tuple(self.given.get("tag", ())),
+        )
 
 
 # --- The QuerySets ----------------------------------------------------------------------------------------------------

@@ -312,7 +312,11 @@ class ToolStep(Resource, frozen=True):
     begin: Time
     call_count: Count
     failure_count: Count
+    error_rate: Annotated[float | None, Meta(description="The failed calls as a share of the finished ones.")]
     average_duration: Annotated[float | None, Meta(description="Milliseconds.")]
+    p95_duration: Annotated[float | None, Meta(description="Milliseconds; null unless `tool` names one tool.")]
+    cost: Amount | None
+    """USD."""
 
 
 class ToolStatistics(Resource, frozen=True):
@@ -331,6 +335,17 @@ class ToolStatistics(Resource, frozen=True):
     p50_duration: Duration
     p95_duration: Duration
     p99_duration: Duration
+    total_duration: Annotated[float, Meta(description="Milliseconds: the sum, also of calls that overlap.")]
+    cost: Annotated[
+        Amount | None,
+        Meta(
+            description=(
+                "USD: the cost of each step, divided equally among the calls that it asked for. Calls whose cost is "
+                "unknown are left out; null if it is of all."
+            )
+        ),
+    ]
+    unpriced_count: Annotated[Count, Meta(description="Calls whose cost is unknown.")]
     trend_step: Annotated[
         int, Meta(description="Seconds from one item of `trend` to the next; it depends on the range.")
     ]

@@ -7,18 +7,25 @@ ToolPeriod has what calls of hours that have passed add up to. The rows of the c
  - the parts of hours at both ends of a range, and ranges whose trend has steps below an hour.
 
 Which is which and all numbers are read in one snapshot, so the result is exact at any moment; only durations below which a
-share of the calls stays (quantiles) are within 1 %.
+share of the calls stays (quantiles) are within 1 %, and exact for tools with at most FEW calls. With a filter other than the
+status, all calls are read from rows, because periods are not stored by agent, model or session.
+
+The cost of a call is its share of the cost of its step: the request to a model that asked for it, divided equally among the
+calls that it asked for. Calls that another call of the same step started have none.
 """
 
 # ruff: noqa: S608 - SQL is built of the texts in this file
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from decimal import Decimal
+from itertools import groupby
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -29,6 +36,7 @@ from messages_app.changed_hours import HOUR
 from messages_app.models import ChangedHour
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
 from messages_app.sql.pagination import IdRange
+from messages_app.sql.partitions import Month
 from messages_app.sql.snapshot import one_snapshot
 from traces_app.models import ToolCall, ToolPeriod, ToolRollUp
 
@@ -38,66 +46,131 @@ DAY = timedelta(days=1)
 STEPS = (timedelta(minutes=5), HOUR, 6 * HOUR, DAY, 7 * DAY, 30 * DAY, 360 * DAY)
 """The possible distances of the points of a trend."""
 MOST_POINTS = 62
+FEW = 100
+"""Calls of a tool up to which its durations are read one by one."""
 _LAST_ID = UUID(int=2**128 - 1)
 
-IS_ALIVE = """
-    NOT EXISTS (
-        SELECT FROM messages_app_message AS message
-        WHERE message.id = call.message_id AND message.id >= {first} AND message.id < {after}
-            AND message.deleted_at IS NOT NULL
-    )
-    AND NOT EXISTS (
-        SELECT FROM messages_app_message AS message
-        JOIN messages_app_session AS session ON session.id = message.session_id
-        WHERE message.id = call.message_id AND message.id >= {first} AND message.id < {after}
-            AND session.deleted_at IS NOT NULL
-    )
+
+class Ids(NamedTuple):
+    """SQL for the bounds of a range of ids, which steps, calls and messages of the same time are in."""
+
+    first: str
+    after: str
+    month: str = ""
+    """Conditions with constants for `{table}.id`, so that the planner leaves out other months."""
+
+    def of(self, table: str) -> str:
+        """Return the condition that the rows of a table are in the range."""
+        return f"{table}.id >= {self.first} AND {table}.id < {self.after}{self.month.format(table=table)}"
+
+
+def _is_alive(within: Ids) -> str:
+    """Return the condition that a call counts. Two anti-joins use the small indexes of the trash."""
+    return f"""
+        NOT EXISTS (
+            SELECT FROM messages_app_message AS message
+            WHERE message.id = call.message_id AND {within.of("message")} AND message.deleted_at IS NOT NULL
+        )
+        AND NOT EXISTS (
+            SELECT FROM messages_app_message AS message
+            JOIN messages_app_session AS session ON session.id = message.session_id
+            WHERE message.id = call.message_id AND {within.of("message")} AND session.deleted_at IS NOT NULL
+        )"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallFilter:
+    """Conditions for the calls that count; None and no tags are no condition."""
+
+    status: str | None = None
+    agent: str | None = None
+    """The agent of the step."""
+    model: str | None = None
+    """The model of the step, as recorded."""
+    session_id: UUID | None = None
+    end_user: str | None = None
+    tags: Sequence[str] = ()
+    """The session has all of them."""
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether stored periods know which calls count."""
+        return self == CallFilter(status=self.status)
+
+
+ALL_CALLS = CallFilter()
+
+
+def calls_with_cost(within: Ids, condition: str = "TRUE", *, joins: str = "") -> str:
+    """Return SQL for the calls that count in a range of ids, with the columns that `added_up` reads.
+
+    The calls of a step are counted by a window over all calls of the range, whichever tools are asked for: rows are joined by
+    their primary keys only, so no plan is quadratic, however wrong the planner's estimates are.
     """
-"""The condition that a call counts, in a range of ids. Two anti-joins use the small indexes of the trash."""
+    return f"""
+        SELECT project_id, tool_id, status, duration_ms,
+            CASE WHEN is_asked THEN step_cost / count(*) FILTER (WHERE is_asked) OVER (PARTITION BY step_id) END AS cost
+        FROM (
+            SELECT call.project_id, call.tool_id, call.status, call.duration_ms, call.step_id, step.cost AS step_cost,
+                parent.id IS NULL AS is_asked
+            FROM traces_app_toolcall AS call
+            LEFT JOIN traces_app_agentstep AS step ON step.id = call.step_id AND {within.of("step")}
+            LEFT JOIN traces_app_toolcall AS parent ON parent.id = call.parent_id AND parent.step_id = call.step_id
+                AND {within.of("parent")}
+            {joins}
+            WHERE {within.of("call")} AND {condition} AND {_is_alive(within)}
+        ) AS call"""
 
 
 def added_up(keys: str, calls: str) -> str:
     """Return SQL for the figures of ToolPeriod of each of `keys`, of the rows `calls` (a FROM clause that names them `call`)."""
     return f"""
         SELECT {keys}, sum(calls)::bigint AS calls, sum(timed_calls)::bigint AS timed_calls,
-            coalesce(sum(total_ms), 0) AS total_ms, max(longest_ms) AS longest_ms,
+            coalesce(sum(total_ms), 0) AS total_ms, max(longest_ms) AS longest_ms, sum(cost) AS cost,
+            sum(priced_calls)::bigint AS priced_calls,
             coalesce(array_agg(bucket ORDER BY bucket) FILTER (WHERE bucket IS NOT NULL), '{{}}') AS buckets,
             coalesce(array_agg(calls ORDER BY bucket) FILTER (WHERE bucket IS NOT NULL), '{{}}') AS counts
         FROM (
             SELECT {keys}, {bucket_in_sql("call.duration_ms")} AS bucket, count(*) AS calls,
                 count(call.duration_ms) AS timed_calls, sum(call.duration_ms::float8) AS total_ms,
-                max(call.duration_ms) AS longest_ms
+                max(call.duration_ms) AS longest_ms, sum(call.cost) AS cost, count(call.cost) AS priced_calls
             FROM {calls} GROUP BY {keys}, bucket
         ) AS bucketed GROUP BY {keys}"""
 
 
-_OF_ROWS = added_up(
-    "slot, tool_id, status",
-    f"""unnest(%s::int[], %s::uuid[], %s::uuid[]) AS span (slot, first, after)
-        CROSS JOIN LATERAL (
-            SELECT tool_id, status, duration_ms FROM traces_app_toolcall AS call
-            WHERE call.tool_id = ANY(%s) AND call.id >= span.first AND call.id < span.after
-                AND (%s::text IS NULL OR call.status = %s)
-                AND {IS_ALIVE.format(first="span.first", after="span.after")}
-        ) AS call""",
-)
-_FIGURES = f"""
-    WITH part AS MATERIALIZED (
-        SELECT span.slot, tool_id, status, calls, timed_calls, total_ms, longest_ms, buckets, counts
-        FROM unnest(%s::int[], %s::text[], %s::timestamptz[], %s::timestamptz[])
-            AS span (slot, unit, first, after)
-        JOIN traces_app_toolperiod AS period ON period.tool_id = ANY(%s) AND period.unit = span.unit
-            AND period.begin >= span.first AND period.begin < span.after
-            AND (%s::text IS NULL OR period.status = %s)
-        UNION ALL {_OF_ROWS}
-    )
+_STORED = """
+    SELECT span.slot, tool_id, status, calls, timed_calls, total_ms, longest_ms, cost, priced_calls, buckets, counts
+    FROM unnest(%s::int[], %s::text[], %s::timestamptz[], %s::timestamptz[]) AS span (slot, unit, first, after)
+    JOIN traces_app_toolperiod AS period ON period.tool_id = ANY(%s) AND period.unit = span.unit
+        AND period.begin >= span.first AND period.begin < span.after AND (%s::text IS NULL OR period.status = %s)"""
+_FIGURES = """
+    WITH part AS MATERIALIZED ({parts})
     SELECT tool_id, slot, status, NULL::int AS bucket, sum(calls)::bigint, sum(timed_calls)::bigint, sum(total_ms),
-        max(longest_ms)
+        max(longest_ms), sum(cost), sum(priced_calls)::bigint
     FROM part GROUP BY tool_id, slot, status
     UNION ALL
-    SELECT tool_id, CASE WHEN %s THEN slot END, NULL, bucket, sum(number)::bigint, NULL, NULL, NULL
+    SELECT tool_id, CASE WHEN %s THEN slot END, NULL, bucket, sum(number)::bigint, NULL, NULL, NULL, NULL, NULL
     FROM part CROSS JOIN LATERAL unnest(buckets, counts) AS b (bucket, number)
     GROUP BY 1, 2, bucket"""
+_IS_WANTED = "call.tool_id = ANY(%s) AND (%s::text IS NULL OR call.status = %s)"
+
+
+def _conditions(which: CallFilter, within: Ids) -> tuple[str, str, list[Any]]:
+    """Return the joins and the condition that apply a filter to `call` and its `step`, and the values of the condition."""
+    given = {
+        "step.agent_name = %s": which.agent,
+        "step.model = %s": which.model,
+        "session.id = %s": which.session_id,
+        "session.end_user = %s": which.end_user,
+        "session.tags @> %s::text[]": list(which.tags) or None,
+    }
+    given = {condition: value for condition, value in given.items() if value is not None}
+    joins = ""
+    if any(condition.startswith("session.") for condition in given):
+        joins = f"""
+            JOIN messages_app_message AS run ON run.id = call.message_id AND {within.of("run")}
+            JOIN messages_app_session AS session ON session.id = run.session_id"""
+    return joins, " AND ".join(["TRUE", *given]), list(given.values())
 
 
 class Span(NamedTuple):
@@ -120,7 +193,13 @@ class Figures:
     timed_calls: int = 0
     total_ms: float = 0.0
     longest_ms: int | None = None
+    cost: Decimal | None = None
+    """USD, of the calls whose cost is known; None if it is of none."""
+    priced_calls: int = 0
+    """Calls whose cost is known."""
     histogram: Counter[int] = field(default_factory=Counter)
+    durations: list[int] | None = None
+    """All known durations in order, in milliseconds; None if there are more than FEW calls."""
 
     @property
     def successes(self) -> int:
@@ -137,11 +216,23 @@ class Figures:
         return self.total_ms / self.timed_calls if self.timed_calls else None
 
     def quantile(self, share: float) -> float | None:
+        """Return the duration in milliseconds that this share of the calls does not exceed; None if none is known."""
+        if self.durations:
+            return float(self.durations[max(0, math.ceil(share * len(self.durations)) - 1)])
         value = quantile(self.histogram, share)
         # The longest duration is exact, and its bucket may stand for a longer one.
         return value if value is None or self.longest_ms is None else min(value, float(self.longest_ms))
 
-    def add(self, status: str, calls: int, timed_calls: int, total_ms: float, longest_ms: int | None) -> None:
+    def add(
+        self,
+        status: str,
+        calls: int,
+        timed_calls: int,
+        total_ms: float,
+        longest_ms: int | None,
+        cost: Decimal | None,
+        priced_calls: int,
+    ) -> None:
         self.calls += calls
         self.errors += calls * (status == ToolCall.Status.ERROR)
         self.pending += calls * (status == ToolCall.Status.PENDING)
@@ -149,6 +240,9 @@ class Figures:
         self.total_ms += total_ms
         if longest_ms is not None:
             self.longest_ms = max(longest_ms, self.longest_ms or 0)
+        if cost is not None:
+            self.cost = cost + (self.cost or 0)
+        self.priced_calls += priced_calls
 
 
 @dataclass(kw_only=True)
@@ -180,7 +274,7 @@ def statistics(
     project_ids: Collection[int],
     id_range: IdRange,
     *,
-    status: str | None = None,
+    which: CallFilter = ALL_CALLS,
     with_histograms_of_steps: bool = False,
 ) -> Found:
     """Return the statistics of the tools, which belong to these projects, in a range of times.
@@ -191,10 +285,17 @@ def statistics(
     with one_snapshot(read_only=True):
         begin, end = _ends(project_ids, id_range)
         step = next((step for step in STEPS if (end - begin) / step <= MOST_POINTS), STEPS[-1])
-        changed = _changed_hours(project_ids, begin, end)
-        spans = list(cover(begin, end, step, _rolled_until(), changed))
-        (rows,) = fetch([_figures(tool_ids, spans, id_range, status, with_histograms_of_steps)], at_most_ms=LIST_MS)
-    return Found(begin=begin, end=end, step=step, by_tool=_by_tool(rows, step))
+        if which.is_stored:
+            rolled_until, changed = _rolled_until(), _changed_hours(project_ids, begin, end)
+        else:
+            rolled_until, changed = ids.EPOCH, []
+        spans = list(cover(begin, end, step, rolled_until, changed))
+        (rows,) = fetch([_figures(tool_ids, spans, id_range, which, with_histograms_of_steps)], at_most_ms=LIST_MS)
+        by_tool = _by_tool(rows, step)
+        if few := [tool_id for tool_id, found in by_tool.items() if found.whole.calls <= FEW]:
+            (timed,) = fetch([_durations(few, begin, end, id_range, which)], at_most_ms=LIST_MS)
+            _add_durations(by_tool, few, timed, step)
+    return Found(begin=begin, end=end, step=step, by_tool=by_tool)
 
 
 def cover(
@@ -255,25 +356,74 @@ def _changed_hours(project_ids: Collection[int], begin: datetime, end: datetime)
 
 
 def _figures(
-    tool_ids: Sequence[int], spans: Sequence[Span], id_range: IdRange, status: str | None, by_slot: bool
+    tool_ids: Sequence[int], spans: Sequence[Span], id_range: IdRange, which: CallFilter, by_slot: bool
 ) -> Query:
     stored = [span for span in spans if span.unit != "rows"]
-    rows = [span for span in spans if span.unit == "rows"]
-    afters = [ids.first_id_at(span.after) for span in rows]
-    if id_range.upper is None and rows:
-        afters[-1] = _LAST_ID  # the clocks of senders may be ahead of ours
-    parameters: list[Any] = [
-        *([span[column] for span in stored] for column in range(4)),
-        *(list(tool_ids), status, status),
-        *([span.slot for span in rows], [ids.first_id_at(span.first) for span in rows], afters),
-        *(list(tool_ids), status, status),
-        by_slot,
-    ]
-    return Query(sql=_FIGURES, parameters=parameters)
+    wanted = [list(tool_ids), which.status, which.status]
+    parts = [_STORED]
+    parameters: list[Any] = [*([span[column] for span in stored] for column in range(4)), *wanted]
+    # By months, because planning joins of the partitions of all months takes longer than reading some hours of one.
+    rows = [part for span in spans if span.unit == "rows" for part in _by_month(span)]
+    for month, of_month in groupby(sorted(rows, key=_first), key=lambda span: Month.of(span.first)):
+        here = list(of_month)
+        afters = [ids.first_id_at(span.after) for span in here]
+        is_last = here[-1].after == rows[-1].after and id_range.upper is None
+        if is_last:
+            afters[-1] = _LAST_ID  # the clocks of senders may be ahead of ours
+        bounds = f" AND {{table}}.id >= '{month.first_id}'"
+        bounds += "" if is_last else f" AND {{table}}.id < '{month.next.first_id}'"
+        within = Ids("span.first", "span.after", bounds)
+        joins, condition, values = _conditions(which, within)
+        calls = calls_with_cost(within, condition, joins=joins)
+        spans_and_calls = (
+            "unnest(%s::int[], %s::uuid[], %s::uuid[]) AS span (slot, first, after) "
+            f"CROSS JOIN LATERAL ({calls}) AS call WHERE {_IS_WANTED}"
+        )
+        parts.append(added_up("slot, tool_id, status", spans_and_calls))
+        parameters += [[span.slot for span in here], [ids.first_id_at(span.first) for span in here], afters]
+        parameters += [*values, *wanted]
+    return Query(sql=_FIGURES.format(parts=" UNION ALL ".join(parts)), parameters=[*parameters, by_slot])
+
+
+def _by_month(span: Span) -> Iterator[Span]:
+    first = span.first
+    while first < span.after:
+        after = min(span.after, ids.created_at_of(Month.of(first).next.first_id))
+        yield span._replace(first=first, after=after)
+        first = after
+
+
+def _first(span: Span) -> datetime:
+    return span.first
+
+
+def _durations(tool_ids: Sequence[int], begin: datetime, end: datetime, id_range: IdRange, which: CallFilter) -> Query:
+    after = _LAST_ID if id_range.upper is None else ids.first_id_at(end)
+    within = Ids(f"'{ids.first_id_at(begin)}'", f"'{after}'")
+    joins, condition, values = _conditions(which, within)
+    sql = f"""
+        SELECT call.tool_id, call.id, call.duration_ms FROM traces_app_toolcall AS call
+        LEFT JOIN traces_app_agentstep AS step ON step.id = call.step_id AND {within.of("step")} {joins}
+        WHERE call.duration_ms IS NOT NULL AND {within.of("call")} AND {condition} AND {_IS_WANTED} AND {_is_alive(within)}"""
+    return Query(sql=sql, parameters=[*values, list(tool_ids), which.status, which.status])
+
+
+def _add_durations(
+    by_tool: Mapping[int, Statistics], tool_ids: Sequence[int], timed: Sequence[Row], step: timedelta
+) -> None:
+    for tool_id in tool_ids:
+        for figures in (by_tool[tool_id].whole, *by_tool[tool_id].steps.values()):
+            figures.durations = []
+    for tool_id, call_id, duration in sorted(timed, key=lambda row: row[2]):
+        of_tool = by_tool[tool_id]
+        of_step = of_tool.steps[ids.EPOCH + _slot(ids.created_at_of(call_id), step) * step]
+        for figures in (of_tool.whole, of_step):
+            assert figures.durations is not None, "it was set above"
+            figures.durations.append(duration)
 
 
 def _by_tool(rows: Sequence[Row], step: timedelta) -> dict[int, Statistics]:
-    found: dict[int, Statistics] = defaultdict(Statistics)
+    found: defaultdict[int, Statistics] = defaultdict(Statistics)
     for tool_id, slot, status, bucket, calls, *others in rows:
         of_tool = found[tool_id]
         parts = [of_tool.whole]

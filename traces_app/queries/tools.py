@@ -21,7 +21,8 @@ from traces_app.ingest.id_cache import tools_named
 from traces_app.models import Tool, ToolCall
 
 from . import schemas
-from .tool_statistics import Statistics, statistics
+from .tool_statistics import CallFilter, Statistics, statistics
+from .usage import amount
 
 _IDS = Param("tools", ArrayField(BigIntegerField()))
 _NO_CALLS = (0, 0, 0, 0, None, None, None)
@@ -52,14 +53,17 @@ def tools(ids: Sequence[int], id_range: IdRange) -> list[schemas.Tool]:
     return [_tool(rows[tool_id], counts.get(tool_id, _NO_CALLS)) for tool_id in ids if tool_id in rows]
 
 
-def tool_statistics(ids: Sequence[int], id_range: IdRange, status: str | None) -> list[schemas.ToolStatistics]:
-    """Return the statistics of the tools of `ids`, in this order.
+def tool_statistics(
+    ids: Sequence[int], id_range: IdRange, which: CallFilter, *, with_p95_of_steps: bool = False
+) -> list[schemas.ToolStatistics]:
+    """Return the statistics of the tools of `ids`, in this order; `with_p95_of_steps` is meant for few tools.
 
     Raise InvalidInput if reading the calls takes longer than LIST_MS.
     """
     columns = ("pk", "name", "category", "project__slug", "project_id")
     rows = {row[0]: row[1:] for row in Tool.objects.order_by().filter(pk__in=ids).values_list(*columns)}
-    found = statistics(list(rows), {row[-1] for row in rows.values()}, id_range, status=status)
+    projects = {row[-1] for row in rows.values()}
+    found = statistics(list(rows), projects, id_range, which=which, with_histograms_of_steps=with_p95_of_steps)
     return [
         schemas.ToolStatistics(
             name=name,
@@ -75,13 +79,19 @@ def tool_statistics(ids: Sequence[int], id_range: IdRange, status: str | None) -
             p50_duration=whole.quantile(0.5),
             p95_duration=whole.quantile(0.95),
             p99_duration=whole.quantile(0.99),
+            total_duration=whole.total_ms,
+            cost=amount(whole.cost),
+            unpriced_count=whole.calls - whole.priced_calls,
             trend_step=int(found.step.total_seconds()),
             trend=[
                 schemas.ToolStep(
                     begin=instant_text(begin),
                     call_count=step.calls,
                     failure_count=step.errors,
+                    error_rate=step.error_rate,
                     average_duration=step.average_ms,
+                    p95_duration=step.quantile(0.95) if with_p95_of_steps else None,
+                    cost=amount(step.cost),
                 )
                 for begin, step in sorted(of_tool.steps.items())
             ],

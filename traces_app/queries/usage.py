@@ -61,13 +61,14 @@ def _sums(values: Sequence[Any]) -> dict[str, Any]:
         "step_count": int(step_count),
         "input_tokens": int(input_tokens),
         "output_tokens": int(output_tokens),
-        "cost": None if cost is None else _amount(cost),
+        "cost": amount(cost),
         "unpriced_count": int(unpriced_count),
     }
 
 
-def _amount(cost: Decimal) -> Raw:
-    return Raw(f"{cost.normalize():f}".encode())
+def amount(cost: Decimal | None) -> Raw | None:
+    """Return an amount in USD for an answer, with the ten decimal places that are stored."""
+    return None if cost is None else Raw(f"{round(cost, 10).normalize():f}".encode())
 
 
 @compiled()

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterable
 
+import msgspec
 from django.http import HttpResponse, HttpResponseBase
 from django.utils.translation import gettext as _
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
@@ -19,7 +20,7 @@ from traces_app.queries import schemas
 from traces_app.queries.filters import ToolFilterSet, ToolStatisticsFilterSet
 from traces_app.queries.tools import tool_statistics, tools
 
-from .parameters import requested_scope
+from .parameters import requested_scope, session_in
 from .viewset import TraceViewSet
 
 MOST_CSV_ROWS = 1_000
@@ -49,13 +50,19 @@ _EXAMPLE = OpenApiExample(
                 "p50_duration": 251.0,
                 "p95_duration": 1502.3,
                 "p99_duration": 4981.7,
+                "total_duration": 540375.0,
+                "cost": 1.2054,
+                "unpriced_count": 12,
                 "trend_step": 3600,
                 "trend": [
                     {
                         "begin": "2026-03-01T12:00:00.000000Z",
                         "call_count": 57,
                         "failure_count": 3,
+                        "error_rate": 0.05263157894736842,
                         "average_duration": 398.1,
+                        "p95_duration": 1490.2,
+                        "cost": 0.0524,
                     }
                 ],
             }
@@ -83,21 +90,25 @@ class ToolViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[*openapi.filters(ToolStatisticsFilterSet), *openapi.PAGE, _FORMAT, openapi.PROJECT],
-        responses={200: schemas.ToolStatisticsPage, **openapi.errors(400)},
+        responses={200: schemas.ToolStatisticsPage, **openapi.errors(400, 404)},
         examples=[_EXAMPLE],
     )
     def statistics(self, request: Request) -> HttpResponseBase:
-        """List statistics of tools in a range of times: error rate, quantiles of the duration, trend; newest tool first.
+        """List statistics of tools in a range of times: error rate, quantiles of the duration, cost, trend; newest tool first.
 
-        A call belongs to the time of its message. The numbers are exact at any moment, quantiles within 1 %.
+        A call belongs to the time of its message. The numbers are exact at any moment, quantiles within 1 %, and exact for
+        at most 100 calls.
         """
         chosen = words(request.query_params, "format", ("json", "csv"))
         page = page_request(request.query_params)
         filters = ToolStatisticsFilterSet(request.query_params, also=("limit", "cursor", "order", "project", "format"))
-        rows, status = filters.found(requested_scope(request)), filters.given.get("status")
+        scope = requested_scope(request)
+        rows, which = filters.found(scope), filters.which(session_in(request, scope))
         if not chosen or "csv" not in chosen:
+            of_one = len(filters.given.get("tool", ())) == 1
             return list_answer(
-                read_page(rows, page), lambda ids: tool_statistics([int(key) for key in ids], filters.ids, status)
+                read_page(rows, page),
+                lambda keys: tool_statistics([int(key) for key in keys], filters.ids, which, with_p95_of_steps=of_one),
             )
         keys = rows.keys(newest_first=True, limit=MOST_CSV_ROWS + 1)
         if len(keys) > MOST_CSV_ROWS:
@@ -106,7 +117,7 @@ class ToolViewSet(TraceViewSet):
                 field="format",
             )
         parts = [keys[first : first + _CSV_AT_A_TIME] for first in range(0, len(keys), _CSV_AT_A_TIME)]
-        return _csv(found for part in parts for found in tool_statistics(part, filters.ids, status))
+        return _csv(found for part in parts for found in tool_statistics(part, filters.ids, which))
 
 
 def _csv(found: Iterable[schemas.ToolStatistics]) -> HttpResponse:
@@ -122,5 +133,7 @@ def _csv(found: Iterable[schemas.ToolStatistics]) -> HttpResponse:
 
 
 def _cell(value: object) -> object:
+    if isinstance(value, msgspec.Raw):
+        return bytes(value).decode()
     # A spreadsheet would run a name such as =HYPERLINK(...) as a formula.
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

@@ -26,7 +26,9 @@ def message(*calls: dict[str, Any], **fields: Any) -> dict[str, Any]:
 def test_statistics_of_a_tool_over_http(
     viewer: Caller, project: Project, weather: SessionOutcome, is_stored: bool
 ) -> None:
-    store(project, message({"name": "get_weather"}, is_completed=False, created_at=NOON + timedelta(hours=2)))
+    step = {"tool_calls": [{"name": "get_weather"}, {"name": "get_forecast"}], "cost": 0.5}
+    later = NOON + timedelta(hours=2)
+    store(project, message(agent_steps=[step], is_completed=False, created_at=later))
     if is_stored:
         assert roll_up().hours == 2
     (found,) = viewer.get(
@@ -35,10 +37,13 @@ def test_statistics_of_a_tool_over_http(
     assert found == {
         "name": "get_weather", "category": "", "project": "owner", "call_count": 3, "success_count": 1,
         "failure_count": 1, "pending_count": 1, "error_rate": 0.5, "average_duration": 26.0, "longest_duration": 40,
-        "p50_duration": 12.0, "p95_duration": 40.0, "p99_duration": 40.0, "trend_step": 3600,
+        "p50_duration": 12.0, "p95_duration": 40.0, "p99_duration": 40.0, "total_duration": 52.0,
+        "cost": 0.25, "unpriced_count": 2, "trend_step": 3600,
         "trend": [
-            {"begin": "2026-03-01T12:00:00.000000Z", "call_count": 2, "failure_count": 1, "average_duration": 26.0},
-            {"begin": "2026-03-01T14:00:00.000000Z", "call_count": 1, "failure_count": 0, "average_duration": None},
+            {"begin": "2026-03-01T12:00:00.000000Z", "call_count": 2, "failure_count": 1, "error_rate": 0.5,
+             "average_duration": 26.0, "p95_duration": 40.0, "cost": None},
+            {"begin": "2026-03-01T14:00:00.000000Z", "call_count": 1, "failure_count": 0, "error_rate": None,
+             "average_duration": None, "p95_duration": None, "cost": 0.25},
         ],
     }  # fmt: skip
 
@@ -51,6 +56,23 @@ def test_status_limits_the_counted_calls(
 ) -> None:
     (found,) = viewer.get("tools/stats/", tool="get_weather", status=status).results
     assert (found["call_count"], found["p99_duration"]) == durations
+
+
+def test_agent_model_and_session_limit_the_counted_calls(viewer: Caller, project: Project) -> None:
+    for name, agent, model in (("one", "planner", "gpt-4o"), ("two", "worker", "gpt-4o"), ("three", "worker", "qwen")):
+        step = {"agent_name": agent, "model": model, "tool_calls": [{"name": "search", "duration": len(name)}]}
+        store(project, message(agent_steps=[step]), external_id=name, end_user=f"user {name}", tags=[name, "all"])
+    for query, counted in (
+        ({"agent": "worker"}, 2),
+        ({"agent": "worker", "model": "gpt-4o"}, 1),
+        ({"session": "three"}, 1),
+        ({"end_user": "user one", "status": "pending"}, 1),
+        ({"tag": ["all", "two"]}, 1),
+    ):
+        (found,) = viewer.get("tools/stats/", **query).results
+        assert found["call_count"] == counted, query
+    assert viewer.get("tools/stats/", model="none").results[0]["call_count"] == 0
+    assert viewer.get("tools/stats/", session="none").status == 404
 
 
 def test_csv_has_all_tools_and_no_formulas(viewer: Caller, project: Project) -> None:
@@ -68,6 +90,6 @@ def test_statistics_of_other_projects_are_not_shown(viewer: Caller, stranger: Pr
     assert viewer.get("tools/stats/").results == []
 
 
-@pytest.mark.parametrize("query", ["agent=x", "session=s", "status=done", "format=xml", "created_after=x"])
+@pytest.mark.parametrize("query", ["agents=x", "status=done", "format=xml", "created_after=x"])
 def test_bad_parameter_of_statistics_is_named(viewer: Caller, query: str) -> None:
     assert (400, "invalid_input", query.partition("=")[0]) == viewer.get(f"tools/stats/?{query}").error
