@@ -116,6 +116,31 @@ def test_tree_folds_finds_and_jumps_to_failures(run: str, session_key: str, live
         assert [url for url in requests if not url.startswith((live_server.url, "data:"))] == []
 
 
+def test_first_rows_are_usable_before_the_others(run: str, session_key: str, live_server: Any) -> None:
+    for context in browse(session_key, live_server.url):
+        page, complaints = watched(context)
+        held: list[Any] = []
+        page.route("**/outline/", lambda route, _request, seen=held: seen.append(route))
+        page.goto(run)
+        expect(row(page, "tool_0")).to_be_visible()
+        expect(page.get_by_text("The other rows are being loaded.")).to_be_visible()
+        row(page, "Step 1").locator(".run-fold").click()
+        row(page, "Step 2").click()
+        expect(page.locator(".run-panel h3")).to_have_text("Step 2")
+        page.locator(".run-list").evaluate("list => { list.scrollTop = 52; }")
+        page.get_by_label("Find in this run").first.fill("tool_2500")
+        (outline,) = held
+        outline.continue_()
+        expect(page.locator(".run-tools [role=status]")).to_have_text("Found: 1")
+        expect(page.get_by_text("The other rows are being loaded.")).to_be_hidden()
+        # What was folded, selected and in sight stays so.
+        expect(page.locator(".run-row").first).to_have_attribute("aria-setsize", "2930")
+        assert page.locator(".run-list").evaluate("list => list.scrollTop") == 52
+        expect(page.locator(".run-row[aria-selected=true]")).to_contain_text("Step 2")
+        expect(row(page, "tool_0")).to_have_count(0)
+        assert complaints == []
+
+
 @pytest.mark.requirement("001-36")
 def test_waterfall_zooms_and_shows_gaps(run: str, session_key: str, live_server: Any) -> None:
     for context in browse(session_key, live_server.url, theme="dark"):

@@ -241,6 +241,20 @@ def test_long_run_has_pages_and_call_selects_its_page(project: Project) -> None:
     assert read_run(message_id, call=UUID(int=1)).number == 1
 
 
+def test_run_beyond_its_limit_has_its_first_steps_and_all_failures(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = many_steps(6)
+    steps[5]["tool_calls"][1]["result"] = {"success": False, "error": "late"}
+    message_id = run_of(project, agent_steps=steps)
+    monkeypatch.setattr(run_page, "SKELETON_ROWS", 7)
+    run = read_run(message_id)
+    assert run.is_cut
+    assert [len(step.below) for step in run.steps] == [3, 3, 2, 0, 0, 1]
+    assert [(failure.step, failure.error) for failure in run.failures] == [("6", "late")]
+    assert [depth for depth, _node in run.first_rows][:5] == [0, 1, 1, 1, 0]
+
+
 def test_failures_are_numbered_across_pages(project: Project) -> None:
     steps = many_steps(60)
     for step, call in ((3, 0), (30, 2), (50, 1)):
