@@ -599,7 +599,7 @@ class MessageAdmin(TrashAdmin):
     @admin.display(description=gettext_lazy("status"), empty_value="")
     def outcome(self, row: Any) -> SafeString | None:
         if row.failure_count:
-            return badge("error", _("%(count)d failed") % {"count": row.failure_count})
+            return badge("error", _("%(count)s failed") % {"count": f"{row.failure_count:,}"})
         if row.shown_error:
             return badge("error badge-text", one_line(shown_error(row.shown_error), NAME_CHARACTERS // 2))
         if row.model_error_count:

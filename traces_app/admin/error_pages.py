@@ -17,6 +17,7 @@ from access_app.errors import InvalidInput
 from access_app.models import Project
 from access_app.visibility import ALL_PROJECTS, ProjectScope
 from messages_app.admin.filters import MANY
+from messages_app.admin.time_zones import with_zone
 from messages_app.sql.pagination import IdRange
 from traces_app.models import Tool
 from traces_app.queries.error_groups import MOST_READ, Found, Group, error_groups
@@ -30,8 +31,8 @@ OF_TOOL_LISTED = 10
 _HEIGHT = 100
 _COLUMNS: tuple[tuple[ErrorSort, Any], ...] = (
     ("count", gettext_lazy("Calls")),
-    ("last_seen", gettext_lazy("Last seen")),
-    ("first_seen", gettext_lazy("First seen")),
+    ("last_seen", with_zone(gettext_lazy("Last seen"))),
+    ("first_seen", with_zone(gettext_lazy("First seen"))),
 )
 
 

@@ -55,51 +55,51 @@ _FLAGS_SHOWN = 50
 _COUNTED: Mapping[str, tuple[Q, Callable[[int], str]]] = {
     MISSING_RESULT: (
         Q(status=ToolCall.Status.PENDING),
-        lambda number: ngettext("%(number)d call without result", "%(number)d calls without result", number),
+        lambda number: ngettext("%(number)s call without result", "%(number)s calls without result", number),
     ),
     ORPHAN_RESULT: (
         Q(metadata__has_key=ORPHAN_RESULT),
-        lambda number: ngettext("%(number)d result without call", "%(number)d results without call", number),
+        lambda number: ngettext("%(number)s result without call", "%(number)s results without call", number),
     ),
     REPAIRED_ID: (
         Q(metadata__has_key=REPAIRED_ID),
-        lambda number: ngettext("%(number)d repaired ID", "%(number)d repaired IDs", number),
+        lambda number: ngettext("%(number)s repaired ID", "%(number)s repaired IDs", number),
     ),
     REPAIRED_NAME: (
         Q(metadata__has_key=REPAIRED_NAME),
-        lambda number: ngettext("%(number)d repaired tool name", "%(number)d repaired tool names", number),
+        lambda number: ngettext("%(number)s repaired tool name", "%(number)s repaired tool names", number),
     ),
     EMPTY_TOOL_NAME: (
         Q(tool__name=""),
-        lambda number: ngettext("%(number)d call without a tool name", "%(number)d calls without a tool name", number),
+        lambda number: ngettext("%(number)s call without a tool name", "%(number)s calls without a tool name", number),
     ),
     INVALID_ARGUMENTS: (
         Q(args__has_key="_raw"),
         lambda number: ngettext(
-            "%(number)d call with invalid JSON arguments",
-            "%(number)d calls with invalid JSON arguments",
+            "%(number)s call with invalid JSON arguments",
+            "%(number)s calls with invalid JSON arguments",
             number,
         ),
     ),
     PARENT_UNKNOWN: (
         Q(metadata__has_key="parent"),
-        lambda number: ngettext("%(number)d unknown parent call", "%(number)d unknown parent calls", number),
+        lambda number: ngettext("%(number)s unknown parent call", "%(number)s unknown parent calls", number),
     ),
 }
 
 # Sentences for the loss counters of a recorder, see losses.py.
 _LOSSES: Mapping[str, Callable[[int], str]] = {
-    "dropped": lambda number: ngettext("%(number)d event was lost.", "%(number)d events were lost.", number),
+    "dropped": lambda number: ngettext("%(number)s event was lost.", "%(number)s events were lost.", number),
     "failed": lambda number: ngettext(
-        "%(number)d event could not be recorded.", "%(number)d events could not be recorded.", number
+        "%(number)s event could not be recorded.", "%(number)s events could not be recorded.", number
     ),
     "sampled_out": lambda number: ngettext(
-        "%(number)d call was sampled out.", "%(number)d calls were sampled out.", number
+        "%(number)s call was sampled out.", "%(number)s calls were sampled out.", number
     ),
     "truncated": lambda number: ngettext(
-        "%(number)d value was truncated.", "%(number)d values were truncated.", number
+        "%(number)s value was truncated.", "%(number)s values were truncated.", number
     ),
-    "redacted": lambda number: ngettext("%(number)d secret was redacted.", "%(number)d secrets were redacted.", number),
+    "redacted": lambda number: ngettext("%(number)s secret was redacted.", "%(number)s secrets were redacted.", number),
 }
 
 
@@ -115,7 +115,9 @@ def losses_of(message: Message) -> list[str]:
     counts = counts_of({"recorder": counters})
     # The larger number: a receipt of the recorder may stand for several secrets, and some receipts are the server's.
     counts["redacted"] = max(counts.get("redacted", 0), secrets)
-    found = [label(counts[name]) % {"number": counts[name]} for name, label in _LOSSES.items() if counts.get(name)]
+    found = [
+        label(counts[name]) % {"number": f"{counts[name]:,}"} for name, label in _LOSSES.items() if counts.get(name)
+    ]
     if TRUNCATED in message.health and not counts.get("truncated"):
         # The number arrives with the end of the run.
         found.append(_("Values were truncated."))
@@ -132,7 +134,7 @@ def problems_of(message: Message) -> list[str]:
     known = [flag for flag in FLAG_LABELS if flag in flags]
     for flag in [*known, *(flag for flag in flags if flag not in FLAG_LABELS)]:
         if number := counts.get(flag, 0):
-            labels.append(_COUNTED[flag][1](number) % {"number": number})
+            labels.append(_COUNTED[flag][1](number) % {"number": f"{number:,}"})
         elif flag != MISSING_RESULT:
             labels.append(str(FLAG_LABELS.get(flag, flag)))
     return labels[:_FLAGS_SHOWN]

@@ -919,7 +919,7 @@ class ToolAdmin(KeysetAdmin):
         """Show the statistics of all tools in a range of times."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        title = _("Statistics of tools")
+        title = _("Tool statistics")
         return _page_of_period(self, request, "tool_statistics", title, lambda period: list_context(request, period))
 
     def change_view(

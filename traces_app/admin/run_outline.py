@@ -137,7 +137,7 @@ def explorer_words() -> str:
         "copy": _("Copy"),
         "copyAs": _("Copy as"),
         "copied": _("Copied."),
-        "cut": _("The value is cut here."),
+        "cut": _("The value is truncated here."),
         "download": _("Download all"),
         "load": _("Load all"),
         "failed": _("It could not be loaded."),

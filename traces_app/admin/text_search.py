@@ -113,5 +113,5 @@ def _tell_end(request: HttpRequest, found: Found) -> None:
         "time": moment(ids.created_at_of(found.reached)),
         "zone": timezone.get_current_timezone_name(),
     }
-    link = format_html('<a href="?{}">{}</a>', parameters.urlencode(), _("Search on from there"))
+    link = format_html('<a href="?{}">{}</a>', parameters.urlencode(), _("Continue the search from there"))
     messages.info(request, format_html("{} {}", words, link))

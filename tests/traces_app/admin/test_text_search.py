@@ -65,8 +65,8 @@ def test_search_that_takes_long_says_where_it_stopped(
     page = admin_client.get(MESSAGES, {"q": "there is no atlantis"})
     assert "The search took long and stopped at" in text_of(page)
     pages = 1
-    while "Search on from there" in links_of(page):
-        page = admin_client.get(MESSAGES + links_of(page)["Search on from there"])
+    while "Continue the search from there" in links_of(page):
+        page = admin_client.get(MESSAGES + links_of(page)["Continue the search from there"])
         pages += 1
     assert pages > 3
     assert len(rows_of(page)) == 1

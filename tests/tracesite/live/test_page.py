@@ -8,8 +8,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import psycopg
 import pytest
@@ -23,6 +25,7 @@ from .test_waits import post
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PASSWORD = "correct horse battery"
+ZONE = "Asia/Kathmandu"  # UTC+05:45
 HOSTILE = "<img src=x onerror=\"document.title = 'broken in'\">"
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt install chromium")
@@ -91,7 +94,9 @@ def logged_in(network: Network, name: str, language: str) -> Iterator[tuple[Page
     complaints: list[str] = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_context(base_url=f"http://127.0.0.1:{network.port}", locale=language).new_page()
+        page = browser.new_context(
+            base_url=f"http://127.0.0.1:{network.port}", locale=language, timezone_id=ZONE
+        ).new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on(
             "console",
@@ -136,6 +141,24 @@ def test_page_follows_through_cuts_without_gaps_or_duplicates(
         expect(page.locator("#live-status")).to_have_class("badge badge-completed", timeout=10_000)
         assert numbers_on(page) == list(range(1, 391))
         assert (page.title().startswith("broken"), page.locator("main img").count(), complaints) == (False, 0, [])
+
+
+def test_times_are_shown_in_the_zone_of_the_browser_if_it_is_chosen(
+    network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any]
+) -> None:
+    agent.does(database, {"text": "some words"})
+    live = f"/admin/messages_app/session/{agent.session}/live/"
+    with logged_in(network, staff, "en") as (page, complaints):
+        page.goto(f"/admin/time-zone/?next={live}")
+        page.get_by_role("button", name=f"Zone of this browser: {ZONE}").click()
+        page.wait_for_url(f"**{live}")
+        expect(page.locator("#user-tools bdi")).to_have_text(ZONE)
+        cell = page.locator("#live-events time")
+        at = datetime.fromisoformat(str(cell.get_attribute("datetime")))
+        shown = at.astimezone(ZoneInfo(ZONE))
+        assert cell.inner_text() == f"{shown:%H:%M:%S}.{at.microsecond // 1000:03}"
+        assert cell.get_attribute("title") == f"{at:%Y-%m-%d %H:%M:%S} UTC"
+        assert complaints == []
 
 
 @needs_axe

@@ -9,6 +9,10 @@ const statuses = JSON.parse(root.dataset.statuses);
 const ended = JSON.parse(root.dataset.ended);
 const hidden = JSON.parse(root.dataset.hidden);
 const hiddenCharacters = new RegExp(hidden.pattern, "gu");
+const clock = new Intl.DateTimeFormat("en-GB", {
+  timeZone: root.dataset.zone,
+  timeStyle: "medium",
+});
 const silence = 2500 * Number(root.dataset.heartbeat);
 
 let source;
@@ -67,12 +71,20 @@ const visible = (text) => {
   return parts;
 };
 
+// In the zone of the reader, to the millisecond; see times.js for what pointing at it shows.
+const timeOf = (timestamp) => {
+  const made = element("time", "quiet", `${clock.format(new Date(timestamp))}.${timestamp.slice(20, 23)}`);
+  made.dateTime = timestamp;
+  made.title = `${timestamp.slice(0, 19).replace("T", " ")} UTC`;
+  return made;
+};
+
 const rowOf = (event) => {
   const row = element("li", `live-event live-${event.level}`);
   row.dataset.seq = event.seq;
   row.append(
     element("span", "live-seq", event.seq),
-    element("time", "quiet", event.timestamp.slice(11, 23)),
+    timeOf(event.timestamp),
     element("bdi", "live-type", event.type),
     element("bdi", "quiet", ...visible(event.agent ?? "")),
   );

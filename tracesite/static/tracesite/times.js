@@ -29,11 +29,3 @@ document.addEventListener("pointerover", (event) => {
     time.title = `${ago(instant)}\n${local.format(instant)}\n${time.dataset.utc}`;
   }
 });
-
-// On the page that chooses the zone: a button for the zone of this browser.
-const ownZone = document.querySelector(".own-zone");
-if (ownZone !== null) {
-  ownZone.value = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  ownZone.querySelector("bdi").textContent = ownZone.value;
-  ownZone.hidden = false;
-}
