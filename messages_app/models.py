@@ -283,6 +283,8 @@ class Message(models.Model):
             models.Index(fields=["project", "id"], condition=Q(is_completed=False), name="message_running"),
             # ?health=; partial, because few messages have a flag.
             models.Index(fields=["project", "id"], condition=~Q(health=[]), name="message_health"),
+            # ?role=system: few rows among many.
+            models.Index(fields=["project", "id"], condition=Q(role="system"), name="message_system"),
             # ?min_cost= and ?max_cost=
             models.Index(fields=["project", "cost"], condition=Q(cost__isnull=False), name="message_cost"),
             # ?request_id=

@@ -13,7 +13,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
 from django.db import models
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
@@ -496,12 +496,13 @@ class Span(models.Model):
 class ScoreQuerySet(models.QuerySet["Score"]):
     def alive(self) -> ScoreQuerySet:
         """Return the scores that are not deleted, nor what they are about."""
-        messages = Message.objects.filter(pk=OuterRef("message_id"))
-        sessions = Session.objects.filter(pk=OuterRef("session_id"))
+        # Joins and not EXISTS, because beside an OR the planner would hash all messages. The times tell a row from a missing one.
+        message = Q(message__created_at__isnull=False, message__session__created_at__isnull=False) & is_alive(
+            "message__"
+        )
+        session = Q(session__created_at__isnull=False, session__deleted_at__isnull=True)
         return self.filter(
-            Q(message__isnull=True) | Exists(messages),
-            Q(session__isnull=True) | Exists(sessions),
-            deleted_at__isnull=True,
+            Q(message__isnull=True) | message, Q(session__isnull=True) | session, deleted_at__isnull=True
         )
 
     def visible_to(self, scope: ProjectScope) -> ScoreQuerySet:

@@ -94,16 +94,21 @@ class QuerySetKeys:
         return list(found[offset : offset + limit])
 
 
-def read_rows(queryset: QuerySet[Any], request: PageRequest) -> RowPage:
+ReadKeys = Callable[[Sequence[Any]], Mapping[Any, Any]]
+"""A function that returns the rows of some primary keys, by key."""
+
+
+def read_rows(queryset: QuerySet[Any], request: PageRequest, read_keys: ReadKeys | None = None) -> RowPage:
     """Return the requested page of `queryset`. Going back to the first page returns it with the newest rows.
 
-    The ids are read first, so that joins, annotations and texts are computed only for the rows of the page.
+    The ids are read first, so that joins, annotations and texts are computed only for the rows of the page. `read_keys`
+    may read these without the filters, which apply to rows below and need not be looked up twice.
     """
     keys = QuerySetKeys(queryset)
     page = read_page(keys, request)
     if request.cursor is not None and page.previous is None:
         page = read_page(keys, replace(request, cursor=None))
-    found = queryset.in_bulk(page.ids)
+    found = (read_keys or queryset.in_bulk)(page.ids)
     # A row may have been deleted between the two reads.
     rows = [found[key] for key in page.ids if key in found]
     return RowPage(rows=rows, next=_text(page.next), previous=_text(page.previous))
@@ -136,9 +141,11 @@ class TimeCursor:
         return Q(**{f"{column}__{side}e": self.at}) & later
 
 
-def read_rows_by_time(queryset: QuerySet[Any], column: str, limit: int, cursor: TimeCursor | None) -> RowPage:
-    """Return the page of `queryset` at `cursor`, latest time in `column` first. A row whose time changes meanwhile moves to
-    the first page; the others keep their places.
+def read_rows_by_time(
+    queryset: QuerySet[Any], column: str, limit: int, cursor: TimeCursor | None, read_keys: ReadKeys
+) -> RowPage:
+    """Return the page of `queryset` at `cursor`, latest time in `column` first; `read_keys` as of read_rows.
+    A row whose time changes meanwhile moves to the first page; the others keep their places.
 
     An index serves the order by activity. The trash has none for its order: PostgreSQL reads it by its partial index and
     sorts it, and it stays small because it is purged.
@@ -149,11 +156,11 @@ def read_rows_by_time(queryset: QuerySet[Any], column: str, limit: int, cursor: 
     keys = list(rows.order_by(*order).values_list(column, "pk")[: limit + 1])
     more = len(keys) > limit
     if newer and not more:
-        return read_rows_by_time(queryset, column, limit, None)  # the first page with the newest rows
+        return read_rows_by_time(queryset, column, limit, None, read_keys)  # the first page with the newest rows
     keys = keys[:limit]
     if newer:
         keys.reverse()
-    found = queryset.in_bulk([pk for _at, pk in keys])
+    found = read_keys([pk for _at, pk in keys])
     has_newer, has_older = (more, True) if newer else (cursor is not None, more)
     return RowPage(
         rows=[found[pk] for _at, pk in keys if pk in found],
@@ -307,13 +314,21 @@ class KeysetChangeList(ChangeList):
         if page.next:
             self.older_query_string = self.get_query_string({CURSOR: page.next})
 
+    def _read_keys(self, keys: Sequence[Any]) -> Mapping[Any, Any]:
+        # For joins with all months the planner starts a worker, which takes 15 ms where the rows take 0.2.
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL max_parallel_workers_per_gather TO 0")
+            rows = self.root_queryset.order_by().in_bulk(keys)
+            cursor.execute("SET LOCAL max_parallel_workers_per_gather TO DEFAULT")
+        return rows
+
     def _page_reader(self, column: str | None, size: int, cursor: str | None) -> Callable[[QuerySet[Any]], RowPage]:
         """Return a function that reads the requested page. Raise InvalidInput for a cursor of another order."""
         if column is not None:
             place = TimeCursor.parse(cursor) if cursor else None
-            return lambda rows: read_rows_by_time(rows, column, size, place)
+            return lambda rows: read_rows_by_time(rows, column, size, place, self._read_keys)
         wanted = PageRequest(limit=size, cursor=Cursor.parse(cursor) if cursor else None)
-        return lambda rows: read_rows(rows, wanted)
+        return lambda rows: read_rows(rows, wanted, self._read_keys)
 
 
 class KeysetAdmin(ModelAdmin):

@@ -716,6 +716,7 @@ def test_lists_offer_only_actions_valid_for_their_rows(staff: Client, project: P
     assert re.findall(r'<option value="(\w+_selected)">', html_of(staff.get(SESSIONS))) == [
         "delete_selected",
         "tag_selected",
+        "score_selected",
     ]
     writes.delete_session(session, by="ada")
     offered = re.findall(r'<option value="(\w+_selected)">', html_of(staff.get(f"{SESSIONS}trash/")))
