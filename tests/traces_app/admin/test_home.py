@@ -195,7 +195,7 @@ def test_intake_tells_rate_wait_and_backlog(staff: Client) -> None:
     assert "Last write (UTC)" in intake
     assert re.search(r"Wait before arrival 50 min 0 s p95 3 h 0 min · of 5 messages", intake)
     assert re.search(r"Search index up to 20\S+ \S+ \d+ writes wait", intake)
-    assert "Statistics of tools nothing added up yet" in intake
+    assert "Tool statistics nothing added up yet" in intake
     index_queued(patience=timedelta(0))
     roll_up()
     UnindexedMessage.objects.create(message_id=uuid4(), queued_at=ago(minutes=30))
@@ -207,7 +207,7 @@ def test_intake_tells_rate_wait_and_backlog(staff: Client) -> None:
     ToolRollUp.objects.update(rolled_until=ago(hours=4))
     UnindexedMessage.objects.all().delete()
     page = text_of(staff.get(HOME))
-    assert "Search index up to date Statistics of tools added up to 20" in page
+    assert "Search index up to date Tool statistics added up to 20" in page
     assert "A background job is behind." not in page
 
 
