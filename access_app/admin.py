@@ -17,7 +17,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from .admin_roles import RoleAdmin
-from .keys import create_key, revoke_key
+from .errors import InvalidInput
+from .keys import create_key, revoke_key, rotate_key
 from .models import ApiKey, Membership, Project, Role, Scope, check_shares
 from .roles import access, grant_role
 from .visibility import visible_to
@@ -130,13 +131,23 @@ class NewKeyForm(ApiKeyModelForm):
 
     class Meta:
         model = ApiKey
-        fields = ("project", "name", "scopes", "expires_at")
+        fields = ("project", "name", "scopes", "expires_at", "allowed_networks", "requests_per_minute")
 
     def clean_expires_at(self) -> dt.datetime | None:
         expires_at: dt.datetime | None = self.cleaned_data["expires_at"]
         if expires_at is not None and expires_at <= timezone.now():
             raise forms.ValidationError(_("The expiry must be in the future."))
         return expires_at
+
+
+class OverlapForm(forms.Form):
+    hours = forms.IntegerField(
+        label=gettext_lazy("Hours until the old key expires"),
+        min_value=0,
+        max_value=24 * 90,
+        initial=24,
+        help_text=gettext_lazy("Both keys work until then, so that programs can change over one after another."),
+    )
 
 
 @admin.register(ApiKey)
@@ -146,7 +157,7 @@ class ApiKeyAdmin(RoleAdmin):
     list_filter = (("project", admin.RelatedOnlyFieldListFilter),)
     list_select_related = ("project",)
     search_fields = ("name", "prefix")
-    actions = ("revoke_selected",)
+    actions = ("rotate_selected", "revoke_selected")
 
     # --- One key ----------------------------------------------------------------------------------------------
 
@@ -160,8 +171,8 @@ class ApiKeyAdmin(RoleAdmin):
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         if obj is None:
-            return ("project", "name", "scopes", "expires_at")
-        return ("name", *self.get_readonly_fields(request, obj))
+            return NewKeyForm.Meta.fields
+        return ("name", "allowed_networks", "requests_per_minute", *self.get_readonly_fields(request, obj))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         if obj is None:
@@ -175,7 +186,13 @@ class ApiKeyAdmin(RoleAdmin):
             return
         assert request.user.is_authenticated, "the admin lets nobody else in"
         key, token = create_key(
-            obj.project, obj.name, form.cleaned_data["scopes"], expires_at=obj.expires_at, created_by=request.user
+            obj.project,
+            obj.name,
+            form.cleaned_data["scopes"],
+            expires_at=obj.expires_at,
+            created_by=request.user,
+            allowed_networks=obj.allowed_networks,
+            requests_per_minute=obj.requests_per_minute,
         )
         obj.pk = key.pk
         obj.refresh_from_db()
@@ -183,12 +200,15 @@ class ApiKeyAdmin(RoleAdmin):
 
     def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> HttpResponse:
         """Render the page with the token. A redirect would require storing the token until the next request."""
+        return self._show_token(request, obj, obj.token)
+
+    def _show_token(self, request: HttpRequest, key: ApiKey, token: str) -> HttpResponse:
         context = {
             **self.admin_site.each_context(request),
             "title": _("API key created"),
             "opts": self.opts,
-            "key": obj,
-            "token": obj.token,
+            "key": key,
+            "token": token,
         }
         return TemplateResponse(request, "admin/access_app/apikey/created.html", context)
 
@@ -213,6 +233,36 @@ class ApiKeyAdmin(RoleAdmin):
         text = ngettext("%(count)d API key was revoked.", "%(count)d API keys were revoked.", count) % {"count": count}
         self.message_user(request, text, messages.SUCCESS)
         return None
+
+    @admin.action(description=gettext_lazy("Rotate selected API keys"), permissions=["change"])
+    def rotate_selected(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> HttpResponse | None:
+        """Replace one key: ask for the overlap, then show the token of its successor."""
+        keys = list(queryset[:2])
+        if len(keys) != 1:
+            self.message_user(
+                request, _("Rotate one key at a time, because its token is shown once."), messages.WARNING
+            )
+            return None
+        form = OverlapForm(request.POST if "confirmed" in request.POST else None)
+        if not form.is_valid():
+            context = {
+                **self.admin_site.each_context(request),
+                "title": _("Rotate an API key"),
+                "opts": self.opts,
+                "key": keys[0],
+                "form": form,
+                "action_checkbox_name": helpers.ACTION_CHECKBOX_NAME,
+            }
+            return TemplateResponse(request, "admin/access_app/apikey/rotate_confirmation.html", context)
+        assert request.user.is_authenticated, "the admin lets nobody else in"
+        try:
+            key, token = rotate_key(keys[0], dt.timedelta(hours=form.cleaned_data["hours"]), created_by=request.user)
+        except InvalidInput as error:
+            self.message_user(request, error.message, messages.ERROR)
+            return None
+        self.log_change(request, keys[0], [{"changed": {"fields": ["expires_at"]}}])
+        self.log_addition(request, key, [{"added": {}}])
+        return self._show_token(request, key, token)
 
     # --- Columns ----------------------------------------------------------------------------------------------
 

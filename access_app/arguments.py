@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib.auth.models import Group, User
 from django.core.management.base import CommandError, CommandParser
 
-from .models import Project
+from .models import PREFIX_LENGTH, ApiKey, Project
 
 _PROJECTS_SHOWN = 10
 
@@ -44,3 +44,23 @@ def find_member(user: str | None, group: str | None) -> User | Group:
     if members is None:
         raise CommandError(f"There is no group {group!r}. Create it in the admin under Groups.")
     return members
+
+
+def key_named(key: str) -> ApiKey:
+    """Return the API key that begins like this, or has this id. Raise CommandError."""
+    keys = ApiKey.objects.select_related("project")
+    if not key.isdecimal() and len(key) < PREFIX_LENGTH:
+        raise CommandError(
+            f"{key!r} is too short: give the first {PREFIX_LENGTH} characters of the key, or its id. Both are listed by: "
+            "manage.py list_api_keys"
+        )
+    # Whoever has only the key itself, because it leaked, may give it whole.
+    found = list(keys.filter(pk=int(key)) if key.isdecimal() else keys.filter(prefix=key[:PREFIX_LENGTH]))
+    if not found:
+        raise CommandError(
+            f"No API key has this id or begins with {key[:PREFIX_LENGTH]!r}. List them with: manage.py list_api_keys"
+        )
+    if len(found) > 1:
+        ids = ", ".join(str(each.pk) for each in found)
+        raise CommandError(f"Several API keys begin with {key[:PREFIX_LENGTH]!r}. Use one of their ids: {ids}")
+    return found[0]

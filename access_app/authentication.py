@@ -14,7 +14,8 @@ from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 
 from .errors import NotAuthenticated, NotPermitted
-from .keys import bearer_in, find_key
+from .keys import admitted_key, bearer_in
+from .logins import client_address
 from .models import ApiKey
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class ApiKeyAuthentication(BaseAuthentication):
         token = self.token_of(request)
         if token is None:
             return None
-        key = find_key(token)
+        key = admitted_key(token, client_address(request))
         if key is None:
             raise NotAuthenticated(
                 _(

@@ -89,6 +89,12 @@ class UnsupportedMediaType(ApiError):
     default_message = _("Unsupported media type.")
 
 
+class TooManyRequests(ApiError):
+    status = 429
+    default_code = "too_many_requests"
+    default_message = _("Too many requests. Try again later.")
+
+
 class PreconditionRequired(ApiError):
     status = 428
     default_code = "precondition_required"

@@ -8,12 +8,13 @@ import secrets
 from collections.abc import Iterable
 
 from django.contrib.auth.models import User
-from django.db import connection
+from django.core.exceptions import ValidationError
+from django.db import connection, transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from .db.statements import prepared_cursor
-from .errors import InvalidInput
+from .errors import InvalidInput, NotPermitted
 from .models import PREFIX_LENGTH, ApiKey, Project, Scope
 
 TOKEN_START = "ts_"  # noqa: S105 - the prefix of every token, by which scanners recognise leaked ones
@@ -36,10 +37,13 @@ def create_key(
     scopes: Iterable[str],
     expires_at: dt.datetime | None = None,
     created_by: User | None = None,
+    allowed_networks: Iterable[str] = (),
+    requests_per_minute: int | None = None,
 ) -> tuple[ApiKey, str]:
     """Create a key and return it with its token, which cannot be retrieved later.
 
-    Raise InvalidInput for an empty name, missing or unknown scopes, and an expiry in the past.
+    Raise InvalidInput for an empty name, missing or unknown scopes, an expiry in the past, and values that the fields of
+    the model refuse.
     """
     name = name.strip()
     if not name:
@@ -53,11 +57,47 @@ def create_key(
         scopes=_in_order(scopes),
         expires_at=expires_at,
         created_by=created_by,
+        allowed_networks=list(allowed_networks),
+        requests_per_minute=requests_per_minute,
     )
     if key.status() == "expired":
         raise InvalidInput(_("The expiry must be in the future."), field="expires_at")
+    try:
+        key.clean_fields()
+    except ValidationError as error:
+        field, messages = next(iter(error.message_dict.items()))
+        raise InvalidInput(" ".join(messages), field=field) from error
     key.save(force_insert=True)
     return key, token
+
+
+@transaction.atomic
+def rotate_key(key: ApiKey, overlap: dt.timedelta, created_by: User | None = None) -> tuple[ApiKey, str]:
+    """Create the successor of a key, and let the old one expire after `overlap`. Return the new key with its token.
+
+    The successor has the name, scopes, networks and limit of the old key, and no expiry. Raise InvalidInput if the old key is
+    not active; one that expires earlier keeps its time.
+    """
+    now = timezone.now()
+    old = ApiKey.objects.select_for_update(of=("self",)).select_related("project").get(pk=key.pk)
+    if old.status(now) != "active":
+        raise InvalidInput(
+            _("The key %(prefix)s… is %(status)s. Only active keys can be rotated; create a new one instead.")
+            % {"prefix": old.prefix, "status": old.status(now)}
+        )
+    successor, token = create_key(
+        old.project,
+        old.name,
+        old.scopes,
+        created_by=created_by,
+        allowed_networks=old.allowed_networks,
+        requests_per_minute=old.requests_per_minute,
+    )
+    ends = now + overlap
+    old.expires_at = ends if old.expires_at is None else min(old.expires_at, ends)
+    old.save(update_fields=["expires_at"])
+    key.expires_at = old.expires_at
+    return successor, token
 
 
 def bearer_in(authorization: str) -> str | None:
@@ -74,6 +114,18 @@ def find_key(token: str, now: dt.datetime | None = None) -> ApiKey | None:
         return None
     if key.last_used_at is None or key.last_used_at <= now - LAST_USED_PRECISION:
         _note_use(key, now)
+    return key
+
+
+def admitted_key(token: str, address: str) -> ApiKey | None:
+    """Return the active key of a token with its project, or None. Raise NotPermitted for a foreign `address`."""
+    key = find_key(token)
+    if key is not None and not key.allows_address(address):
+        raise NotPermitted(
+            _("The key %(prefix)s… may not be used from the address %(address)s.")
+            % {"prefix": key.prefix, "address": address},
+            code="address_not_allowed",
+        )
     return key
 
 

@@ -19,13 +19,17 @@ def typed_name(request: HttpRequest, credentials: dict[str, Any] | None) -> str:
 
 
 def client_address(request: HttpRequest) -> str:
-    """Return the address that a login comes from.
+    """Return the address that a request comes from; "" if it comes through a socket without a network."""
+    return address_behind_proxy(request.META.get("HTTP_X_FORWARDED_FOR", ""), request.META.get("REMOTE_ADDR", ""))
 
-    Behind a proxy (TRACESITE_HTTPS) it is the last entry of X-Forwarded-For, which that proxy adds, because the client
-    can forge the others.
+
+def address_behind_proxy(forwarded: str, peer: str) -> str:
+    """Return the address of a client from the header X-Forwarded-For and the peer of the connection.
+
+    Behind a proxy (TRACESITE_HTTPS) it is the last entry of the header, which that proxy adds, because the client can
+    forge the others. Otherwise the header does not count.
     """
-    forwarded = request.META.get("HTTP_X_FORWARDED_FOR", "") if settings.HTTPS else ""
-    return forwarded.rpartition(",")[2].strip() or request.META.get("REMOTE_ADDR", "")
+    return (settings.HTTPS and forwarded.rpartition(",")[2].strip()) or peer
 
 
 def log_text(username: str | None, address: str, user_agent: str, path: Any, request: HttpRequest) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, ClassVar, TypedDict
 
 from django.conf import settings
@@ -53,6 +54,17 @@ def check_shares(value: object) -> None:
     """Raise ValidationError unless the value maps tool names to shares from 0 to 1."""
     if not isinstance(value, dict) or not all(map(_is_name, value)) or not all(map(_is_share, value.values())):
         raise ValidationError(_('Expected an object of tool names and rates from 0 to 1: {"search": 0.1}.'))
+
+
+def check_network(value: str) -> None:
+    """Raise ValidationError unless the value is an IP address or a network such as 10.0.0.0/8."""
+    try:
+        ip_network(value)
+    except ValueError:
+        raise ValidationError(
+            _("“%(value)s” is not an IP address or network. Write 192.0.2.7, 10.0.0.0/8 or 2001:db8::/32."),
+            params={"value": value},
+        ) from None
 
 
 class Project(models.Model):
@@ -196,6 +208,23 @@ class ApiKey(models.Model):
     last_used_at = models.DateTimeField(_("last used at"), null=True, blank=True, editable=False)
     expires_at = models.DateTimeField(_("expires at"), null=True, blank=True)
     revoked_at = models.DateTimeField(_("revoked at"), null=True, blank=True, editable=False)
+    allowed_networks = ArrayField(
+        models.CharField(max_length=43, validators=[check_network]),
+        verbose_name=_("allowed networks"),
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text=_(
+            "IP addresses and networks that may use the key, separated by commas: 192.0.2.7, 10.0.0.0/8. Empty: all."
+        ),
+    )
+    requests_per_minute = models.PositiveIntegerField(
+        _("requests per minute"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(1_000_000)],
+        help_text=_("Requests beyond this are answered with 429. Empty: no limit."),
+    )
 
     objects = ApiKeyQuerySet.as_manager()
 
@@ -214,6 +243,29 @@ class ApiKey(models.Model):
         if self.expires_at is not None and self.expires_at <= (now or timezone.now()):
             return "expired"
         return "active"
+
+    def allows_address(self, address: str) -> bool:
+        """Return whether a client at this IP address may use the key. An IPv4 address in IPv6 counts as IPv4."""
+        if not self.allowed_networks:
+            return True
+        try:
+            found = ip_address(address)
+        except ValueError:  # a socket without a network
+            return False
+        found = getattr(found, "ipv4_mapped", None) or found
+        networks: list[IPv4Network | IPv6Network] = [ip_network(network) for network in self.allowed_networks]
+        return any(found in network for network in networks)
+
+
+class KeyThrottle(models.Model):
+    """How much of its limit a key has used: see throttling.KeyRateThrottle."""
+
+    key = models.OneToOneField(ApiKey, on_delete=models.CASCADE, primary_key=True, related_name="throttle")
+    full_at = models.DateTimeField()
+    """When the key may send as many requests at once as in a minute again, if it sends none until then."""
+
+    def __str__(self) -> str:
+        return f"{self.key_id}: {self.full_at}"
 
 
 def _is_name(name: Any) -> bool:

@@ -162,6 +162,7 @@ REST_FRAMEWORK = {
         "access_app.authentication.StaffSessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["access_app.permissions.HasScope"],
+    "DEFAULT_THROTTLE_CLASSES": ["access_app.throttling.KeyRateThrottle"],
     "DEFAULT_RENDERER_CLASSES": ["tracesite.http.renderers.JsonRenderer"],
     # For small objects. Bodies with traces are read by the views themselves: see messages_app.http.request_body.
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],

@@ -10,7 +10,8 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from access_app.errors import InvalidInput, NotAuthenticated
-from access_app.keys import find_key
+from access_app.keys import admitted_key
+from access_app.logins import client_address
 from access_app.permissions import project_for_write
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer
@@ -35,7 +36,7 @@ class TokenView(APIView):
             raise InvalidInput(
                 _('Send {"api_key": "ts_…"}: %(reason)s') % {"reason": error}, field="api_key"
             ) from error
-        key = find_key(token)
+        key = admitted_key(token, client_address(request))
         if key is None:
             raise NotAuthenticated(
                 _("Invalid API key: unknown, expired or revoked. Set AGENTOPS_API_KEY to a key of Tracesite."),

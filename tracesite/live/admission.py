@@ -16,7 +16,7 @@ from django.http.request import split_domain_port, validate_host
 from django.utils.translation import gettext as _
 
 from access_app.errors import NotAuthenticated, NotFound, NotPermitted
-from access_app.keys import find_key
+from access_app.keys import admitted_key
 from access_app.models import ApiKey, Role, Scope
 from access_app.roles import access_of
 from access_app.visibility import ProjectScope
@@ -45,10 +45,13 @@ class Viewer:
         return None if self.key_id is None else next(iter(self.projects.project_ids or ()), None)
 
 
-def viewer_of_key(token: str) -> Viewer:
-    """Return the viewer of a key. Raises NotAuthenticated, or NotPermitted without the scope `read`."""
+def viewer_of_key(token: str, address: str) -> Viewer:
+    """Return the viewer of a key.
+
+    Raises NotAuthenticated, or NotPermitted without the scope `read` or at an address that may not use the key.
+    """
     close_old_connections()
-    key = find_key(token)
+    key = admitted_key(token, address)
     if key is None:
         raise NotAuthenticated(_("Invalid API key: unknown, expired or revoked."), code="invalid_api_key")
     if Scope.READ not in key.scopes:

@@ -19,6 +19,7 @@ from django.utils.translation import gettext as _
 
 from access_app.errors import ApiError, InvalidInput, NotAuthenticated, NotFound, Unavailable
 from access_app.keys import bearer_in
+from access_app.logins import address_behind_proxy
 
 from . import admission
 from .admission import Viewer
@@ -47,6 +48,8 @@ logger = logging.getLogger(__name__)
 class Client:
     """One connection."""
 
+    address: str
+    """The IP address; "" for a socket without a network."""
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     viewer: Viewer | None = None
     """The viewer that opened the connection; a subscription may carry a key of its own."""
@@ -85,7 +88,7 @@ class Live:
         self._is_restarting = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def enter(self) -> Client:
+    async def enter(self, scope: Scope) -> Client:
         if not self._tasks:
             self._loop = asyncio.get_running_loop()
             self.tables = Tables()
@@ -95,7 +98,7 @@ class Live:
                 self._tasks.append(asyncio.create_task(work))
                 self._tasks[-1].add_done_callback(self._has_ended)
             await self.tables.open()
-        client = Client()
+        client = Client(_address(scope))
         self.clients.add(client)
         if self._is_restarting:
             client.end("restart")
@@ -125,7 +128,7 @@ class Live:
         headers = headers_of(scope)
         token = _token(headers, query)
         if token is not None:
-            return await self.viewer_of_key(token)
+            return await self.viewer_of_key(token, _address(scope))
         cookie = parse_cookie(headers.get("cookie", "")).get(settings.SESSION_COOKIE_NAME)
         if not cookie:
             return None
@@ -138,9 +141,9 @@ class Live:
         )
         return await self.ask(admission.viewer_of_login, cookie) if is_ours else None
 
-    async def viewer_of_key(self, token: str) -> Viewer:
-        """Return the viewer of a key. Raises ApiError."""
-        return await self.ask(admission.viewer_of_key, token)
+    async def viewer_of_key(self, token: str, address: str) -> Viewer:
+        """Return the viewer of a key that is used from an address. Raises ApiError."""
+        return await self.ask(admission.viewer_of_key, token, address)
 
     async def subscribe(self, client: Client, viewer: Viewer | None, name: Any, after: Any, *, field: str) -> None:
         """Follow a session from event `after` on, again if the client already follows it. Raises ApiError.
@@ -312,6 +315,11 @@ def error_message(name: str | None, error: ApiError) -> Message:
 
 def headers_of(scope: Scope) -> dict[str, str]:
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def _address(scope: Scope) -> str:
+    peer = scope.get("client") or ("",)
+    return address_behind_proxy(headers_of(scope).get("x-forwarded-for", ""), peer[0])
 
 
 def _token(headers: Mapping[str, str], query: Mapping[str, str]) -> str | None:

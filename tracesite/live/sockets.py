@@ -31,7 +31,7 @@ _CODES = {"gone": AGAIN, "refused": POLICY, "restart": RESTART, "too big": TOO_B
 async def serve_socket(live: Live, scope: Mapping[str, Any], query: Mapping[str, str], receive: Any, send: Any) -> None:
     """Serve one connection from its handshake to its end."""
     await receive()
-    client = await live.enter()
+    client = await live.enter(scope)
     try:
         try:
             client.viewer = await live.viewer_of(scope, query)
@@ -116,7 +116,7 @@ async def _listen(live: Live, client: Client, receive: Any) -> None:
 async def _subscribe(live: Live, client: Client, fields: dict[str, Any]) -> None:
     name, key = fields.get("sessionId"), fields.get("apiKey")
     try:
-        viewer = await live.viewer_of_key(key) if isinstance(key, str) else client.viewer
+        viewer = await live.viewer_of_key(key, client.address) if isinstance(key, str) else client.viewer
         await live.subscribe(client, viewer, name, fields.get("after", 0), field="sessionId")
         client.has_subscribed.set()
     except NotAuthenticated as error:

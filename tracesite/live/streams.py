@@ -28,7 +28,7 @@ _HEADERS = [
 
 async def stream(live: Live, scope: Mapping[str, Any], query: Mapping[str, str], receive: Any, send: Any) -> None:
     """Serve one request until the client leaves or the session is deleted."""
-    client = await live.enter()
+    client = await live.enter(scope)
     try:
         try:
             viewer = client.viewer = await live.viewer_of(scope, query)

@@ -51,7 +51,7 @@ async def continue_stream(
     headers = headers_of(scope)
     given = headers.get("x-request-id", "")
     request_id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
-    client = await live.enter()
+    client = await live.enter(scope)
     try:
         try:
             following = await _follow(live, client, scope, query, request_id)
@@ -114,7 +114,7 @@ async def _follow(
     token = headers.get("x-api-key", "").strip() or bearer_in(headers.get("authorization", ""))
     if token is None:
         raise NotAuthenticated
-    client.viewer = await live.viewer_of_key(token)
+    client.viewer = await live.viewer_of_key(token, client.address)
     if not query.get("message_id"):
         raise InvalidInput("Missing message ID", field="message_id")
     match = _PATH.fullmatch(scope["path"])

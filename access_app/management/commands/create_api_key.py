@@ -27,6 +27,16 @@ class Command(BaseCommand):
             help="what the key may do, separated by commas (default: %(default)s)",
         )
         parser.add_argument("--expires-days", type=int, metavar="N", help="days until the key expires (default: never)")
+        parser.add_argument(
+            "--allow",
+            action="append",
+            default=[],
+            metavar="NETWORK",
+            help="an IP address or network that may use the key, such as 10.0.0.0/8; repeatable (default: all)",
+        )
+        parser.add_argument(
+            "--requests-per-minute", type=int, metavar="N", help="answer more requests with 429 (default: no limit)"
+        )
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *, project: str, name: str, scopes: str, expires_days: int | None, **options: Any) -> None:
@@ -39,7 +49,14 @@ class Command(BaseCommand):
             raise CommandError(f"--expires-days {expires_days} is too large.") from error
         wanted = [scope.strip() for scope in scopes.split(",") if scope.strip()]
         try:
-            key, token = create_key(owner, name, wanted, expires_at=expires_at)
+            key, token = create_key(
+                owner,
+                name,
+                wanted,
+                expires_at=expires_at,
+                allowed_networks=options["allow"],
+                requests_per_minute=options["requests_per_minute"],
+            )
         except InvalidInput as error:
             raise CommandError(error.message) from error
         if options["json"]:

@@ -46,6 +46,8 @@ def _row(key: ApiKey) -> dict[str, Any]:
         "begins": key.prefix,
         "name": key.name,
         "scopes": key.scopes,
+        "networks": key.allowed_networks,
+        "per_minute": key.requests_per_minute,
         "status": key.status(),
         "created_at": _iso(key.created_at),
         "last_used_at": _iso(key.last_used_at),
@@ -61,4 +63,4 @@ def _iso(moment: dt.datetime | None) -> str | None:
 def _cell(value: object) -> str:
     if value is None:
         return "-"
-    return ",".join(value) if isinstance(value, list) else str(value)
+    return (",".join(value) or "-") if isinstance(value, list) else str(value)

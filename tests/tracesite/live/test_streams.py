@@ -132,6 +132,15 @@ def test_revoked_key_ends_stream_and_refuses_next(
         viewers.stream(agent.external_id, {"X-API-Key": token})
 
 
+def test_key_opens_no_stream_from_a_foreign_address(viewers: Viewers, site: Site, agent: Agent) -> None:
+    with pytest.raises(Refused, match="403"):
+        viewers.stream(agent.external_id, {"X-API-Key": another_key(site, "faults", "--allow", "203.0.113.9")})
+    hear(
+        viewers.stream(agent.external_id, {"X-API-Key": another_key(site, "faults", "--allow", "127.0.0.0/8")}),
+        "session_update",
+    )
+
+
 def test_deleted_session_ends_stream(viewers: Viewers, key: dict[str, str], agent: Agent, database: Database) -> None:
     stream = viewers.stream(agent.external_id, key)
     hear(stream, "session_update")
