@@ -698,3 +698,49 @@ class SearchPosting(models.Model):
 
     def __str__(self) -> str:
         return f"{self.segment_id} {self.gram}"
+
+
+class UnvectoredMessage(models.Model):
+    """A message that was indexed for the search since the vectors of runs were made: a run, or the question of one.
+
+    Written in the transaction that removes it from the queue of the search, deleted in that of the vectors.
+    """
+
+    message_id = models.UUIDField()
+
+    def __str__(self) -> str:
+        return str(self.message_id)
+
+
+class EmbedderInUse(models.Model):
+    """The embedder of the stored vectors, in one row, which another embedder replaces."""
+
+    name = models.TextField()
+    """See traces_app.queries.embedders."""
+    width = models.IntegerField()
+    """The numbers of an embedded question."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class RunVector(models.Model):
+    """The vector of a run, by which similar ones are found. It goes with its message."""
+
+    message = models.OneToOneField(
+        Message, models.DO_NOTHING, primary_key=True, db_column="id", db_constraint=False, related_name="vector"
+    )
+    project = models.ForeignKey(Project, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    embedder_id = models.IntegerField()
+    """Of an EmbedderInUse; the vectors of earlier ones are not read."""
+    vector = models.BinaryField()
+    """See traces_app.queries.run_vectors.stored_type."""
+
+    class Meta:
+        indexes = [
+            # The newest vectors of a project.
+            models.Index(fields=["project", "message"], name="vector_project_page"),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.message_id)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from typing import Any, overload
+from urllib.parse import urlsplit
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
@@ -27,6 +29,20 @@ def token(name: str, *, at_least: int) -> str:
     if value and (len(value) < at_least or not value.isascii() or not value.isprintable() or " " in value):
         raise ImproperlyConfigured(
             f"{name} is not a valid token: use at least {at_least} ASCII letters, digits or symbols."
+        )
+    return value
+
+
+def embedder(name: str) -> str:
+    """An address, or a function as package.module:function."""
+    value = _value(name, "")
+    url = urlsplit(value)
+    is_url = url.scheme in ("http", "https") and url.hostname and not (url.username or url.query or url.fragment)
+    if value and not is_url and not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value, re.ASCII):
+        # The value is not repeated: it may hold a password.
+        raise ImproperlyConfigured(
+            f"{name} is not valid: use package.module:function, or an address such as https://api.example.org/v1, without a "
+            "password or query; a key goes into TRACESITE_EMBEDDER_KEY."
         )
     return value
 

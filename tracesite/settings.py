@@ -35,6 +35,11 @@ METRICS_TOKEN = env.token("TRACESITE_METRICS_TOKEN", at_least=16)
 STALE_RUN_HOURS = env.whole_number("TRACESITE_STALE_RUN_HOURS", 24, at_least=1)
 # Whether `serve` adds up the statistics of tools and indexes messages; otherwise run roll_up_tools and index_search.
 BACKGROUND_JOBS = env.boolean("TRACESITE_BACKGROUND_JOBS", default=True)
+# What makes vectors of questions, for similar runs: hashed n-grams, a function (package.module:function), or an OpenAI-compatible
+# URL, to which questions are sent.
+EMBEDDER = env.embedder("TRACESITE_EMBEDDER")
+EMBEDDER_MODEL = env.text("TRACESITE_EMBEDDER_MODEL")
+EMBEDDER_KEY = env.token("TRACESITE_EMBEDDER_KEY", at_least=1)
 # Signs of life on connections of /live/ where nothing happens; who leaves two of them unanswered is gone.
 LIVE_HEARTBEAT_SECONDS = env.whole_number("TRACESITE_LIVE_HEARTBEAT_SECONDS", 15, at_least=1)
 

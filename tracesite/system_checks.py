@@ -17,10 +17,12 @@ from urllib.parse import urlsplit
 from django.apps.config import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
+from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from traces_app.ingest.partitions import TABLES
+from traces_app.queries.embedders import configured
 
 from . import environment
 from .serving import embedded_postgres
@@ -61,6 +63,16 @@ def check_settings(app_configs: Apps, **options: Any) -> list[CheckMessage]:
                 f"Cannot create files in the data directory {settings.DATA_DIR}: {error.strerror}.",
                 hint="Set TRACESITE_DATA_DIR to a directory that the user of Tracesite can write to.",
                 id="tracesite.E002",
+            )
+        )
+    try:
+        configured()
+    except ImproperlyConfigured as error:
+        found.append(
+            Error(
+                str(error),
+                hint="Use package.module:function, an address, or unset TRACESITE_EMBEDDER: see docs/similar.md.",
+                id="tracesite.E009",
             )
         )
     key = settings.DATA_DIR / "secret_key"

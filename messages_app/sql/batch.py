@@ -24,6 +24,8 @@ REQUEST_MS = 60_000
 LIST_MS = 10_000
 """Time limit of a statement that searches or counts rows for a list of the API. Statements with an index take 10 ms."""
 
+_COPY_HEADER, _COPY_TRAILER = 19, 2  # bytes
+
 
 class Query(Struct, frozen=True, kw_only=True):
     """A statement that returns rows, with a %s for each of its values."""
@@ -69,6 +71,28 @@ def fetch(queries: Sequence[Query], *, at_most_ms: int | None = None) -> list[li
             found.append(cursor.fetchall())
             cursor.nextset()
     return found
+
+
+def copied(query: Query, *, at_most_ms: int) -> bytes:
+    """Return the rows of a statement in the binary format of COPY, in which thousands of small ones are read fastest.
+
+    In a transaction only. Raise InvalidInput, `too_slow`, if it takes longer than `at_most_ms`.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL statement_timeout TO {at_most_ms}; SET LOCAL enable_seqscan TO on")
+        try:
+            # Django does not wrap copy(), so its errors would be psycopg's own.
+            with (
+                connection.wrap_database_errors,
+                cursor.copy(f"COPY ({query.sql}) TO STDOUT (FORMAT BINARY)", query.parameters) as copy,
+            ):
+                rows = b"".join(copy)
+        except OperationalError as error:
+            if not was_stopped(error):
+                raise
+            raise _too_slow(at_most_ms) from error
+        cursor.execute("SET LOCAL statement_timeout TO DEFAULT")
+    return rows[_COPY_HEADER:-_COPY_TRAILER]
 
 
 def was_stopped(error: OperationalError) -> bool:

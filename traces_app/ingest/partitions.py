@@ -24,6 +24,7 @@ TABLES = (
     PartitionedTable(name="traces_app_searchsegment", parents={}),
     PartitionedTable(name="traces_app_searchrows", parents={}),
     PartitionedTable(name="traces_app_searchposting", parents={}),
+    PartitionedTable(name="traces_app_runvector", parents={"id": "messages_app_message"}),
 )
 
 # The months that exist, by database. Another process may drop one; the write that fails then calls `forget`.

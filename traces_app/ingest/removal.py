@@ -13,7 +13,7 @@ from messages_app import ids
 from messages_app.changed_hours import mark_stored
 from messages_app.models import Message, MessageKey, Reference, Session
 from messages_app.writes import NO_RUN_LEFT, Counts
-from traces_app.models import AgentStep, Context, Event, ToolCall, ToolResult
+from traces_app.models import AgentStep, Context, Event, RunVector, ToolCall, ToolResult
 
 from .sql import add_to_sessions
 
@@ -44,6 +44,7 @@ def remove_messages(message_ids: Collection[UUID]) -> None:
     )
     for rows_below in below:
         rows_below.filter(message_id__in=message_ids, pk__gte=first, pk__lt=after).delete()
+    RunVector.objects.filter(pk__in=message_ids, pk__gte=first, pk__lt=after).delete()
     messages.delete()
     keys.delete()
     _take_off(rows)

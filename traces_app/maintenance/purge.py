@@ -56,6 +56,7 @@ from traces_app.models import (
     AgentStep,
     Context,
     Event,
+    RunVector,
     Score,
     SearchPosting,
     SearchRows,
@@ -95,6 +96,7 @@ _NAMES: dict[type[Model], str] = {
     SearchSegment: "search index",
     SearchRows: "search index",
     SearchPosting: "search index",
+    RunVector: "vectors",
 }
 _NAME_OF_TABLE = {model._meta.db_table: name for model, name in _NAMES.items()}
 
@@ -445,7 +447,7 @@ def _remove_batch(
         (Score, *_remove_scores(_Condition("message_id = ANY(%s)", [message_ids])))
     ]
     # Referring rows first.
-    for model, condition in ((Span, of_traces), (Event, of_messages), (Context, of_messages), (ToolResult, of_calls), (ToolCall, of_messages), (AgentStep, of_messages), (Reference, of_messages)):  # fmt: skip
+    for model, condition in ((Span, of_traces), (Event, of_messages), (Context, of_messages), (ToolResult, of_calls), (ToolCall, of_messages), (AgentStep, of_messages), (Reference, of_messages), (RunVector, _Condition("id = ANY(%s)", [message_ids]) & _below(message_ids))):  # fmt: skip
         ((rows, size),) = _rows(
             f"WITH gone AS (DELETE FROM {model._meta.db_table} WHERE {condition.sql} RETURNING {_size_of(model)} AS size) "
             "SELECT count(*), coalesce(sum(size), 0)::bigint FROM gone",

@@ -44,6 +44,8 @@ from traces_app.queries.search.grams import (
 from traces_app.queries.search.segments import CHUNK, ROW, decode_page, encode_pages, encode_rows
 from traces_app.queries.search.texts import RowTexts, texts_of_messages
 
+from .run_vectors import queue_vectors
+
 PATIENCE = timedelta(seconds=5)
 """How long a message waits in the queue, so that one that is written often is not indexed each time."""
 ENOUGH = 200
@@ -122,6 +124,7 @@ def _index_next(report: Report, patience: timedelta) -> bool:
             if month in stored and still_due.intersection(message_ids):
                 _index(_Segment(month, version=max(marks)), still_due.intersection(message_ids), report)
         UnindexedMessage.objects.filter(pk__in=marks).delete()
+        queue_vectors(still_due)
     report.messages += len(still_due)
     return len(due) > ENOUGH // 2
 

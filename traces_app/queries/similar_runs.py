@@ -1,34 +1,59 @@
-"""Runs like a given one: the newest runs of its project, compared with it exactly.
+"""Runs like a given one, among the newest runs of its project.
 
-The vectors are made when they are asked for, so nothing is stored that would have to be kept up with changes and deletions.
+The stored vectors of all of them say which CANDIDATES are most like it. These, and runs whose vectors are not stored yet, are
+read and compared exactly, so the answer follows from what the runs say now. Only an embedded question is not made again: if
+the stored one is that of another question it does not count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from heapq import nlargest
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.db.models.functions import Left
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from messages_app import ids
 from messages_app.models import Message
+from messages_app.sql.batch import LIST_MS, Query, copied
 from messages_app.sql.compiled import CompiledRows
 from messages_app.sql.pagination import IdRange
 from messages_app.sql.snapshot import one_snapshot
 from messages_app.timestamps import instant_text
-from traces_app.models import Tool, ToolCall
+from traces_app.models import EmbedderInUse, RunVector, Tool, ToolCall, UnindexedMessage, UnvectoredMessage
 
 from . import schemas
+from .embedders import configured
 from .error_patterns import pattern_of
-from .run_vectors import LEAST_LIKENESS, MOST_CHARACTERS, Features, likeness, vectors
+from .run_vectors import (
+    HASHED,
+    LEAST_LIKENESS,
+    MOST_CHARACTERS,
+    Features,
+    Vectors,
+    digest_of,
+    folded,
+    likeness,
+    nearly,
+    stored_type,
+    unpacked,
+    vectors,
+)
 
-MOST_COMPARED = 5_000
-"""Runs that are compared, the newest ones of the range."""
+MOST_COMPARED = 50_000
+"""Runs that are compared by their stored vectors, the newest ones of the range."""
+MOST_READ = 5_000
+"""Runs that are compared if no vectors are stored."""
+MOST_WAITING = 1_000
+"""Messages whose vectors are not stored yet that are compared nevertheless, the newest ones."""
+CANDIDATES = 200
+"""Runs beyond the wanted ones that are compared exactly."""
 TOOLS_READ = 100
 ERRORS_READ = 5
 """Calls and errors of a run that count."""
@@ -36,8 +61,11 @@ _AT_A_TIME = 500
 _SHOWN_CHARACTERS = 300
 
 
-class _Run(Struct, frozen=True):
+class Run(Struct, frozen=True):
+    """A run and what it is compared by."""
+
     id: UUID
+    project_id: int
     session_id: UUID
     call_count: int
     failure_count: int
@@ -48,40 +76,136 @@ class _Found(Struct, frozen=True):
     rank: tuple[float, float, UUID]
     score: float
     parts: dict[str, float]
-    run: _Run
+    run: Run
 
 
 def similar_runs(
-    message_id: UUID, rows: CompiledRows, limit: int, by: schemas.SimilarBy = "everything"
+    message_id: UUID,
+    rows: CompiledRows,
+    limit: int,
+    by: schemas.SimilarBy = "everything",
+    *,
+    is_filtered: bool = False,
 ) -> schemas.SimilarRuns | None:
     """Return the runs among `rows` that are most like the run, the most similar ones first; None if there is no such run.
 
+    `rows` are the live runs of its project in a range of times, or some of them if `is_filtered`.
     The run itself is left out, and runs that have nothing in common with it; `by` errors those whose errors are less alike than
     LEAST_LIKENESS. Raise InvalidInput if finding the runs takes longer than LIST_MS.
     """
     with one_snapshot(read_only=True):
-        given = list(_runs([message_id]))
+        given = list(read_runs([message_id]))
         if not given:
             return None
-        keys = rows.keys(newest_first=True, limit=MOST_COMPARED + 1)
-        compared = [key for key in keys[:MOST_COMPARED] if key != message_id]
-        found = nlargest(limit, _compared(given[0].features, compared, by), key=lambda one: one.rank)
+        embedder = EmbedderInUse.objects.filter(name=current_name()).first()
+        if embedder is None:
+            keys = rows.keys(newest_first=True, limit=MOST_READ + 1)
+            more = len(keys) > MOST_READ
+            candidates = set(keys[:MOST_READ]) - {message_id}
+            compared = {key.bytes for key in keys[:MOST_READ]}
+        else:
+            stored = _stored(given[0].project_id, rows.ids, embedder)
+            more = len(stored) > MOST_COMPARED
+            stored = _passing(stored[:MOST_COMPARED], given[0].project_id, rows, is_filtered)
+            waiting = rows.among(_waiting())
+            compared = {*stored["id"].tolist(), *(key.bytes for key in waiting)}
+            candidates = {*_nearest(given[0], stored, embedder, limit, by), *waiting} - {message_id}
+        found = nlargest(limit, _compared(given[0], candidates, embedder, by), key=lambda one: one.rank)
         tools = Tool.objects.in_bulk({tool for one in found for tool in one.run.features.tools})
     names = {key: tool.name for key, tool in tools.items()}
     return schemas.SimilarRuns(
         results=[_schema(one, names) for one in found],
-        compared_count=len(compared),
-        searched_to=instant_text(ids.created_at_of(keys[MOST_COMPARED - 1])) if len(keys) > MOST_COMPARED else None,
+        compared_count=len(compared - {message_id.bytes}),
+        searched_to=instant_text(ids.created_at_of(UUID(bytes=min(compared)))) if more else None,
     )
 
 
-def _compared(one: Features, keys: Sequence[UUID], by: schemas.SimilarBy) -> Iterator[_Found]:
-    vector = vectors([one])
-    for first in range(0, len(keys), _AT_A_TIME):
-        runs = list(_runs(keys[first : first + _AT_A_TIME]))
+def current_name() -> str:
+    """Return the name of the embedder of the settings."""
+    embedder = configured()
+    return embedder.name if embedder else HASHED
+
+
+def _stored(project_id: int, id_range: IdRange, embedder: EmbedderInUse) -> NDArray[Any]:
+    """Return the ids and stored vectors of the newest runs of a project, one more than are compared."""
+    found = RunVector.objects.filter(project_id=project_id, embedder_id=embedder.pk).order_by("-pk")
+    if id_range.lower is not None:
+        found = found.filter(pk__gte=id_range.lower)
+    if id_range.upper is not None:
+        found = found.filter(pk__lt=id_range.upper)
+    sql, values = found.values_list("pk", "vector")[: MOST_COMPARED + 1].query.sql_with_params()
+    row = [
+        *(("columns", ">i2"), ("id_length", ">i4"), ("id", "V16")),
+        *(("length", ">i4"), ("vector", stored_type(embedder.width))),
+    ]
+    return np.frombuffer(copied(Query(sql=sql, parameters=values), at_most_ms=LIST_MS), dtype=row)
+
+
+def _passing(stored: NDArray[Any], project_id: int, rows: CompiledRows, is_filtered: bool) -> NDArray[Any]:
+    """Return those of the vectors whose runs are among `rows`."""
+    if not len(stored):
+        return stored
+    if is_filtered:
+        passing = {key.bytes for key in rows.keys(newest_first=True, limit=MOST_COMPARED)}
+        return stored[[key in passing for key in stored["id"].tolist()]]
+    # The trash is small, and has an index.
+    deleted = Message.with_deleted.filter(project_id=project_id, role=Message.Role.ASSISTANT).deleted()
+    first = UUID(bytes=stored["id"][-1].tobytes())
+    gone = {key.bytes for key in deleted.filter(pk__gte=first).order_by().values_list("pk", flat=True)}
+    return stored[[key not in gone for key in stored["id"].tolist()]] if gone else stored
+
+
+def _waiting() -> list[UUID]:
+    """Return the newest messages of both queues: that of the search, which fills the other one, and that of the vectors."""
+    found: set[UUID] = set()
+    for queue in (UnindexedMessage, UnvectoredMessage):
+        found.update(queue.objects.order_by("-pk").values_list("message_id", flat=True)[:MOST_WAITING])
+    return sorted(found)[-MOST_WAITING:]
+
+
+def _nearest(
+    given: Run, stored: NDArray[Any], embedder: EmbedderInUse, limit: int, by: schemas.SimilarBy
+) -> list[UUID]:
+    """Return the runs that are probably most like one."""
+    one = folded(vectors([given.features]))
+    if embedder.name != HASHED:
+        one["question"] = _embedded([given], embedder)
+    near = nearly(one, stored["vector"])
+    score = near.score if by == "everything" else near.parts["errors"]
+    count = min(limit + CANDIDATES, len(score))
+    places = np.argpartition(-score, count - 1)[:count] if count else np.zeros(0, dtype=np.intp)
+    return [UUID(bytes=stored["id"][place].tobytes()) for place in places if score[place] > 0]
+
+
+def _vectors(runs: Sequence[Run], embedder: EmbedderInUse | None) -> Vectors:
+    made = vectors([run.features for run in runs])
+    if embedder is not None and embedder.name != HASHED:
+        made["question"] = _embedded(runs, embedder)
+    return made
+
+
+def _embedded(runs: Sequence[Run], embedder: EmbedderInUse) -> NDArray[np.float32]:
+    """Return the embedded questions of runs; 0 if the stored one is missing or that of another question."""
+    stored = RunVector.objects.filter(pk__in=[run.id for run in runs], embedder_id=embedder.pk)
+    by_run = dict(stored.values_list("pk", "vector"))
+    rows = np.zeros((len(runs), embedder.width), dtype=np.float32)
+    for place, run in enumerate(runs):
+        packed = np.frombuffer(by_run.get(run.id, b""), dtype=stored_type(embedder.width))
+        if len(packed) and packed["digest"][0].tobytes() == digest_of(run.features.question):
+            rows[place] = unpacked(packed, "question")[0]
+    return rows
+
+
+def _compared(
+    one: Run, keys: Collection[UUID], embedder: EmbedderInUse | None, by: schemas.SimilarBy
+) -> Iterator[_Found]:
+    vector = _vectors([one], embedder)
+    in_order = sorted(keys)
+    for first in range(0, len(in_order), _AT_A_TIME):
+        runs = list(read_runs(in_order[first : first + _AT_A_TIME]))
         if not runs:
             continue
-        found = likeness(vector, vectors([run.features for run in runs]))
+        found = likeness(vector, _vectors(runs, embedder))
         for place, run in enumerate(runs):
             score = float(found.score[place])
             parts = {name: float(values[place]) for name, values in found.parts.items()}
@@ -90,8 +214,10 @@ def _compared(one: Features, keys: Sequence[UUID], by: schemas.SimilarBy) -> Ite
                 yield _Found(rank, score, parts, run)
 
 
-def _runs(keys: Sequence[UUID]) -> Iterator[_Run]:
+def read_runs(keys: Collection[UUID]) -> Iterator[Run]:
     """Yield the runs of some ids. One query."""
+    if not keys:
+        return
     months = IdRange(lower=min(keys), upper=UUID(int=max(keys).int + 1)).months_of
     questions = Message.with_deleted.filter(
         session_id=OuterRef("session_id"), pk__lt=OuterRef("pk"), role=Message.Role.USER, deleted_at__isnull=True
@@ -115,10 +241,22 @@ def _runs(keys: Sequence[UUID]) -> Iterator[_Run]:
             own_error=pattern_of("error"),
         )
     )
-    columns = ("pk", "session_id", "call_count", "failure_count", "question", "tools", "errors", "own_error")
-    for key, session_id, call_count, failure_count, question, tools, errors, own_error in rows.values_list(*columns):
+    columns = (
+        "pk",
+        "project_id",
+        "session_id",
+        "call_count",
+        "failure_count",
+        "question",
+        "tools",
+        "errors",
+        "own_error",
+    )
+    for key, project_id, session_id, call_count, failure_count, question, tools, errors, own_error in rows.values_list(
+        *columns
+    ):
         features = Features(question=question or "", tools=tools, errors=[*errors, own_error])
-        yield _Run(key, session_id, call_count, failure_count, features)
+        yield Run(key, project_id, session_id, call_count, failure_count, features)
 
 
 def _schema(found: _Found, names: dict[int, str]) -> schemas.SimilarRun:

@@ -178,14 +178,16 @@ class MessageViewSet(TraceViewSet):
     def similar(self, request: Request, message_id: str) -> HttpResponseBase:
         """Return the runs of its project that are most like a run, by question, tools and errors, or by errors only.
 
-        The newest 5,000 runs of the range are compared. At most `limit` are returned, the most similar ones first.
+        The newest 50,000 runs of the range are compared. At most `limit` are returned, the most similar ones first.
         """
         parameters = request.query_params
         filters = SimilarFilterSet(parameters, also=("limit", "project"))
         limit = page_request(parameters).limit
         message = _find(request, message_id, None)
         rows = filters.found(ProjectScope(frozenset([message.project_id])))
-        found = similar_runs(message.pk, rows, limit, filters.given.get("by", "everything"))
+        found = similar_runs(
+            message.pk, rows, limit, filters.given.get("by", "everything"), is_filtered="has_errors" in filters.given
+        )
         if found is None:
             raise NotFound(_("There is no run with this id. A run is a message of the assistant."))
         return answer(found)

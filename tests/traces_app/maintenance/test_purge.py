@@ -188,6 +188,7 @@ def test_expired_month_is_dropped_and_its_sessions_removed(project: Project) -> 
         "spans": 0,
         "scores": 0,
         "search index": 0,
+        "vectors": 0,
     }
     assert report.bytes_freed > 0
     assert counts() == TWO_MESSAGES
@@ -214,6 +215,7 @@ def test_expired_messages_of_a_kept_month_are_removed(project: Project) -> None:
         "spans": 0,
         "scores": 0,
         "search index": 0,
+        "vectors": 0,
     }
     assert (report.bytes_freed, report.bytes_reusable > 1000) == (0, True)
     assert counts() == TWO_MESSAGES
@@ -393,6 +395,7 @@ def test_trash_is_purged_only_after_its_retention(project: Project) -> None:
         "spans": 0,
         "scores": 0,
         "search index": 0,
+        "vectors": 0,
     }
     assert set(Session.with_deleted.values_list("external_id", flat=True)) == {"new", "live"}
     assert Message.with_deleted.count() == 3
@@ -811,6 +814,7 @@ def test_json_report_is_one_object(project: Project) -> None:
         "spans": (0, False),
         "scores": (0, False),
         "search index": (0, False),
+        "vectors": (0, False),
     }
     assert (freed, reusable) == tuple(sum(table[name] for table in tables.values()) for name in ("bytes_freed", "bytes_reusable"))  # fmt: skip
     answer_ = json.loads(run_command("--older-than", "0", "--session", "newer", "--json", "--yes", "--project", "owner") or "null")  # fmt: skip

@@ -135,7 +135,7 @@ def test_question_is_the_last_one_before_the_run(viewer: Caller, project: Projec
 
 
 def test_newest_runs_are_compared(viewer: Caller, run: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(similar_runs, "MOST_COMPARED", 2)
+    monkeypatch.setattr(similar_runs, "MOST_READ", 2)
     found = viewer.get(f"messages/{run}/similar/").json
     assert (found["compared_count"], found["searched_to"]) == (1, "2026-02-22T12:00:00.000000Z")
 

@@ -241,7 +241,7 @@ def test_query_parameters_match_filters(document: dict[str, Any]) -> None:
 def test_responses_match_schema(document: dict[str, Any], project: Any, client: Client) -> None:
     outcome = store(project, question(), answer(knowledge_references=[{"content": "x", "metadata": {"a": 1}}]))
     token = create_key(project, "agent", ["read", "write", "delete"])[1]
-    call = client.get("/api/v1/tool-calls/", headers={"X-API-Key": token}).json()["results"][0]["uuid"]
+    call = client.get("/api/v1/tool-calls/?status=error", headers={"X-API-Key": token}).json()["results"][0]["uuid"]
     request_data = {"conversation": [{"role": "user"}, "Hello"], "variables": {"city": "Shanghai"}}
     event = {"session_id": str(outcome.id), "type": "llm_request_start", "data": request_data}
     client.post("/api/v1/events/", event, content_type="application/json", headers={"X-API-Key": token})

@@ -1,4 +1,4 @@
-"""manage.py index_search: bring the search index up to date, or build a month of it again."""
+"""manage.py index_search: bring the search index and the vectors of runs up to date, or build a month of it again."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from messages_app.sql.partitions import Month
+from traces_app.maintenance.run_vectors import store_vectors
 from traces_app.maintenance.search_index import Report, index_queued, reindex
 
 PAUSE_SECONDS = 1
@@ -17,7 +18,7 @@ PAUSE_SECONDS = 1
 
 class Command(BaseCommand):
     help = (
-        "Index the messages that were written since the last time, for the search. `serve` does it all the time, unless "
+        "Index the messages that were written since the last time, for the search and for similar runs. `serve` does it all the time, unless "
         "TRACESITE_BACKGROUND_JOBS is off. Safe to interrupt, to run again, and to run several times at once."
     )
 
@@ -39,9 +40,11 @@ class Command(BaseCommand):
                 report = index_queued()
                 if report.messages:
                     self._tell(report)
+                store_vectors()
                 time.sleep(PAUSE_SECONDS)
         else:
             self._tell(index_queued(patience=timedelta(0)))
+            store_vectors()
 
     def _tell(self, report: Report) -> None:
         self.stdout.write(

@@ -1,0 +1,173 @@
+"""Store the vectors of runs, by which similar ones are found.
+
+The search job hands over each message that it indexes (UnvectoredMessage), in its transaction. `store_vectors` takes them from
+that queue, makes the vectors of the runs and deletes the marks in the transaction that stores the vectors: killed at any
+moment, it loses nothing. A question stands for the runs that answer it, so a question that changes or comes late changes
+their vectors. An embedder other than that of the stored vectors begins with all runs in the queue.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from uuid import UUID
+
+import numpy as np
+from django.db import connection, transaction
+from django.db.models import OuterRef, Subquery
+from numpy.typing import NDArray
+
+from messages_app import ids
+from messages_app.models import Message
+from messages_app.sql.partitions import Month, make_months, months_of
+from traces_app.ingest.partitions import TABLES
+from traces_app.models import EmbedderInUse, RunVector, UnvectoredMessage
+from traces_app.queries.embedders import Embedder, EmbedderError, configured
+from traces_app.queries.run_vectors import HASHED, WIDTHS_STORED, digest_of, folded, pack, stored_type, vectors
+from traces_app.queries.similar_runs import Run, read_runs
+
+MARKS_AT_A_TIME = 256
+_LOCK = 0x7665_6374  # "vect"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class Report:
+    """The work of one run."""
+
+    runs: int = 0
+    embedded: int = 0
+    """Questions that were sent to the embedder."""
+    failures: int = 0
+
+
+def store_vectors(*, is_stopped: Callable[[], bool] = lambda: False) -> Report:
+    """Make the vectors of the runs in the queue; end early if `is_stopped`, or if the embedder fails."""
+    report = Report()
+    with _alone() as is_alone:
+        try:
+            while is_alone and not is_stopped() and _store_next(configured(), report):
+                pass
+        except EmbedderError as error:
+            report.failures += 1
+            logger.warning("vectors of runs could not be made and will be tried again: %s", error)
+    return report
+
+
+def queue_vectors(message_ids: Collection[UUID]) -> None:
+    """Note messages that were written, in the caller's transaction."""
+    UnvectoredMessage.objects.bulk_create(UnvectoredMessage(message_id=message_id) for message_id in message_ids)
+
+
+@contextmanager
+def _alone() -> Iterator[bool]:
+    """Hold an advisory lock, so that nothing is embedded twice; of the connection, because requests are outside of transactions."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK])
+        (is_alone,) = cursor.fetchone()
+        try:
+            yield is_alone
+        finally:
+            if is_alone:
+                cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
+
+
+def _store_next(embedder: Embedder | None, report: Report) -> bool:
+    """Make the vectors of the oldest messages of the queue; return whether there may be more."""
+    name = embedder.name if embedder else HASHED
+    in_use = EmbedderInUse.objects.filter(name=name).first() or _begin(name, WIDTHS_STORED["question"])
+    marks = dict(UnvectoredMessage.objects.order_by("pk")[:MARKS_AT_A_TIME].values_list("pk", "message_id"))
+    if not marks:
+        return False
+    runs = list(read_runs(_runs_of(set(marks.values()))))
+    packed: list[bytes] = []
+    if runs:
+        parts = folded(vectors([run.features for run in runs]))
+        if embedder:
+            parts["question"] = _questions(embedder, in_use, runs, report)
+            width = parts["question"].shape[1]
+            if width != in_use.width:
+                if RunVector.objects.filter(embedder_id=in_use.pk).exists():
+                    # The model has changed under the same name.
+                    _begin(name, width)
+                    return True
+                in_use.width = width
+                in_use.save()
+        packed = pack(parts, [run.features.question for run in runs])
+    months = {run.id: Month.of(ids.created_at_of(run.id)) for run in runs}
+    # A month without partition has been dropped with its messages.
+    stored = months_of(Message._meta.db_table)
+    make_months(TABLES, stored & set(months.values()))
+    rows = [
+        RunVector(message_id=run.id, project_id=run.project_id, embedder_id=in_use.pk, vector=vector)
+        for run, vector in zip(runs, packed, strict=True)
+        if months[run.id] in stored
+    ]
+    with transaction.atomic():
+        RunVector.objects.bulk_create(
+            rows, update_conflicts=True, unique_fields=["message"], update_fields=["embedder_id", "vector"]
+        )
+        UnvectoredMessage.objects.filter(pk__in=marks).delete()
+    report.runs += len(rows)
+    return True
+
+
+@transaction.atomic
+def _begin(name: str, width: int) -> EmbedderInUse:
+    """Put an embedder in the place of the one in use, and all runs into the queue."""
+    EmbedderInUse.objects.all().delete()
+    runs = Message.with_deleted.filter(role=Message.Role.ASSISTANT).order_by("pk").values("pk")
+    UnvectoredMessage.objects.all().delete()
+    with connection.cursor() as cursor:
+        sql, values = runs.query.sql_with_params()
+        cursor.execute(f"INSERT INTO {UnvectoredMessage._meta.db_table} (message_id) {sql}", values)
+    return EmbedderInUse.objects.create(name=name, width=width)
+
+
+def _runs_of(message_ids: Collection[UUID]) -> set[UUID]:
+    """Return the runs among messages, and those that answer the questions among them."""
+    found = Message.with_deleted.filter(pk__in=message_ids).order_by().values_list("pk", "role", "session_id")
+    runs, asked, sessions = set(), set(), set()
+    for key, role, session_id in found:
+        if role == Message.Role.ASSISTANT:
+            runs.add(key)
+        elif role == Message.Role.USER:
+            asked.add(key)
+            sessions.add(session_id)
+    if asked:
+        earlier = Message.with_deleted.filter(
+            session_id=OuterRef("session_id"), pk__lt=OuterRef("pk"), role=Message.Role.USER, deleted_at__isnull=True
+        )
+        answers = Message.with_deleted.filter(
+            session_id__in=sessions, pk__gt=min(asked), role=Message.Role.ASSISTANT
+        ).annotate(question=Subquery(earlier.order_by("-pk").values("pk")[:1]))
+        runs |= set(answers.filter(question__in=asked).order_by().values_list("pk", flat=True))
+    return runs
+
+
+def _questions(embedder: Embedder, in_use: EmbedderInUse, runs: Sequence[Run], report: Report) -> NDArray[np.float32]:
+    """Return the embedded questions of runs, a row for each; of those that have not changed the stored ones."""
+    known: dict[bytes, NDArray[np.float32]] = {}
+    stored = RunVector.objects.filter(pk__in=[run.id for run in runs], embedder_id=in_use.pk)
+    for packed in stored.values_list("vector", flat=True):
+        row = np.frombuffer(packed, dtype=stored_type(in_use.width))[0]
+        known[row["digest"].tobytes()] = row["question"].astype(np.float32)
+    digests = [digest_of(run.features.question) for run in runs]
+    new = {
+        digest: run.features.question
+        for digest, run in zip(digests, runs, strict=True)
+        if digest not in known and run.features.question.strip()
+    }
+    embedded = embedder.embed(list(new.values()))
+    report.embedded += len(new)
+    made = {digest: vector for digest, vector in zip(new, embedded, strict=True) if vector is not None}
+    width = next((len(vector) for vector in made.values()), in_use.width)
+    rows = np.zeros((len(runs), width), dtype=np.float32)
+    for place, digest in enumerate(digests):
+        vector = made.get(digest, known.get(digest))
+        if vector is not None and len(vector) == width:
+            rows[place] = vector
+    return rows
