@@ -299,7 +299,7 @@ def test_page_of_running_run_goes_on_in_place(
         expect(page.locator("#run-explorer")).to_be_hidden()
         page.evaluate("window.stayed = true")
         send_event("llm_request_start", step="s1")
-        send_calls(0, 60)
+        send_calls(0, 230)  # more rows than come with the page
         expect(page.locator(".working")).to_contain_text(step)
         expect(page.locator(".run-row")).not_to_have_count(0)
         rows = page.locator(".run-list")
@@ -309,14 +309,14 @@ def test_page_of_running_run_goes_on_in_place(
         send_event("tool_call_complete", step="s1", call_id="c3", result="Three.")
         expect(page.locator(".run-panel")).to_contain_text("Three.")  # the selected row as it is now
         expect(page.locator(".run-row[aria-selected=true] .run-sign")).to_have_text("✓")
-        send_calls(60, 90)
-        expect(page.locator(".run-row").first).to_have_attribute("aria-setsize", "91")
+        send_calls(230, 260)
+        expect(page.locator(".run-row").first).to_have_attribute("aria-setsize", "261")
         assert rows.evaluate("list => list.scrollTop") == 260
         rows.evaluate("list => { list.scrollTop = 0; }")
         page.locator(".run-fold").first.click()  # the step
         expect(page.locator(".run-row")).to_have_count(1)
-        send_calls(90, 91)
-        expect(page.locator("#run-text .call")).to_have_count(91)
+        send_calls(260, 261)
+        expect(page.locator("#run-text .call")).to_have_count(261)
         expect(page.locator(".run-row")).to_have_count(1)
         send_event("workflow_execute_complete", result="Three.")
         expect(page.locator("#run-state .working, h1 .badge-running")).to_have_count(0)

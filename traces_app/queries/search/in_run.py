@@ -7,6 +7,7 @@ steps are read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from time import monotonic
 from uuid import UUID
 
 from msgspec import Struct
@@ -15,7 +16,7 @@ from messages_app import ids
 from messages_app.sql.pagination import IdRange
 from traces_app.models import ToolCall
 
-from .found import Hit, find, hits_of
+from .found import SECONDS, Hit, find, hits_of
 from .query import SearchQuery
 from .texts import Kind, texts_of_message
 
@@ -31,7 +32,14 @@ class FoundInRun(Struct, frozen=True, kw_only=True):
 
 def find_in_run(query: SearchQuery, message_id: UUID) -> FoundInRun:
     """Return the steps and calls of a message, deleted or not, that have all terms."""
-    steps = {row.id: hits_of(row, query) for row in texts_of_message(Kind.STEP, message_id)}
+    hits: dict[UUID, Sequence[Hit]] = {}
+    until = monotonic() + SECONDS
+    is_late = False
+    for row in texts_of_message(Kind.STEP, message_id):
+        if (found := hits_of(row, query)) is not None:
+            hits[row.id] = found
+        if is_late := monotonic() > until:
+            break
 
     def among(keys: list[UUID]) -> list[UUID]:
         calls = ToolCall.with_deleted.filter(pk__in=keys, message_id=message_id)
@@ -39,6 +47,5 @@ def find_in_run(query: SearchQuery, message_id: UUID) -> FoundInRun:
 
     first, after = ids.range_below(message_id)
     calls = find(query, "call", among, IdRange(lower=first, upper=after), newest_first=False, limit=MOST_CALLS + 1)
-    hits: dict[UUID, Sequence[Hit]] = {row: found for row, found in steps.items() if found is not None}
     hits |= {call: calls.hits[call] for call in calls.ids[:MOST_CALLS]}
-    return FoundInRun(hits=hits, is_cut=len(calls.ids) > MOST_CALLS or calls.reached is not None)
+    return FoundInRun(hits=hits, is_cut=is_late or len(calls.ids) > MOST_CALLS or calls.reached is not None)
