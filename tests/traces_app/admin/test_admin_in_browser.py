@@ -230,13 +230,22 @@ def test_tool_that_fails_is_two_clicks_from_its_failed_call(
         assert complaints == []
 
 
-def test_all_sessions_that_match_are_tagged(transactional_db: None, session_key: str, live_server: Any) -> None:
+def test_filtered_sessions_are_all_tagged(transactional_db: None, session_key: str, live_server: Any) -> None:
     project = Project.objects.create(slug="owner")
-    for number in range(51):
+    for number in range(52):
         store(project, question(), external_id=f"s{number}", tags=["old"] if number else [])
     for context in browse(session_key, live_server.url):
         page, complaints = watched(context)
         page.goto("/admin/messages_app/session/")
+        page.locator(".filter-panel > summary").click()
+        page.get_by_label("Tag", exact=True).fill("old")
+        page.get_by_role("button", name="Apply").click()
+        page.locator(".chip", has_text="tag").wait_for()
+        assert page.url.endswith("/session/?tag=old")
+        page.locator("summary", has_text="Columns").click()
+        page.get_by_label("Tags", exact=True).check()
+        page.get_by_role("button", name="Show", exact=True).click()
+        assert page.locator("td.field-labels").first.inner_text() == "old"
         page.locator("#action-toggle").click()
         page.get_by_role("button", name="Select all that match, on all pages").click()
         assert page.locator(".actions .all").is_visible()
