@@ -36,11 +36,13 @@ class Row:
 
     found: schemas.SimilarRun
     run: Message
+    likeness: float
+    """Of everything or of the errors, whichever counts."""
     compare_url: str
 
     @property
     def percent(self) -> int:
-        return round(100 * self.found.score)
+        return round(100 * self.likeness)
 
     @property
     def common(self) -> list[tuple[Any, bool]]:
@@ -68,7 +70,12 @@ def similar_context(message: Message, by: schemas.SimilarBy) -> dict[str, Any]:
         "found": found,
         "question": questions.order_by("-pk").values_list(Left("content", 300), flat=True).first(),
         "rows": [
-            Row(found=one, run=by_id[one.id], compare_url=f"{compare}?{urlencode({'other': one.id})}")
+            Row(
+                found=one,
+                run=by_id[one.id],
+                likeness=one.score if by == "everything" else one.errors_score,
+                compare_url=f"{compare}?{urlencode({'other': one.id})}",
+            )
             for one in (found.results if found else ())
             if (one.score >= LEAST_SCORE or by == "errors") and one.id in by_id  # not deleted meanwhile
         ],
