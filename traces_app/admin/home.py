@@ -122,14 +122,18 @@ def _chosen_period(parameters: Mapping[str, str], scope: ProjectScope) -> tuple[
     except InvalidFilter:
         chosen = periods.Period({})
     now = timezone.now().replace(microsecond=0)
-    end = ids.created_at_of(chosen.ids.upper) if chosen.ids.upper else now
+    # No message is outside of these, and the charts have a bar for each month of the range.
+    first, last = ids.EARLIEST, now + ids.LATEST_AHEAD
+    upper = ids.created_at_of(chosen.ids.upper) if chosen.ids.upper else None
+    is_open = upper is None or upper > last
+    end = now if upper is None else max(min(upper, last), first)
     if chosen.ids.lower is None:
-        begin = min(intake.oldest(scope) or end, end - timedelta(hours=1))
+        begin = max(min(intake.oldest(scope) or end, end - timedelta(hours=1)), first)
     else:
-        begin = ids.created_at_of(chosen.ids.lower)
+        begin = max(min(ids.created_at_of(chosen.ids.lower), last), first)
     if "created" in chosen.given:
         begin = begin.replace(microsecond=0)
-    return chosen, Period(begin, max(end, begin), is_open=chosen.ids.upper is None)
+    return chosen, Period(begin, max(end, begin), is_open=is_open)
 
 
 def _activity(scope: ProjectScope, period: Period, kept: dict[str, str]) -> dict[str, Any]:

@@ -280,6 +280,25 @@ def test_period_and_project_limit_the_figures(staff: Client, project: Project) -
     assert "5 Runs" in text_of(staff.get(f"{HOME}?created=soon&project=none"))
 
 
+@pytest.mark.parametrize(
+    "times",
+    [
+        "created_after=1970-01-01T00:00:00Z&created_before=9999-12-31T23:59:59Z",
+        "created_after=9999-12-31T23:59:59Z",
+        "created_before=1980-01-01T00:00:00Z",
+        "created_before=2027-01-01T00:00:00Z",
+        "created_after=2026-03-02T00:00:00Z&created_before=2026-03-01T00:00:00Z",
+        "created_after=0001-01-01T00:00:00Z",
+        "created=30d&created_before=2026-03-01T00:00:00Z",
+        "created_after=never&created_before=%00",
+    ],
+)
+@pytest.mark.usefixtures("traces")
+def test_any_range_of_times_is_shown(staff: Client, times: str) -> None:
+    assert "What needs attention" in text_of(staff.get(f"{HOME}?{times}"))
+    assert "What needs attention" in text_of(staff.get(HOME))
+
+
 @pytest.mark.usefixtures("traces")
 def test_failed_call_is_one_click_away(staff: Client) -> None:
     page = staff.get(HOME)
