@@ -163,6 +163,10 @@ class Session(models.Model):
             GinIndex(fields=["tags"], name="session_tags"),
             # The trash.
             models.Index(fields=["project", "id"], condition=Q(deleted_at__isnull=False), name="session_trash"),
+            # The trash by time of deletion.
+            models.Index(
+                fields=["deleted_at", "id"], condition=Q(deleted_at__isnull=False), name="session_trash_order"
+            ),
             # By last activity.
             models.Index(fields=["active_at", "id"], name="session_active"),
             # ?status=; partial, because most sessions are completed.
@@ -293,6 +297,10 @@ class Message(models.Model):
             models.Index(fields=["external_id"], condition=~Q(external_id=""), name="message_external_id"),
             # The trash.
             models.Index(fields=["project", "id"], condition=Q(deleted_at__isnull=False), name="message_trash"),
+            # The trash by time of deletion.
+            models.Index(
+                fields=["deleted_at", "id"], condition=Q(deleted_at__isnull=False), name="message_trash_order"
+            ),
             # ?root_tool= and ?tool= of chains: roots that trackers named.
             models.Index(
                 KeyTextTransform("root_tool_id", "metadata"),

@@ -147,8 +147,7 @@ def read_rows_by_time(
     """Return the page of `queryset` at `cursor`, latest time in `column` first; `read_keys` as of read_rows.
     A row whose time changes meanwhile moves to the first page; the others keep their places.
 
-    An index serves the order by activity. The trash has none for its order: PostgreSQL reads it by its partial index and
-    sorts it, and it stays small because it is purged.
+    Each such column has an index with the primary key behind it.
     """
     newer = cursor is not None and cursor.newer
     rows = queryset if cursor is None else queryset.filter(cursor.beyond(column))

@@ -179,6 +179,10 @@ class SessionAdmin(TrashAdmin):
 
     delete_row = staticmethod(writes.delete_session)
     restore_row = staticmethod(writes.restore_session)
+    what_is_restored = gettext_lazy(
+        "Restoring a session brings back its messages with everything below them, its tags and its scores. Messages that "
+        "were deleted individually stay in the trash."
+    )
     other_trash: ClassVar[Any] = (gettext_lazy("Deleted messages"), "admin:messages_app_message_trash")
     list_filter: ClassVar[Any] = (
         *(ProjectFilter, SessionStatusFilter, SessionErrorsFilter, TagFilter, EndUserFilter),
@@ -233,7 +237,8 @@ class SessionAdmin(TrashAdmin):
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         if self.in_trash(request):
-            return ["name", "project", "deleted", "deleter", "messages", "created"]
+            columns = ["name", "project", "deleted", "deleter", "messages", "calls", "created"]
+            return [*columns, *self.trash_columns(request)]
         return list(super().get_list_display(request))
 
     def get_search_results(
@@ -304,6 +309,7 @@ class SessionAdmin(TrashAdmin):
             "bubbles": [(bubble, runs.get(bubble.message.pk)) for bubble in conversation.bubbles],
             "has_delete_permission": self.has_delete_permission(request, session),
             "has_restore_permission": self.has_restore_permission(request),
+            **self.trash_context(request, session),
             **(extra_context or {}),
         }
         return TemplateResponse(request, self.page_template, context)
@@ -400,6 +406,10 @@ class MessageAdmin(TrashAdmin):
 
     delete_row = staticmethod(writes.delete_message)
     restore_row = staticmethod(writes.restore_message)
+    what_is_restored = gettext_lazy(
+        "Restoring a message brings back its place in the conversation, its steps, tool calls and references, and its scores. "
+        "Messages of a deleted session come back with the session."
+    )
     other_trash: ClassVar[Any] = (gettext_lazy("Deleted sessions"), "admin:messages_app_session_trash")
     page_related = ("project", "session")
     list_filter: ClassVar[Any] = (
@@ -481,7 +491,8 @@ class MessageAdmin(TrashAdmin):
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         if self.in_trash(request):
-            return ["text", "who", "in_session", "project", "deleted", "deleter", "created"]
+            columns = ["text", "who", "in_session", "project", "deleted", "deleter", "calls", "created"]
+            return [*columns, *self.trash_columns(request)]
         return list(super().get_list_display(request))
 
     def get_search_results(
@@ -506,6 +517,12 @@ class MessageAdmin(TrashAdmin):
     def row_name(self, row: Any) -> str:
         text = one_line(getattr(row, "shown_content", None) or row.content, NAME_CHARACTERS)
         return f"{row.get_role_display()}: {text}" if text else str(row)
+
+    def not_restorable(self, row: Any) -> SafeString | None:
+        if row.session.deleted_at is None:
+            return None
+        url = reverse("admin:messages_app_session_change", args=[quote(row.session_id)])
+        return format_html('<a href="{}">{}</a>', url, _("Restore its session first"))
 
     def already_deleted(self, row: Any) -> str:
         if not row.deleted_at and row.session.deleted_at:
@@ -547,6 +564,7 @@ class MessageAdmin(TrashAdmin):
             "details": [(name, self.field_name(name), text) for name, text in page.details],
             "has_delete_permission": self.has_delete_permission(request, message),
             "has_restore_permission": self.has_restore_permission(request),
+            **self.trash_context(request, message),
             **(extra_context or {}),
         }
         return TemplateResponse(request, self.page_template, context)

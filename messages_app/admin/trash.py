@@ -1,15 +1,17 @@
 """Base admin with a trash: delete with a confirmation, list deleted rows with time and user, restore them.
 
-Only a purge removes rows for good: the command, and for sessions an action in traces_app.admin.
+Only a purge removes rows for good: the command, and the actions of the trash, whose writes are in traces_app.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 from uuid import UUID
 
+from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin import helpers
 from django.contrib.admin.actions import delete_selected as ask_to_delete_selected
@@ -20,6 +22,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
@@ -40,6 +43,11 @@ BULK_ROWS = 1_000
 """Most rows that an action changes at once, because each is a write of its own, of a few milliseconds."""
 NAMES_LISTED = 50
 """Names that a confirmation lists."""
+
+
+def purged_from(row: Any) -> datetime | None:
+    """Return the time from which `purge --trash` removes a deleted row; None if no time is set."""
+    return row.deleted_at + timedelta(days=settings.TRASH_DAYS) if settings.TRASH_DAYS else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +71,10 @@ class TrashAdmin(KeysetAdmin):
 
     delete_confirmation_template = "admin/trash/delete_confirmation.html"
     delete_selected_confirmation_template = "admin/trash/delete_selected_confirmation.html"
-    actions: Sequence[Any] = ("delete_selected", "restore_selected")
+    actions: Sequence[Any] = ("delete_selected", "restore_selected", "purge_selected")
     list_actions: Sequence[str] = ("delete_selected",)
     """Those of the list."""
-    trash_actions: Sequence[str] = ("restore_selected",)
+    trash_actions: Sequence[str] = ("restore_selected", "purge_selected")
     """Those of the trash."""
     acts_on_all = True
 
@@ -74,6 +82,13 @@ class TrashAdmin(KeysetAdmin):
     """The write that deletes: (primary key, by=user name). Raises NotFound if it cannot delete the row."""
     restore_row: ClassVar[Callable[..., None]]
     """The write that restores: (primary key). Raises NotFound if it cannot restore the row."""
+
+    purge_row: ClassVar[Callable[..., bool] | None] = None
+    """The write that removes a row of the trash for good: (primary key). Returns whether the row was there; None where
+    nothing can be purged."""
+
+    what_is_restored: ClassVar[Any]
+    """What restoring a row brings back, as a sentence."""
 
     other_trash: ClassVar[tuple[Any, str]]
     """The name of the other trash and the name of its URL, to link to it."""
@@ -129,6 +144,7 @@ class TrashAdmin(KeysetAdmin):
             path("trash/", wrap(self.changelist_view), name=self._url_name("trash")),
             path("undo/", wrap(self.undo_view), name=self._url_name("undo")),
             path("<path:object_id>/restore/", wrap(self.restore_view), name=self._url_name("restore")),
+            path("<path:object_id>/purge/", wrap(self.purge_view), name=self._url_name("purge")),
             *super().get_urls(),
         ]
 
@@ -139,6 +155,8 @@ class TrashAdmin(KeysetAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         context = {
             "in_trash": self.in_trash(request),
+            "what_is_restored": self.what_is_restored,
+            "trash_days": settings.TRASH_DAYS,
             "trash_url": reverse(f"admin:{self._url_name('trash')}"),
             "other_trash": (self.other_trash[0], reverse(self.other_trash[1])),
         }
@@ -160,7 +178,7 @@ class TrashAdmin(KeysetAdmin):
         if reason := self.already_deleted(row):
             # Deleted in another tab or by another user while this page was open.
             self.message_user(request, reason, messages.INFO)
-            return HttpResponseRedirect(reverse(f"admin:{self._url_name('change')}", args=[quote(row.pk)]))
+            return HttpResponseRedirect(self.url_of(row.pk))
         return super().delete_view(request, object_id, {"contents": self.contents([row]), **(extra_context or {})})
 
     def already_deleted(self, row: Any) -> str:
@@ -179,8 +197,11 @@ class TrashAdmin(KeysetAdmin):
         rows = list(self.model.with_deleted.select_related(*self.page_related).filter(pk__in=keys[:BULK_ROWS]))
         restored = [row for row in rows if self._restore(request, row)]
         self._report_restored(request, restored)
+        back = request.GET.get("back", "")
+        if back and url_has_allowed_host_and_scheme(back, allowed_hosts=None):
+            return HttpResponseRedirect(back)
         if len(restored) == 1:
-            return HttpResponseRedirect(reverse(f"admin:{self._url_name('change')}", args=[quote(restored[0].pk)]))
+            return HttpResponseRedirect(self.url_of(restored[0].pk))
         return HttpResponseRedirect(reverse(f"admin:{self._url_name('changelist')}"))
 
     def restore_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -193,7 +214,7 @@ class TrashAdmin(KeysetAdmin):
         if request.method == "POST":
             if self._restore(request, row):
                 self._report_restored(request, [row])
-            return HttpResponseRedirect(reverse(f"admin:{self._url_name('change')}", args=[quote(row.pk)]))
+            return HttpResponseRedirect(self.url_of(row.pk))
         context = {
             **self.admin_site.each_context(request),
             "title": _("Restore"),
@@ -201,9 +222,50 @@ class TrashAdmin(KeysetAdmin):
             "objects": [row],
             "names": [self.row_name(row)],
             "contents": self.contents([row]),
+            "what_is_restored": self.what_is_restored,
             "is_action": False,
         }
         return TemplateResponse(request, "admin/trash/restore_confirmation.html", context)
+
+    def purge_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask for confirmation on GET, remove a row of the trash for good on POST."""
+        row = self.get_object(request, unquote(object_id))
+        if not self.has_purge_permission(request):
+            raise PermissionDenied
+        if row is None:
+            return self.missing(request)
+        if row.deleted_at is None:
+            text = _("“%(name)s” is not in the trash. Only what is in the trash can be purged.")
+            self.message_user(request, text % {"name": self.row_name(row)}, messages.INFO)
+            return HttpResponseRedirect(self.url_of(row.pk))
+        if request.method == "POST":
+            self._purge(request, [row])
+            return HttpResponseRedirect(reverse(f"admin:{self._url_name('trash')}"))
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Purge for good"),
+            "opts": self.opts,
+            "objects": [row],
+            "names": [self.row_name(row)],
+            "contents": self.contents([row]),
+            "is_action": False,
+        }
+        return TemplateResponse(request, "admin/trash/purge_confirmation.html", context)
+
+    def trash_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Return what the note on the page of a deleted row needs; empty for other rows."""
+        if not row.deleted_at:
+            return {}
+        return {
+            "purged_from": purged_from(row),
+            "contents": self.contents([row]),
+            "what_is_restored": self.what_is_restored,
+            "has_purge_permission": self.has_purge_permission(request),
+        }
+
+    def url_of(self, key: Any) -> str:
+        """Return the URL of the page of a row."""
+        return reverse(f"admin:{self._url_name('change')}", args=[quote(key)])
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
@@ -298,9 +360,41 @@ class TrashAdmin(KeysetAdmin):
             **self.confirmation(selection),
             "title": _("Restore"),
             "opts": self.opts,
+            "what_is_restored": self.what_is_restored,
             "is_action": True,
         }
         return TemplateResponse(request, "admin/trash/restore_confirmation.html", context)
+
+    @admin.action(description=gettext_lazy("Purge selected %(verbose_name_plural)s for good"), permissions=["purge"])
+    def purge_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        """Ask for confirmation, then remove rows of the trash with everything in them."""
+        # Fewer than other actions, because a purge looks into every table.
+        selection = self.selection(request, queryset, most=self.list_per_page)
+        if request.POST.get("post"):
+            self._purge(request, selection.rows)
+            return None
+        context = {
+            **self.admin_site.each_context(request),
+            **self.confirmation(selection),
+            "title": _("Purge for good"),
+            "opts": self.opts,
+            "is_action": True,
+        }
+        return TemplateResponse(request, "admin/trash/purge_confirmation.html", context)
+
+    def _purge(self, request: HttpRequest, rows: Iterable[Any]) -> None:
+        purge_row, purged = type(self).purge_row, 0
+        assert purge_row is not None, "see has_purge_permission"
+        for row in rows:
+            # Read whole now: the log needs its name when the row is gone.
+            logged = self.model.with_deleted.filter(pk=row.pk)
+            # A row that was restored meanwhile is not in the trash any more, so it stays.
+            if logged and purge_row(row.pk):
+                self.log_deletions(request, logged)
+                purged += 1
+        text = ngettext("%(count)d %(rows)s was purged.", "%(count)d %(rows)s were purged.", purged)
+        words = {"count": purged, "rows": model_ngettext(self.opts, purged)}
+        self.message_user(request, text % words, messages.SUCCESS if purged else messages.INFO)
 
     def _restore(self, request: HttpRequest, row: Any) -> bool:
         try:
@@ -313,7 +407,8 @@ class TrashAdmin(KeysetAdmin):
 
     def _report_restored(self, request: HttpRequest, rows: Sequence[Any]) -> None:
         if len(rows) == 1:
-            text = _("“%(name)s” was restored.") % {"name": self.row_name(rows[0])}
+            link = format_html('<a href="{}"><bdi>{}</bdi></a>', self.url_of(rows[0].pk), self.row_name(rows[0]))
+            text: str = format_html(_("“%(name)s” was restored.") % {"name": "{}"}, link)
         elif rows:
             text = _("%(count)d %(rows)s were restored.") % {
                 "count": len(rows),
@@ -369,6 +464,31 @@ class TrashAdmin(KeysetAdmin):
     def deleter(self, row: Any) -> SafeString:
         return visible(one_line(row.deleted_by, 80))
 
+    @admin.display(description=with_zone(gettext_lazy("purged from")))
+    def purged(self, row: Any) -> SafeString:
+        return moment(purged_from(row))
+
+    def trash_columns(self, request: HttpRequest) -> list[Any]:
+        """Return the last columns of the trash: when a row is purged, if that is set, and a button to restore it."""
+
+        @admin.display(description="")
+        def restore(row: Any) -> SafeString:
+            if reason := self.not_restorable(row):
+                return reason
+            # The button belongs to the form of keyset_change_list.html, which has the CSRF token.
+            url = reverse(f"admin:{self._url_name('undo')}", query={"back": request.get_full_path()})
+            return format_html(
+                '<button type="submit" form="restore-row" formaction="{}" name="rows" value="{}" class="row-button">{}'
+                '<span class="visually-hidden"> {}</span></button>',
+                *(url, row.pk, _("Restore"), self.row_name(row)),
+            )
+
+        return [*(["purged"] if settings.TRASH_DAYS else []), restore]
+
+    def not_restorable(self, row: Any) -> SafeString | None:
+        """Return the reason why a row of the trash cannot be restored, or None."""
+        return None
+
     # --- Permissions ----------------------------------------------------------------------------------------
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -376,6 +496,9 @@ class TrashAdmin(KeysetAdmin):
 
     def has_restore_permission(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request)
+
+    def has_purge_permission(self, request: HttpRequest) -> bool:
+        return self.purge_row is not None and self.has_view_permission(request)
 
     def field_name(self, name: str) -> str:
         """Return the display name of a column."""

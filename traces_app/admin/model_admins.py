@@ -70,7 +70,7 @@ from traces_app.ingest.batch import Refusal
 from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.store import tag_sessions
 from traces_app.maintenance.purge import Scope as PurgeScope
-from traces_app.maintenance.purge import purge
+from traces_app.maintenance.purge import purge, purge_deleted_message
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
 from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries.contexts import newest_contexts
@@ -393,11 +393,16 @@ def _is_over(session: Session) -> bool:
 # --- Sessions and messages, with their runs ------------------------------------------------------------------------
 
 
+def _purge_session(session_id: UUID) -> bool:
+    report = purge(PurgeScope(deleted_before=timezone.now(), session_id=session_id))
+    return report.tables["sessions"].rows > 0
+
+
 class TracedSessionAdmin(SessionAdmin):
     form = SessionForm
-    actions = (*SessionAdmin.actions, "tag_selected", score_selected, "purge_selected")
+    purge_row = staticmethod(_purge_session)
+    actions = (*SessionAdmin.actions, "tag_selected", score_selected)
     list_actions = (*SessionAdmin.list_actions, "tag_selected", "score_selected")
-    trash_actions = (*SessionAdmin.trash_actions, "purge_selected")
     list_filter: ClassVar[Any] = (
         *SessionAdmin.list_filter[:3],
         *(SessionToolFilter, SessionModelFilter, SessionAgentFilter),
@@ -470,33 +475,6 @@ class TracedSessionAdmin(SessionAdmin):
                 contexts = newest_contexts(session.pk, CONTEXTS_LISTED)
                 response.context_data["contexts"] = [(context, CONTEXT_KINDS[context.kind]) for context in contexts]
         return response
-
-    @admin.action(description=gettext_lazy("Purge selected sessions for good"), permissions=["restore"])
-    def purge_selected(self, request: HttpRequest, queryset: QuerySet[Session]) -> HttpResponse | None:
-        """Ask for confirmation, then remove sessions of the trash with everything in them."""
-        # Fewer than other actions, because a purge looks into every table.
-        selection = self.selection(request, queryset, most=self.list_per_page)
-        if request.POST.get("post"):
-            purged = 0
-            for row in selection.rows:
-                # Read whole now: the log needs its name when the row is gone.
-                logged = Session.with_deleted.filter(pk=row.pk)
-                is_there = bool(logged)
-                # A session that was restored meanwhile is not in the trash any more, so it stays.
-                report = purge(PurgeScope(deleted_before=timezone.now(), session_id=row.pk))
-                if is_there and report.tables["sessions"].rows:
-                    self.log_deletions(request, logged)
-                    purged += 1
-            text = ngettext("%(count)d session was purged.", "%(count)d sessions were purged.", purged)
-            self.message_user(request, text % {"count": purged}, messages.SUCCESS if purged else messages.INFO)
-            return None
-        context = {
-            **self.admin_site.each_context(request),
-            **self.confirmation(selection),
-            "title": _("Purge for good"),
-            "opts": self.opts,
-        }
-        return TemplateResponse(request, "admin/traces_app/purge_confirmation.html", context)
 
     @admin.action(description=gettext_lazy("Add a tag to selected sessions"), permissions=["add"])
     def tag_selected(self, request: HttpRequest, queryset: QuerySet[Session]) -> HttpResponse | None:
@@ -589,6 +567,7 @@ class TracedSessionAdmin(SessionAdmin):
 
 class TracedMessageAdmin(MessageAdmin):
     form = MessageForm
+    purge_row = staticmethod(purge_deleted_message)
     actions = (*MessageAdmin.actions, score_selected)
     list_actions = (*MessageAdmin.list_actions, "score_selected")
     search_help_text = gettext_lazy(

@@ -195,6 +195,15 @@ def purge(
     return report
 
 
+def purge_deleted_message(message_id: UUID) -> bool:
+    """Remove a message of the trash with everything below it; return whether it was there. Safe like `purge`."""
+    report, now = Report(), timezone.now()
+    trashed = _Condition("deleted_at <= %s", [now])
+    lane = _Condition("id = %s", [message_id]) & trashed
+    _remove_messages([lane], report, lambda _: None, now, still=trashed)
+    return report.tables["messages"].rows > 0
+
+
 def survey(scope: Scope) -> Report:
     """Count the rows that `purge` would remove now."""
     report = Report()

@@ -595,7 +595,7 @@ def test_session_is_deleted_after_confirmation_and_restored(staff: Client, proje
     assert "Restore this? This includes 2 messages." in text_of(staff.get(restore))
     assert Session.objects.filter(pk=session).exists() is False
     response = staff.post(restore, {"post": "yes"}, follow=True)
-    assert "“Talk” was restored." in text_of(response)
+    assert "“ Talk ” was restored." in text_of(response)
     assert Session.objects.filter(pk=session).exists()
     assert [entry.action_flag for entry in LogEntry.objects.order_by("pk")] == [3, 2]
     history = f"{SESSIONS}{session}/history/"
@@ -653,7 +653,7 @@ def test_undo_after_deleting_restores(staff: Client, project: Project) -> None:
     url, data = undo_of(response)
     response = staff.post(url, data, follow=True)
     assert response.redirect_chain == [(page_of(session), 302)]
-    assert "“Talk” was restored." in text_of(response)
+    assert "“ Talk ” was restored." in text_of(response)
     assert Session.objects.filter(pk=session).exists()
     # Twice, as if another user was faster.
     assert "There is no deleted session with this id." in text_of(staff.post(url, data, follow=True))
@@ -738,6 +738,58 @@ def test_deleting_and_restoring_message_updates_counters(staff: Client, project:
     staff.post(f"{MESSAGES}{message.pk}/restore/", {"post": "yes"})
     assert Session.objects.get(pk=session).message_count == 3
     assert said(staff.get(page_of(session))) == ["s says 0", "s says 1", "s says 2"]
+
+
+def restore_button_of(response: Any) -> tuple[str, dict[str, str]]:
+    """Return the address and the data that the first button "Restore" of a trash sends."""
+    html = html_of(response)
+    found = re.search(r'form="restore-row" formaction="([^"]+)" name="rows" value="([^"]+)"', html)
+    assert found is not None
+    assert '<form id="restore-row" method="post" hidden><input type="hidden" name="csrfmiddlewaretoken"' in html
+    return unescape(found[1]), {"rows": found[2]}
+
+
+def test_row_of_the_trash_is_restored_by_its_own_button(staff: Client, project: Project) -> None:
+    kept, session = store(project, "kept", title="Kept"), store(project, "s", title="<b>Talk</b>")
+    for one in (kept, session):
+        writes.delete_session(one, by="ada")
+    url = f"{SESSIONS}trash/?project=owner"
+    page = staff.get(url)
+    assert rows_of(page)[0][4:6] == ["2", "0"]
+    response = staff.post(*restore_button_of(page), follow=True)
+    assert response.redirect_chain == [(url, 302)]
+    assert "“ <b>Talk</b> ” was restored." in text_of(response)
+    assert links_of(response)["<b>Talk</b>"] == page_of(session)
+    assert [row[0] for row in rows_of(response)] == ["Kept"]
+    address, data = restore_button_of(response)
+    foreign = f"{address.partition('?')[0]}?back=https://example.org/"
+    assert staff.post(foreign, data).headers["Location"] == page_of(kept)
+    message = message_at(session, 0)
+    writes.delete_message(message.pk, by="ada")
+    trash = staff.get(f"{MESSAGES}trash/")
+    assert "Restoring a message brings back its place in the conversation" in text_of(trash)
+    writes.delete_session(session, by="ada")
+    page = staff.get(f"{MESSAGES}trash/")
+    assert links_of(page)["Restore its session first"] == page_of(session)
+    assert "restore-row" not in re.sub(r'<form id="restore-row".*', "", html_of(page))
+    writes.restore_session(session)
+    staff.post(*restore_button_of(staff.get(f"{MESSAGES}trash/")))
+    assert Message.objects.filter(pk=message.pk).exists()
+
+
+def test_trash_shows_when_its_rows_are_purged(staff: Client, project: Project, settings: Any) -> None:
+    session = store(project, "s")
+    writes.delete_session(session, by="ada")
+    Session.with_deleted.update(deleted_at=NOON)
+    assert "No date is set: what is here stays" in text_of(staff.get(f"{SESSIONS}trash/"))
+    assert "No date is set on which it is purged." in text_of(staff.get(page_of(session)))
+    settings.TRASH_DAYS = 30
+    page = staff.get(f"{SESSIONS}trash/")
+    assert "What is here is purged 30 days after it was deleted." in text_of(page)
+    assert "2026-03-31 12:00:00" in rows_of(page)[0]
+    assert "This includes 2 messages. It is purged for good from 2026-03-31 12:00:00 (UTC)." in text_of(
+        staff.get(page_of(session))
+    )
 
 
 def test_message_of_deleted_session_is_not_restored(staff: Client, project: Project) -> None:

@@ -808,6 +808,32 @@ def test_session_in_trash_is_purged_after_confirmation() -> None:
     assert Session.objects.get().pk == alive
 
 
+@pytest.mark.django_db(transaction=True)
+def test_message_in_trash_is_purged_from_its_page() -> None:
+    client, project = Client(), Project.objects.create(slug="owner")
+    client.force_login(User.objects.create_superuser("ada"))
+    outcome = store(project, question(), answer(), answer(external_id="a2"))
+    asked, run, other = (message.id for message in outcome.messages)
+    assert run is not None and other is not None
+    alive = client.post(f"{MESSAGES}{run}/purge/", {"post": "yes"}, follow=True)
+    assert "is not in the trash. Only what is in the trash can be purged." in text_of(alive)
+    writes.delete_message(run, by="ada")
+    address = links_of(client.get(page_of(run)))["Purge for good"]
+    assert "Delete this permanently? This includes 4 tool calls. This cannot be undone." in text_of(client.get(address))
+    done = client.post(address, {"post": "yes"}, follow=True)
+    assert done.redirect_chain == [(f"{MESSAGES}trash/", 302)]
+    assert "1 message was purged." in text_of(done)
+    assert set(Message.with_deleted.values_list("pk", flat=True)) == {asked, other}
+    assert set(ToolCall.with_deleted.values_list("message_id", flat=True)) == {other}
+    session = Session.objects.get()
+    assert (session.message_count, session.call_count) == (2, 4)
+    assert [entry.action_flag for entry in LogEntry.objects.all()] == [3]
+    writes.delete_message(other, by="ada")
+    chosen = {"action": "purge_selected", "_selected_action": [str(other), str(asked)], "post": "yes"}
+    assert "1 message was purged." in text_of(client.post(f"{MESSAGES}trash/", chosen, follow=True))
+    assert Message.with_deleted.get().pk == asked
+
+
 def test_purging_needs_access(client: Client, project: Project) -> None:
     session = store(project, question(), answer()).id
     assert session is not None
@@ -815,4 +841,5 @@ def test_purging_needs_access(client: Client, project: Project) -> None:
     client.force_login(User.objects.create_user("eve", is_staff=True))
     chosen = {"action": "purge_selected", "_selected_action": [str(session)], "post": "yes"}
     assert client.post(f"{SESSIONS}trash/", chosen).status_code == 403
+    assert client.post(f"{SESSIONS}{session}/purge/", {"post": "yes"}).status_code == 403
     assert Session.with_deleted.count() == 1

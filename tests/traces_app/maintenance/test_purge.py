@@ -830,6 +830,7 @@ def test_json_report_is_one_object(project: Project) -> None:
         (("--older-than", "2024-02-30"), "--older-than 2024-02-30: use a number of days"),
         (("--older-than", "2024-02-03T10:00:00"), "--older-than 2024-02-03T10:00:00: use a number of days"),
         (("--deleted-longer-than", "2999-01-01"), "--deleted-longer-than 2999-01-01 is in the future"),
+        (("--trash", "--deleted-longer-than", "1"), "Use either --trash or --deleted-longer-than."),
         (("--older-than", "1", "--project", "nobody"), "There is no project 'nobody'. Existing projects: owner"),
         (("--older-than", "1", "--session", "nothing"), "There is no session 'nothing'"),
         (("--older-than", "1", "--session", ""), "There is no session ''"),
@@ -847,6 +848,19 @@ def test_purge_command_with_wrong_arguments_removes_nothing(
     assert str(error.value).startswith(said)
     assert error.value.returncode == 2
     assert counts()["Message"] == 4
+
+
+def test_trash_argument_purges_after_the_days_of_the_setting(project: Project, settings: Any) -> None:
+    keys = [tell(project, name, JANUARY).id for name in ("old", "new", "alive")]
+    for key, days in zip(keys, (31, 29), strict=False):
+        assert key is not None
+        delete_session(key, by="test")
+        Session.with_deleted.filter(pk=key).update(deleted_at=timezone.now() - timedelta(days=days))
+    run_command("--trash", "--yes")
+    assert Session.with_deleted.count() == 3
+    settings.TRASH_DAYS = 30
+    run_command("--trash", "--yes")
+    assert set(Session.with_deleted.values_list("pk", flat=True)) == set(keys[1:])
 
 
 def test_session_argument_takes_external_id_project_or_id(project: Project, stranger: Project) -> None:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 from tqdm import tqdm
@@ -22,7 +23,7 @@ from traces_app.management.row_arguments import session_named
 
 NO_AGE = (
     "Choose what to purge: --older-than DAYS|DATE (by age, in the trash or not), --deleted-longer-than "
-    "DAYS|DATE (by time in the trash), or both. To purge a single session, delete it, then run: purge "
+    "DAYS|DATE or --trash (by time in the trash), or both. To purge a single session, delete it, then run: purge "
     "--session ID --deleted-longer-than 0."
 )
 
@@ -53,6 +54,11 @@ class Command(BaseCommand):
             help="sessions and messages that were moved to the trash before this time",
         )
         parser.add_argument(
+            "--trash",
+            action="store_true",
+            help="sessions and messages that are in the trash for longer than TRACESITE_TRASH_DAYS; nothing if that is 0",
+        )
+        parser.add_argument(
             "--project", action="append", default=[], metavar="SLUG", help="only this project; may be repeated"
         )
         parser.add_argument(
@@ -69,6 +75,7 @@ class Command(BaseCommand):
         *,
         older_than: str | int | None,
         deleted_longer_than: str | int | None,
+        trash: bool,
         project: str | list[str],
         session: str | None,
         dry_run: bool,
@@ -76,7 +83,14 @@ class Command(BaseCommand):
         json: bool,
         **options: Any,
     ) -> None:
+        if trash and deleted_longer_than is not None:
+            raise CommandError("Use either --trash or --deleted-longer-than.", returncode=2)
+        if trash and settings.TRASH_DAYS:
+            deleted_longer_than = settings.TRASH_DAYS
         if older_than is None and deleted_longer_than is None:
+            if trash:
+                self.stderr.write("TRACESITE_TRASH_DAYS is 0: what is in the trash is kept.")
+                return
             raise CommandError(NO_AGE, returncode=2)
         slugs = [project] if isinstance(project, str) else list(dict.fromkeys(project))
         projects = [project_named(slug) for slug in slugs]
