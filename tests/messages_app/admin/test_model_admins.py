@@ -19,7 +19,7 @@ from access_app.models import Project
 from messages_app import interruptions, writes
 from messages_app.admin import model_admins as messages_admin
 from messages_app.admin.conversation import PAGE_SIZE
-from messages_app.admin.keyset import time_limit
+from messages_app.admin.keyset import nested_loops, time_limit
 from messages_app.models import Message, Session
 from messages_app.sql.batch import was_stopped
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
@@ -426,6 +426,18 @@ def test_time_limit_ends_with_its_block() -> None:
         pass
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_sleep(0.05)")
+
+
+@pytest.mark.django_db
+def test_joins_are_limited_within_their_block() -> None:
+    def allowed() -> list[str]:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT current_setting('enable_hashjoin'), current_setting('enable_mergejoin')")
+            return list(cursor.fetchone())
+
+    with nested_loops():
+        assert allowed() == ["off", "off"]
+    assert allowed() == ["on", "on"]
 
 
 # --- A session and its conversation ----------------------------------------------------------------------------------
