@@ -96,6 +96,7 @@ def pages(session_key: str) -> list[str]:
         *(f"{messages}/{run}/change/?call={failed.pk}#call-{failed.pk}", f"{messages}/{run}/change/?view=waterfall"),
         *(f"{messages}/{run}/change/?view=text", f"{messages}/{run}/steps/{step.pk}/input/"),
         *(f"{messages}/{run}/compare/", f"{messages}/{run}/compare/?other={other}"),
+        *(f"{messages}/{run}/similar/", f"{messages}/{run}/similar/?by=errors"),
         *("/admin/traces_app/tool/", "/admin/traces_app/tool/statistics/?created_after=2026-01-01"),
         f"{calls}/errors/?created_after=2026-01-01",
         f"/admin/traces_app/tool/{tool.pk}/change/?created_after=2026-01-01",
