@@ -34,7 +34,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from access_app.errors import ApiError, Conflict, NotFound
+from access_app.errors import ApiError, Conflict, InvalidInput, NotFound
 from access_app.visibility import ALL_PROJECTS
 from messages_app import ids
 from messages_app.admin.conversation import ids_below
@@ -94,7 +94,7 @@ from .scores import JudgementForm, judge, judgements_of, judgements_of_session
 from .similar_page import similar_context
 from .span_page import span_lines
 from .text_search import named_or_saying, sessions_saying
-from .tool_pages import list_context, tool_context
+from .tool_pages import list_context, list_csv, tool_context
 
 if TYPE_CHECKING:
     SessionModelForm = forms.ModelForm[Session]
@@ -899,6 +899,12 @@ class ToolAdmin(KeysetAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         title = _("Tool statistics")
+        if request.GET.get("format") == "csv":
+            try:
+                return list_csv(request, Period(request.GET.dict()))
+            except (InvalidInput, InvalidFilter) as error:
+                self.message_user(request, str(error), messages.WARNING)
+                return HttpResponseRedirect(request.path)
         return _page_of_period(self, request, "tool_statistics", title, lambda period: list_context(request, period))
 
     def change_view(

@@ -1,28 +1,33 @@
-"""The pages of tools: which one fails, which got slower, and examples of it."""
+"""The pages of tools: which one fails, which got slower or costs most, when and with which arguments, and examples of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 from django.db import OperationalError
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 from django.utils.translation import gettext_lazy
 
-from access_app.errors import InvalidInput
+from access_app.errors import Conflict, InvalidInput, NotFound
 from access_app.models import Project
+from access_app.visibility import ALL_PROJECTS, ProjectScope, visible_to
 from messages_app import ids
 from messages_app.admin.filters import MANY
 from messages_app.admin.keyset import time_limit
+from messages_app.queries import find_session
 from messages_app.sql.batch import was_stopped
 from traces_app.models import Tool
 from traces_app.queries import tool_examples
 from traces_app.queries.error_groups import MOST_READ
-from traces_app.queries.tool_statistics import Figures, Found, Statistics, statistics
+from traces_app.queries.filters import ToolStatisticsFilterSet
+from traces_app.queries.tool_statistics import ALL_CALLS, CallFilter, Figures, Found, Statistics, statistics
+from traces_app.queries.tools import tool_statistics
+from traces_app.views.tools import statistics_csv
 
 from .error_pages import groups_of_tool
 from .periods import Period, page_filters
@@ -34,7 +39,47 @@ SECTION_MS = 3000
 """Milliseconds that a part of the page may take."""
 CHANGE = 0.2
 """Relative change of a quantile from which the page says that a tool got slower or faster."""
+FILTERS: Mapping[str, Any] = {
+    "agent": gettext_lazy("Agent"),
+    "model": gettext_lazy("Model"),
+    "session": gettext_lazy("Session (ID or external ID)"),
+    "end_user": gettext_lazy("End user"),
+    "tag": gettext_lazy("Tag"),
+}
+"""The filters of the calls that count, by their parameters, which are those of the API."""
+_FILTERS_OF_LIST = ("agent", "model", "session")
+"""Those that the list of calls has, too."""
+SLOWEST_TIMES = 5
 _HEIGHT = 100
+
+
+class Filters(NamedTuple):
+    """The filters that the parameters of a page choose."""
+
+    given: dict[str, str]
+    which: CallFilter
+    error: str
+    """Says what is wrong with a value; empty if nothing is."""
+
+    def links_of(self, tool: Tool, times: Mapping[str, str]) -> tuple[str, str] | None:
+        """Return the lists of the calls that were counted and of the failed ones; None if the list has not all filters."""
+        if any(name not in _FILTERS_OF_LIST for name in self.given):
+            return None
+        query = {"project": tool.project.slug, "tool": tool.name, **self.given, **times}
+        calls = reverse("admin:traces_app_toolcall_changelist")
+        return f"{calls}?{urlencode(query)}", f"{calls}?{urlencode({**query, 'status': 'error'})}"
+
+
+def filters_of(request: HttpRequest, scope: ProjectScope) -> Filters:
+    """Return the filters of a page; `scope` has the projects in which the session is looked up."""
+    given = {name: request.GET[name].strip() for name in FILTERS if request.GET.get(name, "").strip()}
+    query = QueryDict(mutable=True)
+    query.update(given)
+    try:
+        session = find_session(scope, given["session"], field="session") if "session" in given else None
+        return Filters(given, ToolStatisticsFilterSet(query).which(session), "")
+    except (InvalidInput, NotFound, Conflict) as error:
+        return Filters(given, ALL_CALLS, str(error.message))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +96,16 @@ class Bar:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Line:
+    """A line over time in the units of the view box of the bars; steps without a value are gaps."""
+
+    parts: list[str]
+    """The points of each part between two gaps."""
+    most: float | None
+    """The value at the top."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """A tool with its figures, and those of the period before if there is one."""
 
@@ -58,9 +113,18 @@ class Row:
     figures: Figures
     before: Figures | None
     bars: list[Bar]
-    calls_url: str
-    failed_url: str
+    average_line: Line
+    links: tuple[str, str] | None
+    """The lists of its calls and of the failed ones."""
     takes_most_time: bool = False
+
+    @property
+    def calls_url(self) -> str:
+        return self.links[0] if self.links else ""
+
+    @property
+    def failed_url(self) -> str:
+        return self.links[1] if self.links else ""
 
     @property
     def width(self) -> int:
@@ -82,6 +146,19 @@ class Row:
     @property
     def p99(self) -> float | None:
         return self.figures.quantile(0.99)
+
+    @property
+    def was_called_before(self) -> bool:
+        return bool(self.before and self.before.calls)
+
+    @property
+    def rate_before(self) -> float | None:
+        return self.before.error_rate if self.before else None
+
+    @property
+    def is_cost_partial(self) -> bool:
+        """Whether some calls have a known cost and others have not."""
+        return 0 < self.figures.priced_calls < self.figures.calls
 
     @property
     def p95_before(self) -> float | None:
@@ -110,15 +187,29 @@ class Row:
         return now is not None and then is not None and now < then
 
 
-ORDERS: Mapping[str, Callable[[Row], float]] = {
-    "failed": lambda row: row.figures.errors,
-    "rate": lambda row: row.figures.error_rate or 0,
-    "calls": lambda row: row.figures.calls,
-    "p50": lambda row: row.p50 or 0,
-    "p95": lambda row: row.p95 or 0,
-    "p99": lambda row: row.p99 or 0,
-    "total": lambda row: row.figures.total_ms,
+COLUMNS: Mapping[str, tuple[Any, Callable[[Row], Any]]] = {
+    "tool": (gettext_lazy("Tool"), lambda row: row.tool.name),
+    "calls": (gettext_lazy("Calls"), lambda row: row.figures.calls),
+    "rate": (gettext_lazy("Failed"), lambda row: row.figures.error_rate),
+    "rate_before": (gettext_lazy("Failed before"), lambda row: row.rate_before),
+    "average": (gettext_lazy("Average"), lambda row: row.figures.average_ms),
+    "p50": ("p50", lambda row: row.p50),
+    "p95": ("p95", lambda row: row.p95),
+    "p95_before": (gettext_lazy("p95 before"), lambda row: row.p95_before),
+    "p99": ("p99", lambda row: row.p99),
+    "total": (gettext_lazy("Total time"), lambda row: row.figures.total_ms),
+    "cost": (gettext_lazy("Cost"), lambda row: row.figures.cost),
 }
+"""The columns by the name that `o` has for them, with their heading and what they are sorted by."""
+DEFAULT_ORDER = "failed"
+
+
+class Heading(NamedTuple):
+    name: str
+    label: Any
+    url: str
+    sort: str
+    """`ascending` or `descending` if the table is sorted by this column, otherwise empty."""
 
 
 def list_context(request: HttpRequest, period: Period) -> dict[str, Any]:
@@ -128,21 +219,25 @@ def list_context(request: HttpRequest, period: Period) -> dict[str, Any]:
     tools = Tool.objects.select_related("project").exclude(name="")
     if slug in projects:
         tools = tools.filter(project_id=projects[slug])
+    filters = filters_of(request, ProjectScope(frozenset([projects[slug]])) if slug in projects else ALL_PROJECTS)
     found = list(tools.order_by("-pk")[: MOST_TOOLS + 1])
-    kept = {**({"project": slug} if slug in projects else {}), **period.given}
-    order = request.GET.get("o", "failed")
-    order = order if order in ORDERS else "failed"
-    rows = _rows(found[:MOST_TOOLS], period)
+    kept = {**({"project": slug} if slug in projects else {}), **filters.given, **period.given}
+    order = request.GET.get("o", DEFAULT_ORDER)
+    order = order if order.removeprefix("-") in COLUMNS else DEFAULT_ORDER
+    rows = None if filters.error else _rows(found[:MOST_TOOLS], period, filters)
     # Only if the calls of all tools were counted.
-    is_whole = rows is not None and len(found) <= MOST_TOOLS
+    is_whole = rows is not None and len(found) <= MOST_TOOLS and not filters.given
     declared = _within_limit(lambda: tool_examples.declared(projects.get(slug), period.ids)) if is_whole else None
     called = {row.tool.name for row in rows or ()}
     return {
         **page_filters(period, kept, projects, slug, order),
-        "errors_url": f"{reverse('admin:traces_app_toolcall_errors')}?{urlencode(kept)}",
-        "rows": None if rows is None else sorted(rows, key=lambda row: (-ORDERS[order](row), row.tool.name)),
-        "order": order,
-        "columns": [(name, label, f"?{urlencode({**kept, 'o': name})}") for name, label in _COLUMNS],
+        **_filter_form(filters, kept, order),
+        "errors_url": f"{reverse('admin:traces_app_toolcall_errors')}?{urlencode(_without_filters(kept))}",
+        "csv_url": f"?{urlencode({**kept, 'format': 'csv'})}",
+        "tool_query": urlencode({**filters.given, **period.given}),
+        "rows": None if rows is None else _sorted(rows, order),
+        "nothing_before": bool(rows and period.before and not any(row.was_called_before for row in rows)),
+        "headings": {heading.name: heading for heading in _headings(order, kept)},
         "never_called": sorted((declared or set()) - called)[:MOST_TOOLS],
         "inputs_read": tool_examples.INPUTS_READ,
         "left_out": len(found) > MOST_TOOLS,
@@ -150,63 +245,183 @@ def list_context(request: HttpRequest, period: Period) -> dict[str, Any]:
     }
 
 
+def _headings(order: str, kept: Mapping[str, str]) -> list[Heading]:
+    headings = []
+    for name, (label, _key) in COLUMNS.items():
+        is_chosen = order.removeprefix("-") == name
+        sort = ("ascending" if _is_ascending(order) else "descending") if is_chosen else ""
+        other = f"-{name}" if order == name else name
+        headings.append(Heading(name, label, f"?{urlencode({**kept, 'o': other})}", sort))
+    return headings
+
+
+def _is_ascending(order: str) -> bool:
+    """Return whether an order begins with the smallest: names do, figures do not, and `-` is the opposite."""
+    return order.startswith("-") != (order.removeprefix("-") == "tool")
+
+
+def _sorted(rows: Sequence[Row], order: str) -> list[Row]:
+    """Return the rows in an order. Those without a value come last either way."""
+    by_name = sorted(rows, key=lambda row: row.tool.name)
+    if order == DEFAULT_ORDER:
+        return sorted(by_name, key=lambda row: row.figures.errors, reverse=True)
+    _label, key = COLUMNS[order.removeprefix("-")]
+    known = [row for row in by_name if key(row) is not None]
+    unknown = [row for row in by_name if key(row) is None]
+    return [*sorted(known, key=key, reverse=not _is_ascending(order)), *unknown]
+
+
+def list_csv(request: HttpRequest, period: Period) -> HttpResponse:
+    """Return the tools of the page as the CSV of the API. Raise InvalidInput."""
+    projects = dict(Project.objects.order_by("slug").values_list("slug", "pk")[:MANY])
+    slug = request.GET.get("project", "")
+    scope = ProjectScope(frozenset([projects[slug]])) if slug in projects else ALL_PROJECTS
+    filters = filters_of(request, scope)
+    if filters.error:
+        raise InvalidInput(filters.error)
+    tools = visible_to(Tool.objects.exclude(name=""), scope).order_by("-pk").values_list("pk", flat=True)
+    found = tool_statistics(list(tools[:MOST_TOOLS]), period.ids, filters.which)
+    return statistics_csv(one for one in found if one.call_count)
+
+
+def _without_filters(kept: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in kept.items() if name not in FILTERS}
+
+
+def _filter_form(filters: Filters, kept: Mapping[str, str], order: str) -> dict[str, Any]:
+    """Return the context of `tool_filters.html`."""
+    others = _without_filters(kept)
+    if order != DEFAULT_ORDER:
+        others["o"] = order
+    return {
+        "filter_fields": [(name, label, filters.given.get(name, "")) for name, label in FILTERS.items()],
+        "filter_others": others,
+        "filter_count": len(filters.given),
+        "filter_error": filters.error,
+        "without_filters": f"?{urlencode(others)}",
+    }
+
+
+class SlowTime(NamedTuple):
+    """A step of the range in which a tool is slow."""
+
+    begin: datetime
+    figures: Figures
+    p95: float
+    url: str
+
+
 def tool_context(request: HttpRequest, tool: Tool, period: Period) -> dict[str, Any]:
     """Return the context of the page of one tool."""
-    rows = _rows([tool], period, with_unused=True)
+    filters = filters_of(request, ProjectScope(frozenset([tool.project_id])))
+    found = None if filters.error else _found([tool], period, filters, with_steps=True)
+    rows = None if found is None else _rows_of(found, [tool], period, filters, with_unused=True)
+    kept = {**filters.given, **period.given}
     of_tool = {"project": tool.project.slug, "tool": tool.name, **period.given}
+    read = (tool.pk, period.ids, filters.which)
     return {
-        **page_filters(period, period.given, {}, "", ""),
+        **page_filters(period, kept, {}, "", ""),
+        **_filter_form(filters, kept, DEFAULT_ORDER),
         "row": rows[0] if rows else None,
+        **({} if found is None else _over_time(found[0], tool, filters)),
         "errors": groups_of_tool(tool, period.ids, period.given),
         "errors_url": f"{reverse('admin:traces_app_toolcall_errors')}?{urlencode(of_tool)}",
         "failed_read": MOST_READ,
-        "slowest": _within_limit(
-            lambda: [(call, ids.created_at_of(call.pk)) for call in tool_examples.slowest(tool.pk, period.ids)]
-        ),
-        "repeated": _within_limit(lambda: tool_examples.repeated(tool.pk, period.ids)),
+        "slowest": _within_limit(lambda: [(call, ids.created_at_of(call.pk)) for call in tool_examples.slowest(*read)]),
+        "slow_arguments": _within_limit(lambda: tool_examples.slow_arguments(*read)),
+        "slow_runs": _within_limit(lambda: tool_examples.slow_runs(*read)),
+        "repeated": _within_limit(lambda: tool_examples.repeated(*read)),
         "calls_read": tool_examples.CALLS_READ,
     }
 
 
-_COLUMNS = (
-    ("calls", gettext_lazy("Calls")),
-    ("rate", gettext_lazy("Failed")),
-    ("p50", "p50"),
-    ("p95", "p95"),
-    ("p99", "p99"),
-    ("total", gettext_lazy("Total time")),
-)
+def _over_time(found: Found, tool: Tool, filters: Filters) -> dict[str, Any]:
+    """Return the lines of the charts of a tool, and the steps in which it is slowest."""
+    steps = found.by_tool.get(tool.pk, Statistics()).steps
+    p95 = {begin: value for begin, figures in steps.items() if (value := figures.quantile(0.95)) is not None}
+    slow = []
+    for begin, value in sorted(p95.items(), key=lambda item: item[1], reverse=True)[:SLOWEST_TIMES]:
+        times = {"created_after": _parameter(begin), "created_before": _parameter(begin + found.step)}
+        links = filters.links_of(tool, times)
+        slow.append(SlowTime(begin, steps[begin], value, links[0] if links else ""))
+    return {
+        "rate_line": _line(found, {begin: figures.error_rate for begin, figures in steps.items()}, 1.0),
+        "p95_line": _line(found, p95),
+        "average_line": _line(
+            found, {begin: figures.average_ms for begin, figures in steps.items()}, max(p95.values(), default=None)
+        ),
+        "slow_times": slow if len(p95) > 1 else [],
+        "first_step": found.beginnings()[0],
+        "last_step": found.beginnings()[-1],
+    }
 
 
-def _rows(tools: Sequence[Tool], period: Period, *, with_unused: bool = False) -> list[Row] | None:
-    """Return the tools that were called in the period; None if counting the calls took too long."""
+def _found(
+    tools: Sequence[Tool], period: Period, filters: Filters, *, with_steps: bool = False
+) -> tuple[Found, Mapping[int, Statistics] | None] | None:
+    """Return the statistics of a period and of the one before it; None if counting the calls took too long."""
     keys = [tool.pk for tool in tools]
     projects = {tool.project_id for tool in tools}
     try:
-        found = statistics(keys, projects, period.ids)
-        before = statistics(keys, projects, period.before).by_tool if period.before else None
+        found = statistics(keys, projects, period.ids, which=filters.which, with_histograms_of_steps=with_steps)
+        before = statistics(keys, projects, period.before, which=filters.which).by_tool if period.before else None
     except InvalidInput:
         return None  # it took too long
+    return found, before
+
+
+def _rows(tools: Sequence[Tool], period: Period, filters: Filters) -> list[Row] | None:
+    """Return the tools that were called in the period; None if counting the calls took too long."""
+    found = _found(tools, period, filters)
+    return None if found is None else _rows_of(found, tools, period, filters)
+
+
+def _rows_of(
+    of_period: tuple[Found, Mapping[int, Statistics] | None],
+    tools: Sequence[Tool],
+    period: Period,
+    filters: Filters,
+    *,
+    with_unused: bool = False,
+) -> list[Row]:
+    found, before = of_period
     slowest = max((of_tool.whole.total_ms for of_tool in found.by_tool.values()), default=0)
-    calls = reverse("admin:traces_app_toolcall_changelist")
     rows = []
     for tool in tools:
         if tool.pk not in found.by_tool and not with_unused:
             continue
         of_tool = found.by_tool.get(tool.pk, Statistics())
-        query = {"project": tool.project.slug, "tool": tool.name, **period.given}
         rows.append(
             Row(
                 tool=tool,
                 figures=of_tool.whole,
                 before=None if before is None else before.get(tool.pk, Statistics()).whole,
                 bars=_bars(found, of_tool),
-                calls_url=f"{calls}?{urlencode(query)}",
-                failed_url=f"{calls}?{urlencode({**query, 'status': 'error'})}",
+                average_line=_line(found, {begin: step.average_ms for begin, step in of_tool.steps.items()}),
+                links=filters.links_of(tool, period.given),
                 takes_most_time=len(found.by_tool) > 1 and 0 < slowest == of_tool.whole.total_ms,
             )
         )
     return rows
+
+
+def _line(found: Found, values: Mapping[datetime, float | None], most: float | None = None) -> Line:
+    """Return a line with a level for each step; `most` is the value at its top, by default the largest one."""
+    known = [value for value in values.values() if value is not None]
+    top = most or max(known, default=0) or 1
+    parts: list[list[str]] = [[]]
+    for index, begin in enumerate(found.beginnings()):
+        value = values.get(begin)
+        if value is None:
+            parts.append([])
+            continue
+        y = round(_HEIGHT - 1 - (_HEIGHT - 2) * min(value / top, 1), 2)
+        parts[-1] += [f"{10 * index + 1},{y}", f"{10 * index + 9},{y}"]
+    return Line(parts=[" ".join(points) for points in parts if points], most=max(known, default=None))
+
+
+def _parameter(instant: datetime) -> str:
+    return instant.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _bars(found: Found, of_tool: Statistics) -> list[Bar]:

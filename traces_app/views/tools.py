@@ -117,10 +117,11 @@ class ToolViewSet(TraceViewSet):
                 field="format",
             )
         parts = [keys[first : first + _CSV_AT_A_TIME] for first in range(0, len(keys), _CSV_AT_A_TIME)]
-        return _csv(found for part in parts for found in tool_statistics(part, filters.ids, which))
+        return statistics_csv(found for part in parts for found in tool_statistics(part, filters.ids, which))
 
 
-def _csv(found: Iterable[schemas.ToolStatistics]) -> HttpResponse:
+def statistics_csv(found: Iterable[schemas.ToolStatistics]) -> HttpResponse:
+    """Return statistics as a CSV file, without trends."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(_COLUMNS)
