@@ -89,6 +89,8 @@ urlpatterns = [
     path("tools/", ToolViewSet.as_view({"get": "list"}), name="tools"),
     path("usage/", UsageViewSet.as_view({"get": "retrieve"}), name="usage"),
     path("tools/stats/", ToolViewSet.as_view({"get": "statistics"}), name="tool-statistics"),
+    path("tools/examples/", ToolViewSet.as_view({"get": "examples"}), name="tool-examples"),
+    path("tools/unused/", ToolViewSet.as_view({"get": "unused"}), name="unused-tools"),
     path("search/", SearchViewSet.as_view({"get": "list"}), name="search"),
     path("scores/", ScoreViewSet.as_view({"get": "list", "post": "create"}), name="scores"),
     path(

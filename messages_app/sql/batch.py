@@ -6,10 +6,11 @@ other are sent together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, transaction
 from django.utils.translation import gettext as _
 from msgspec import Struct
 from psycopg.errors import QueryCanceled
@@ -93,6 +94,21 @@ def copied(query: Query, *, at_most_ms: int) -> bytes:
             raise _too_slow(at_most_ms) from error
         cursor.execute("SET LOCAL statement_timeout TO DEFAULT")
     return rows[_COPY_HEADER:-_COPY_TRAILER]
+
+
+@contextmanager
+def limited(milliseconds: int) -> Iterator[None]:
+    """Limit the time of each query of the block. Raise InvalidInput, `too_slow`, if one takes longer."""
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(milliseconds)])
+            yield
+            # Within a longer transaction the limit would outlive the block.
+            cursor.execute("SET LOCAL statement_timeout TO DEFAULT")
+    except OperationalError as error:
+        if not was_stopped(error):
+            raise
+        raise _too_slow(milliseconds) from error
 
 
 def was_stopped(error: OperationalError) -> bool:

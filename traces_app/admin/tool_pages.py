@@ -227,7 +227,11 @@ def list_context(request: HttpRequest, period: Period) -> dict[str, Any]:
     rows = None if filters.error else _rows(found[:MOST_TOOLS], period, filters)
     # Only if the calls of all tools were counted.
     is_whole = rows is not None and len(found) <= MOST_TOOLS and not filters.given
-    declared = _within_limit(lambda: tool_examples.declared(projects.get(slug), period.ids)) if is_whole else None
+    declared = (
+        _within_limit(lambda: tool_examples.declared([projects[slug]] if slug in projects else None, period.ids))
+        if is_whole
+        else None
+    )
     called = {row.tool.name for row in rows or ()}
     return {
         **page_filters(period, kept, projects, slug, order),

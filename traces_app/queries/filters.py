@@ -41,7 +41,16 @@ from messages_app.queries import FoundSession
 from messages_app.sql.batch import LIST_MS
 from messages_app.sql.compiled import EVERY_ID, Bounds, CompiledRows, EqualsAny, Param, compiled
 from messages_app.sql.pagination import IdRange
-from traces_app.models import AgentStep, AgentStepQuerySet, Score, ScoreQuerySet, Tool, ToolCall, ToolCallQuerySet
+from traces_app.models import (
+    AgentStep,
+    AgentStepQuerySet,
+    Context,
+    Score,
+    ScoreQuerySet,
+    Tool,
+    ToolCall,
+    ToolCallQuerySet,
+)
 from traces_app.schema.health_flags import FLAGS, MISSING_RESULT
 from traces_app.schema.records import ROOT_TOOL
 
@@ -384,6 +393,15 @@ class ToolStatisticsFilterSet(ToolFilterSet):
             end_user=self.given.get("end_user"),
             tags=tuple(self.given.get("tag", ())),
         )
+
+
+class ToolExamplesFilterSet(ToolStatisticsFilterSet):
+    tool = TextFilter("name", help_text="The tool. Required.")
+    category = None  # type: ignore[assignment]  # how django-filter takes back an inherited filter
+
+
+class UnusedToolsFilterSet(ListFilterSet):
+    rows = Context.objects.all()
 
 
 # --- The QuerySets ----------------------------------------------------------------------------------------------------

@@ -360,6 +360,45 @@ class ToolStatisticsPage(Resource, frozen=True):
     previous: str | None
 
 
+class ToolExample(Resource, frozen=True):
+    """A call of a tool, or several that are alike."""
+
+    call: Annotated[Id, Meta(description="The `uuid` of the call, of several the newest one.")]
+    created_at: Annotated[Time, Meta(description="The time of its message.")]
+    message_id: Annotated[Id | None, Meta(description="null for arguments, which several messages may share.")]
+    arguments: Annotated[
+        str | None, Meta(description="The first 200 characters of the arguments as JSON; null for runs.")
+    ]
+    call_count: Count
+    total_duration: float | None
+    """Milliseconds; null if unknown."""
+    longest_duration: Milliseconds | None
+    """Milliseconds; null if unknown."""
+
+
+class ToolExamples(Resource, frozen=True):
+    """Where a tool is slow, and which calls were repeated; at most 10 of each."""
+
+    slowest: Annotated[list[ToolExample], Meta(description="The slowest calls of the range.")]
+    arguments: Annotated[list[ToolExample], Meta(description="The arguments with which it took most time.")]
+    runs: Annotated[list[ToolExample], Meta(description="The messages that waited longest for it.")]
+    repeated: Annotated[
+        list[ToolExample], Meta(description="The messages that called it most often with the same arguments.")
+    ]
+    calls_read: Annotated[
+        Count, Meta(description="`arguments`, `runs` and `repeated` are those of the newest calls, at most so many.")
+    ]
+
+
+class UnusedTools(Resource, frozen=True):
+    """Tools that models were offered and did not call."""
+
+    results: Annotated[list[str], Meta(description="The names, in order.")]
+    inputs_read: Annotated[
+        Count, Meta(description="The tools are those of the newest requests whose input is known, at most so many.")
+    ]
+
+
 class ErrorTool(Resource, frozen=True):
     """The calls of a group that are of one tool."""
 

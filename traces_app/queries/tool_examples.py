@@ -6,21 +6,26 @@ Each reads a bounded number of calls, the newest ones of the range, so that a to
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, F, Func, Max, QuerySet, Sum, TextField, Value
+from django.db.models import Count, F, Func, Max, QuerySet, Sum, TextField, UUIDField, Value
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Cast, Coalesce, Left
 
+from access_app.visibility import ProjectScope, visible_to
 from messages_app import ids
 from messages_app.models import is_alive
+from messages_app.sql.batch import LIST_MS, limited
 from messages_app.sql.pagination import IdRange
-from traces_app.models import Context, ToolCall
+from messages_app.timestamps import instant_text
+from traces_app.models import Context, Tool, ToolCall
 
-from .tool_statistics import ALL_CALLS, CallFilter
+from . import schemas
+from .tool_statistics import ALL_CALLS, CallFilter, statistics
 
 CALLS_READ = 10_000
 """Calls among which repeated ones, slow arguments and slow runs are searched."""
@@ -52,6 +57,8 @@ class Slow:
 
     arguments: str
     """Empty for those of a message."""
+    message_id: UUID | None
+    """None for those with the same arguments."""
     calls: int
     total_ms: float
     longest_ms: int
@@ -66,6 +73,55 @@ class Slow:
         return ids.created_at_of(self.last_id)
 
 
+def examples(tool_id: int, id_range: IdRange, which: CallFilter) -> schemas.ToolExamples:
+    """Return all examples of a tool in the form of the API. Raise InvalidInput if a query takes longer than LIST_MS."""
+    with limited(LIST_MS):
+        return schemas.ToolExamples(
+            slowest=[
+                _example(call.pk, call.message_id, call.arguments, 1, call.duration_ms, call.duration_ms)  # type: ignore[attr-defined]  # annotated
+                for call in slowest(tool_id, id_range, which)
+            ],
+            arguments=[_slow_example(group) for group in slow_arguments(tool_id, id_range, which)],
+            runs=[_slow_example(group) for group in slow_runs(tool_id, id_range, which)],
+            repeated=[
+                _example(group.last_id, group.message_id, group.arguments, group.calls, None, None)
+                for group in repeated(tool_id, id_range, which)
+            ],
+            calls_read=CALLS_READ,
+        )
+
+
+def _slow_example(group: Slow) -> schemas.ToolExample:
+    arguments = None if group.message_id else group.arguments
+    return _example(group.last_id, group.message_id, arguments, group.calls, group.total_ms, group.longest_ms)
+
+
+def _example(
+    call: UUID, message_id: UUID | None, arguments: str | None, calls: int, total: float | None, longest: int | None
+) -> schemas.ToolExample:
+    return schemas.ToolExample(
+        call=str(call),
+        created_at=instant_text(ids.created_at_of(call)),
+        message_id=None if message_id is None else str(message_id),
+        arguments=arguments,
+        call_count=calls,
+        total_duration=None if total is None else float(total),
+        longest_duration=longest,
+    )
+
+
+def unused(scope: ProjectScope, id_range: IdRange) -> schemas.UnusedTools:
+    """Return the tools that models were offered and did not call. Raise InvalidInput if a query takes longer than LIST_MS."""
+    with limited(LIST_MS):
+        offered = declared(scope.project_ids, id_range)
+        rows = visible_to(Tool.objects.filter(name__in=offered), scope).values_list("pk", "project_id", "name")
+        tools = {pk: (project_id, name) for pk, project_id, name in rows}
+    projects = {project_id for project_id, _name in tools.values()}
+    called = statistics(list(tools), projects, id_range).by_tool if tools else {}
+    names = offered - {tools[pk][1] for pk in called}
+    return schemas.UnusedTools(results=sorted(names), inputs_read=INPUTS_READ)
+
+
 def slowest(tool_id: int, id_range: IdRange, which: CallFilter = ALL_CALLS) -> list[ToolCall]:
     """Return the slowest calls with the beginning of their arguments as `arguments`. Reads all calls of the range, so limit
     its time."""
@@ -75,23 +131,30 @@ def slowest(tool_id: int, id_range: IdRange, which: CallFilter = ALL_CALLS) -> l
 
 def slow_arguments(tool_id: int, id_range: IdRange, which: CallFilter = ALL_CALLS) -> list[Slow]:
     """Return the arguments with which the tool took most time, among its newest CALLS_READ calls."""
-    return _slow(_newest(tool_id, id_range, which), "digest", F("arguments"))
+    return _slow(_newest(tool_id, id_range, which), "digest", F("arguments"), Value(None, UUIDField()))
 
 
 def slow_runs(tool_id: int, id_range: IdRange, which: CallFilter = ALL_CALLS) -> list[Slow]:
     """Return the messages whose calls of the tool took most time, among its newest CALLS_READ calls."""
-    return _slow(_newest(tool_id, id_range, which), "message_id", Value(""))
+    return _slow(_newest(tool_id, id_range, which), "message_id", Value(""), F("message_id"))
 
 
-def _slow(calls: QuerySet[Any, Any], key: str, arguments: Any) -> list[Slow]:
+def _slow(calls: QuerySet[Any, Any], key: str, arguments: Any, message: Any) -> list[Slow]:
     timed = calls.filter(duration_ms__isnull=False).order_by()
-    groups = timed.values(key, of_group=arguments).annotate(
+    groups = timed.values(key, of_group=arguments, of_message=message).annotate(
         n=Count("pk"), total=Sum("duration_ms"), longest=Max("duration_ms"), last=_LAST
     )
-    rows = groups.order_by("-total", "-last").values_list("of_group", "n", "total", "longest", "last")
+    rows = groups.order_by("-total", "-last").values_list("of_group", "of_message", "n", "total", "longest", "last")
     return [
-        Slow(arguments=arguments, calls=n, total_ms=float(total), longest_ms=longest, last_id=UUID(last))
-        for arguments, n, total, longest, last in rows[:LISTED]
+        Slow(
+            arguments=arguments,
+            message_id=message_id,
+            calls=n,
+            total_ms=float(total),
+            longest_ms=longest,
+            last_id=UUID(last),
+        )
+        for arguments, message_id, n, total, longest, last in rows[:LISTED]
     ]
 
 
@@ -132,14 +195,14 @@ def _calls(tool_id: int, id_range: IdRange, which: CallFilter) -> QuerySet[ToolC
     return ToolCall.objects.filter(tool_id=tool_id, **id_range.of("pk"), **conditions)
 
 
-def declared(project_id: int | None, id_range: IdRange) -> set[str]:
-    """Return the names of the tools that models were offered in their newest INPUTS_READ requests of a project, or of all.
+def declared(project_ids: Collection[int] | None, id_range: IdRange) -> set[str]:
+    """Return the names of the tools that models were offered in their newest INPUTS_READ requests of projects, or of all.
 
     Tools without a name at the usual places are left out.
     """
     inputs = Context.objects.filter(kind="input", **id_range.of("pk")).filter(is_alive("message__"))
-    if project_id is not None:
-        inputs = inputs.filter(session__project_id=project_id)
+    if project_ids is not None:
+        inputs = inputs.filter(session__project_id__in=project_ids)
     keys: set[UUID] = set()
     for content, entries in inputs.order_by("-pk").values_list("content", "entries")[:INPUTS_READ]:
         # In order: the system prompt, the tools, the messages.

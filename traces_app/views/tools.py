@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from django.http import HttpResponse, HttpResponseBase
@@ -12,12 +12,18 @@ from django.utils.translation import gettext as _
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
 from rest_framework.request import Request
 
-from access_app.errors import InvalidInput
+from access_app.errors import InvalidInput, NotFound
 from messages_app.http import openapi
-from messages_app.http.responses import list_answer, words
+from messages_app.http.responses import answer, list_answer, words
 from messages_app.sql.pagination import page_request, read_page
 from traces_app.queries import schemas
-from traces_app.queries.filters import ToolFilterSet, ToolStatisticsFilterSet
+from traces_app.queries.filters import (
+    ToolExamplesFilterSet,
+    ToolFilterSet,
+    ToolStatisticsFilterSet,
+    UnusedToolsFilterSet,
+)
+from traces_app.queries.tool_examples import examples, unused
 from traces_app.queries.tools import tool_statistics, tools
 
 from .parameters import requested_scope, session_in
@@ -32,6 +38,7 @@ _FORMAT = OpenApiParameter(
     enum=["json", "csv"],
     description=f"csv: all tools, at most {MOST_CSV_ROWS:,}, without pages and trends. Default: json.",
 )
+_FORMAT_OF_EXAMPLES = OpenApiParameter("format", str, enum=["json", "csv"], description="Default: json.")
 _EXAMPLE = OpenApiExample(
     "A day of one tool",
     value={
@@ -119,17 +126,60 @@ class ToolViewSet(TraceViewSet):
         parts = [keys[first : first + _CSV_AT_A_TIME] for first in range(0, len(keys), _CSV_AT_A_TIME)]
         return statistics_csv(found for part in parts for found in tool_statistics(part, filters.ids, which))
 
+    @extend_schema(
+        parameters=[*openapi.filters(ToolExamplesFilterSet), _FORMAT_OF_EXAMPLES, openapi.PROJECT],
+        responses={200: schemas.ToolExamples, **openapi.errors(400, 404)},
+    )
+    def examples(self, request: Request) -> HttpResponseBase:
+        """Show where a tool is slow: its slowest calls, the arguments and runs that took most time; and repeated calls."""
+        chosen = words(request.query_params, "format", ("json", "csv"))
+        scope = requested_scope(request)
+        filters = ToolExamplesFilterSet(request.query_params, also=("project", "format"))
+        if "tool" not in filters.given:
+            raise InvalidInput(_("The name of a tool is required."), field="tool")
+        tools = filters.found(scope).keys(newest_first=True, limit=2)
+        if not tools:
+            raise NotFound(_("No tool has this name."), field="tool")
+        if len(tools) > 1:
+            raise InvalidInput(
+                _("Several projects have a tool of this name. Choose one with project."), field="project"
+            )
+        found = examples(tools[0], filters.ids, filters.which(session_in(request, scope)))
+        if not chosen or "csv" not in chosen:
+            return answer(found)
+        columns = list(schemas.ToolExample.__struct_fields__)
+        parts = {name: getattr(found, name) for name in ("slowest", "arguments", "runs", "repeated")}
+        rows = [[name, *(getattr(one, column) for column in columns)] for name, of in parts.items() for one in of]
+        return _csv("tool-examples", ["part", *columns], rows)
+
+    @extend_schema(
+        parameters=[*openapi.filters(UnusedToolsFilterSet), _FORMAT_OF_EXAMPLES, openapi.PROJECT],
+        responses={200: schemas.UnusedTools, **openapi.errors(400, 404)},
+    )
+    def unused(self, request: Request) -> HttpResponseBase:
+        """List tools that models were offered in a range of times and did not call in it."""
+        chosen = words(request.query_params, "format", ("json", "csv"))
+        filters = UnusedToolsFilterSet(request.query_params, also=("project", "format"))
+        found = unused(requested_scope(request), filters.ids)
+        if not chosen or "csv" not in chosen:
+            return answer(found)
+        return _csv("unused-tools", ["name"], [[name] for name in found.results])
+
 
 def statistics_csv(found: Iterable[schemas.ToolStatistics]) -> HttpResponse:
     """Return statistics as a CSV file, without trends."""
+    return _csv("tools", _COLUMNS, ([getattr(one, column) for column in _COLUMNS] for one in found))
+
+
+def _csv(name: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> HttpResponse:
     text = io.StringIO(newline="")
     writer = csv.writer(text)
-    writer.writerow(_COLUMNS)
-    writer.writerows([_cell(getattr(one, column)) for column in _COLUMNS] for one in found)
+    writer.writerow(columns)
+    writer.writerows([_cell(value) for value in row] for row in rows)
     return HttpResponse(
         text.getvalue(),
         content_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": 'attachment; filename="tools.csv"'},
+        headers={"Content-Disposition": f'attachment; filename="{name}.csv"'},
     )
 
 

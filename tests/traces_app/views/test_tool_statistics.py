@@ -93,3 +93,40 @@ def test_statistics_of_other_projects_are_not_shown(viewer: Caller, stranger: Pr
 @pytest.mark.parametrize("query", ["agents=x", "status=done", "format=xml", "created_after=x"])
 def test_bad_parameter_of_statistics_is_named(viewer: Caller, query: str) -> None:
     assert (400, "invalid_input", query.partition("=")[0]) == viewer.get(f"tools/stats/?{query}").error
+
+
+@pytest.mark.requirement("001-37")
+def test_examples_show_where_a_tool_is_slow(viewer: Caller, project: Project) -> None:
+    def called(duration: int | None, city: str) -> dict[str, Any]:
+        return {"name": "map", "args": {"city": city}, "duration": duration}
+
+    store(project, message(called(900, "Rome"), called(800, "Rome"), called(5, "Oslo"), external_id="slow"))
+    store(project, message(called(7, "Oslo"), called(None, "Bonn"), external_id="fast", created_at=NOON + timedelta(1)))
+    found = viewer.get("tools/examples/", tool="map").json
+    assert [(one["arguments"], one["longest_duration"]) for one in found["slowest"]] == [
+        *(('{"city": "Rome"}', 900), ('{"city": "Rome"}', 800), ('{"city": "Oslo"}', 7), ('{"city": "Oslo"}', 5))
+    ]
+    assert [(one["arguments"], one["call_count"], one["total_duration"]) for one in found["arguments"]] == [
+        *(('{"city": "Rome"}', 2, 1700.0), ('{"city": "Oslo"}', 2, 12.0))
+    ]
+    assert [(one["call_count"], one["total_duration"]) for one in found["runs"]] == [(3, 1705.0), (1, 7.0)]
+    (repeated,) = found["repeated"]
+    assert (repeated["arguments"], repeated["call_count"]) == ('{"city": "Rome"}', 2)
+    assert viewer.get(f"messages/{repeated['message_id']}/").json["external_id"] == "slow"
+    assert viewer.get(f"tool-calls/{found['arguments'][0]['call']}/").json["args"] == {"city": "Rome"}
+    later = viewer.get("tools/examples/", tool="map", created_after="2026-03-02").json
+    assert [one["longest_duration"] for one in later["slowest"]] == [7]
+    rows = viewer.client.get("/api/v1/tools/examples/", {"format": "csv", "tool": "map"}).content.decode()
+    parts = [row["part"] for row in csv.DictReader(io.StringIO(rows, newline=""))]
+    assert parts == ["slowest"] * 4 + ["arguments"] * 2 + ["runs"] * 2 + ["repeated"]
+    assert viewer.get("tools/examples/", tool="none").error == (404, "not_found", "tool")
+    assert viewer.get("tools/examples/").error == (400, "invalid_input", "tool")
+
+
+def test_unused_tools_were_offered_and_not_called(viewer: Caller, project: Project) -> None:
+    asked = {"tools": [{"name": "map"}, {"name": "=cmd"}], "messages": [{"role": "user", "content": "Where?"}]}
+    store(project, message(agent_steps=[{"tool_calls": [{"name": "map"}], "input": asked}]))
+    assert viewer.get("tools/unused/").json == {"results": ["=cmd"], "inputs_read": 200}
+    assert viewer.get("tools/unused/", created_after="2026-03-02").json["results"] == []
+    csv_ = viewer.client.get("/api/v1/tools/unused/", {"format": "csv"}).content.decode()
+    assert csv_.splitlines() == ["name", "'=cmd"]

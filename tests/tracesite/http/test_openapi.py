@@ -251,7 +251,7 @@ def test_responses_match_schema(document: dict[str, Any], project: Any, client: 
     ids = {"score_id": sent["id"], "session_id": outcome.id, "message_id": outcome.messages[1].id, "call_id": call, "chain_id": outcome.messages[1].id, "ref": ref}  # fmt: skip
     for path, operations in document["paths"].items():
         if "get" in operations:
-            query = {"q": "weather"} if path == "/api/v1/search/" else {}
+            query = {"/api/v1/search/": {"q": "weather"}, "/api/v1/tools/examples/": {"tool": "get_weather"}}.get(path)
             response = client.get(path.format(**ids), query, headers={"X-API-Key": token})
             body = b"".join(response) if response.streaming else response.content
             assert response.status_code == 200, path
