@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin import helpers
+from django.db import models
 from django.db.models import QuerySet
 from django.forms.fields import InvalidJSONInput
 from django.http import HttpRequest, HttpResponse
@@ -68,6 +69,15 @@ class MembershipInline(Members):
     model = Membership
     fields = ("user", "group", "role")
     extra = 1
+
+    def formfield_for_dbfield(
+        self, db_field: models.Field[Any, Any], request: HttpRequest, **kwargs: Any
+    ) -> forms.Field | None:
+        """Return the field with a label of its own: in a table of forms, Django names only the columns."""
+        field = super().formfield_for_dbfield(db_field, request, **kwargs)
+        if field is not None:
+            field.widget.attrs["aria-label"] = str(field.label)
+        return field
 
     def has_view_permission(self, request: HttpRequest, obj: Project | None = None) -> bool:
         return access(request).allows(Role.OWNER, None if obj is None else obj.pk)
