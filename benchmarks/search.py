@@ -1,17 +1,23 @@
 """Measure the full-text search: python -m benchmarks.search --messages 20000
 
-In a separate database: messages with 4 steps of 2 calls, whose texts are drawn from the English of our docs and the Chinese
-of our translations, 90 days up to now. Measured are the indexing (messages a second, CPU, bytes) and searches of several
-kinds, each 20 times with other terms.
+In a separate database: messages with 4 steps of 2 calls, one every 39 s, so that 200,000 of them are 90 days. Their texts are
+drawn from the English of our docs and code, or of the transcripts below `--texts`, and the Chinese of our and Django's
+translations. Measured are the indexing (messages a second, CPU, bytes) and searches of several kinds, each with 20 terms, the
+second time that each is asked. `--keep` keeps the database, so that a later run with more messages adds the missing ones,
+and `--beside` measures ingest with and without the indexing beside it, in turns.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
 import random
 import re
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -20,9 +26,14 @@ from typing import Any
 
 from tracesite.serving import embedded_postgres
 
+from .processes import cpu_seconds
+
 ROOT = Path(__file__).resolve().parent.parent
-DAYS = 90
+BEGIN = datetime.fromisoformat("2026-08-01T00:00:00+00:00")
+STEP = timedelta(days=90) / 200_000
 AT_A_TIME = 100
+MESSAGES_OF_A_TURN = 1_000
+CATALOG = "locale/zh_Hans/LC_MESSAGES/django.po"
 TOOLS = ("search_orders", "get_weather", "run_sql", "read_file", "ask_researcher", "send_mail", "browse", "calculator")
 ERRORS = (
     "OperationalError: connection to server at {host} failed: timeout expired after {number} ms",
@@ -36,6 +47,10 @@ SEARCHES_OF_A_KIND = 20
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=20_000)
+    parser.add_argument("--texts", type=Path, help="a directory of transcripts, *.json and *.jsonl")
+    parser.add_argument("--keep", action="store_true", help="keep the database, and add what it lacks")
+    parser.add_argument("--beside", action="store_true", help="measure ingest with the indexing beside it")
+    parser.add_argument("--without-searches", action="store_true")
     options = parser.parse_args()
     os.environ["DJANGO_SETTINGS_MODULE"] = "tracesite.settings"
     embedded_postgres.ensure(durable=False)
@@ -43,45 +58,82 @@ def main() -> None:
     from django.db import connection
 
     django.setup()
-    connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
+    connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False, keepdb=options.keep)
     try:
-        measure(options.messages)
+        measure(options)
     finally:
-        connection.creation.destroy_test_db(connection.settings_dict["NAME"], verbosity=0)
+        connection.creation.destroy_test_db(connection.settings_dict["NAME"], verbosity=0, keepdb=options.keep)
 
 
-def measure(messages: int) -> None:
+def measure(options: argparse.Namespace) -> None:
     import logging
 
-    from django.db import connection
-
     from access_app.models import Project
-    from traces_app.ingest.pipeline import ingest
-    from traces_app.maintenance.search_index import index_queued
+    from messages_app.models import Message
 
     logging.disable(logging.INFO)
-    project = Project.objects.create(slug="benchmark")
-    random_ = random.Random(1)
-    corpus = Corpus(random_)
-    characters = 0
-    began = time.perf_counter()
-    for number, session in enumerate(sessions(random_, corpus, messages)):
-        ingest(project.pk, [session])
-        print(f"\r{number * AT_A_TIME / messages:.0%}", end="", flush=True)
-    took = time.perf_counter() - began
-    characters = corpus.characters
-    say(
-        f"stored {messages:,} messages with {characters / messages:,.0f} characters each: {messages / took:,.0f} a second"
-    )
-    began, cpu = time.perf_counter(), time.process_time()
+    say(f"load {os.getloadavg()[0]:.1f}")
+    project, _is_new = Project.objects.get_or_create(slug="benchmark")
+    corpus = Corpus(options.texts)
+    stored = Message.objects.count()
+    fill(project.pk, corpus, stored, options.messages)
+    sizes(max(options.messages, stored))
+    if options.beside:
+        beside(project.pk, corpus, max(options.messages, stored))
+    if not options.without_searches:
+        search(project.pk, corpus)
+    say(f"load {os.getloadavg()[0]:.1f}")
+
+
+def fill(project_id: int, corpus: Corpus, first: int, after: int) -> None:
+    """Store messages and index them."""
+    from django.db import connection
+
+    from traces_app.maintenance.search_index import index_queued
+
+    if after > first:
+        began, cpu = time.perf_counter(), cpu_of_both()
+        characters = store(project_id, corpus, first, after)
+        took, cpu = time.perf_counter() - began, cpu_of_both() - cpu
+        say(
+            f"stored {after - first:,} messages with {characters / (after - first):,.0f} characters each: "
+            f"{(after - first) / took:,.0f} a second, {cpu * 1000 / (after - first):.1f} ms of CPU each"
+        )
+    began, cpu = time.perf_counter(), cpu_of_both()
     report = index_queued(patience=timedelta(0))
-    took, cpu = time.perf_counter() - began, time.process_time() - cpu
-    say(
-        f"indexed {report.messages:,} messages, {report.rows:,} rows in {took:.1f} s ({cpu:.1f} s of our CPU): "
-        f"{report.messages / took:,.0f} a second, {characters / took / 1e6:.1f} million characters; merged {report.merged}"
-    )
+    took, cpu = time.perf_counter() - began, cpu_of_both() - cpu
+    if report.messages:
+        say(
+            f"indexed {report.messages:,} messages, {report.rows:,} rows: {report.messages / took:,.0f} a second, "
+            f"{cpu * 1000 / report.messages:.1f} ms of CPU each; merged {report.merged} segments"
+        )
+        with connection.cursor() as cursor:
+            cursor.execute("VACUUM ANALYZE")
+
+
+def store(project_id: int, corpus: Corpus, first: int, after: int) -> int:
+    """Store messages; return their characters."""
+    from traces_app.ingest.pipeline import ingest
+
+    before = corpus.characters
+    for number in range(first, after, AT_A_TIME):
+        ingest(project_id, [session(corpus, number)])
+        print(f"\r{number:,}", end="", flush=True)
+    return corpus.characters - before
+
+
+def cpu_of_both() -> float:
+    """Return the CPU time of this process and of its PostgreSQL connection, in seconds."""
+    from django.db import connection
+
+    connection.ensure_connection()
+    return time.process_time() + cpu_seconds([connection.connection.info.backend_pid])
+
+
+def sizes(messages: int) -> None:
+    from django.db import connection
+
     with connection.cursor() as cursor:
-        cursor.execute("VACUUM ANALYZE")
         cursor.execute(
             "SELECT sum(pg_total_relation_size(oid)) FILTER (WHERE relname ~ '^traces_app_search'), "
             "sum(pg_total_relation_size(oid)) FILTER (WHERE relname !~ '^traces_app_search') "
@@ -93,18 +145,76 @@ def measure(messages: int) -> None:
     say(
         f"index {index / messages:,.0f} bytes a message beside {tables / messages:,.0f}; {segments} segments of {rows:,} rows"
     )
-    search(project.pk, random_, corpus)
+
+
+def beside(project_id: int, corpus: Corpus, first: int) -> None:
+    """Measure ingest alone and with the indexing beside it, in turns, and the indexing beside ingest."""
+    from traces_app.models import UnindexedMessage
+
+    command = [sys.executable, "-c", _FOLLOW]
+    alone, together, indexed = [], [], []
+    for turn in range(8):
+        waiting = UnindexedMessage.objects.count()
+        process = subprocess.Popen(command, env={**os.environ, "BENCHMARK_DATABASE": database()}) if turn % 2 else None
+        if process is not None:
+            time.sleep(2)  # until it has started
+            waiting = UnindexedMessage.objects.count()
+        began = time.perf_counter()
+        store(project_id, corpus, first, first + MESSAGES_OF_A_TURN)
+        took = time.perf_counter() - began
+        first += MESSAGES_OF_A_TURN
+        if process is None:
+            alone.append(MESSAGES_OF_A_TURN / took)
+        else:
+            together.append(MESSAGES_OF_A_TURN / took)
+            indexed.append((waiting + MESSAGES_OF_A_TURN - UnindexedMessage.objects.count()) / took)
+            process.terminate()
+            process.wait()
+    say(f"ingest alone {rates(alone)}, with the indexing beside it {rates(together)} messages a second")
+    say(
+        f"ratio {statistics.median(together) / statistics.median(alone):.2f}; indexed meanwhile {rates(indexed)} a second"
+    )
+
+
+_FOLLOW = """
+import os, time, logging
+os.environ["DJANGO_SETTINGS_MODULE"] = "tracesite.settings"
+import django
+from django.db import connection
+django.setup()
+connection.settings_dict["NAME"] = os.environ["BENCHMARK_DATABASE"]
+from traces_app.maintenance.search_index import index_queued
+while True:
+    index_queued()
+    time.sleep(1)
+"""
+
+
+def rates(found: list[float]) -> str:
+    return f"{statistics.median(found):,.0f} ({min(found):,.0f} to {max(found):,.0f})"
+
+
+def database() -> str:
+    from django.db import connection
+
+    return str(connection.settings_dict["NAME"])
 
 
 class Corpus:
     """Lines of prose, code and Chinese."""
 
-    def __init__(self, random_: random.Random) -> None:
-        self.random = random_
-        files = [*ROOT.glob("docs/*.md"), *ROOT.glob("t*/**/*.py")]
-        self.lines = [line for file in files for line in file.read_text("utf-8").splitlines() if len(line) > 20]
-        catalog = (ROOT / "locale/zh_Hans/LC_MESSAGES/django.po").read_text("utf-8")
-        self.chinese = [text for text in re.findall(r'^msgstr "(.+)"$', catalog, re.M) if len(text) > 8]
+    def __init__(self, directory: Path | None) -> None:
+        self.random = random.Random(1)
+        if directory is None:
+            files = [*ROOT.glob("docs/*.md"), *ROOT.glob("t*/**/*.py")]
+            lines = [line for file in files for line in file.read_text("utf-8").splitlines()]
+        else:
+            lines = sorted({line for file in directory.rglob("*.json*") for line in lines_of(file)})
+        self.lines = [line.strip() for line in lines if 20 < len(line) <= 400]
+        self.chinese = []
+        for catalog in (ROOT / CATALOG, *(Path(sys.prefix).glob(f"lib/python3*/site-packages/django/**/{CATALOG}"))):
+            texts = re.findall(r'^msgstr "(.+)"$', catalog.read_text("utf-8"), re.M)
+            self.chinese += [text for text in texts if len(text) > 8]
         self.characters = 0
 
     def text(self, median: int) -> str:
@@ -124,21 +234,39 @@ class Corpus:
         return self.random.choice(ERRORS).format(host=host, number=self.random.randint(1, 10**6))
 
 
-def sessions(random_: random.Random, corpus: Corpus, messages: int) -> Iterator[Any]:
+def lines_of(file: Path) -> Iterator[str]:
+    """Yield the lines of all strings of a file of JSON, or of JSON lines."""
+    text = file.read_text("utf-8", errors="replace")
+    try:
+        values = [json.loads(text)]
+    except ValueError:
+        values = []
+        for line in text.splitlines():
+            with contextlib.suppress(ValueError):  # of what is no JSON on purpose
+                values.append(json.loads(line))
+    while values:
+        value = values.pop()
+        if isinstance(value, str):
+            yield from (line.replace("\0", "") for line in value.splitlines())
+        elif isinstance(value, dict):
+            values += value.values()
+        elif isinstance(value, list):
+            values += value
+
+
+def session(corpus: Corpus, first: int) -> Any:
     import msgspec
 
     from traces_app.schema import records
 
-    begin = datetime.now().astimezone() - timedelta(days=DAYS)
-    step = timedelta(days=DAYS) / messages
-    for first in range(0, messages, AT_A_TIME):
-        answers = [
-            answer(random_, corpus, begin + at * step, at) for at in range(first, min(first + AT_A_TIME, messages))
-        ]
-        yield msgspec.convert({"external_id": f"s{first}", "messages": answers}, records.Session)
+    corpus.random.seed(first)
+    answers = [answer(corpus, number) for number in range(first, first + AT_A_TIME)]
+    return msgspec.convert({"external_id": f"s{first}", "messages": answers}, records.Session)
 
 
-def answer(random_: random.Random, corpus: Corpus, at: datetime, number: int) -> dict[str, Any]:
+def answer(corpus: Corpus, number: int) -> dict[str, Any]:
+    random_ = corpus.random
+
     def call() -> dict[str, Any]:
         failed = random_.random() < 0.05
         result = {"success": not failed, "output": "" if failed else corpus.text(400)}
@@ -152,21 +280,29 @@ def answer(random_: random.Random, corpus: Corpus, at: datetime, number: int) ->
         "external_id": f"m{number}",
         "role": "assistant",
         "content": corpus.text(300),
-        "created_at": at,
+        "created_at": BEGIN + number * STEP,
         "agent_steps": steps,
     }
 
 
-def search(project_id: int, random_: random.Random, corpus: Corpus) -> None:
-    from traces_app.models import ToolCall, ToolResult
+def search(project_id: int, corpus: Corpus) -> None:
+    from messages_app.models import Message
+    from traces_app.models import ToolCall
 
-    def some(count: int, **of: Any) -> list[Any]:
-        rows = ToolCall.with_deleted.filter(**of).order_by("?")
-        return list(rows.values_list("args__id", "result__error", "result__output")[:count])
+    random_ = random.Random(2)
+    newest = Message.objects.order_by("-pk").values_list("pk", flat=True)
+    count = newest.count()
 
-    calls = some(SEARCHES_OF_A_KIND)
-    failed = some(SEARCHES_OF_A_KIND, status="error")
-    words = [word for line in corpus.lines[:2_000] for word in re.findall(r"[a-z]{9,}", line)]
+    def some(of_status: str) -> list[Any]:
+        """Return the ids and errors of calls, over the whole time."""
+        found: list[Any] = []
+        while len(found) < SEARCHES_OF_A_KIND:
+            calls = ToolCall.objects.filter(message_id=newest[random_.randrange(count)], status=of_status)
+            found += list(calls.order_by().values_list("args__id", "result__error")[:1])
+        return found
+
+    calls, failed = some("success"), some("error")
+    words = [word for line in random_.sample(corpus.lines, 2_000) for word in re.findall(r"[a-z]{9,}", line)]
     chinese = [text for text in corpus.chinese if re.search("[\u4e00-\u9fff]{6}", text)]
 
     def chinese_of(length: int) -> list[str]:
@@ -190,27 +326,34 @@ def search(project_id: int, random_: random.Random, corpus: Corpus) -> None:
         "2 letters": ["ab", "zq", "xw", "th"] * 5,
         "2 Chinese": chinese_of(2),
         "3 Chinese": chinese_of(3),
+        "4 Chinese": chinese_of(4),
         "6 Chinese": chinese_of(6),
     }
-    everything = []
-    for name, queries in kinds.items():
-        for filters, of in (("", {}), (" of a day", {"day": True}), (" of failed calls", {"status": "error"})):
+    filters: dict[str, dict[str, str]] = {
+        "": {},
+        "of a day": {"created_after": (BEGIN + (count - 1) * STEP - timedelta(days=1)).isoformat()},
+        "of a tool": {"tool": "run_sql"},
+        "failed calls": {"status": "error"},
+    }
+    everything: dict[str, list[float]] = {name: [] for name in filters}
+    for kind, queries in kinds.items():
+        for name, parameters in filters.items():
             times = []
             hits = 0
             for query in queries:
+                run(project_id, query, parameters)
                 began = time.perf_counter()
-                hits += run(project_id, query, **of)
+                hits += run(project_id, query, parameters)
                 times.append((time.perf_counter() - began) * 1000)
-            everything += times
-            say(
-                f"{name}{filters}: p50 {statistics.median(times):.0f} ms, p95 {p95(times):.0f} ms, {hits / len(queries):.0f} found"
-            )
-    say(f"all: p50 {statistics.median(everything):.0f} ms, p95 {p95(everything):.0f} ms")
-    assert ToolResult.objects.exists()
+            everything[name] += times
+            say(f"{kind} | {name} | {summary(times)} | {hits / len(queries):.0f} found")
+    for name, times in everything.items():
+        say(f"all | {name} | {summary(times)}")
+    say(f"all | | {summary([time for times in everything.values() for time in times])}")
 
 
-def run(project_id: int, text: str, *, day: bool = False, status: str = "") -> int:
-    """Search as /search/ and /tool-calls/?q= do; return the number of rows of the first page."""
+def run(project_id: int, text: str, parameters: dict[str, str]) -> int:
+    """Search as /search/ does, calls as /tool-calls/?q= does; return the number of rows of the first page."""
     from django.http import QueryDict
 
     from access_app.visibility import ProjectScope
@@ -220,20 +363,25 @@ def run(project_id: int, text: str, *, day: bool = False, status: str = "") -> i
     from traces_app.queries.search.query import parse
 
     scope = ProjectScope(frozenset({project_id}))
-    parameters = QueryDict(mutable=True)
-    if day:
-        parameters["created_after"] = (datetime.now().astimezone() - timedelta(days=1)).isoformat()
-    if status:
-        parameters["status"] = status
-    filters = CallFilterSet(parameters) if status else MessageFilterSet(parameters)
+    of_calls = "status" in parameters
+    filters = (CallFilterSet if of_calls else MessageFilterSet)(query_dict(parameters))
     found = found_page(
-        filters.found(scope, None), parse(text), "call" if status else "message", page_request(QueryDict("limit=20"))
+        filters.found(scope, None), parse(text), "call" if of_calls else "message", page_request(QueryDict("limit=20"))
     )
     return len(found.page.ids)
 
 
-def p95(times: list[float]) -> float:
-    return sorted(times)[int(0.95 * len(times))]
+def query_dict(parameters: dict[str, str]) -> Any:
+    from django.http import QueryDict
+
+    found = QueryDict(mutable=True)
+    found.update(parameters)
+    return found
+
+
+def summary(times: list[float]) -> str:
+    ordered = sorted(times)
+    return f"p50 {statistics.median(times):.0f} ms | p95 {ordered[int(0.95 * len(times))]:.0f} ms | max {ordered[-1]:.0f} ms"
 
 
 def say(line: str) -> None:
