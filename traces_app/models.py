@@ -667,6 +667,9 @@ class SearchSegment(models.Model):
     first_message = models.UUIDField()
     last_message = models.UUIDField()
     """The range of its messages."""
+    first_session = models.UUIDField()
+    last_session = models.UUIDField()
+    """The range of their sessions."""
     created_at = models.DateTimeField(db_default=Now())
 
     def __str__(self) -> str:

@@ -93,7 +93,7 @@ from .run_search import MATCHES_LISTED, search_run
 from .scores import JudgementForm, judge, judgements_of, judgements_of_session
 from .similar_page import similar_context
 from .span_page import span_lines
-from .text_search import named_or_saying, sessions_saying
+from .text_search import found_column, is_searched, named_or_saying
 from .tool_pages import list_context, list_csv, tool_context
 
 if TYPE_CHECKING:
@@ -409,10 +409,11 @@ class TracedSessionAdmin(SessionAdmin):
         *SessionAdmin.list_filter[3:-2],
         *(SessionScoreFilter, *SessionAdmin.list_filter[-2:]),
     )
+    api_searches = True
     page_template = "admin/traces_app/session_page.html"
 
     search_help_text = gettext_lazy(
-        "Search by ID, external ID or title, or for words anywhere in the newest messages, their calls and results."
+        "Search by ID, external ID or title, or for words anywhere in its messages, their calls and results."
     )
 
     def get_search_results(
@@ -422,8 +423,14 @@ class TracedSessionAdmin(SessionAdmin):
         term = search_term.strip()
         if not term or as_uuid(term) is not None or self.in_trash(request):
             return named, may_repeat
-        keys = {*named.order_by().values_list("pk", flat=True), *sessions_saying(request, queryset, term)}
-        return queryset.filter(pk__in=keys), False
+        return named_or_saying(request, queryset, named, term, "session", self.page_size(request)), False
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        return _with_found(request, super().get_list_display(request), self.in_trash(request))
+
+    def order_column(self, request: HttpRequest) -> str | None:
+        # A search finds the newest first.
+        return super().order_column(request) if self.in_trash(request) or not is_searched(request) else None
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request)
@@ -611,6 +618,9 @@ class TracedMessageAdmin(MessageAdmin):
         if not term or as_uuid(term) is not None or self.in_trash(request):
             return named, may_repeat
         return named_or_saying(request, queryset, named, term, "message", self.page_size(request)), False
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        return _with_found(request, super().get_list_display(request), self.in_trash(request))
 
     @admin.display(description=gettext_lazy("health"), empty_value="")
     def problems(self, row: Message) -> SafeString | None:
@@ -1038,6 +1048,9 @@ class ToolCallAdmin(KeysetAdmin):
             return named, False
         return named_or_saying(request, queryset, named, term, "call", self.page_size(request)), False
 
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        return _with_found(request, super().get_list_display(request))
+
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
@@ -1139,6 +1152,11 @@ def spans_context(
         "lines": lines,
         "left_out": len(spans) - len(lines),
     }
+
+
+def _with_found(request: HttpRequest, columns: list[Any], in_trash: bool = False) -> list[Any]:
+    """Return the columns of a list, with the places of its search behind the first."""
+    return columns if in_trash or not is_searched(request) else [columns[0], found_column(request), *columns[1:]]
 
 
 def url_in_run(call: ToolCall) -> str:

@@ -24,14 +24,18 @@ from .run_page import Key, as_key, step_numbers
 
 MATCHES_LISTED = 50
 """In the text of a run."""
-_FIELDS: Mapping[str, str | Promise] = {
+FIELD_LABELS: Mapping[str, str | Promise] = {
     "agent": gettext_lazy("Agent"),
     "args": gettext_lazy("Arguments"),
+    "content": gettext_lazy("Content"),
     "error": gettext_lazy("Error"),
+    "event": gettext_lazy("Event"),
     "id": gettext_lazy("Call ID"),
     "model": gettext_lazy("Model"),
     "output": gettext_lazy("Output"),
+    "reference": gettext_lazy("Reference"),
     "thought": gettext_lazy("Thought"),
+    "title": gettext_lazy("Title"),
     "tool": gettext_lazy("Tool"),
 }
 
@@ -97,7 +101,7 @@ def search_run(message_id: UUID, query: str, named: int = 0) -> RunSearch:
 
 
 def _place(hit: Hit) -> Place:
-    return Place(field=str(_FIELDS[hit.field]), before=hit.before, match=hit.match, after=hit.after)
+    return Place(field=str(FIELD_LABELS[hit.field]), before=hit.before, match=hit.match, after=hit.after)
 
 
 def _names(message_id: UUID, rows: Collection[UUID]) -> dict[Key, str]:

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from django.contrib import messages
+from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from access_app.errors import InvalidInput
 from messages_app import ids
 from messages_app.admin.filters import CURSOR
 from messages_app.admin.keyset import is_walk, note_end_of_search
-from messages_app.models import Message
-from messages_app.safe_text import moment
+from messages_app.safe_text import moment, visible
 from messages_app.sql.pagination import Cursor, IdRange
-from traces_app.queries.search.found import Found, Unit, find
+from traces_app.queries.search.found import Found, Hit, Unit, find
+from traces_app.queries.search.pages import indexed_until
+from traces_app.queries.search.places import page_path
 from traces_app.queries.search.query import SearchQuery, parse
 
-SESSIONS_OF_MESSAGES = 300
-"""Messages whose sessions the list of sessions shows."""
+from .run_search import FIELD_LABELS
+
+PLACES_SHOWN = 3
+"""In a row of a list."""
 
 
 def named_or_saying(
@@ -67,22 +72,34 @@ def _keys_saying(
     found = page(cursor)
     if cursor is not None and cursor.newer and len(found.ids) <= page_size:
         found = page(None)
+    request.found_places = found.hits  # type: ignore[attr-defined]  # read only by `found_column`
     _tell_end(request, found)
     return found.ids
 
 
-def sessions_saying(request: HttpRequest, queryset: QuerySet[Any], text: str) -> list[UUID]:
-    """Return the sessions of `queryset` whose newest messages have the terms."""
-    query = _parsed(request, text)
-    if query is None:
-        return []
+def is_searched(request: HttpRequest) -> bool:
+    return bool(request.GET.get("q", "").strip())
 
-    def among(keys: list[UUID]) -> list[UUID]:
-        rows = Message.objects.filter(pk__in=keys, session__in=queryset.order_by().values("pk"))
-        return list(rows.order_by().values_list("pk", flat=True))
 
-    found = find(query, "message", among, IdRange(), newest_first=True, limit=SESSIONS_OF_MESSAGES)
-    return list(Message.objects.filter(pk__in=found.ids).order_by().values_list("session_id", flat=True).distinct())
+def found_column(request: HttpRequest) -> Callable[[Any], SafeString | None]:
+    """Return the column with the places where the terms of the search of a list were found, with links to them."""
+
+    @admin.display(description=_("found"), empty_value="")
+    def found(row: Any) -> SafeString | None:
+        places: Mapping[UUID, Sequence[Hit]] = getattr(request, "found_places", {})
+        # Terms that stand together are one place for a reader.
+        shown = {(hit.row_id, hit.field, hit.match): hit for hit in places.get(row.pk, ())}
+        lines = list(shown.values())[:PLACES_SHOWN]
+        return format_html_join("", _PLACE, (_place(hit) for hit in lines)) if lines else None
+
+    return found
+
+
+_PLACE = '<div class="found-place"><a href="{}"><span class="quiet">{}:</span> <bdi>{}<mark>{}</mark>{}</bdi></a></div>'
+
+
+def _place(hit: Hit) -> tuple[str, str, SafeString, SafeString, SafeString]:
+    return page_path(hit), str(FIELD_LABELS[hit.field]), visible(hit.before), visible(hit.match), visible(hit.after)
 
 
 def _parsed(request: HttpRequest, text: str) -> SearchQuery | None:
@@ -102,10 +119,15 @@ def _cursor_in(request: HttpRequest) -> Cursor | None:
 
 
 def _tell_end(request: HttpRequest, found: Found) -> None:
-    if found.reached is None:
-        return
     if is_walk(request):
-        note_end_of_search(request, found.reached)
+        if found.reached is not None:
+            note_end_of_search(request, found.reached)
+        return
+    until = indexed_until()
+    if until is not None:
+        words = _("Indexed up to %(time)s; newer messages were read directly.") % {"time": moment(until)}
+        messages.info(request, format_html("{}", words))
+    if found.reached is None:
         return
     parameters = request.GET.copy()
     parameters[CURSOR] = str(Cursor(position=found.reached, newer=False))

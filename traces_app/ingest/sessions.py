@@ -20,7 +20,7 @@ from traces_app.normalize.rollup import completion
 from traces_app.schema import pg_text, records
 
 from .batch import BatchSession, Context, KnownSession, SessionCreatedConcurrently, SessionGone
-from .sql import SESSION_FIELDS, add_to_session, add_to_sessions, lock_sessions
+from .sql import QUEUE_RETITLED, SESSION_FIELDS, add_to_session, add_to_sessions, lock_sessions
 from .tables import SESSIONS, Row
 
 _JSON = frozenset(name for name, type_ in SESSION_FIELDS.items() if type_ == "jsonb")
@@ -235,6 +235,12 @@ def merged_fields(context: Context, state: BatchSession) -> list[str | None]:
     return [texts.get(name) for name in SESSION_FIELDS]
 
 
+def queue_retitled(session_id: UUID, title: str) -> None:
+    """Queue the messages of a session for the search if the title, which is a text of each, is another one. Locks the session."""
+    with connection.cursor() as cursor:
+        cursor.execute(QUEUE_RETITLED, [session_id, title])
+
+
 def given_columns(context: Context, sessions: Sequence[BatchSession]) -> dict[str, str]:
     """Return the columns of sessions for which the batch has values, and how they are read."""
     items = [item for session in sessions for item in session.items]
@@ -265,6 +271,8 @@ def apply_to_session(
                 value = row[name] + [receipt for receipt in value if receipt not in row[name]]
             if _is_given(name, value) and value != row[name]:
                 changed[name] = row[name] = value
+    if "title" in changed:
+        queue_retitled(session_id, changed["title"])
     if changed:
         new = ", ".join(f"{name} = %s{'::jsonb' if name in _JSON else ''}" for name in changed)
         with connection.cursor() as cursor:

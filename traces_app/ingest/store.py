@@ -73,7 +73,15 @@ from .id_cache import (
 from .partitions import ensure_months, forget
 from .prices import current_prices, price_steps
 from .rows import Rows, StoredBelow, message_row, rows_below
-from .sessions import active_at, counted_row, find_sessions, finish_sessions, make_sessions, merged_fields
+from .sessions import (
+    active_at,
+    counted_row,
+    find_sessions,
+    finish_sessions,
+    make_sessions,
+    merged_fields,
+    queue_retitled,
+)
 from .sql import (
     BY_ID,
     COUNTED,
@@ -184,6 +192,7 @@ def store(
     raise Conflict(_("The session is being deleted. Try again."), code="session_busy")
 
 
+@transaction.atomic
 def change_session(session_id: UUID, change: RedactedSessionPatch) -> Session:
     """Change the fields in the patch. Raise NotFound if the session is unknown or deleted."""
     empty: dict[str, Any] = {"tags": [], "metadata": {}, "workflow": None}
@@ -195,6 +204,8 @@ def change_session(session_id: UUID, change: RedactedSessionPatch) -> Session:
             changes[column] = empty.get(name, "") if value is None else pg_text.storable(value)
     if change.receipts:
         changes["redactions"] = receipts_as_json(change.receipts)
+    if "title" in changes:
+        queue_retitled(session_id, changes["title"])
     return update_session(session_id, changes)
 
 

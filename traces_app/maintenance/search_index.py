@@ -42,7 +42,7 @@ from traces_app.queries.search.grams import (
     with_rows,
 )
 from traces_app.queries.search.segments import CHUNK, ROW, decode_page, encode_pages, encode_rows
-from traces_app.queries.search.texts import RowTexts, texts_of_messages
+from traces_app.queries.search.texts import Kind, RowTexts, sessions_of, texts_of_messages
 
 from .run_vectors import queue_vectors
 
@@ -151,6 +151,7 @@ def _due(queued: Sequence[tuple[UUID, Any]], patience: timedelta) -> list[UUID]:
 
 def _index(segment: _Segment, message_ids: Collection[UUID], report: Report) -> None:
     """Write segments of messages of a month, beginning with an empty one."""
+    sessions = sessions_of(message_ids)
     by_message: dict[UUID, list[RowTexts]] = defaultdict(list)
     for row in texts_of_messages(message_ids):
         by_message[row.message_id].append(row)
@@ -161,7 +162,7 @@ def _index(segment: _Segment, message_ids: Collection[UUID], report: Report) -> 
         for first in range(0, len(rows), MOST_ROWS):
             if first:
                 segment = segment.followed(report)
-            segment.add(rows[first : first + MOST_ROWS])
+            segment.add(rows[first : first + MOST_ROWS], sessions[message_id])
     segment.write(report)
 
 
@@ -171,17 +172,17 @@ class _Segment:
     def __init__(self, month: Month, version: int) -> None:
         self.month = month
         self.version = version
-        self.rows: list[tuple[Any, UUID, UUID]] = []
+        self.rows: list[tuple[Kind, UUID, UUID, UUID]] = []
         self.key_count = 0
         self._texts: list[str] = []
         self._characters = 0
         self._keys: list[Keys] = []
 
-    def add(self, rows: Iterable[RowTexts]) -> None:
+    def add(self, rows: Iterable[RowTexts], session_id: UUID) -> None:
         for row in rows:
             if not row.texts:
                 continue
-            self.rows.append((row.kind, row.id, row.message_id))
+            self.rows.append((row.kind, row.id, row.message_id, session_id))
             # A newline, so that no gram of two values comes into being that a person would search.
             text = fold("\n".join(text for _field, text in row.texts))
             self._texts.append(text)
@@ -212,8 +213,17 @@ class _Segment:
 def write_segment(month: Month, rows: NDArray[Any], keys: Iterable[Keys]) -> None:
     """Write a segment of rows and their keys, which come in parts of ascending grams."""
     segment_id = _segment_id(month)
-    messages = sorted({UUID(bytes=message) for message in rows["message"].tolist()})
-    SearchSegment.objects.create(pk=segment_id, rows=len(rows), first_message=messages[0], last_message=messages[-1])
+    messages, sessions = (
+        sorted(UUID(bytes=one) for one in set(rows[name].tolist())) for name in ("message", "session")
+    )
+    SearchSegment.objects.create(
+        pk=segment_id,
+        rows=len(rows),
+        first_message=messages[0],
+        last_message=messages[-1],
+        first_session=sessions[0],
+        last_session=sessions[-1],
+    )
     SearchRows.objects.bulk_create(
         SearchRows(segment_id=segment_id, chunk=first // CHUNK, rows=rows[first : first + CHUNK].tobytes())
         for first in range(0, len(rows), CHUNK)

@@ -844,8 +844,11 @@ class ScorePage(Resource, frozen=True):
 class SearchHit(Resource, frozen=True):
     """A place where a term of the search was found."""
 
-    kind: Annotated[str, Meta(extra_json_schema={"enum": ["message", "step", "call", "reference"]})]
-    id: Annotated[Id, Meta(description="The id of the message, step, call or reference.")]
+    kind: Annotated[str, Meta(extra_json_schema={"enum": ["message", "step", "call", "reference", "event"]})]
+    id: Annotated[Id, Meta(description="The id of the message, step, call, reference or event.")]
+    message_id: Id
+    url: Annotated[str, Meta(description="The call, or the message that has the rest, in this API.")]
+    page: Annotated[str, Meta(description="The page of the admin that opens at this place.")]
     field: str
     before: Annotated[str, Meta(description="The text before it, at most 60 characters and an ellipsis.")]
     match: Annotated[str, Meta(description="The text itself, as it was stored.")]
@@ -881,6 +884,24 @@ class SearchPage(Resource, frozen=True):
             description="Messages that were written after this time are searched without the index; null if there are none."
         ),
     ]
+
+
+class FoundSession(Session, frozen=True):
+    """A session; if it was searched for, with the places where its newest message with all terms has them."""
+
+    hits: Annotated[list[SearchHit] | UnsetType, Meta(description="With `q`: one for each term, in its order.")] = UNSET
+
+
+class FoundSessionPage(Resource, frozen=True):
+    """A page of sessions, with the cursors of the next and previous pages; null at either end."""
+
+    results: list[FoundSession]
+    next: str | int | None
+    previous: str | int | None
+    searched_to: Annotated[
+        Time | None | UnsetType, Meta(description="With `q`: see `/search/`, but the time of a session.")
+    ] = UNSET
+    indexed_until: Annotated[Time | None | UnsetType, Meta(description="With `q`: see `/search/`.")] = UNSET
 
 
 class StoredScores(Resource, frozen=True):

@@ -17,6 +17,7 @@ from traces_app.queries import schemas
 from traces_app.queries.filters import MessageFilterSet
 from traces_app.queries.search.found import Hit
 from traces_app.queries.search.pages import FoundPage, found_page, indexed_until
+from traces_app.queries.search.places import api_path, page_path
 
 from .parameters import query_in, requested_scope, search_parameter, session_in
 from .viewset import TraceViewSet
@@ -43,20 +44,20 @@ class SearchViewSet(TraceViewSet):
         query = query_in(request)
         if query is None:
             raise InvalidInput(_("Give the terms to search for."), field="q")
-        waiting_since = indexed_until()
+        until = indexed_until()
         found = found_page(filters.found(scope, session_in(request, scope)), query, "message", page)
         return answer(
             schemas.SearchPage(
-                results=_results(found),
+                results=_results(request, found),
                 next=found.page.next,
                 previous=found.page.previous,
                 searched_to=None if found.searched_to is None else instant_text(found.searched_to),
-                indexed_until=None if waiting_since is None else instant_text(waiting_since),
+                indexed_until=None if until is None else instant_text(until),
             )
         )
 
 
-def _results(found: FoundPage) -> list[schemas.SearchResult]:
+def _results(request: Request, found: FoundPage) -> list[schemas.SearchResult]:
     messages = Message.with_deleted.select_related("project").only("session_id", "role", "created_at", "project__slug")
     rows = messages.in_bulk(found.page.ids)
     return [
@@ -66,17 +67,21 @@ def _results(found: FoundPage) -> list[schemas.SearchResult]:
             project=rows[message_id].project.slug,
             role=rows[message_id].role,
             created_at=instant_text(rows[message_id].created_at),
-            hits=[_hit(hit) for hit in found.hits[message_id]],
+            hits=[found_place(request, hit) for hit in found.hits[message_id]],
         )
         for message_id in found.page.ids
         if message_id in rows
     ]
 
 
-def _hit(hit: Hit) -> schemas.SearchHit:
+def found_place(request: Request, hit: Hit) -> schemas.SearchHit:
+    """Return a hit with its addresses."""
     return schemas.SearchHit(
         kind=hit.kind.name.lower(),
         id=str(hit.row_id),
+        message_id=str(hit.message_id),
+        url=request.build_absolute_uri(api_path(hit)),
+        page=request.build_absolute_uri(page_path(hit)),
         field=hit.field,
         before=hit.before,
         match=hit.match,

@@ -20,9 +20,9 @@ from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer, list_answer, no_content, words
-from messages_app.http.schemas import SessionPage
 from messages_app.queries import SESSION_FIELDS, find_session, sessions
 from messages_app.sql.pagination import page_request, read_page
+from messages_app.timestamps import instant_text
 from messages_app.writes import delete_session, restore_session
 from traces_app.ingest.decode import decode_session, decode_session_patch
 from traces_app.ingest.pipeline import ingest
@@ -31,11 +31,13 @@ from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries import schemas
 from traces_app.queries.contexts import newest_refs
 from traces_app.queries.filters import SessionFilterSet
+from traces_app.queries.search.pages import FoundPage, found_page, indexed_until
 from traces_app.schema import records
 
 from . import examples
 from .outcomes import refusal_text, sent_messages
-from .parameters import PAGING, requested_scope, sender_of
+from .parameters import PAGING, SEARCH, query_in, requested_scope, sender_of
+from .search import found_place
 from .session_exports import EXPORTS
 from .viewset import TraceViewSet
 
@@ -67,20 +69,34 @@ class SessionViewSet(TraceViewSet):
             *openapi.PAGE,
             openapi.fields(SESSION_FIELDS),
             openapi.PROJECT,
+            SEARCH,
         ],
-        responses={200: SessionPage, **openapi.errors(400)},
+        responses={200: schemas.FoundSessionPage, **openapi.errors(400)},
     )
     def list(self, request: Request) -> HttpResponseBase:
-        """List sessions, newest first."""
+        """List sessions, newest first; with `q`, those with a message that has all terms, and where."""
         parameters = request.query_params
         page = page_request(parameters)
-        filters = SessionFilterSet(parameters, also=PAGING)
+        filters = SessionFilterSet(parameters, also=(*PAGING, "q"))
         in_trash = bool(filters.given.get("deleted"))
         if in_trash:
             require_scope(request, Scope.DELETE)
         rows = filters.found(requested_scope(request, Scope.DELETE if in_trash else None))
         fields = words(parameters, "fields", SESSION_FIELDS) or SESSION_FIELDS
-        return list_answer(read_page(rows, page), lambda ids: sessions(ids, fields))
+        query = query_in(request)
+        if query is None:
+            return list_answer(read_page(rows, page), lambda ids: sessions(ids, fields))
+        until = indexed_until()
+        found = found_page(rows, query, "session", page)
+        return answer(
+            schemas.FoundSessionPage(
+                results=_found_sessions(request, found, fields),
+                next=found.page.next,
+                previous=found.page.previous,
+                searched_to=None if found.searched_to is None else instant_text(found.searched_to),
+                indexed_until=None if until is None else instant_text(until),
+            )
+        )
 
     @extend_schema(
         parameters=[openapi.PROJECT],
@@ -185,6 +201,18 @@ class SessionViewSet(TraceViewSet):
 def _readable_fields(request: Request) -> frozenset[str]:
     """Return the fields in the response to a write: all, or only the ids if the key may not read."""
     return _ONE_SESSION_FIELDS if may_read(request) else _IDENTITY
+
+
+def _found_sessions(request: Request, found: FoundPage, fields: frozenset[str]) -> list[schemas.FoundSession]:
+    ids = [str(session_id) for session_id in found.page.ids]
+    hits = {str(session_id): some for session_id, some in found.hits.items()}
+    return [
+        schemas.FoundSession(
+            **{name: getattr(session, name) for name in session.__struct_fields__},
+            hits=[found_place(request, hit) for hit in hits[session_id]],
+        )
+        for session_id, session in zip(ids, sessions(ids, fields), strict=True)
+    ]
 
 
 def _one_session(session_id: UUID, fields: frozenset[str] = _ONE_SESSION_FIELDS) -> schemas.SessionWithContexts:

@@ -11,6 +11,7 @@ from access_app.models import Project
 from tests.admin_pages import links_of, rows_of, statements_of, text_of
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.maintenance.search_index import index_queued
+from traces_app.models import UnindexedMessage
 from traces_app.queries.search import found
 
 pytestmark = pytest.mark.django_db
@@ -37,6 +38,28 @@ def test_lists_find_the_error_that_is_on_the_screen(admin_client: Client) -> Non
     assert len(rows_of(admin_client.get(MESSAGES, {"q": "q1"}))) == 1
     assert len(rows_of(admin_client.get(CALLS, {"q": "call_d"}))) == 1
     assert len(rows_of(admin_client.get(MESSAGES, {"q": "The weather"}))) == 2
+
+
+def test_rows_show_where_the_terms_are(admin_client: Client) -> None:
+    for url in (SESSIONS, MESSAGES, CALLS):
+        page = admin_client.get(url, {"q": 'unknown "get_wea"'})
+        assert "Error: unknown city" in text_of(page)
+        assert "<mark>unknown</mark>" in page.content.decode()
+        (place,) = {link for name, link in links_of(page).items() if name.startswith("Error:")}
+        path, anchor = place.split("#")
+        assert f'id="{anchor}"' in admin_client.get(path).content.decode()
+        assert "field-found" not in admin_client.get(url).content.decode()
+        is_queued = UnindexedMessage.objects.exists()
+        assert ("newer messages were read directly" in text_of(page)) is is_queued
+
+
+@pytest.mark.parametrize("q", ["ab " * 10_000, "a" * 1_000_000, "x\0y", '"', "(a+)+$", "\u202eab", "' OR 1=1 --", "\\"])
+def test_hostile_search_is_answered_or_explained(admin_client: Client, q: str) -> None:
+    for url in (SESSIONS, MESSAGES, CALLS):
+        page = admin_client.get(url, {"q": q})
+        # Django leads away from U+0000, with a message.
+        assert page.status_code == 200 or (page.status_code == 302 and "\0" in q)
+        assert "\0" in q or rows_of(page) == []
 
 
 def test_text_that_cannot_be_searched_is_explained(admin_client: Client) -> None:

@@ -74,6 +74,91 @@ def test_lists_of_messages_and_calls_take_a_search(owner: Caller, searched: Sess
 
 
 @pytest.mark.requirement("001-27")
+def test_sessions_are_found_with_the_place_of_each_term(
+    project: Project, owner: Caller, searched: SessionOutcome
+) -> None:
+    later = NOON + timedelta(days=1)
+    store(
+        project,
+        question(content="Nothing.", created_at=later),
+        external_id="other",
+        title="A myth of ÅNGSTRÖM",
+        created_at=later,
+    )
+    (other, weather) = owner.get("sessions/", q="myth").results
+    assert (other["external_id"], weather["external_id"]) == ("other", "weather")
+    assert [(hit["field"], hit["match"]) for hit in other["hits"]] == [("title", "myth")]
+    (hit,) = weather["hits"]
+    assert hit["url"] == f"http://testserver/api/v1/tool-calls/{hit['id']}/"
+    assert owner.client.get(hit["url"]).json()["message_id"] == hit["message_id"]
+    page = f"/admin/messages_app/message/{hit['message_id']}/change/?call={hit['id']}#call-{hit['id']}"
+    assert hit["page"] == f"http://testserver{page}"
+    answer = owner.get("sessions/", q="title:ångström", fields="id").json
+    assert [sorted(one) for one in answer["results"]] == [["hits", "id"]]
+    assert answer["searched_to"] is None
+    assert [one["id"] for one in owner.get("sessions/", q="atlantis -title:myth").results] == [weather["id"]]
+    assert owner.get("sessions/", q="atlantis", has_errors="false").results == []
+    # Another title is found in its messages, too, whoever gives it.
+    owner.patch("sessions/other/", {"title": "Legends"})
+    assert owner.get("sessions/", q="ångström").results == []
+    assert len(owner.get("messages/", q="title:legends").results) == 1
+    index_queued(patience=timedelta(0))
+    for ways in ("live", "import"):
+        store(project, question(external_id=ways), external_id="other", title=f"Titled by {ways}", source=ways)
+        assert len(owner.get("messages/", q=f'title:"by {ways}" nothing').results) == 1
+        index_queued(patience=timedelta(0))
+
+
+def test_pages_of_sessions_follow_each_other_both_ways(project: Project, owner: Caller) -> None:
+    for number in range(9):
+        for day in (number, number + 40):
+            at = NOON + timedelta(days=day)
+            store(project, question(external_id=str(day), created_at=at), external_id=f"s{number}")
+        if number == 5:
+            index_queued(patience=timedelta(0))
+    page = owner.get("sessions/", q="atlantis", limit=4).json
+    pages = [[one["id"] for one in page["results"]]]
+    while page["next"]:
+        page = owner.get("sessions/", q="atlantis", limit=4, cursor=page["next"]).json
+        pages.append([one["id"] for one in page["results"]])
+    assert [len(one) for one in pages] == [4, 4, 1]
+    assert sum(pages, []) == sorted(sum(pages, []), reverse=True)
+    page = owner.get("sessions/", q="atlantis", limit=4, cursor=page["previous"]).json
+    assert [one["id"] for one in page["results"]] == pages[1]
+    assert [one["id"] for one in owner.get("sessions/", q="atlantis", order="asc", limit=9).results] == sorted(
+        sum(pages, [])
+    )
+
+
+def test_texts_of_events_are_found(owner: Caller, project: Project) -> None:
+    event = {"session_id": "eko", "timestamp": 1_772_366_400_000}
+    events = [
+        {**event, "type": "agent_start", "id": "e1", "data": {"task": "Water the orchids"}},
+        {**event, "type": "tool_call_start", "id": "e2", "data": {"call_id": "c1", "name": "hose", "args": {"l": 7}}},
+    ]
+    assert owner.post("events/", {"events": events}).status == 200
+    (queued,) = owner.get("search/", q="event:orchids").results
+    index_queued(patience=timedelta(0))
+    (indexed,) = owner.get("search/", q="event:orchids").results
+    assert indexed == queued
+    (hit,) = indexed["hits"]
+    assert (hit["kind"], hit["before"], hit["match"]) == ("event", "task: Water the ", "orchids")
+    # What calls say is not said twice.
+    assert owner.get("search/", q="event:hose").results == []
+
+
+def test_masked_values_are_found_nowhere(owner: Caller, project: Project) -> None:
+    secret = "sk-proj-" + "Zq7" * 16
+    store(project, question(content=f"My key is {secret}."), external_id="secret", title=f"About {secret}")
+    for _way in ("queued", "indexed"):
+        for path in ("search/", "sessions/", "messages/"):
+            assert owner.get(path, q=secret).results == []
+            assert secret not in owner.get(path, q="my key is").body.decode()
+        index_queued(patience=timedelta(0))
+    assert len(owner.get("search/", q="my key is").results) == 1
+
+
+@pytest.mark.requirement("001-27")
 def test_pages_follow_each_other_both_ways(project: Project, owner: Caller) -> None:
     store(project, *(question(external_id=str(n), created_at=NOON + timedelta(days=n)) for n in range(9)))
     index_queued(patience=timedelta(0))
@@ -95,11 +180,15 @@ def test_nobody_finds_what_they_may_not_see(
 ) -> None:
     assert len(found(viewer, "atlantis")) == 2
     assert found(outsider, "atlantis") == []
-    assert outsider.get("tool-calls/", q="atlantis").results == []
+    for path in ("tool-calls/", "messages/", "sessions/"):
+        assert len(viewer.get(path, q="atlantis").results) > 0
+        assert outsider.get(path, q="atlantis").results == []
     assert searched.id is not None
     writes.delete_session(searched.id, by="ada")
-    assert found(owner, "atlantis") == []
+    for path in ("search/", "tool-calls/", "messages/", "sessions/"):
+        assert owner.get(path, q="atlantis").results == []
     assert len(found(owner, "atlantis", deleted="true")) == 2
+    assert len(owner.get("sessions/", q="atlantis", deleted="true").results) == 1
     writes.restore_session(searched.id)
     assert len(found(owner, "atlantis")) == 2
 
@@ -126,4 +215,5 @@ def test_search_of_a_numbered_page_is_refused(owner: Caller) -> None:
 
 @pytest.mark.parametrize("q", ["(a+)+$", "%_%", "\u202e\u200bab", "' OR 1=1 //", "中" * 500, "ſſ", "[[[[", "\\\\"])
 def test_hostile_search_is_answered(owner: Caller, searched: SessionOutcome, q: str) -> None:
-    assert found(owner, q) == []
+    for path in ("search/", "sessions/", "messages/", "tool-calls/"):
+        assert owner.get(path, q=q).results == []

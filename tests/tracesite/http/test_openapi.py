@@ -116,7 +116,7 @@ def test_schema_references_resolve(document: dict[str, Any]) -> None:
 
 def test_input_and_output_are_separate_components(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
-    assert {"Message", "MessageInput", "Session", "SessionInput", "ToolCall", "ToolCallInput"} <= set(schemas)
+    assert {"Message", "MessageInput", "FoundSession", "SessionInput", "ToolCall", "ToolCallInput"} <= set(schemas)
     assert schemas["MessageInput"]["required"] == ["role"]
     assert schemas["ToolResult"]["required"] == ["status", "success", "output"]
     assert schemas["ToolCall"]["properties"]["args"] == {"type": "object", "additionalProperties": True}

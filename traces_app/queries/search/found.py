@@ -1,11 +1,11 @@
-"""Find the messages or calls of a list that have the terms of a search, in the order of their ids, within a time.
+"""Find the messages, calls or sessions of a list that have the terms of a search, in the order of their ids, within a time.
 
 The index names candidates: rows that may have a term. Their texts are read and compared as they are now, and the list's own
 QuerySet decides which of them its reader may see. So a hit is never outdated, deleted or somebody else's, whatever the index
 holds. Messages that are not indexed yet are candidates themselves.
 
 Sources (segments of the index, parts of the queue) are read in the order of their bounds, and no hit is returned before all
-sources are read that may have one before it.
+sources are read that may have one before it. A session is found by any of its messages.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from messages_app.models import Message
 from messages_app.sql.pagination import IdRange
 from messages_app.sql.snapshot import one_snapshot
 from traces_app.models import ToolCall, UnindexedMessage
@@ -28,13 +29,15 @@ from traces_app.models import ToolCall, UnindexedMessage
 from .grams import fold
 from .query import SearchQuery, Term
 from .segments import numbers_with, rows_of, segments_within
-from .texts import Kind, RowTexts, kinds_with, texts_of_messages, texts_of_rows
+from .texts import Kind, RowTexts, kinds_with, sessions_of, texts_of_messages, texts_of_rows
 
 SECONDS = 2.0
 """After this time a search answers what it has, and where it stopped."""
 MOST_SOURCES = 16
 """Sources that are loaded at once."""
 COMPARED_AT_A_TIME = 50
+_MESSAGES_OF_SESSION = (1, 4, 20)
+"""Messages of a session that are compared: the newest first, then many at a time."""
 _MOST_CANDIDATES = 3_200
 QUEUED_AT_A_TIME = 200
 _ROWS_OF_TERM = (4, 60)
@@ -43,8 +46,11 @@ _AROUND = 60
 """Characters of a snippet before and after what was found."""
 _LOW_BITS = (1 << 64) - 1
 
-Unit = Literal["message", "call"]
-"""What is searched for: messages that have all terms anywhere below them, or calls that have all terms."""
+Unit = Literal["message", "call", "session"]
+"""What is searched for: messages that have all terms anywhere below them, calls that have all terms, or sessions with such a
+message."""
+Texts = Sequence[tuple[str, str, str]]
+"""Field, text and folded text."""
 Among = Callable[[list[UUID]], Collection[UUID]]
 """Returns those of some rows that are in the list."""
 
@@ -54,6 +60,7 @@ class Hit(Struct, frozen=True, kw_only=True):
 
     kind: Kind
     row_id: UUID
+    message_id: UUID
     field: str
     before: str
     match: str
@@ -93,9 +100,10 @@ class _Source:
     """Messages that are read together: a segment, or a part of the queue."""
 
     bound: UUID
-    """The first message in reading order, or one before it."""
+    """The first message (or session) in reading order, or one before it."""
     segment: UUID | None = None
     queued: Sequence[UUID] = ()
+    """Messages, or sessions of messages."""
 
 
 @dataclass
@@ -117,6 +125,10 @@ class _Search:
     until: float
     loaded: list[list[_TermRows]] = field(default_factory=list)
     """The rows of each loaded segment, for each indexed term."""
+    in_sessions: list[tuple[NDArray[np.bytes_], NDArray[np.bytes_]]] = field(default_factory=list)
+    """The candidates of each loaded segment for a search of sessions: sessions, ascending, and their messages."""
+    queued_of: dict[UUID, list[UUID]] = field(default_factory=dict)
+    """The queued messages of each session, for a search of sessions."""
     pool: NDArray[np.bytes_] = field(default_factory=lambda: np.zeros(0, dtype="S16"))
     """Candidates that were not compared yet, ascending."""
     sources_at_a_time: int = 1
@@ -166,23 +178,30 @@ class _Search:
     # --- Sources ------------------------------------------------------------------------------------------------------
 
     def _sources(self) -> list[_Source]:
-        queued = UnindexedMessage.objects.filter(**self._messages().of("message_id")).order_by()
+        within = {} if self.unit == "session" else self._messages().of("message_id")
+        queued = UnindexedMessage.objects.filter(**within).order_by()
         self.queued = set(queued.values_list("message_id", flat=True))
         # The queue is read before the segments: what leaves it meanwhile is in both, and never in none.
-        in_order = sorted(self.queued, reverse=self.newest_first)
+        in_order = sorted(self._queued_sessions() if self.unit == "session" else self.queued, reverse=self.newest_first)
         sources = [
             _Source(bound=in_order[first], queued=in_order[first : first + QUEUED_AT_A_TIME])
             for first in range(0, len(in_order), QUEUED_AT_A_TIME)
         ]
+        of: Literal["message", "session"] = "session" if self.unit == "session" else "message"
         sources += [
-            _Source(bound=segment.last_message if self.newest_first else segment.first_message, segment=segment.pk)
-            for segment in segments_within(self._messages(), newest_first=self.newest_first)
+            _Source(bound=getattr(segment, f"last_{of}" if self.newest_first else f"first_{of}"), segment=segment.pk)
+            for segment in segments_within(self._messages(), of=of)
         ]
         return sorted(sources, key=lambda source: source.bound, reverse=self.newest_first)
 
+    def _queued_sessions(self) -> Collection[UUID]:
+        for message_id, session_id in sessions_of(self.queued).items():
+            self.queued_of.setdefault(session_id, []).append(message_id)
+        return self.queued_of
+
     def _messages(self) -> IdRange:
-        """Return the range of the messages. The rows below a message share the upper half of its id."""
-        if self.unit == "message":
+        """Return the range of the messages (or sessions). The rows below a message share the upper half of its id."""
+        if self.unit != "call":
             return self.ids
         lower, upper = self.ids.lower, self.ids.upper
         return IdRange(
@@ -205,8 +224,16 @@ class _Search:
                 keys = np.intersect1d(keys, other.keys)
             if len(keys):
                 self.loaded.append(terms)
-                candidates.append(self._within(keys))
+                candidates.append(self._within(self._sessions(terms[0], keys) if self.unit == "session" else keys))
         self.pool = np.unique(np.concatenate(candidates))
+
+    def _sessions(self, term: _TermRows, messages: NDArray[np.bytes_]) -> NDArray[np.bytes_]:
+        """Return the sessions of messages, and remember which ones these are."""
+        rows = term.rows[np.searchsorted(term.keys, messages)]
+        sessions = np.ascontiguousarray(rows["session"]).view("S16")
+        order = np.argsort(sessions, kind="stable")
+        self.in_sessions.append((sessions[order], messages[order]))
+        return np.unique(sessions)
 
     def _queued_candidates(self, messages: Sequence[UUID]) -> NDArray[np.bytes_]:
         rows: Iterable[UUID] = messages
@@ -221,7 +248,7 @@ class _Search:
         if self.unit == "call":
             kinds &= {Kind.CALL}
         rows = rows[np.isin(rows["kind"], list(kinds))]
-        keys = np.ascontiguousarray(rows["message" if self.unit == "message" else "id"]).view("S16")
+        keys = np.ascontiguousarray(rows["id" if self.unit == "call" else "message"]).view("S16")
         order = np.argsort(keys, kind="stable")
         return _TermRows(keys[order], rows[order])
 
@@ -264,24 +291,54 @@ class _Search:
 
     def _compare(self, candidates: Sequence[UUID]) -> list[UUID]:
         """Return the candidates that have the terms."""
+        if self.unit == "session":
+            self._compare_sessions(candidates)
+        else:
+            self.hits.update(self._hits_of(candidates))
+        return [one for one in candidates if one in self.hits]
+
+    def _compare_sessions(self, sessions: Sequence[UUID]) -> None:
+        """Compare the messages of sessions, newest first, until one of each session has the terms."""
+        left = {session: self._messages_of(session) for session in sessions}
+        for count in _growing(_MESSAGES_OF_SESSION):
+            session_of = {message: session for session, some in left.items() for message in some[:count]}
+            if not session_of:
+                return
+            months = IdRange(lower=min(session_of), upper=UUID(int=max(session_of).int + 1)).months_of("pk")
+            # Whether the session is deleted is for its list to decide.
+            alive = Message.with_deleted.filter(pk__any=list(session_of), deleted_at__isnull=True, **months).order_by()
+            in_order = sorted(alive.values_list("pk", flat=True), reverse=True)
+            for first in range(0, len(in_order), COMPARED_AT_A_TIME):
+                for message, hits in self._hits_of(in_order[first : first + COMPARED_AT_A_TIME]).items():
+                    self.hits.setdefault(session_of[message], hits)
+            left = {session: some[count:] for session, some in left.items() if session not in self.hits}
+
+    def _messages_of(self, session: UUID) -> list[UUID]:
+        """Return the messages of a session that may have the terms, newest first."""
+        found = set(self.queued_of.get(session, ()))
+        for sessions, messages in self.in_sessions:
+            first, after = (np.searchsorted(sessions, session.bytes, side=side) for side in ("left", "right"))
+            found.update(map(_uuid, messages[first:after]))
+        return sorted(found, reverse=True)
+
+    def _hits_of(self, candidates: Sequence[UUID]) -> dict[UUID, list[Hit]]:
+        """Return those of some messages or calls that have the terms, and where."""
         hits: dict[UUID, dict[int, Hit]] = {one: {} for one in candidates}
         if self.unit == "call":
             for row in texts_of_rows({Kind.CALL: list(hits)}):
-                self._look_at(row, hits[row.id], range(len(self.query.wanted)))
-                if any(_has(row, term) for term in self.query.excluded):
-                    self.refused.add(row.id)
+                self._look_at(row, row.id, hits[row.id], is_whole=True)
         else:
             self._compare_messages(hits)
         wanted = len(self.query.wanted)
-        for one, by_term in hits.items():
-            if len(by_term) == wanted and one not in self.refused:
-                self.hits[one] = [by_term[number] for number in range(wanted)]
-        return [one for one in candidates if one in self.hits]
+        return {
+            one: [by_term[number] for number in range(wanted)]
+            for one, by_term in hits.items()
+            if len(by_term) == wanted and one not in self.refused
+        }
 
     def _compare_messages(self, hits: dict[UUID, dict[int, Hit]]) -> None:
-        wanted = range(len(self.query.wanted))
         for row in texts_of_messages([one for one in hits if one in self.queued]):
-            self._look_at(row, hits[row.message_id], wanted)
+            self._look_at(row, row.message_id, hits[row.message_id], is_whole=True)
         first = 0
         for count in _growing(_ROWS_OF_TERM):
             asked: dict[Kind, set[UUID]] = defaultdict(set)
@@ -294,14 +351,13 @@ class _Search:
             if not asked:
                 break
             for row in texts_of_rows(asked):
-                self._look_at(row, hits[row.message_id], wanted)
+                self._look_at(row, row.message_id, hits[row.message_id])
             first += count
         # What the index does not tell is looked for in all rows.
-        if self.query.excluded or len(self.indexed) < len(wanted):
-            for row in texts_of_messages([one for one, by_term in hits.items() if self._has_indexed(by_term)]):
-                self._look_at(row, hits[row.message_id], wanted)
-                if any(_has(row, term) for term in self.query.excluded):
-                    self.refused.add(row.message_id)
+        if self.query.excluded or len(self.indexed) < len(self.query.wanted):
+            left = [one for one, by_term in hits.items() if one not in self.queued and self._has_indexed(by_term)]
+            for row in texts_of_messages(left):
+                self._look_at(row, row.message_id, hits[row.message_id], is_whole=True)
 
     def _has_indexed(self, by_term: Mapping[int, Hit]) -> bool:
         return all(number in by_term for number in range(len(self.indexed)))
@@ -316,12 +372,17 @@ class _Search:
                 found[Kind(int(row["kind"])), UUID(bytes=row["id"].tobytes())] = None
         return list(found)
 
-    def _look_at(self, row: RowTexts, by_term: dict[int, Hit], wanted: Iterable[int]) -> None:
-        for number in wanted:
+    def _look_at(self, row: RowTexts, one: UUID, by_term: dict[int, Hit], *, is_whole: bool = False) -> None:
+        """Note where a row of a message or call has terms; of one whose rows are all looked at, also whether it is refused."""
+        # Folded once for all terms, because this takes most of the time of a comparison.
+        texts = _folded(row)
+        for number, term in enumerate(self.query.wanted):
             if number not in by_term:
-                hit = _hit(row, self.query.wanted[number])
+                hit = _hit(row, texts, term)
                 if hit is not None:
                     by_term[number] = hit
+        if is_whole and _has_any(texts, self.query.excluded):
+            self.refused.add(one)
 
 
 def _uuid(key: np.bytes_) -> UUID:
@@ -337,25 +398,28 @@ def _growing(counts: Sequence[int]) -> Iterator[int]:
 
 def hits_of(row: RowTexts, query: SearchQuery) -> list[Hit] | None:
     """Return one place for each wanted term, in their order; None if the row lacks one or has an excluded one."""
-    hits = [_hit(row, term) for term in query.wanted]
-    if None in hits or any(_has(row, term) for term in query.excluded):
-        return None
-    return [hit for hit in hits if hit is not None]
+    texts = _folded(row)
+    hits = [hit for term in query.wanted if (hit := _hit(row, texts, term)) is not None]
+    return hits if len(hits) == len(query.wanted) and not _has_any(texts, query.excluded) else None
 
 
-def _has(row: RowTexts, term: Term) -> bool:
-    return any(term.is_in(name, fold(text)) for name, text in row.texts)
+def _folded(row: RowTexts) -> Texts:
+    return [(name, text, fold(text)) for name, text in row.texts]
 
 
-def _hit(row: RowTexts, term: Term) -> Hit | None:
-    for name, text in row.texts:
-        folded = fold(text)
+def _has_any(texts: Texts, terms: Iterable[Term]) -> bool:
+    return any(term.is_in(name, folded) for term in terms for name, _text, folded in texts)
+
+
+def _hit(row: RowTexts, texts: Texts, term: Term) -> Hit | None:
+    for name, text, folded in texts:
         if term.is_in(name, folded):
             begin, end = _place(text, folded, folded.index(term.text), len(term.text))
             first, last = max(begin - _AROUND, 0), end + _AROUND
             return Hit(
                 kind=row.kind,
                 row_id=row.id,
+                message_id=row.message_id,
                 field=name,
                 before=("…" if first else "") + text[first:begin],
                 match=text[begin:end],

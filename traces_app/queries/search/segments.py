@@ -9,12 +9,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import numpy as np
 from django.db import connection
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from messages_app.sql.pagination import IdRange
@@ -26,9 +25,9 @@ from .texts import Kind
 
 CHUNK = 1_024
 """Rows in one value of SearchRows."""
-ROW = np.dtype([("kind", "u1"), ("id", "V16"), ("message", "V16"), ("version", "<i8")])
-"""A row of the index: its kind, its id, that of its message, and the version of the message, which grows each time it is
-indexed."""
+ROW = np.dtype([("kind", "u1"), ("id", "V16"), ("message", "V16"), ("session", "V16"), ("version", "<i8")])
+"""A row of the index: its kind, its id, those of its message and session, and the version of the message, which grows each
+time it is indexed."""
 _AS_BITS_FROM = 4_096
 _PAGE_BYTES = 8_192
 """The bytes of rows in a page, before compression."""
@@ -39,14 +38,6 @@ _PROBES = 3
 
 Numbers = NDArray[np.uint16]
 """Numbers of rows in a segment, in order."""
-
-
-class Candidate(Struct, frozen=True):
-    """A row that may have a term."""
-
-    kind: Kind
-    id: UUID
-    message_id: UUID
 
 
 # --- Encoding ---------------------------------------------------------------------------------------------------------
@@ -101,21 +92,23 @@ def decode_page(page: bytes | memoryview) -> tuple[NDArray[np.int64], NDArray[np
     return grams, counts, sums - np.repeat(before, counts)
 
 
-def encode_rows(rows: Sequence[tuple[Kind, UUID, UUID]], version: int) -> NDArray[Any]:
-    return np.array([(kind, row_id.bytes, message_id.bytes, version) for kind, row_id, message_id in rows], dtype=ROW)
+def encode_rows(rows: Sequence[tuple[Kind, UUID, UUID, UUID]], version: int) -> NDArray[Any]:
+    """Encode rows: kind, id, message and session of each."""
+    return np.array([(kind, *(one.bytes for one in row_ids), version) for kind, *row_ids in rows], dtype=ROW)
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
 
 
-def segments_within(ids: IdRange, *, newest_first: bool) -> list[SearchSegment]:
-    """Return the segments that may have messages in a range, in the order in which these are read."""
-    segments = SearchSegment.objects.filter(**ids.months_of("pk"))
+def segments_within(ids: IdRange, *, of: Literal["message", "session"]) -> list[SearchSegment]:
+    """Return the segments that may have rows of the messages, or sessions, in a range."""
+    # The messages of a session may be of any later month.
+    segments = SearchSegment.objects.filter(**(ids.months_of("pk") if of == "message" else {}))
     if ids.lower is not None:
-        segments = segments.filter(last_message__gte=ids.lower)
+        segments = segments.filter(**{f"last_{of}__gte": ids.lower})
     if ids.upper is not None:
-        segments = segments.filter(first_message__lt=ids.upper)
-    return list(segments.order_by("-last_message" if newest_first else "first_message"))
+        segments = segments.filter(**{f"first_{of}__lt": ids.upper})
+    return list(segments)
 
 
 def numbers_with(segments: Collection[UUID], terms: Sequence[Term]) -> dict[UUID, list[Numbers]]:

@@ -1,6 +1,7 @@
 """What of a trace is searched: the texts of each row, by field.
 
 A field is declared in one place: `SEARCHED`. JSON is searched as its keys and values, one a line, without the escapes of JSON.
+The title of a session is a text of each of its messages.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from msgspec import Struct
 
 from messages_app.models import Message, Reference
 from messages_app.sql.pagination import IdRange
-from traces_app.models import AgentStep, ToolCall
+from traces_app.models import AgentStep, Event, ToolCall
 
 MOST_CHARACTERS = 100_000
 """Of each value only the beginning is searched."""
@@ -34,6 +35,8 @@ class Kind(IntEnum):
     CALL = 2
     """A call with its result."""
     REFERENCE = 3
+    EVENT = 4
+    """An event of a run as a whole, or of nothing; those of steps and calls say what these rows say."""
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -46,11 +49,15 @@ class Source(Struct, frozen=True, kw_only=True):
     fields: Mapping[str, str]
     json: frozenset[str] = frozenset()
     """The columns that hold JSON."""
+    by_session: bool = False
+    """Whether its rows are found by the session, because they have no index by message."""
 
 
 SEARCHED: Mapping[Kind, Source] = {
     Kind.MESSAGE: Source(
-        rows=Message.with_deleted.all(), message="pk", fields={"content": "content", "error": "error"}
+        rows=Message.with_deleted.all(),
+        message="pk",
+        fields={"content": "content", "error": "error", "session__title": "title"},
     ),
     Kind.STEP: Source(
         rows=AgentStep.with_deleted.all(),
@@ -72,6 +79,12 @@ SEARCHED: Mapping[Kind, Source] = {
     Kind.REFERENCE: Source(
         rows=Reference.objects.all(),
         fields={"knowledge_title": "reference", "knowledge_filename": "reference", "content": "reference"},
+    ),
+    Kind.EVENT: Source(
+        rows=Event.objects.filter(subject__in=["", "run"]),
+        fields={"data": "event"},
+        json=frozenset({"data"}),
+        by_session=True,
     ),
 }
 FIELDS = sorted({field for source in SEARCHED.values() for field in source.fields.values()})
@@ -111,6 +124,15 @@ def texts_of_rows(rows: Mapping[Kind, Collection[UUID]]) -> Iterator[RowTexts]:
         yield from _texts(kind, SEARCHED[kind], "pk", row_ids)
 
 
+def sessions_of(message_ids: Collection[UUID]) -> dict[UUID, UUID]:
+    """Return the session of each of the messages that exist."""
+    if not message_ids:
+        return {}
+    months = IdRange(lower=min(message_ids), upper=UUID(int=max(message_ids).int + 1)).months_of("pk")
+    messages = Message.with_deleted.order_by().filter(pk__any=list(message_ids), **months)
+    return dict(messages.values_list("pk", "session_id"))
+
+
 def words_of_json(text: str) -> str:
     """Return the keys and values of a JSON text as PostgreSQL writes it, one a line, without the escapes of JSON.
 
@@ -129,10 +151,12 @@ def _word(match: re.Match[str]) -> str:
 def _texts(kind: Kind, source: Source, column: str, row_ids: Collection[UUID]) -> Iterator[RowTexts]:
     if not row_ids:
         return
-    months = IdRange(lower=min(row_ids), upper=UUID(int=max(row_ids).int + 1)).months_of("pk")
+    within: dict[str, Any] = IdRange(lower=min(row_ids), upper=UUID(int=max(row_ids).int + 1)).months_of("pk")
+    if source.by_session and column == source.message:
+        within["session_id__any"] = set(sessions_of(row_ids).values())
     # JSON comes as text, because it may be nested more deeply than Python decodes.
     columns = [Cast(name, TextField()) if name in source.json else F(name) for name in source.fields]
-    rows = source.rows.order_by().filter(**{f"{column}__any": list(row_ids)}, **months)
+    rows = source.rows.order_by().filter(**{f"{column}__any": list(row_ids)}, **within)
     for row_id, message_id, *values in rows.values_list("pk", source.message, *columns).iterator(chunk_size=500):
         texts = []
         for (name, field), value in zip(source.fields.items(), values, strict=True):

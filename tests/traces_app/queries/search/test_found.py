@@ -12,44 +12,60 @@ import pytest
 
 from access_app.errors import InvalidInput
 from access_app.models import Project
-from messages_app.models import Message
+from messages_app.models import Message, Session
 from messages_app.sql.pagination import IdRange
 from tests.traces_app.conftest import NOON, answer, store
+from traces_app.ingest.removal import remove_messages
+from traces_app.ingest.store import change_session
 from traces_app.maintenance import search_index
 from traces_app.maintenance.search_index import index_queued
 from traces_app.models import ToolCall
+from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries.search import found
 from traces_app.queries.search.found import Unit, find
 from traces_app.queries.search.grams import fold
 from traces_app.queries.search.query import SearchQuery, parse
-from traces_app.queries.search.texts import Kind, texts_of_messages
+from traces_app.queries.search.texts import Kind, sessions_of, texts_of_messages
+from traces_app.schema import records
 
 pytestmark = pytest.mark.django_db
 NO_PATIENCE = timedelta(0)
-ALPHABETS = ("abAB ", "ßſsS", "北京上海天气", "ée\u0301Ａａ", "😀😁a", "אבג ", "कि", '"\\-: \n')
+UNITS: tuple[Unit, ...] = ("message", "call", "session")
+ALPHABETS = (
+    *("abAB ", "ßſsSẞ", "İıiI", "ΣσςΑα", "ﬁFIfi", "北京上海天气", "ée\u0301Ａａ", "😀😁a𝔄"),
+    *("אבג \u202e\u200b", "किं", "한국ㅎ", "กำ", '"\\-: \n'),
+)
+Texts = list[tuple[str, str]]
 
 
 def alive(unit: Unit) -> Callable[[list[UUID]], Collection[UUID]]:
-    rows: Any = Message.objects.all() if unit == "message" else ToolCall.objects.all()
+    models: dict[Unit, Any] = {"message": Message, "call": ToolCall, "session": Session}
+    rows = models[unit].objects.all()
     return lambda ids: set(rows.filter(pk__in=ids).values_list("pk", flat=True))
 
 
-def scanned(query: SearchQuery, unit: Unit, *, newest_first: bool) -> list[UUID]:
-    """Return what a reader of all texts would find."""
-    texts_by_id: dict[UUID, list[tuple[str, str]]] = {}
-    for row in texts_of_messages(list(Message.objects.values_list("pk", flat=True))):
-        if unit == "message" or row.kind == Kind.CALL:
-            texts = texts_by_id.setdefault(row.message_id if unit == "message" else row.id, [])
-            texts += [(name, fold(text)) for name, text in row.texts]
-    return sorted(
-        (
+class Scan:
+    """What a reader of all texts would find."""
+
+    def __init__(self) -> None:
+        self.messages: dict[UUID, Texts] = {}
+        self.calls: dict[UUID, Texts] = {}
+        for row in texts_of_messages(list(Message.objects.values_list("pk", flat=True))):
+            texts = [(name, fold(text)) for name, text in row.texts]
+            self.messages.setdefault(row.message_id, []).extend(texts)
+            if row.kind == Kind.CALL:
+                self.calls[row.id] = texts
+        self.sessions = sessions_of(list(self.messages))
+
+    def find(self, query: SearchQuery, unit: Unit, *, newest_first: bool) -> list[UUID]:
+        rows = self.calls if unit == "call" else self.messages
+        found = {
             one
-            for one, texts in texts_by_id.items()
+            for one, texts in rows.items()
             if all(any(term.is_in(*text) for text in texts) for term in query.wanted)
             and not any(term.is_in(*text) for text in texts for term in query.excluded)
-        ),
-        reverse=newest_first,
-    )
+        }
+        return sorted({self.sessions[one] for one in found} if unit == "session" else found, reverse=newest_first)
 
 
 def text_of(random_: random.Random, most: int) -> str:
@@ -82,39 +98,59 @@ def query_of(random_: random.Random, texts: Sequence[str]) -> SearchQuery | None
             word = random_.choice([str.upper, str.lower, str])(word)
         word = word.replace("\\", "\\\\").replace('"', '\\"')
         sign = random_.choice(["", "", "", "-"])
-        terms.append(f'{sign}{random_.choice(["", "", "error:", "args:", "tool:"])}"{word}"')
+        terms.append(f'{sign}{random_.choice(["", "", "error:", "args:", "tool:", "title:"])}"{word}"')
     try:
         return parse(" ".join(terms))
     except InvalidInput:  # a term of one character, or nothing but excluded ones
         return None
 
 
-@pytest.mark.parametrize("seed", range(6))
+def write_something(project: Project, random_: random.Random) -> None:
+    """Store or change a message, give a session another title, or delete, restore or purge one of them."""
+    number = random_.randint(0, 25)
+    session = f"s{number % 5}"
+    match random_.choice(["store"] * 7 + ["title", "delete", "restore", "purge", "delete session", "restore session"]):
+        case "store":
+            title = {"title": text_of(random_, 15)} if random_.random() < 0.3 else {}
+            store(project, message_of(random_, f"m{number}"), external_id=session, **title)
+        case "title":
+            for key in Session.objects.filter(external_id=session).values_list("pk", flat=True):
+                change_session(key, redact_session_patch(records.SessionPatch(title=text_of(random_, 15))))
+        case "delete":
+            Message.objects.filter(external_id=f"m{number}").update(deleted_at=NOON)
+        case "restore":
+            Message.with_deleted.filter(external_id=f"m{number}").update(deleted_at=None)
+        case "purge":
+            remove_messages(list(Message.objects.filter(external_id=f"m{number}").values_list("pk", flat=True)))
+        case "delete session":
+            Session.objects.filter(external_id=session).update(deleted_at=NOON)
+        case "restore session":
+            Session.with_deleted.filter(external_id=session).update(deleted_at=None)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.requirement("001-27")
 def test_search_finds_what_a_scan_finds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random_ = random.Random(seed)
     monkeypatch.setattr(search_index, "_MOST_KEYS", random_.choice([50, 5_000]))
     monkeypatch.setattr(search_index, "MERGED", 3)
+    monkeypatch.setattr(search_index, "MESSAGES_AT_A_TIME", random_.choice([3, 1_000]))
     project = Project.objects.create(slug="searched")
     asked = 0
     for round_ in range(6):
-        for _number in range(random_.randint(1, 12)):
-            store(project, message_of(random_, f"m{random_.randint(0, 25)}"))
+        for _number in range(random_.randint(4, 20)):
+            write_something(project, random_)
         if random_.random() < 0.7:
-            index_queued(patience=NO_PATIENCE)
-        if random_.random() < 0.5:
-            Message.objects.filter(external_id=f"m{random_.randint(0, 25)}").update(deleted_at=NOON)
-        texts = [
-            text
-            for row in texts_of_messages(list(Message.objects.values_list("pk", flat=True)))
-            for _, text in row.texts
-        ]
-        for _number in range(25):
-            query = query_of(random_, texts)
+            index_queued(patience=NO_PATIENCE, is_stopped=lambda: random_.random() < 0.1)
+        scan = Scan()
+        texts = [text for texts in scan.messages.values() for _name, text in texts]
+        for _number in range(20):
+            query = query_of(random_, texts) if texts else None
             if query is None:
                 continue
-            for unit in ("message", "call"):
+            for unit in UNITS:
                 newest_first = random_.random() < 0.7
-                expected = scanned(query, unit, newest_first=newest_first)
+                expected = scan.find(query, unit, newest_first=newest_first)
                 whole = find(query, unit, alive(unit), IdRange(), newest_first=newest_first, limit=1_000)
                 assert whole.ids == expected, (query, unit, round_)
                 assert whole.reached is None
@@ -156,6 +192,6 @@ def test_search_that_runs_out_of_time_goes_on_where_it_stopped(
             if part.reached is None:
                 break
             ids = IdRange(upper=part.reached) if newest_first else IdRange(lower=UUID(int=part.reached.int + 1))
-        assert seen == scanned(query, "message", newest_first=newest_first)
+        assert seen == Scan().find(query, "message", newest_first=newest_first)
         assert len(seen) == 12
         assert rounds > 4
