@@ -40,10 +40,11 @@ _LOCK = 0x746F_6F6C  # "tool"
 _COLUMNS = "project_id, tool_id, status, calls, timed_calls, total_ms, longest_ms, cost, priced_calls, buckets, counts"
 _INSERT = f"INSERT INTO traces_app_toolperiod (unit, begin, {_COLUMNS}) SELECT %(unit)s, %(begin)s, {_COLUMNS} FROM"
 _OF_PROJECT = "(%(project)s::bigint IS NULL OR {table}.project_id = %(project)s)"
+_OF_HOUR = Ids("%(first)s", "%(after)s", " AND {table}.id >= %(month)s AND {table}.id < %(next_month)s")
 _ADD_HOUR = f"""{_INSERT} ({
     added_up(
         "project_id, tool_id, status",
-        f"({calls_with_cost(Ids('%(first)s', '%(after)s'), _OF_PROJECT.format(table='call'))}) AS call",
+        f"({calls_with_cost(_OF_HOUR, _OF_PROJECT.format(table='call'))}) AS call",
     )
 }) AS hour"""
 _ADD_DAY = f"""{_INSERT} (
@@ -195,6 +196,8 @@ def _compute_hour(hour: datetime, project_id: int | None) -> None:
         "project": project_id,
         "first": ids.first_id_at(hour),
         "after": ids.first_id_at(hour + HOUR),
+        "month": Month.of(hour).first_id,
+        "next_month": Month.of(hour).next.first_id,
     }
     with connection.cursor() as cursor:
         cursor.execute(_ADD_HOUR, values)

@@ -63,6 +63,13 @@ class Ids(NamedTuple):
         """Return the condition that the rows of a table are in the range."""
         return f"{table}.id >= {self.first} AND {table}.id < {self.after}{self.month.format(table=table)}"
 
+    def month_of(self, table: str) -> str:
+        """Return the condition that the rows of a table, which is joined by its primary key, are in the month.
+
+        With the bounds of the range, the planner expected one row between them and scanned the range for each call.
+        """
+        return f"TRUE{self.month.format(table=table)}"
+
 
 def _is_alive(within: Ids) -> str:
     """Return the condition that a call counts. Two anti-joins use the small indexes of the trash."""
@@ -104,8 +111,8 @@ ALL_CALLS = CallFilter()
 def calls_with_cost(within: Ids, condition: str = "TRUE", *, joins: str = "") -> str:
     """Return SQL for the calls that count in a range of ids, with the columns that `added_up` reads.
 
-    The calls of a step are counted by a window over all calls of the range, whichever tools are asked for: rows are joined by
-    their primary keys only, so no plan is quadratic, however wrong the planner's estimates are.
+    The calls of a step are counted by a window over all calls of the range, whichever tools are asked for, and steps and parents
+    are joined by their primary keys: a join of two derived tables became a quadratic plan where the planner expected one row.
     """
     return f"""
         SELECT project_id, tool_id, status, duration_ms,
@@ -114,9 +121,9 @@ def calls_with_cost(within: Ids, condition: str = "TRUE", *, joins: str = "") ->
             SELECT call.project_id, call.tool_id, call.status, call.duration_ms, call.step_id, step.cost AS step_cost,
                 parent.id IS NULL AS is_asked
             FROM traces_app_toolcall AS call
-            LEFT JOIN traces_app_agentstep AS step ON step.id = call.step_id AND {within.of("step")}
+            LEFT JOIN traces_app_agentstep AS step ON step.id = call.step_id AND {within.month_of("step")}
             LEFT JOIN traces_app_toolcall AS parent ON parent.id = call.parent_id AND parent.step_id = call.step_id
-                AND {within.of("parent")}
+                AND {within.month_of("parent")}
             {joins}
             WHERE {within.of("call")} AND {condition} AND {_is_alive(within)}
         ) AS call"""
@@ -168,7 +175,7 @@ def _conditions(which: CallFilter, within: Ids) -> tuple[str, str, list[Any]]:
     joins = ""
     if any(condition.startswith("session.") for condition in given):
         joins = f"""
-            JOIN messages_app_message AS run ON run.id = call.message_id AND {within.of("run")}
+            JOIN messages_app_message AS run ON run.id = call.message_id AND {within.month_of("run")}
             JOIN messages_app_session AS session ON session.id = run.session_id"""
     return joins, " AND ".join(["TRUE", *given]), list(given.values())
 
@@ -403,7 +410,7 @@ def _durations(tool_ids: Sequence[int], begin: datetime, end: datetime, id_range
     joins, condition, values = _conditions(which, within)
     sql = f"""
         SELECT call.tool_id, call.id, call.duration_ms FROM traces_app_toolcall AS call
-        LEFT JOIN traces_app_agentstep AS step ON step.id = call.step_id AND {within.of("step")} {joins}
+        LEFT JOIN traces_app_agentstep AS step ON step.id = call.step_id AND {within.month_of("step")} {joins}
         WHERE call.duration_ms IS NOT NULL AND {within.of("call")} AND {condition} AND {_IS_WANTED} AND {_is_alive(within)}"""
     return Query(sql=sql, parameters=[*values, list(tool_ids), which.status, which.status])
 
