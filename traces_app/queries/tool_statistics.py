@@ -63,12 +63,13 @@ class Ids(NamedTuple):
         """Return the condition that the rows of a table are in the range."""
         return f"{table}.id >= {self.first} AND {table}.id < {self.after}{self.month.format(table=table)}"
 
-    def month_of(self, table: str) -> str:
-        """Return the condition that the rows of a table, which is joined by its primary key, are in the month.
+    def of_step(self, column: str) -> str:
+        """Return a column of the step of `call`, read by its primary key.
 
-        With the bounds of the range, the planner expected one row between them and scanned the range for each call.
+        As a subquery, because a join scanned the range for each call, or the whole month, where the planner misestimated it.
         """
-        return f"TRUE{self.month.format(table=table)}"
+        month = self.month.format(table="step")
+        return f"(SELECT step.{column} FROM traces_app_agentstep AS step WHERE step.id = call.step_id{month})"
 
 
 def _is_alive(within: Ids) -> str:
@@ -111,19 +112,20 @@ ALL_CALLS = CallFilter()
 def calls_with_cost(within: Ids, condition: str = "TRUE", *, joins: str = "") -> str:
     """Return SQL for the calls that count in a range of ids, with the columns that `added_up` reads.
 
-    The calls of a step are counted by a window over all calls of the range, whichever tools are asked for, and steps and parents
-    are joined by their primary keys: a join of two derived tables became a quadratic plan where the planner expected one row.
+    The calls of a step are counted by a window over all calls of the range, whichever tools are asked for; steps and parents are
+    read by their primary keys. So the time is linear, whatever the planner expects.
     """
+    parent = f"""
+        SELECT parent.step_id FROM traces_app_toolcall AS parent
+        WHERE parent.id = call.parent_id{within.month.format(table="parent")}"""
     return f"""
         SELECT project_id, tool_id, status, duration_ms,
             CASE WHEN is_asked THEN step_cost / count(*) FILTER (WHERE is_asked) OVER (PARTITION BY step_id) END AS cost
         FROM (
-            SELECT call.project_id, call.tool_id, call.status, call.duration_ms, call.step_id, step.cost AS step_cost,
-                parent.id IS NULL AS is_asked
+            SELECT call.project_id, call.tool_id, call.status, call.duration_ms, call.step_id,
+                {within.of_step("cost")} AS step_cost,
+                CASE WHEN call.parent_id IS NULL THEN TRUE ELSE ({parent}) IS DISTINCT FROM call.step_id END AS is_asked
             FROM traces_app_toolcall AS call
-            LEFT JOIN traces_app_agentstep AS step ON step.id = call.step_id AND {within.month_of("step")}
-            LEFT JOIN traces_app_toolcall AS parent ON parent.id = call.parent_id AND parent.step_id = call.step_id
-                AND {within.month_of("parent")}
             {joins}
             WHERE {within.of("call")} AND {condition} AND {_is_alive(within)}
         ) AS call"""
@@ -163,10 +165,10 @@ _IS_WANTED = "call.tool_id = ANY(%s) AND (%s::text IS NULL OR call.status = %s)"
 
 
 def _conditions(which: CallFilter, within: Ids) -> tuple[str, str, list[Any]]:
-    """Return the joins and the condition that apply a filter to `call` and its `step`, and the values of the condition."""
+    """Return the joins and the condition that apply a filter to `call`, and the values of the condition."""
     given = {
-        "step.agent_name = %s": which.agent,
-        "step.model = %s": which.model,
+        f"{within.of_step('agent_name')} = %s": which.agent,
+        f"{within.of_step('model')} = %s": which.model,
         "session.id = %s": which.session_id,
         "session.end_user = %s": which.end_user,
         "session.tags @> %s::text[]": list(which.tags) or None,
@@ -175,7 +177,7 @@ def _conditions(which: CallFilter, within: Ids) -> tuple[str, str, list[Any]]:
     joins = ""
     if any(condition.startswith("session.") for condition in given):
         joins = f"""
-            JOIN messages_app_message AS run ON run.id = call.message_id AND {within.month_of("run")}
+            JOIN messages_app_message AS run ON run.id = call.message_id{within.month.format(table="run")}
             JOIN messages_app_session AS session ON session.id = run.session_id"""
     return joins, " AND ".join(["TRUE", *given]), list(given.values())
 
@@ -410,7 +412,7 @@ def _durations(tool_ids: Sequence[int], begin: datetime, end: datetime, id_range
     joins, condition, values = _conditions(which, within)
     sql = f"""
         SELECT call.tool_id, call.id, call.duration_ms FROM traces_app_toolcall AS call
-        LEFT JOIN traces_app_agentstep AS step ON step.id = call.step_id AND {within.month_of("step")} {joins}
+        {joins}
         WHERE call.duration_ms IS NOT NULL AND {within.of("call")} AND {condition} AND {_IS_WANTED} AND {_is_alive(within)}"""
     return Query(sql=sql, parameters=[*values, list(tool_ids), which.status, which.status])
 
