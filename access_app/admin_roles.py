@@ -10,7 +10,7 @@ from django.http import HttpRequest
 
 from .models import Role
 from .roles import access
-from .visibility import visible_to
+from .visibility import ProjectScope, visible_to
 
 if TYPE_CHECKING:
     AnyModelAdmin = admin.ModelAdmin[Any]
@@ -29,24 +29,29 @@ class RoleAdmin(AnyModelAdmin):
     add_role: ClassVar[Role | None] = None
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return visible_to(super().get_queryset(request), access(request).scope(self.view_role), self.project_path)
+        return visible_to(super().get_queryset(request), self.scope(request), self.project_path)
+
+    def scope(self, request: HttpRequest, role: Role | None = None) -> ProjectScope:
+        """Return the projects in which the reader has a role, by default the one that is needed to view rows."""
+        return access(request).scope(role or self.view_role)
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return access(request).allows(self.view_role)
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self._allows(request, self.view_role, obj)
+        return self.allows(request, self.view_role, obj)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return self._allows(request, self.add_role, None)
+        return self.allows(request, self.add_role)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self._allows(request, self.change_role, obj)
+        return self.allows(request, self.change_role, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
-    def _allows(self, request: HttpRequest, role: Role | None, obj: Any) -> bool:
+    def allows(self, request: HttpRequest, role: Role | None, obj: Any = None) -> bool:
+        """Return whether the reader has the role in the project of a row; without a row, in any project."""
         if role is None:
             return False
         return access(request).allows(role, None if obj is None else getattr(obj, self.project_path))

@@ -14,6 +14,13 @@ from django.urls import URLPattern, URLResolver, path
 class TracesiteAdminSite(AdminSite):
     """The site behind `admin.site` and `admin.register`."""
 
+    def each_context(self, request: HttpRequest) -> dict[str, Any]:
+        # Imported here, because models cannot be loaded before this site exists.
+        from access_app.models import Role
+        from access_app.roles import access
+
+        return {**super().each_context(request), "reads_traces": access(request).allows(Role.ANALYST)}
+
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         # Imported here, because the pages register themselves with the site, which does not exist before.
         from traces_app.admin.home import home

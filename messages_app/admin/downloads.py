@@ -10,6 +10,8 @@ from uuid import UUID
 from django.db.models import F, Func, JSONField, Manager, TextField
 from django.http import HttpResponse
 
+from access_app.visibility import ProjectScope, visible_to
+
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
@@ -17,10 +19,14 @@ class Source:
 
     rows: Manager[Any]
     columns: frozenset[str]
+    project: str = "project_id"
+    """Where the rows carry the id of their project."""
 
 
-def value_file(sources: Mapping[str, Source], table: str, key: UUID, column: str) -> HttpResponse | None:
-    """Return a value as an attachment; None if table, column or row do not exist, or the value is empty.
+def value_file(
+    sources: Mapping[str, Source], table: str, key: UUID, column: str, scope: ProjectScope
+) -> HttpResponse | None:
+    """Return a value as an attachment; None if table, column or row do not exist in `scope`, or the value is empty.
 
     PostgreSQL indents JSON, so that numbers stay exact and an editor does not get one line of 5 MB.
     """
@@ -29,7 +35,8 @@ def value_file(sources: Mapping[str, Source], table: str, key: UUID, column: str
         return None
     is_json = isinstance(source.rows.model._meta.get_field(column), JSONField)
     value = Func(F(column), function="jsonb_pretty", output_field=TextField()) if is_json else F(column)
-    text = source.rows.filter(pk=key).annotate(value=value).values_list("value", flat=True).first()
+    rows = visible_to(source.rows.filter(pk=key), scope, source.project)
+    text = rows.annotate(value=value).values_list("value", flat=True).first()
     if not text:
         return None
     kind, extension = ("application/json", "json") if is_json else ("text/plain; charset=utf-8", "txt")

@@ -24,8 +24,9 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from access_app.errors import Conflict, InvalidInput, NotFound
-from access_app.models import Project
-from access_app.visibility import ALL_PROJECTS, ProjectScope
+from access_app.models import Project, Role
+from access_app.roles import access
+from access_app.visibility import ProjectScope, visible_to
 from messages_app import ids
 from messages_app.http.filters import ListFilterSet, NamesFilter
 from messages_app.queries import find_session
@@ -38,6 +39,17 @@ CURSOR = "cursor"
 ORDER, BY_ACTIVITY = "order", "activity"
 # Maximum number of projects or names that a page offers; others can be typed in.
 MANY = 200
+
+
+def readable_projects(request: HttpRequest) -> dict[str, int]:
+    """Return the ids of the first MANY projects that a reader of the admin may see, by slug."""
+    projects = visible_to(Project.objects.order_by("slug"), access(request).scope(Role.ANALYST), "pk")
+    return dict(projects.values_list("slug", "pk")[:MANY])
+
+
+def scope_of_page(request: HttpRequest, project_id: int | None) -> ProjectScope:
+    """Return the project that is chosen on a page, or all that the reader may see; `project_id` is one of these."""
+    return access(request).scope(Role.ANALYST) if project_id is None else ProjectScope(frozenset([project_id]))
 
 
 class InvalidFilter(IncorrectLookupParameters):
@@ -124,7 +136,7 @@ class ProjectFilter(ChoiceFilter):
         self, request: HttpRequest, params: dict[str, list[str]], model: type[Any], model_admin: ModelAdmin[Any]
     ) -> None:
         super().__init__(request, params, model, model_admin)
-        self.keys = dict(Project.objects.order_by("slug").values_list("slug", "pk")[:MANY])
+        self.keys = readable_projects(request)
 
     def options(self) -> Sequence[tuple[str, Any]]:
         # One that is not among the first MANY can be given in the address.
@@ -300,9 +312,10 @@ class SessionNameFilter(NameFilter):
     parameter_name = "session"
 
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
-        scope = ALL_PROJECTS  # only superusers see the lists
+        scope = access(request).scope(Role.ANALYST)
         if slug := request.GET.get(ProjectFilter.parameter_name):
-            scope = ProjectScope(frozenset(Project.objects.filter(slug=slug).values_list("pk", flat=True)))
+            named = visible_to(Project.objects.filter(slug=slug), scope, "pk")
+            scope = ProjectScope(frozenset(named.values_list("pk", flat=True)))
         try:
             session = find_session(scope, name, among="any").pk
         except NotFound:

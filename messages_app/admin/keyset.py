@@ -14,7 +14,7 @@ from copy import copy
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django import forms
@@ -44,6 +44,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from msgspec.structs import replace
 
+from access_app.admin_roles import RoleAdmin
 from access_app.errors import InvalidInput
 from messages_app import ids
 from messages_app.models import SavedView
@@ -56,11 +57,6 @@ from .downloads import Source, value_file
 from .exports import EXPORT_ROWS, FORMS, Columns, export
 from .filters import BY_ACTIVITY, CURSOR, ORDER, BarFilter, Chip, InvalidFilter, OrderFilter, parameters_of
 from .saved_views import VIEWS_SHOWN, ChangedViewForm, SavedViewForm, errors_of, query_of, views_of
-
-if TYPE_CHECKING:
-    ModelAdmin = admin.ModelAdmin[Any]
-else:
-    ModelAdmin = admin.ModelAdmin  # not generic at run time
 
 ROWS_AT_A_TIME = 200
 """Rows of a page of a walk: see `KeysetAdmin.all_keys`."""
@@ -340,7 +336,7 @@ class KeysetChangeList(ChangeList):
         return lambda rows: read_rows(rows, wanted, self._read_keys)
 
 
-class KeysetAdmin(ModelAdmin):
+class KeysetAdmin(RoleAdmin):
     """A read-only ModelAdmin whose list is a KeysetChangeList.
 
     Superusers see all projects; without roles, other users see none.
@@ -380,7 +376,7 @@ class KeysetAdmin(ModelAdmin):
         """Send one stored value as a file."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        return value_file(self.downloads, table, key, column) or self.missing(request)
+        return value_file(self.downloads, table, key, column, self.scope(request)) or self.missing(request)
 
     def export_view(self, request: HttpRequest, form: str) -> HttpResponseBase:
         """Stream the rows that the list is filtered to, newest first, at most EXPORT_ROWS."""
@@ -602,21 +598,6 @@ class KeysetAdmin(ModelAdmin):
         checkbox = forms.CheckboxInput({"class": "action-select", "aria-label": label}, lambda value: False)
         return checkbox.render(helpers.ACTION_CHECKBOX_NAME, str(obj.pk))
 
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return sees_all(request)
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return sees_all(request)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
 
 def _invalid_filter(error: IncorrectLookupParameters) -> str:
     if not isinstance(error, InvalidFilter):
@@ -628,11 +609,6 @@ def _invalid_filter(error: IncorrectLookupParameters) -> str:
             "reason": error.reason,
         }
     return _("Invalid filter: %(name)s “%(value)s”. The full list is shown.") % words
-
-
-def sees_all(request: HttpRequest) -> bool:
-    """Return whether somebody may see the rows of all projects: superusers only."""
-    return request.user.is_active and request.user.is_superuser
 
 
 def _text(cursor: str | int | None) -> str | None:

@@ -278,7 +278,7 @@ class SessionAdmin(TrashAdmin):
             raise PermissionDenied
         key = as_uuid(unquote(object_id))
         page = read_session(key) if key is not None else None
-        if page is None:
+        if page is None or not self.has_view_permission(request, page.session):
             return self.missing(request)
         session = page.session
         try:
@@ -308,7 +308,7 @@ class SessionAdmin(TrashAdmin):
             "conversation": conversation,
             "bubbles": [(bubble, runs.get(bubble.message.pk)) for bubble in conversation.bubbles],
             "has_delete_permission": self.has_delete_permission(request, session),
-            "has_restore_permission": self.has_restore_permission(request),
+            "has_restore_permission": self.has_restore_permission(request, session),
             **self.trash_context(request, session),
             **(extra_context or {}),
         }
@@ -469,7 +469,11 @@ class MessageAdmin(TrashAdmin):
         "message": Source(
             rows=Message.with_deleted, columns=frozenset(["content", "content_parts", "error", *MESSAGE_DETAILS])
         ),
-        "reference": Source(rows=Reference.objects, columns=frozenset(["content", "image_info", "metadata"])),
+        "reference": Source(
+            rows=Reference.objects,
+            columns=frozenset(["content", "image_info", "metadata"]),
+            project="message__project_id",
+        ),
     }
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
@@ -545,7 +549,7 @@ class MessageAdmin(TrashAdmin):
             raise PermissionDenied
         key = as_uuid(unquote(object_id))
         page = read_message(key) if key is not None else None
-        if page is None:
+        if page is None or not self.has_view_permission(request, page.bubble.message):
             return self.missing(request)
         message = page.bubble.message
         context = {
@@ -563,7 +567,7 @@ class MessageAdmin(TrashAdmin):
             "waiting_words": "" if message.is_completed else waiting_words(message.session),
             "details": [(name, self.field_name(name), text) for name, text in page.details],
             "has_delete_permission": self.has_delete_permission(request, message),
-            "has_restore_permission": self.has_restore_permission(request),
+            "has_restore_permission": self.has_restore_permission(request, message),
             **self.trash_context(request, message),
             **(extra_context or {}),
         }

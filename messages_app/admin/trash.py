@@ -28,6 +28,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from access_app.errors import NotFound
+from access_app.models import Role
+from access_app.visibility import visible_to
 from messages_app.queries import as_uuid
 from messages_app.safe_text import moment, one_line, visible
 
@@ -107,16 +109,17 @@ class TrashAdmin(KeysetAdmin):
         if self.in_trash(request):
             # Rows that were deleted individually: a message deleted with its session is restored with the session.
             trash: QuerySet[Any] = self.model.with_deleted.filter(deleted_at__isnull=False)
-            return trash
-        alive: QuerySet[Any] = self.model.objects.all()
+            return visible_to(trash, self.scope(request, Role.EDITOR))
+        alive: QuerySet[Any] = self.model.objects.visible_to(self.scope(request))
         return alive
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         """Return the row, also if it is deleted: its page has a button to restore it."""
         try:
-            return self.model.with_deleted.select_related(*self.page_related).filter(pk=UUID(object_id)).first()
+            rows = self.model.with_deleted.visible_to(self.scope(request)).filter(pk=UUID(object_id))
         except ValueError:
             return None
+        return rows.select_related(*self.page_related).first()
 
     def order_column(self, request: HttpRequest) -> str | None:
         return "deleted_at" if self.in_trash(request) else super().order_column(request)
@@ -193,8 +196,9 @@ class TrashAdmin(KeysetAdmin):
         """Restore the rows of a deletion: the view behind the button in its success message."""
         if not self.has_restore_permission(request):
             raise PermissionDenied
+        rows_of_reader = self.model.with_deleted.visible_to(self.scope(request, Role.EDITOR))
         keys = [key for text in request.POST.get("rows", "").split(",") if (key := as_uuid(text)) is not None]
-        rows = list(self.model.with_deleted.select_related(*self.page_related).filter(pk__in=keys[:BULK_ROWS]))
+        rows = list(rows_of_reader.select_related(*self.page_related).filter(pk__in=keys[:BULK_ROWS]))
         restored = [row for row in rows if self._restore(request, row)]
         self._report_restored(request, restored)
         back = request.GET.get("back", "")
@@ -207,7 +211,7 @@ class TrashAdmin(KeysetAdmin):
     def restore_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask for confirmation on GET, restore on POST."""
         row = self.get_object(request, unquote(object_id))
-        if not self.has_restore_permission(request):
+        if not self.has_restore_permission(request, row):
             raise PermissionDenied
         if row is None:
             return self.missing(request)
@@ -230,7 +234,7 @@ class TrashAdmin(KeysetAdmin):
     def purge_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask for confirmation on GET, remove a row of the trash for good on POST."""
         row = self.get_object(request, unquote(object_id))
-        if not self.has_purge_permission(request):
+        if not self.has_purge_permission(request, row):
             raise PermissionDenied
         if row is None:
             return self.missing(request)
@@ -260,7 +264,7 @@ class TrashAdmin(KeysetAdmin):
             "purged_from": purged_from(row),
             "contents": self.contents([row]),
             "what_is_restored": self.what_is_restored,
-            "has_purge_permission": self.has_purge_permission(request),
+            "has_purge_permission": self.has_purge_permission(request, row),
         }
 
     def url_of(self, key: Any) -> str:
@@ -286,14 +290,19 @@ class TrashAdmin(KeysetAdmin):
         offered = self.trash_actions if self.in_trash(request) else self.list_actions
         return {name: action for name, action in super().get_actions(request).items() if name in offered}
 
-    def selection(self, request: HttpRequest, queryset: QuerySet[Any], most: int | None = None) -> Selection:
+    def selection(
+        self, request: HttpRequest, queryset: QuerySet[Any], most: int | None = None, role: Role = Role.EDITOR
+    ) -> Selection:
         """Return the rows of an action: those that were chosen on the page, or the newest `most` (default: BULK_ROWS) of all that match.
+
+        Rows of projects in which the reader does not have the role are left out.
 
         A confirmation sends the rows that it showed, so that rows that match since then are not changed unseen. Raise
         TookTooLong.
         """
+        scope = self.scope(request, role)
         if request.POST.get("select_across") != "1":
-            return Selection(rows=queryset[: self.list_per_page])
+            return Selection(rows=visible_to(queryset, scope)[: self.list_per_page])
         most = BULK_ROWS if most is None else most
         if "rows" in request.POST:
             keys = [key for text in request.POST["rows"].split(",") if (key := as_uuid(text)) is not None]
@@ -301,7 +310,7 @@ class TrashAdmin(KeysetAdmin):
         else:
             keys = [key for page in self.all_keys(request, most + 1) for key in page]
             has_more = len(keys) > most
-        rows = self.get_queryset(request).filter(pk__in=keys[:most]).order_by("-pk")
+        rows = visible_to(self.get_queryset(request), scope).filter(pk__in=keys[:most]).order_by("-pk")
         return Selection(rows=rows, is_all=True, has_more=has_more)
 
     def confirmation(self, selection: Selection) -> dict[str, Any]:
@@ -369,7 +378,7 @@ class TrashAdmin(KeysetAdmin):
     def purge_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         """Ask for confirmation, then remove rows of the trash with everything in them."""
         # Fewer than other actions, because a purge looks into every table.
-        selection = self.selection(request, queryset, most=self.list_per_page)
+        selection = self.selection(request, queryset, most=self.list_per_page, role=Role.OWNER)
         if request.POST.get("post"):
             self._purge(request, selection.rows)
             return None
@@ -492,13 +501,13 @@ class TrashAdmin(KeysetAdmin):
     # --- Permissions ----------------------------------------------------------------------------------------
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self.has_view_permission(request) and (obj is None or obj.deleted_at is None)
+        return self.allows(request, Role.EDITOR, obj) and (obj is None or obj.deleted_at is None)
 
-    def has_restore_permission(self, request: HttpRequest) -> bool:
-        return self.has_view_permission(request)
+    def has_restore_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self.allows(request, Role.EDITOR, obj)
 
-    def has_purge_permission(self, request: HttpRequest) -> bool:
-        return self.purge_row is not None and self.has_view_permission(request)
+    def has_purge_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self.purge_row is not None and self.allows(request, Role.OWNER, obj)
 
     def field_name(self, name: str) -> str:
         """Return the display name of a column."""

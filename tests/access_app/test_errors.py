@@ -16,6 +16,7 @@ LEAVES = {
     errors.TooLarge: 413,
     errors.UnsupportedMediaType: 415,
     errors.PreconditionRequired: 428,
+    errors.TooManyRequests: 429,
     errors.Unavailable: 503,
 }
 

@@ -10,9 +10,11 @@ from uuid import UUID
 from django import forms
 from django.core.exceptions import ValidationError
 from django.db.models.functions import Left
+from django.http import QueryDict
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
 
+from access_app.visibility import ProjectScope
 from messages_app.admin.model_admins import session_name
 from messages_app.models import Message
 from messages_app.safe_text import message_duration, one_line, total_cost_in_words
@@ -27,6 +29,10 @@ class CompareForm(forms.Form):
 
     other = forms.CharField(max_length=500, label=gettext_lazy("Other run"))
 
+    def __init__(self, scope: ProjectScope, data: QueryDict | None) -> None:
+        super().__init__(data)
+        self.scope = scope
+
     def clean_other(self) -> Message:
         """Return the run. Raise ValidationError if there is none."""
         value = self.cleaned_data["other"].strip()
@@ -35,7 +41,7 @@ class CompareForm(forms.Form):
                 message_id = UUID(part)
             except ValueError:
                 continue
-            runs = Message.with_deleted.select_related("session")
+            runs = Message.with_deleted.visible_to(self.scope).select_related("session")
             found = runs.filter(pk=message_id, role=Message.Role.ASSISTANT).first()
             if found is not None:
                 return found

@@ -14,9 +14,8 @@ from django.urls import reverse
 from django.utils.translation import gettext_lazy
 
 from access_app.errors import InvalidInput
-from access_app.models import Project
-from access_app.visibility import ALL_PROJECTS, ProjectScope
-from messages_app.admin.filters import MANY
+from access_app.visibility import ProjectScope
+from messages_app.admin.filters import readable_projects, scope_of_page
 from messages_app.admin.time_zones import with_zone
 from messages_app.sql.pagination import IdRange
 from traces_app.models import Tool
@@ -75,13 +74,13 @@ class Row:
 
 def errors_context(request: HttpRequest, period: Period) -> dict[str, Any]:
     """Return the context of the page."""
-    projects = dict(Project.objects.order_by("slug").values_list("slug", "pk")[:MANY])
+    projects = readable_projects(request)
     slug, tool = request.GET.get("project", ""), request.GET.get("tool", "")
     chosen = {"project": slug} if slug in projects else {}
     chosen |= {"tool": tool} if tool and "\x00" not in tool else {}
     order = request.GET.get("o", "count")
     sort: ErrorSort = next((name for name in get_args(ErrorSort) if name == order), "count")
-    scope = ProjectScope(frozenset([projects[slug]])) if slug in projects else ALL_PROJECTS
+    scope = scope_of_page(request, projects.get(slug))
     kept = {**chosen, **period.given}
     found = _found(scope, [tool] if "tool" in chosen else None, period.ids, sort, GROUPS_LISTED)
     return {

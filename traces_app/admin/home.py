@@ -16,11 +16,12 @@ from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy
 
-from access_app.models import Project
+from access_app.models import Role
+from access_app.roles import access
 from access_app.visibility import ALL_PROJECTS, ProjectScope
 from messages_app import ids
-from messages_app.admin.filters import MANY, CreatedFilter, InvalidFilter
-from messages_app.admin.keyset import sees_all, time_limit
+from messages_app.admin.filters import CreatedFilter, InvalidFilter, readable_projects, scope_of_page
+from messages_app.admin.keyset import time_limit
 from messages_app.admin.model_admins import session_name
 from messages_app.models import Message
 from messages_app.sql.batch import was_stopped
@@ -63,13 +64,13 @@ KINDS: Mapping[str, str | Promise] = {
 
 def home(request: HttpRequest) -> dict[str, Any]:
     """Return the context of the page: nothing for people who may not see traces."""
-    if not sees_all(request):
+    if not access(request).allows(Role.ANALYST):
         return {}
-    projects = dict(Project.objects.order_by("slug").values_list("slug", "pk")[:MANY])
+    projects = readable_projects(request)
     parameters = _parameters(request)
     slug = parameters.get("project", "")
     project_id = projects.get(slug)
-    scope = ALL_PROJECTS if project_id is None else ProjectScope(frozenset([project_id]))
+    scope = scope_of_page(request, project_id)
     kept = {} if project_id is None else {"project": slug}
     newest = intake.newest(scope)
     chosen, period = _chosen_period(parameters, scope)

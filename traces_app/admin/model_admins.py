@@ -35,7 +35,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from access_app.errors import ApiError, Conflict, InvalidInput, NotFound
-from access_app.visibility import ALL_PROJECTS
+from access_app.models import Project, Role
+from access_app.roles import access
+from access_app.visibility import NO_PROJECTS, visible_to
 from messages_app import ids
 from messages_app.admin.conversation import ids_below
 from messages_app.admin.downloads import Source
@@ -149,8 +151,14 @@ class ToolFilter(NameFilter):
     title = gettext_lazy("tool")
     parameter_name = "tool"
 
+    def __init__(
+        self, request: HttpRequest, params: dict[str, list[str]], model: type[Any], model_admin: ModelAdmin[Any]
+    ) -> None:
+        super().__init__(request, params, model, model_admin)
+        self.scope = access(request).scope(Role.ANALYST)
+
     def suggestions(self) -> Sequence[str]:
-        names = Tool.objects.order_by("name").values_list("name", flat=True).distinct()[:MANY]
+        names = visible_to(Tool.objects.order_by("name"), self.scope).values_list("name", flat=True).distinct()[:MANY]
         return [name for name in names if is_plain(name)]
 
 
@@ -332,11 +340,14 @@ class SessionForm(SessionModelForm):
 class SessionField(SessionChoiceField):
     """A session that is typed in, by its id or external id."""
 
+    scope = NO_PROJECTS
+    """The projects in which it is looked up: see TracedMessageAdmin.get_form."""
+
     def to_python(self, value: Any) -> Session | None:
         if value in self.empty_values:
             return None
         try:
-            found = find_session(ALL_PROJECTS, str(value).strip())  # only superusers see the form
+            found = find_session(self.scope, str(value).strip())
         except NotFound as error:
             text = _("There is no session with the ID or external ID “%(name)s”.")
             raise ValidationError(text, params={"name": value}) from error
@@ -399,6 +410,7 @@ def _purge_session(session_id: UUID) -> bool:
 
 
 class TracedSessionAdmin(SessionAdmin):
+    add_role = Role.EDITOR
     form = SessionForm
     purge_row = staticmethod(_purge_session)
     actions = (*SessionAdmin.actions, "tag_selected", score_selected)
@@ -432,8 +444,10 @@ class TracedSessionAdmin(SessionAdmin):
         # A search finds the newest first.
         return super().order_column(request) if self.in_trash(request) or not is_searched(request) else None
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return self.has_view_permission(request)
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        if db_field.name == "project":
+            kwargs["queryset"] = visible_to(Project.objects.all(), self.scope(request, Role.EDITOR), "pk")
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def get_urls(self) -> list[URLPattern]:
         live = path(
@@ -472,6 +486,7 @@ class TracedSessionAdmin(SessionAdmin):
             judged = judgements_of(shown, user)
             for message in shown:
                 message.judged = judged[message.pk]
+            response.context_data["may_edit"] = self.allows(request, Role.EDITOR, session)
             response.context_data["session_judged"] = judgements_of_session(session.pk, user)
             response.context_data["has_only_spans"] = not session.message_count and bool(traces_of(session.pk))
             if response.context_data["waiting_words"] and session.last_run_id is not None:
@@ -516,7 +531,7 @@ class TracedSessionAdmin(SessionAdmin):
         """Show a session live: a page that receives its events from /live/."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        session = Session.objects.filter(pk=session_id).first()
+        session = Session.objects.visible_to(self.scope(request)).filter(pk=session_id).first()
         if session is None:
             return self.missing(request)
         statuses = {status.value: str(status.label) for status in Session.Status}
@@ -573,6 +588,7 @@ class TracedSessionAdmin(SessionAdmin):
 
 
 class TracedMessageAdmin(MessageAdmin):
+    add_role = Role.EDITOR
     form = MessageForm
     purge_row = staticmethod(purge_deleted_message)
     actions = (*MessageAdmin.actions, score_selected)
@@ -607,7 +623,11 @@ class TracedMessageAdmin(MessageAdmin):
     page_template = "admin/traces_app/message_page.html"
     downloads: ClassVar[Any] = {
         **MessageAdmin.downloads,
-        "step": Source(rows=AgentStep.with_deleted, columns=frozenset(["thought", "reasoning", "usage", "metadata"])),
+        "step": Source(
+            rows=AgentStep.with_deleted,
+            columns=frozenset(["thought", "reasoning", "usage", "metadata"]),
+            project="message__project_id",
+        ),
     }
 
     def get_search_results(
@@ -627,8 +647,12 @@ class TracedMessageAdmin(MessageAdmin):
         labels = ", ".join(str(FLAG_LABELS.get(flag, flag)) for flag in row.health[:FLAGS_LISTED])
         return visible(one_line(labels, NAME_CHARACTERS)) if labels else None
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return self.has_view_permission(request)
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        form = super().get_form(request, obj, change, **kwargs)
+        field = form.base_fields.get("session")  # of the class that Django makes for each request
+        if isinstance(field, SessionField):
+            field.scope = self.scope(request, Role.EDITOR)
+        return form
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
@@ -651,6 +675,7 @@ class TracedMessageAdmin(MessageAdmin):
                 response.context_data["search"] = search_run(message.pk, request.GET["q"], MATCHES_LISTED)
             user = request.user.get_username()
             response.context_data["judged"] = judgements_of([message], user)[message.pk]
+            response.context_data["may_edit"] = self.allows(request, Role.EDITOR, message)
             response.context_data["explorer_words"] = explorer_words()
             response.context_data["first_rows"] = asdict(read_first_rows(response.context_data["run"]))
             response.context_data["hidden"] = for_scripts()
@@ -708,7 +733,8 @@ class TracedMessageAdmin(MessageAdmin):
         """Show a run beside another one, or ask for the other one."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        runs = Message.with_deleted.select_related("session").filter(role=Message.Role.ASSISTANT)
+        scope = self.scope(request)
+        runs = Message.with_deleted.visible_to(scope).select_related("session").filter(role=Message.Role.ASSISTANT)
         message = runs.filter(pk=message_id).first()
         if message is None:
             return self.missing(request)
@@ -721,7 +747,7 @@ class TracedMessageAdmin(MessageAdmin):
             "message": message,
             "session": message.session,
             "session_name": session_name(message.session),
-            "form": CompareForm(request.GET if "other" in request.GET else None),
+            "form": CompareForm(scope, request.GET if "other" in request.GET else None),
         }
         if context["form"].is_valid():
             context |= compared_runs(message, context["form"].cleaned_data["other"])
@@ -733,7 +759,8 @@ class TracedMessageAdmin(MessageAdmin):
         """List the runs that are most like a run, or that failed in the same way."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        runs = Message.objects.select_related("session").filter(role=Message.Role.ASSISTANT)
+        alive = Message.objects.visible_to(self.scope(request))
+        runs = alive.select_related("session").filter(role=Message.Role.ASSISTANT)
         message = runs.filter(pk=message_id).first()
         if message is None:
             return self.missing(request)
@@ -757,9 +784,11 @@ class TracedMessageAdmin(MessageAdmin):
             raise PermissionDenied
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        message = Message.objects.filter(pk=message_id).first()
+        message = Message.objects.visible_to(self.scope(request)).filter(pk=message_id).first()
         if message is None:
             return self.missing(request)
+        if not self.allows(request, Role.EDITOR, message):
+            raise PermissionDenied
         form = JudgementForm(request.POST)
         if form.is_valid():
             judge(message, request.user.get_username(), form.cleaned_data["thumb"], form.cleaned_data["comment"])
@@ -775,7 +804,7 @@ class TracedMessageAdmin(MessageAdmin):
         """Send the outline of a run as JSON."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        if not Message.with_deleted.filter(pk=message_id).exists():
+        if not self.sees(request, message_id):
             raise Http404
         return HttpResponse(msgspec.json.encode(read_outline(message_id)), content_type="application/json")
 
@@ -786,7 +815,7 @@ class TracedMessageAdmin(MessageAdmin):
         """
         if not self.has_view_permission(request):
             raise PermissionDenied
-        if not Message.with_deleted.filter(pk=message_id).exists():
+        if not self.sees(request, message_id):
             raise Http404
         found = search_run(message_id, request.GET.get("q", ""))
         return HttpResponse(msgspec.json.encode(found), content_type="application/json")
@@ -795,7 +824,7 @@ class TracedMessageAdmin(MessageAdmin):
         """Send a step or call of a run with its payloads as JSON."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        detail = read_detail(message_id, node_id)
+        detail = read_detail(message_id, node_id) if self.sees(request, message_id) else None
         if detail is None:
             raise Http404
         return HttpResponse(msgspec.json.encode(detail), content_type="application/json")
@@ -805,7 +834,8 @@ class TracedMessageAdmin(MessageAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         steps = AgentStep.with_deleted.select_related("message__session").filter(message_id=message_id)
-        step = steps.exclude(input_ref="").filter(pk=step_id).first()
+        readable = visible_to(steps, self.scope(request), "message__project_id")
+        step = readable.exclude(input_ref="").filter(pk=step_id).first()
         if step is None:
             return self.missing(request)
         title = _("Model input of step %(number)s") % {"number": step_number(step)}
@@ -826,16 +856,21 @@ class TracedMessageAdmin(MessageAdmin):
         """Show the spans that a message was made of, with everything that they hold."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        message = Message.with_deleted.select_related("session").filter(pk=message_id).first()
+        readable = Message.with_deleted.visible_to(self.scope(request))
+        message = readable.select_related("session").filter(pk=message_id).first()
         if message is None or TRACE_ID not in message.metadata:
             return self.missing(request)
         context = spans_context(self, request, message.session, message.request_id)
         return TemplateResponse(request, "admin/traces_app/spans_page.html", {**context, "message": message})
 
+    def sees(self, request: HttpRequest, message_id: UUID) -> bool:
+        """Return whether there is such a message in a project of the reader, in the trash or not."""
+        return Message.with_deleted.visible_to(self.scope(request)).filter(pk=message_id).exists()
+
     def _url_of_first_failure(self, request: HttpRequest, object_id: str) -> str | None:
         """Return the target of `?failure`, because lists know the number of failed calls but not their ids."""
         message = as_uuid(unquote(object_id))
-        call = first_failure(message) if message is not None and self.has_view_permission(request) else None
+        call = first_failure(message) if message is not None and self.sees(request, message) else None
         return f"{request.path}?call={call}#call-{call}" if call is not None else None
 
     @admin.display(description=gettext_lazy("status"), empty_value="")
@@ -898,7 +933,7 @@ class ToolAdmin(KeysetAdmin):
     change_list_template = "admin/traces_app/tool_list.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return Tool.objects.select_related("project")
+        return visible_to(Tool.objects.select_related("project"), self.scope(request))
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.statistics_view)
@@ -1003,6 +1038,7 @@ class ToolCallAdmin(KeysetAdmin):
         "result": Source(
             rows=ToolResult.objects,
             columns=frozenset(["output", "data", "error", "metadata", "attachments", "raw"]),
+            project="call__project_id",
         ),
     }
 
@@ -1022,7 +1058,8 @@ class ToolCallAdmin(KeysetAdmin):
         )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        calls = ToolCall.objects.select_related("project", "tool", "message__session")
+        readable = ToolCall.objects.visible_to(self.scope(request))
+        calls = readable.select_related("project", "tool", "message__session")
         fields = ["project", "tool__name", "status", "duration_ms", "message__session__external_id"]
         fields += ["call_id", "started_at"]
         listed = self.get_list_display(request)
@@ -1059,7 +1096,7 @@ class ToolCallAdmin(KeysetAdmin):
             raise PermissionDenied
         key = as_uuid(unquote(object_id))
         call = read_call(key) if key is not None else None
-        if call is None or call.texts is None:
+        if call is None or call.texts is None or not self.has_view_permission(request, call.texts.row):
             return self.missing(request)
         row = call.texts.row
         context = {

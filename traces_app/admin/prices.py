@@ -14,7 +14,6 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from messages_app.admin.keyset import sees_all
 from messages_app.safe_text import price
 from traces_app.ingest.prices import forget_prices
 from traces_app.models import ModelPrice
@@ -116,19 +115,19 @@ class ModelPriceAdmin(PriceModelAdmin):
     # A price may be that of a project, and only superusers see all projects.
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        return sees_all(request)
+        return request.user.is_superuser
 
     def has_view_permission(self, request: HttpRequest, obj: ModelPrice | None = None) -> bool:
-        return sees_all(request)
+        return request.user.is_superuser
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return sees_all(request)
+        return request.user.is_superuser
 
     def has_change_permission(self, request: HttpRequest, obj: ModelPrice | None = None) -> bool:
-        return sees_all(request)
+        return request.user.is_superuser
 
     def has_delete_permission(self, request: HttpRequest, obj: ModelPrice | None = None) -> bool:
-        return sees_all(request)
+        return request.user.is_superuser
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         return {"as_of": timezone.now().date(), **super().get_changeform_initial_data(request)}

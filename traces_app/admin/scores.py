@@ -198,7 +198,9 @@ class ScoreAdmin(KeysetAdmin):
     search_help_text = gettext_lazy("Search by ID or external ID.")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        scores: QuerySet[Any] = Score.objects.select_related("project", "session", "call__tool")
+        scores: QuerySet[Any] = Score.objects.visible_to(self.scope(request)).select_related(
+            "project", "session", "call__tool"
+        )
         named: QuerySet[Any] = scores.defer(
             "metadata", "redactions", "session__metadata", "session__workflow"
         ).annotate(comment_head=first_characters("comment", 4 * NAME_CHARACTERS))

@@ -14,10 +14,9 @@ from django.urls import reverse
 from django.utils.translation import gettext_lazy
 
 from access_app.errors import Conflict, InvalidInput, NotFound
-from access_app.models import Project
-from access_app.visibility import ALL_PROJECTS, ProjectScope, visible_to
+from access_app.visibility import ProjectScope, visible_to
 from messages_app import ids
-from messages_app.admin.filters import MANY
+from messages_app.admin.filters import readable_projects, scope_of_page
 from messages_app.admin.keyset import time_limit
 from messages_app.queries import find_session
 from messages_app.sql.batch import was_stopped
@@ -214,12 +213,11 @@ class Heading(NamedTuple):
 
 def list_context(request: HttpRequest, period: Period) -> dict[str, Any]:
     """Return the context of the page of all tools."""
-    projects = dict(Project.objects.order_by("slug").values_list("slug", "pk")[:MANY])
+    projects = readable_projects(request)
     slug = request.GET.get("project", "")
-    tools = Tool.objects.select_related("project").exclude(name="")
-    if slug in projects:
-        tools = tools.filter(project_id=projects[slug])
-    filters = filters_of(request, ProjectScope(frozenset([projects[slug]])) if slug in projects else ALL_PROJECTS)
+    scope = scope_of_page(request, projects.get(slug))
+    tools = visible_to(Tool.objects.select_related("project").exclude(name=""), scope)
+    filters = filters_of(request, scope)
     found = list(tools.order_by("-pk")[: MOST_TOOLS + 1])
     kept = {**({"project": slug} if slug in projects else {}), **filters.given, **period.given}
     order = request.GET.get("o", DEFAULT_ORDER)
@@ -227,11 +225,7 @@ def list_context(request: HttpRequest, period: Period) -> dict[str, Any]:
     rows = None if filters.error else _rows(found[:MOST_TOOLS], period, filters)
     # Only if the calls of all tools were counted.
     is_whole = rows is not None and len(found) <= MOST_TOOLS and not filters.given
-    declared = (
-        _within_limit(lambda: tool_examples.declared([projects[slug]] if slug in projects else None, period.ids))
-        if is_whole
-        else None
-    )
+    declared = _within_limit(lambda: tool_examples.declared(scope.project_ids, period.ids)) if is_whole else None
     called = {row.tool.name for row in rows or ()}
     return {
         **page_filters(period, kept, projects, slug, order),
@@ -277,9 +271,9 @@ def _sorted(rows: Sequence[Row], order: str) -> list[Row]:
 
 def list_csv(request: HttpRequest, period: Period) -> HttpResponse:
     """Return the tools of the page as the CSV of the API. Raise InvalidInput."""
-    projects = dict(Project.objects.order_by("slug").values_list("slug", "pk")[:MANY])
+    projects = readable_projects(request)
     slug = request.GET.get("project", "")
-    scope = ProjectScope(frozenset([projects[slug]])) if slug in projects else ALL_PROJECTS
+    scope = scope_of_page(request, projects.get(slug))
     filters = filters_of(request, scope)
     if filters.error:
         raise InvalidInput(filters.error)

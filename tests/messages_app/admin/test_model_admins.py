@@ -835,7 +835,7 @@ def test_message_name_has_role_and_time_in_page_language(project: Project) -> No
 # --- Permissions and languages ----------------------------------------------------------------------------------------
 
 
-def test_only_superusers_see_anything(client: Client, project: Project) -> None:
+def test_permissions_on_models_give_no_access(client: Client, project: Project) -> None:
     session = store(project, "s")
     message = message_at(session, 0).pk
     urls = [
@@ -854,7 +854,9 @@ def test_only_superusers_see_anything(client: Client, project: Project) -> None:
     clerk = User.objects.create_user("clerk", is_staff=True)
     clerk.user_permissions.set(Permission.objects.filter(content_type__app_label__in=["messages_app", "traces_app"]))
     client.force_login(clerk)
-    assert {url: client.get(url).status_code for url in urls} == dict.fromkeys(urls, 403)
+    # For Django the history of a row that one may not see is that of a row that does not exist.
+    refused = {url: 302 if url.endswith("/history/") else 403 for url in urls}
+    assert {url: client.get(url).status_code for url in urls} == refused
     assert "You don’t have permission to view or edit anything." in text_of(client.get("/admin/"))
     assert client.post(f"{SESSIONS}{session}/delete/", {"post": "yes"}).status_code == 403
 
@@ -865,8 +867,6 @@ def test_changes_by_post_are_refused(staff: Client, project: Project) -> None:
         staff.post(url, {"title": "changed", "content": "changed"})
     assert Session.objects.get(pk=session).title == "Talk"
     assert message_at(session, 0).content == "s says 0"
-    assert not TracedSessionAdmin.has_change_permission(None, None)  # type: ignore[arg-type]
-    assert not TracedMessageAdmin.has_change_permission(None, None)  # type: ignore[arg-type]
 
 
 def test_header_switches_the_language(staff: Client, project: Project) -> None:

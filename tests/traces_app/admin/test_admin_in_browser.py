@@ -216,7 +216,7 @@ def test_tool_that_fails_is_two_clicks_from_its_failed_call(
     for context in browse(session_key, live_server.url):
         page, complaints = watched(context)
         page.goto("/admin/traces_app/tool/statistics/?created_after=2020-01-01")
-        assert page.locator(".tool-table svg").count() == page.locator(".tool-table tbody tr").count() > 5
+        assert page.locator(".tool-table tbody tr:has(svg)").count() > 5
         for width in (1440, 390):
             page.set_viewport_size({"width": width, "height": 900})
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width

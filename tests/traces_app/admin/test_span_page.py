@@ -77,7 +77,7 @@ def test_session_of_other_spans_leads_to_them(admin_client: Client) -> None:
     record_spans(project.pk, [span(1, name="GET /health"), span(2, 1, name="SELECT")])
     session = Session.objects.get()
     page = admin_client.get(f"/admin/messages_app/session/{session.pk}/change/")
-    assert "Spans were received, but none of them is of an agent" in text_of(page)
+    assert "Spans were received, but none describes an agent" in text_of(page)
     spans = f"/admin/messages_app/session/{session.pk}/spans/"
     assert f'href="{spans}"' in page.content.decode()
     assert "GET /health" in text_of(admin_client.get(spans))
