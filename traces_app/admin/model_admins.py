@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
 from django import forms
@@ -311,7 +311,15 @@ class CallMessageFilter(NameFilter):
 # --- Forms to add sessions and messages ----------------------------------------------------------------------------
 
 
+class FormOnce(forms.CharField):
+    """A hidden name of the filled-in form: sent again, as by a double click, it adds no second row."""
+
+    def __init__(self) -> None:
+        super().__init__(initial=lambda: f"form-{uuid4()}", max_length=50, required=False, widget=forms.HiddenInput)
+
+
 class SessionForm(SessionModelForm):
+    form_name = FormOnce()
     external_id = forms.CharField(label=gettext_lazy("External ID"), max_length=NAME_LENGTH, required=False)
     title = forms.CharField(label=gettext_lazy("Title"), max_length=NAME_LENGTH, required=False)
     end_user = forms.CharField(label=gettext_lazy("End user"), max_length=NAME_LENGTH, required=False)
@@ -324,7 +332,7 @@ class SessionForm(SessionModelForm):
 
     class Meta:
         model = Session
-        fields = ("project", "external_id", "title", "description", "end_user", "tags")
+        fields = ("form_name", "project", "external_id", "title", "description", "end_user", "tags")
 
     def clean(self) -> dict[str, Any]:
         fields = self.cleaned_data
@@ -357,6 +365,7 @@ class SessionField(SessionChoiceField):
 
 
 class MessageForm(MessageModelForm):
+    form_name = FormOnce()
     session = SessionField(
         Session.objects.all(),
         label=gettext_lazy("Session ID"),
@@ -367,7 +376,7 @@ class MessageForm(MessageModelForm):
 
     class Meta:
         model = Message
-        fields = ("session", "role", "content", "external_id")
+        fields = ("form_name", "session", "role", "content", "external_id")
 
     def clean(self) -> dict[str, Any]:
         fields = self.cleaned_data
@@ -569,6 +578,7 @@ class TracedSessionAdmin(SessionAdmin):
     def save_model(self, request: HttpRequest, obj: Session, form: Any, change: bool) -> None:
         names = ("external_id", "title", "description", "end_user", "tags")
         fields = {name: form.cleaned_data[name] or None for name in names}
+        fields["external_id"] = fields["external_id"] or form.cleaned_data["form_name"] or None
         outcome = ingest(obj.project_id, [records.Session(**fields)])[0]
         if outcome.refused:
             raise Conflict(REFUSALS[outcome.refused], code=outcome.refused)
@@ -671,6 +681,7 @@ class TracedMessageAdmin(MessageAdmin):
                 call=as_uuid(wanted),
                 open_all=request.GET.get("open") == "all",
             )
+            response.context_data["open_all"] = request.GET.get("open") == "all"
             if request.GET.get("q"):
                 response.context_data["search"] = search_run(message.pk, request.GET["q"], MATCHES_LISTED)
             user = request.user.get_username()
@@ -884,7 +895,10 @@ class TracedMessageAdmin(MessageAdmin):
     def save_model(self, request: HttpRequest, obj: Message, form: Any, change: bool) -> None:
         fields = form.cleaned_data
         message = records.Message(
-            role=fields["role"], content=fields["content"], external_id=fields["external_id"] or None, is_completed=True
+            role=fields["role"],
+            content=fields["content"],
+            external_id=fields["external_id"] or fields["form_name"] or None,
+            is_completed=True,
         )
         session = fields["session"]
         outcome = ingest(session.project_id, [records.Session(id=str(session.pk), messages=[message])])[0].messages[0]

@@ -292,9 +292,22 @@ def test_long_run_is_shown_in_pages(long_run: str, session_key: str, live_server
         page.wait_for_url("**page=2**")
         assert page.get_by_text("thought 50", exact=True).is_visible()
         assert page.get_by_text("thought 49", exact=True).count() == 0
+        assert page.locator("details.call[open]").count() == 50  # as before
         page.get_by_role("link", name="Earlier steps").click()
         page.wait_for_url("**page=1**")
         assert page.get_by_text("thought 0", exact=True).is_visible()
+        page.get_by_label("Page 1 of 40").fill("40")
+        page.get_by_role("button", name="Go").click()
+        page.wait_for_url("**page=40**")
+        assert page.get_by_text("thought 1999", exact=True).is_visible()
+        page.get_by_role("link", name="Collapse all").click()
+        page.wait_for_url("**page=40#run")
+        page.locator("details.call > summary").nth(2).click()
+        page.goto("/admin/")
+        page.go_back()
+        page.wait_for_function("document.querySelector('details.call[open]')")
+        assert page.locator("details.call").nth(2).get_attribute("open") is not None
+        assert page.locator("details.call[open]").count() == 1
         assert complaints == []
 
 

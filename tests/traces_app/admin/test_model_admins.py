@@ -558,7 +558,7 @@ def test_calls_are_filtered_and_found(
 
 def test_call_search_finds_the_generated_id(staff: Client, run: UUID) -> None:
     call = ToolCall.objects.get(call_id="call_b")
-    assert [row[2] for row in rows_of(staff.get(CALLS, {"q": str(call.pk)}))] == ["unknown city"]
+    assert [row[3] for row in rows_of(staff.get(CALLS, {"q": str(call.pk)}))] == ["unknown city"]
 
 
 def test_calls_of_deleted_messages_are_not_listed(staff: Client, run: UUID) -> None:
@@ -703,6 +703,19 @@ def test_message_is_added_to_a_session_by_its_external_id(staff: Client, project
     store(Project.objects.create(slug="twin"), question(), external_id="talk-7")
     assert "Several projects have a session with this external id." in text_of(staff.post(f"{MESSAGES}add/", form))
     assert Message.objects.filter(role="assistant").count() == 1
+
+
+def test_form_sent_twice_adds_one_row(staff: Client, project: Project) -> None:
+    def sent_twice(address: str, **fields: Any) -> None:
+        (name,) = re.findall(r'name="form_name" value="(form-[0-9a-f-]{36})"', html_of(staff.get(address)))
+        for _time in range(2):
+            assert staff.post(address, {**fields, "form_name": name}).status_code == 302
+
+    sent_twice(f"{SESSIONS}add/", project=project.pk, title="Talk")
+    session = Session.objects.get()
+    sent_twice(f"{MESSAGES}add/", session=str(session.pk), role="user", content="Hello?")
+    sent_twice(f"{MESSAGES}add/", session=str(session.pk), role="user", content="Hello?")
+    assert Message.objects.filter(session=session).count() == 2
 
 
 def test_data_added_by_staff_is_redacted(staff: Client, project: Project) -> None:
