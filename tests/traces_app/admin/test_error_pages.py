@@ -80,7 +80,7 @@ def test_deleted_calls_are_in_no_group(staff: Client) -> None:
 def test_home_tools_and_bar_lead_to_the_groups(staff: Client) -> None:
     assert links_of(staff.get("/admin/"))["Errors"] == ERRORS
     for url in ("/admin/?project=owner", "/admin/traces_app/tool/statistics/?project=owner"):
-        assert "3 failed calls in 2 groups" in text_of(staff.get(target(staff.get(url), "Errors, in groups")))
+        assert "3 failed calls in 2 groups" in text_of(staff.get(target(staff.get(url), "Error groups")))
     tool = Tool.objects.get(name="search", project__slug="owner")
     page = staff.get(f"/admin/traces_app/tool/{tool.pk}/change/")
     assert len(rows_of(staff.get(target(page, "all")))) == 1
