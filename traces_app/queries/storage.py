@@ -19,6 +19,7 @@ from traces_app.models import (
     AgentStep,
     Context,
     Event,
+    RunVector,
     Score,
     SearchPosting,
     SearchRows,
@@ -37,7 +38,9 @@ KINDS: Mapping[Kind, Sequence[str]] = {
     "events": [Event._meta.db_table],
     "contexts": [Context._meta.db_table],
     "spans": [Span._meta.db_table],
-    "search": [model._meta.db_table for model in (SearchSegment, SearchRows, SearchPosting, UnindexedMessage)],
+    "search": [
+        model._meta.db_table for model in (SearchSegment, SearchRows, SearchPosting, UnindexedMessage, RunVector)
+    ],
 }
 """The tables of each kind of data. What the database has beyond them is `other`."""
 OTHER: Kind = "other"
