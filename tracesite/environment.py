@@ -47,6 +47,14 @@ def embedder(name: str) -> str:
     return value
 
 
+def header(name: str) -> str:
+    """The name of an HTTP header; "" where there is none."""
+    value = _value(name, "")
+    if value and not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", value):
+        raise refused(name, value, "use the name of a header, such as X-Remote-User")
+    return value
+
+
 def boolean(name: str, *, default: bool) -> bool:
     value = _value(name)
     if value is None:

@@ -27,6 +27,14 @@ CSRF_TRUSTED_ORIGINS = env.words("TRACESITE_TRUSTED_ORIGINS")
 MAX_BODY_BYTES = env.whole_number("TRACESITE_MAX_BODY_BYTES", 64 * 1024 * 1024, at_least=1024)
 LOG_LEVEL = env.choice("TRACESITE_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"))
 HTTPS = env.boolean("TRACESITE_HTTPS", default=False)
+# Headers of a proxy that has checked who the user is: see access_app/single_sign_on.py.
+REMOTE_USER_HEADER = env.header("TRACESITE_REMOTE_USER_HEADER")
+REMOTE_GROUPS_HEADER = env.header("TRACESITE_REMOTE_GROUPS_HEADER")
+if REMOTE_USER_HEADER and not HTTPS:
+    raise ImproperlyConfigured(
+        "TRACESITE_REMOTE_USER_HEADER needs a proxy that sets this header of every request, otherwise anybody could log in as "
+        "anybody: set TRACESITE_HTTPS=true if you have one."
+    )
 # Of the login that `serve --demo` makes; without it one is generated and shown once.
 ADMIN_PASSWORD = env.text("TRACESITE_ADMIN_PASSWORD")
 # Of whoever scrapes /metrics; without it there is nothing at that address.
@@ -225,6 +233,12 @@ if HTTPS:
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
 # Ten wrong passwords for one name from one address: then no more for five minutes. `manage.py axes_reset` lifts it.
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+if REMOTE_USER_HEADER:
+    MIDDLEWARE.insert(
+        MIDDLEWARE.index("django.contrib.auth.middleware.AuthenticationMiddleware") + 1,
+        "access_app.single_sign_on.ProxyUserMiddleware",
+    )
+    AUTHENTICATION_BACKENDS.insert(1, "access_app.single_sign_on.ProxyUserBackend")
 AXES_FAILURE_LIMIT = 10
 AXES_COOLOFF_TIME = timedelta(minutes=5)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]

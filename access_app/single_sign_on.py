@@ -1,0 +1,46 @@
+"""Logins that a proxy has checked: Django's REMOTE_USER, from a header that the settings name.
+
+The proxy must set the headers of every request, because whoever can send them is believed. Settings that name them demand
+TRACESITE_HTTPS, and `serve` drops names with underscores, which would count as the same header.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib.auth.backends import RemoteUserBackend
+from django.contrib.auth.middleware import RemoteUserMiddleware
+from django.contrib.auth.models import Group, User
+from django.http import HttpRequest
+
+
+class ProxyUserMiddleware(RemoteUserMiddleware):
+    """Log the user of the header in, and out when the header is gone."""
+
+    @property
+    def header(self) -> str:  # type: ignore[override]  # read from the settings, which tests change
+        return meta_name(settings.REMOTE_USER_HEADER)
+
+
+class ProxyUserBackend(RemoteUserBackend):
+    """Make users that are not known yet, and keep their groups as the proxy says."""
+
+    def configure_user(  # type: ignore[override]  # the stubs know no model of users
+        self, request: HttpRequest, user: User, created: bool = True
+    ) -> User:
+        """Let a new user log in to the admin, where roles decide what it sees; put it into its groups at each login.
+
+        Groups that Tracesite does not know are ignored, because only those that have a role matter.
+        """
+        if created:
+            user.is_staff = True
+            user.set_unusable_password()
+            user.save(update_fields=["is_staff", "password"])
+        if settings.REMOTE_GROUPS_HEADER:
+            names = request.META.get(meta_name(settings.REMOTE_GROUPS_HEADER), "").split(",")
+            user.groups.set(Group.objects.filter(name__in=[name.strip() for name in names]))
+        return user
+
+
+def meta_name(header: str) -> str:
+    """Return the key of a header in `request.META`."""
+    return f"HTTP_{header.upper().replace('-', '_')}"
