@@ -93,6 +93,7 @@ from .run_outline import explorer_words, read_detail, read_first_rows, read_outl
 from .run_page import first_failure, read_call, read_interrupts, read_run, read_times, step_number
 from .run_search import MATCHES_LISTED, search_run
 from .scores import JudgementForm, judge, judgements_of, judgements_of_session
+from .session_search import search_session
 from .similar_page import similar_context
 from .span_page import span_lines
 from .text_search import found_column, is_searched, named_or_saying
@@ -486,9 +487,14 @@ class TracedSessionAdmin(SessionAdmin):
         response = super().change_view(request, object_id, form_url, extra_context)
         if isinstance(response, TemplateResponse) and response.context_data is not None:
             session = response.context_data["session"]
+            if "q" in request.GET and not session.deleted_at:
+                given = request.GET.get("found", "")
+                response.context_data["search"] = search_session(session, request.GET["q"], given)
             response.context_data["has_live"] = not session.deleted_at and (session.last_event or not _is_over(session))
             is_active = not _is_over(session) or session.active_at > timezone.now() - FOLLOWED_FOR
-            response.context_data["follows"] = not session.deleted_at and is_active
+            # What was found stays as it is.
+            is_followed = is_active and "search" not in response.context_data
+            response.context_data["follows"] = not session.deleted_at and is_followed
             response.context_data["failures_url"] = url_of_failures(session)
             user = request.user.get_username()
             shown = [bubble.message for bubble, _run in response.context_data["bubbles"]]

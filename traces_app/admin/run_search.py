@@ -91,7 +91,7 @@ def search_run(message_id: UUID, query: str, named: int = 0) -> RunSearch:
             Match(
                 id=str(row),
                 is_call=places[0].kind == Kind.CALL,
-                places=[_place(hit) for hit in places],
+                places=[place_of(hit) for hit in places],
                 name=names.get(str(row), ""),
             )
             for row, places in shown
@@ -100,7 +100,8 @@ def search_run(message_id: UUID, query: str, named: int = 0) -> RunSearch:
     )
 
 
-def _place(hit: Hit) -> Place:
+def place_of(hit: Hit) -> Place:
+    """Return a place with the label of its field."""
     return Place(field=str(FIELD_LABELS[hit.field]), before=hit.before, match=hit.match, after=hit.after)
 
 

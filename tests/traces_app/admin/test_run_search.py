@@ -13,7 +13,7 @@ from django.utils import translation
 from access_app.models import Project
 from tests.admin_pages import html_of, links_of, statements_of, text_of
 from tests.traces_app.conftest import answer, store
-from traces_app.admin import run_search
+from traces_app.admin.run_search import FIELD_LABELS
 from traces_app.maintenance.search_index import index_queued
 from traces_app.models import AgentStep, ToolCall
 from traces_app.queries.search import in_run
@@ -127,6 +127,6 @@ def test_search_needs_permission_and_a_message(staff: Client, run: UUID) -> None
 
 
 def test_every_field_has_a_label() -> None:
-    assert set(FIELDS) == set(run_search.FIELD_LABELS)
+    assert set(FIELDS) == set(FIELD_LABELS)
     with translation.override("zh-hans"):
-        assert str(run_search.FIELD_LABELS["output"]) == "输出"
+        assert str(FIELD_LABELS["output"]) == "输出"

@@ -20,4 +20,4 @@ def page_path(hit: Hit) -> str:
     page = reverse("admin:messages_app_message_change", args=[hit.message_id])
     if hit.kind in (Kind.STEP, Kind.CALL):
         return f"{page}?call={hit.row_id}#{hit.kind.name.lower()}-{hit.row_id}"
-    return page
+    return f"{page}#references" if hit.kind == Kind.REFERENCE else page
