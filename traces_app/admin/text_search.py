@@ -125,15 +125,13 @@ def _tell_end(request: HttpRequest, found: Found) -> None:
         return
     until = indexed_until()
     if until is not None:
-        words = _("Indexed up to %(time)s; newer messages were read directly.") % {"time": moment(until)}
-        messages.info(request, format_html("{}", words))
+        words = _("Indexed up to %(time)s; newer messages were read directly.") % {"time": "{}"}
+        messages.info(request, format_html(words, moment(until)))
     if found.reached is None:
         return
     parameters = request.GET.copy()
     parameters[CURSOR] = str(Cursor(position=found.reached, newer=False))
-    words = _("The search took long and stopped at %(time)s (%(zone)s).") % {
-        "time": moment(ids.created_at_of(found.reached)),
-        "zone": timezone.get_current_timezone_name(),
-    }
+    words = _("The search took long and stopped at %(time)s (%(zone)s).") % {"time": "{}", "zone": "{}"}
+    stopped = format_html(words, moment(ids.created_at_of(found.reached)), timezone.get_current_timezone_name())
     link = format_html('<a href="?{}">{}</a>', parameters.urlencode(), _("Continue the search from there"))
-    messages.info(request, format_html("{} {}", words, link))
+    messages.info(request, format_html("{} {}", stopped, link))

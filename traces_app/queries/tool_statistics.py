@@ -49,6 +49,7 @@ MOST_POINTS = 62
 FEW = 100
 """Calls of a tool up to which its durations are read one by one."""
 _LAST_ID = UUID(int=2**128 - 1)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class Ids(NamedTuple):
@@ -343,14 +344,17 @@ def _stored(slot: int, first: datetime, after: datetime) -> Iterator[Span]:
 
 def _ends(project_ids: Collection[int], id_range: IdRange) -> tuple[datetime, datetime]:
     """Return the times of a range; one without a beginning begins with the day of the first call, one without an end ends now."""
-    end = timezone.now() if id_range.upper is None else ids.created_at_of(id_range.upper)
+    # Calls of later times are not accepted, and steps and months until the end of the calendar would be too many.
+    latest = timezone.now() + 2 * DAY
+    end = timezone.now() if id_range.upper is None else min(ids.created_at_of(id_range.upper), latest)
     if id_range.lower is not None:
-        begin = ids.created_at_of(id_range.lower)
+        begin = min(ids.created_at_of(id_range.lower), latest)
     else:
         calls = ToolCall.with_deleted.filter(project_id__in=project_ids).order_by("pk").values_list("pk", flat=True)
         oldest = calls.first()
         begin = end if oldest is None else _down(ids.created_at_of(oldest), DAY)
-    return min(begin, end - timedelta(microseconds=1)), end
+    end = max(end, ids.EPOCH + _MICROSECOND)
+    return min(begin, end - _MICROSECOND), end
 
 
 def _rolled_until() -> datetime:
@@ -395,7 +399,7 @@ def _figures(
 
 
 def _by_month(span: Span) -> Iterator[Span]:
-    first = span.first
+    first = max(span.first, ids.EPOCH)  # no id carries an earlier time
     while first < span.after:
         after = min(span.after, ids.created_at_of(Month.of(first).next.first_id))
         yield span._replace(first=first, after=after)

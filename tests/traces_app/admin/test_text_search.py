@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -100,3 +101,9 @@ def test_search_uses_a_bounded_number_of_queries(admin_client: Client, project: 
     store(project, *(question(external_id=f"m{number}", created_at=at) for number, at in enumerate(times)))
     for url in (SESSIONS, MESSAGES, CALLS):
         assert len(statements_of(admin_client, f"{url}?q=weather")) <= 60
+
+
+def test_list_says_until_when_messages_are_indexed(admin_client: Client, project: Project) -> None:
+    store(project, question(external_id="late"))
+    page = text_of(admin_client.get(MESSAGES, {"q": "weather"}))
+    assert re.search(r"Indexed up to \d{4}-\d\d-\d\d \d\d:\d\d:\d\d ?; newer messages were read directly.", page)

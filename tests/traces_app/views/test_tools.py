@@ -62,6 +62,16 @@ def test_times_limit_the_counted_calls(
     assert [tool("ask_researcher", **expected)] == viewer.get("tools/", tool="ask_researcher", **parameters).results
 
 
+def test_statistics_of_all_times_are_answered(viewer: Caller, weather: SessionOutcome) -> None:
+    for times in (
+        {"created_after": "0001-01-01T00:00:00Z", "created_before": "9999-12-31T23:59:59Z"},
+        {"created_before": "0001-02-01T00:00:00Z"},
+        {"created_after": "9999-12-31T23:59:59Z"},
+    ):
+        assert viewer.get("tools/stats/", **times).status == 200
+    assert viewer.get("tools/stats/", created_after="1000-01-01T00:00:00Z").results[0]["call_count"] > 0
+
+
 @pytest.mark.parametrize("path", ["sessions/weather/", "messages/{}/"])
 def test_calls_of_deleted_messages_are_not_counted(owner: Caller, weather: SessionOutcome, path: str) -> None:
     path = path.format(weather.messages[1].id)
