@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from messages_app.models import Message
 from messages_app.queries import FoundSession, sessions
-from messages_app.safe_text import duration
+from messages_app.safe_text import duration, one_line
 from messages_app.sql.pagination import Cursor, IdRange
 from traces_app.models import Score, ToolCall
 from traces_app.queries import schemas
@@ -29,6 +29,8 @@ from traces_app.transcripts.span_store import spans_of, traces_of
 from traces_app.transcripts.spans.otlp_json import resource_spans
 
 EXPORT_CHUNK = 20
+NAME_CHARACTERS = 200
+"""Of the name of a tool in Markdown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,13 +196,19 @@ def _passages(message: schemas.Message) -> Iterator[str]:
 
 
 def _call(call: schemas.ToolCall) -> Iterator[str]:
-    yield f"**{_('Tool call')}** · {ToolCall.Status(call.status).label}" + (
-        f" · {duration(call.duration)}" if call.duration is not None else ""
-    )
-    yield _block(f"{call.name} {_as_text(call.args)}")
+    name = _span(one_line(call.name, NAME_CHARACTERS) or _("(no name)"))
+    took = f" · {duration(call.duration)}" if call.duration is not None else ""
+    yield f"**{_('Tool call')}** {name} · {ToolCall.Status(call.status).label}{took}"
+    yield _block(_as_text(call.args))
     if call.result is not None and (said := call.result.error or call.result.output):
         yield f"**{_('Error') if call.result.error else _('Output')}**"
         yield _block(said)
+
+
+def _span(line: str) -> str:
+    """Return a line as a code span, whose fence is longer than any in the line: https://spec.commonmark.org/0.31.2/."""
+    fence = "`" * (max((len(run) for run in re.findall("`+", line)), default=0) + 1)
+    return f"{fence} {line} {fence}" if fence != "`" else f"`{line}`"
 
 
 def _block(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -508,9 +509,12 @@ def test_export_as_markdown_keeps_traces_from_being_markup(viewer: Caller, proje
         elif line.startswith("```"):
             fence = line
         else:
-            outside.append(line)
+            # A code span is inert, too: a fence, and no equal one within.
+            outside.append(re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", line))
     assert fence == ""
     assert exported.body.decode().count("# No heading") == 6  # title, question, name, args, output, answer
+    name = "![x](https://example.com/x.png) ```` # No heading <script>"
+    assert f"**Tool call** ````` {name} ````` \u00b7 success\n" in exported.body.decode()
     assert [line for line in outside if line.startswith("##")] == [
         "## User \u00b7 2026-03-01T12:00:00.000000Z",
         "## Assistant \u00b7 2026-03-01T12:01:00.000000Z",
