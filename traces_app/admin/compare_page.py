@@ -18,10 +18,16 @@ from access_app.visibility import ProjectScope
 from messages_app.admin.model_admins import session_name
 from messages_app.models import Message
 from messages_app.safe_text import message_duration, one_line, total_cost_in_words
-from traces_app.queries.comparison import MOST_NODES, compare
+from traces_app.queries.comparison import MOST_NODES, Node, Pair, compare
+
+from .word_changes import Pieces, WordChanges
 
 MOST_CANDIDATES = 20
 ANSWER_CHARACTERS = 2_000
+TEXT_CHARACTERS = 300
+"""Of the arguments, thought or result of a step or call."""
+WORDS_SECONDS = 0.5
+"""After this time the other changed texts are shown without their changed words."""
 
 
 class CompareForm(forms.Form):
@@ -61,21 +67,60 @@ class Fact:
         return bool(self.left == self.right)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """A step or call of one of the runs, with its texts in pieces."""
+
+    node: Node
+    text: Pieces
+    result: Pieces
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What stands beside each other."""
+
+    pair: Pair
+    left: Side | None
+    right: Side | None
+
+
+def _row(pair: Pair, words: WordChanges) -> Row:
+    texts, results = (
+        words.of(*(one_line(getattr(node, name) if node else "", TEXT_CHARACTERS) for node in (pair.left, pair.right)))
+        if pair.change == "changed"
+        else [
+            [(one_line(getattr(node, name), TEXT_CHARACTERS), False)] if node else ()
+            for node in (pair.left, pair.right)
+        ]
+        for name in ("text", "result")
+    )
+    left, right = (
+        Side(node=node, text=text, result=result) if node else None
+        for node, text, result in zip((pair.left, pair.right), texts, results, strict=True)
+    )
+    return Row(pair=pair, left=left, right=right)
+
+
 def compared_runs(message: Message, other: Message) -> dict[str, Any]:
     """Return the context of the page for two runs."""
     swap = reverse("admin:messages_app_message_compare", args=[other.pk])
+    comparison = compare(message.pk, other.pk)
+    words = WordChanges(WORDS_SECONDS)
+    answers = words.of(*(one_line(run.error or run.content, ANSWER_CHARACTERS) for run in (message, other)))
     return {
         "other": other,
-        "comparison": compare(message.pk, other.pk),
+        "comparison": comparison,
+        "rows": [_row(pair, words) for pair in comparison.pairs],
         "most": MOST_NODES,
         "swapped": f"{swap}?other={message.pk}",
         "sides": [
             {
                 "message": run,
                 "name": session_name(run.session),
-                "answer": one_line(run.error or run.content, ANSWER_CHARACTERS),
+                "answer": answer,
             }
-            for run in (message, other)
+            for run, answer in zip((message, other), answers, strict=True)
         ],
         "is_same_answer": (message.content, message.error) == (other.content, other.error),
         "facts": [

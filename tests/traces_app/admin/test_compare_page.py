@@ -39,11 +39,11 @@ def test_runs_are_shown_beside_each_other(staff: Client, runs: tuple[UUID, UUID]
     assert "Failed calls 1 0" in text
     assert "Steps 2 1" in text
     assert (
-        '≠ changed get_weather error 12 ms {"city": "Atlantis"} → unknown city get_weather 12 ms {"city": "Oslo"} → 4 °C'
+        '≠ changed get_weather error 12 ms {"city": " Atlantis "} → unknown city get_weather 12 ms {"city": " Oslo "} → 4 °C'
         in text
     )
     assert "− only left search 60 ms" in text
-    assert "&lt;b&gt;Shanghai 30 °C.&lt;/b&gt;" in html_of(page)
+    assert "<mark>&lt;b&gt;</mark>Shanghai <mark>30</mark> °C" in html_of(page)
     swapped = links_of(page)["Swap sides"]
     assert "2 same 1 changed 0 only left 3 only right" in text_of(staff.get(swapped))
     failed = ToolCall.objects.get(status="error")

@@ -1,0 +1,40 @@
+"""Two texts word by word: which words are only in one of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+from time import monotonic
+
+MOST_WORDS = 800
+"""Longer texts are not compared word by word, because that takes up to the square of their length."""
+_WIDE = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+"""Scripts without spaces between words: each character counts as one."""
+_WORD = re.compile(rf"[{_WIDE}]|[^\W{_WIDE}]+|\s+|[^\w\s]")
+
+Pieces = Sequence[tuple[str, bool]]
+"""Parts of a text in order, and whether each is only in this text."""
+
+
+class WordChanges:
+    """Compare texts word by word until a time is used up; later texts are returned in one piece."""
+
+    def __init__(self, seconds: float) -> None:
+        self._until = monotonic() + seconds
+
+    def of(self, left: str, right: str) -> tuple[Pieces, Pieces]:
+        """Return the pieces of both texts. Texts without a common word, too, are in one piece."""
+        whole = [(left, False)], [(right, False)]
+        if left == right or monotonic() > self._until:
+            return whole
+        one, other = _WORD.findall(left), _WORD.findall(right)
+        if max(len(one), len(other)) > MOST_WORDS:
+            return whole
+        codes = SequenceMatcher(a=one, b=other, autojunk=False).get_opcodes()
+        if not any(tag == "equal" for tag, *_places in codes):
+            return whole
+        return (
+            [("".join(one[i:j]), tag != "equal") for tag, i, j, _m, _n in codes if i < j],
+            [("".join(other[m:n]), tag != "equal") for tag, _i, _j, m, n in codes if m < n],
+        )
