@@ -13,9 +13,10 @@ from django.db import connection, transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from .audit.record import record_key
 from .db.statements import prepared_cursor
 from .errors import InvalidInput, NotPermitted
-from .models import PREFIX_LENGTH, ApiKey, Project, Scope
+from .models import PREFIX_LENGTH, ApiKey, AuditAction, Project, Scope
 
 TOKEN_START = "ts_"  # noqa: S105 - the prefix of every token, by which scanners recognise leaked ones
 LAST_USED_PRECISION = dt.timedelta(minutes=1)
@@ -31,6 +32,7 @@ _FIND = f"""
     """  # noqa: S608 - built of the columns of models
 
 
+@transaction.atomic
 def create_key(
     project: Project,
     name: str,
@@ -68,6 +70,7 @@ def create_key(
         field, messages = next(iter(error.message_dict.items()))
         raise InvalidInput(" ".join(messages), field=field) from error
     key.save(force_insert=True)
+    record_key(AuditAction.KEY_CREATE, key)
     return key, token
 
 
@@ -97,6 +100,7 @@ def rotate_key(key: ApiKey, overlap: dt.timedelta, created_by: User | None = Non
     old.expires_at = ends if old.expires_at is None else min(old.expires_at, ends)
     old.save(update_fields=["expires_at"])
     key.expires_at = old.expires_at
+    record_key(AuditAction.KEY_ROTATE, old)
     return successor, token
 
 
@@ -106,20 +110,20 @@ def bearer_in(authorization: str) -> str | None:
     return token.strip() if scheme.lower() == "bearer" else None
 
 
-def find_key(token: str, now: dt.datetime | None = None) -> ApiKey | None:
-    """Return the active key of a token with its project, or None. Record the time of use to the minute."""
+def find_key(token: str, now: dt.datetime | None = None, *, address: str = "") -> ApiKey | None:
+    """Return the active key of a token with its project, or None. Record its use from an address, once a minute."""
     now = now or timezone.now()
     key = _read_key(digest_of(token))
     if key is None or key.status(now) != "active":
         return None
     if key.last_used_at is None or key.last_used_at <= now - LAST_USED_PRECISION:
-        _note_use(key, now)
+        _note_use(key, now, address)
     return key
 
 
 def admitted_key(token: str, address: str) -> ApiKey | None:
     """Return the active key of a token with its project, or None. Raise NotPermitted for a foreign `address`."""
-    key = find_key(token)
+    key = find_key(token, address=address)
     if key is not None and not key.allows_address(address):
         raise NotPermitted(
             _("The key %(prefix)s… may not be used from the address %(address)s.")
@@ -129,11 +133,14 @@ def admitted_key(token: str, address: str) -> ApiKey | None:
     return key
 
 
+@transaction.atomic
 def revoke_key(key: ApiKey, now: dt.datetime | None = None) -> bool:
     """Revoke a key, from the next request on. Return False if it was revoked before; the first time is kept."""
     now = now or timezone.now()
     revoked = ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=now)
     key.refresh_from_db(fields=["revoked_at"])
+    if revoked:
+        record_key(AuditAction.KEY_REVOKE, key)
     return bool(revoked)
 
 
@@ -165,7 +172,8 @@ def _read_key(digest: str) -> ApiKey | None:
     return key
 
 
-def _note_use(key: ApiKey, now: dt.datetime) -> None:
+@transaction.atomic
+def _note_use(key: ApiKey, now: dt.datetime, address: str) -> None:
     """Set `last_used_at` without waiting: of concurrent requests, one writes and the others skip."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -174,4 +182,7 @@ def _note_use(key: ApiKey, now: dt.datetime) -> None:
             " FOR UPDATE SKIP LOCKED)",
             [now, key.pk, now - LAST_USED_PRECISION],
         )
+        is_first = cursor.rowcount == 1
+    if is_first:
+        record_key(AuditAction.KEY_USE, key, address=address, by_key=True)
     key.last_used_at = now

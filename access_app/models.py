@@ -41,6 +41,43 @@ class Role(models.TextChoices):
         return roles[roles.index(self) :]
 
 
+class AuditAction(models.TextChoices):
+    """Everything that the audit log records."""
+
+    LIST = "list", _("list")
+    READ = "read", _("read")
+    SEARCH = "search", _("search")
+    EXPORT = "export", _("export")
+    CREATE = "create", _("create")
+    CHANGE = "change", _("change")
+    DELETE = "delete", _("delete")
+    RESTORE = "restore", _("restore")
+    PURGE = "purge", _("purge")
+    IMPORT = "import", _("import")
+    LOGIN = "login", _("login")
+    LOGOUT = "logout", _("logout")
+    KEY_USE = "key_use", _("use of a key")
+    KEY_CREATE = "key_create", _("creation of a key")
+    KEY_ROTATE = "key_rotate", _("rotation of a key")
+    KEY_REVOKE = "key_revoke", _("revocation of a key")
+    ROLE_GRANT = "role_grant", _("grant of a role")
+    ROLE_REVOKE = "role_revoke", _("revocation of a role")
+    AUDIT_PURGE = "audit_purge", _("purge of the audit log")
+
+
+class ActorKind(models.TextChoices):
+    USER = "user", _("user")
+    KEY = "key", _("API key")
+    COMMAND = "command", _("command")
+    SYSTEM = "system", _("system")
+
+
+class AuditResult(models.TextChoices):
+    ALLOWED = "allowed", _("allowed")
+    REFUSED = "refused", _("refused")
+    FAILED = "failed", _("failed")
+
+
 class Sampling(TypedDict):
     """Sampling rules of a project in the form that recorders read (tracesite.recorder.sinks.ServerSampling)."""
 
@@ -266,6 +303,63 @@ class KeyThrottle(models.Model):
 
     def __str__(self) -> str:
         return f"{self.key_id}: {self.full_at}"
+
+
+class AuditEntry(models.Model):
+    """One line of the audit log. It is written once; `access_app.audit.chain` adds its place in the chain of its project.
+
+    Without content of traces. The log outlives what it names, so nothing in it is a constraint on other tables.
+    """
+
+    project = models.ForeignKey(
+        Project,
+        null=True,
+        blank=True,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,
+        related_name="+",
+        verbose_name=_("project"),
+    )
+    time = models.DateTimeField(_("time"))
+    actor_kind = models.CharField(_("kind of actor"), max_length=10, choices=ActorKind.choices)
+    actor_name = models.CharField(_("actor"), max_length=255)
+    actor_id = models.CharField(_("id of the actor"), max_length=64, blank=True)
+    action = models.CharField(_("action"), max_length=16, choices=AuditAction.choices)
+    object_type = models.CharField(_("type of object"), max_length=64, blank=True)
+    object_id = models.CharField(_("id of the object"), max_length=255, blank=True)
+    object_name = models.CharField(_("object"), max_length=255, blank=True)
+    address = models.CharField(_("address"), max_length=64, blank=True)
+    request_id = models.CharField(_("request id"), max_length=128, blank=True)
+    result = models.CharField(_("result"), max_length=8, choices=AuditResult.choices)
+    detail = models.JSONField(_("detail"), default=dict)
+    sequence = models.BigIntegerField(_("number in the chain"), null=True, editable=False)
+    """From 1 in the chain of the project, or of the entries without one; None until it is chained."""
+    previous_hash = models.CharField(
+        _("previous hash"), max_length=64, blank=True, default="", db_default="", editable=False
+    )
+    hash = models.CharField(_("hash"), max_length=64, blank=True, default="", db_default="", editable=False)
+
+    class Meta:
+        verbose_name = _("audit entry")
+        verbose_name_plural = _("audit log")
+        ordering: ClassVar = ["-id"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["project", "sequence"], name="audit_sequence_of_project"),
+            models.UniqueConstraint(
+                fields=["sequence"], condition=Q(project=None), name="audit_sequence_without_project"
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["project", "-id"], name="audit_of_project"),
+            # The queue of the background job that chains.
+            models.Index(fields=["id"], condition=Q(sequence=None), name="audit_unchained"),
+        ]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.time:%Y-%m-%d %H:%M:%S} {self.actor_name} {self.action} {self.object_type} {self.object_id}".strip()
+        )
 
 
 def _is_name(name: Any) -> bool:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from django.contrib.auth.models import AnonymousUser, Group, User
+from django.db import transaction
 from django.db.models import Q
 from django.http import HttpRequest
 from rest_framework.request import Request
 
-from .models import Membership, Project, Role
+from .audit.record import record
+from .models import AuditAction, Membership, Project, Role
 from .visibility import ALL_PROJECTS, ProjectScope
 
 
@@ -64,6 +66,7 @@ def access_of(user: User | AnonymousUser) -> Access:
     return Access(roles)
 
 
+@transaction.atomic
 def grant_role(project: Project, member: User | Group, role: Role) -> Membership:
     """Give a user or group a role in a project, in place of the one that they have there.
 
@@ -74,11 +77,26 @@ def grant_role(project: Project, member: User | Group, role: Role) -> Membership
     if isinstance(member, User) and not member.is_staff:
         member.is_staff = True
         member.save(update_fields=["is_staff"])
+    _record(AuditAction.ROLE_GRANT, project, member, role)
     return membership
 
 
+@transaction.atomic
 def revoke_role(project: Project, member: User | Group) -> bool:
     """Take the role of a user or group in a project away. Return False if they have none."""
     holder = {"group": member} if isinstance(member, Group) else {"user": member}
     deleted, _by_model = Membership.objects.filter(project=project, **holder).delete()
+    if deleted:
+        _record(AuditAction.ROLE_REVOKE, project, member, None)
     return bool(deleted)
+
+
+def _record(action: AuditAction, project: Project, member: User | Group, role: Role | None) -> None:
+    record(
+        action,
+        project_id=project.pk,
+        object_type="group" if isinstance(member, Group) else "user",
+        object_id=member.pk,
+        object_name=str(member),
+        detail=None if role is None else {"role": role.value},
+    )

@@ -6,16 +6,17 @@ import datetime as dt
 import json
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.utils import timezone
 
 from access_app.arguments import project_named
+from access_app.audit.record import AuditedCommand
 from access_app.errors import InvalidInput
 from access_app.keys import create_key
 from access_app.models import Scope
 
 
-class Command(BaseCommand):
+class Command(AuditedCommand):
     help = "Create an API key for a project and print it once. Only its digest is stored."
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from access_app.arguments import add_member_arguments, find_member, project_named
+from access_app.audit.record import AuditedCommand
 from access_app.models import Role
 from access_app.roles import grant_role
 
 
-class Command(BaseCommand):
+class Command(AuditedCommand):
     help = "Give a user or a group a role in a project, in place of the one that they have there."
 
     def add_arguments(self, parser: CommandParser) -> None:

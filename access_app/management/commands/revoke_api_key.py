@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from access_app.arguments import key_named
+from access_app.audit.record import AuditedCommand
 from access_app.keys import revoke_key
 
 
-class Command(BaseCommand):
+class Command(AuditedCommand):
     help = "Revoke an API key, at once and permanently."
 
     def add_arguments(self, parser: CommandParser) -> None:

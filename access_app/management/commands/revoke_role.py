@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from access_app.arguments import add_member_arguments, find_member, project_named
+from access_app.audit.record import AuditedCommand
 from access_app.roles import revoke_role
 
 
-class Command(BaseCommand):
+class Command(AuditedCommand):
     help = "Take the role of a user or a group in a project away. Their live connections end at once."
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from access_app.arguments import key_named
+from access_app.audit.record import AuditedCommand
 from access_app.errors import InvalidInput
 from access_app.keys import rotate_key
 
 LONGEST_OVERLAP_HOURS = 24 * 90
 
 
-class Command(BaseCommand):
+class Command(AuditedCommand):
     help = "Create the successor of an API key, print it once, and let the old key expire after an overlap."
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -1,0 +1,210 @@
+"""The hash chain of each project: append entries to it, verify it, and remove its oldest entries.
+
+A hash is the SHA-256 of all columns of an entry, among them the hash of the entry before it. Entries without a project have a
+chain of their own. One process at a time changes chains; writers of entries never wait for it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import QuerySet
+
+from access_app.models import AuditAction, AuditEntry, Project
+
+from .record import record
+
+START = "0" * 64
+"""The previous hash of the first entry of a chain."""
+BATCH = 1000
+_LOCK = "SELECT pg_advisory_xact_lock(hashtext('tracesite audit chain'))"
+_TRY_LOCK = "SELECT pg_try_advisory_xact_lock(hashtext('tracesite audit chain'))"
+_APPEND = """
+    UPDATE access_app_auditentry SET sequence = %s, previous_hash = %s, hash = %s WHERE id = %s
+    """
+
+
+@dataclass(frozen=True)
+class Head:
+    """The newest entry of a chain."""
+
+    sequence: int = 0
+    hash: str = START
+
+
+@dataclass
+class ChainReport:
+    chained: int = 0
+    heads: dict[str, str] = field(default_factory=dict)
+    """Number and hash of the newest entry, by slug. In the log they are anchors outside of the database."""
+
+
+@dataclass(frozen=True)
+class BrokenLink:
+    chain: str
+    sequence: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.chain}: entry {self.sequence}: {self.reason}"
+
+
+def hash_of(entry: AuditEntry) -> str:
+    """Return the hash of all columns but the hash itself."""
+    columns = {
+        column.attname: getattr(entry, column.attname)
+        for column in AuditEntry._meta.concrete_fields
+        if column.attname != "hash"
+    }
+    columns["time"] = entry.time.astimezone(dt.UTC).isoformat(timespec="microseconds")
+    text = json.dumps(columns, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def chain_name(project_id: int | None) -> str:
+    """Return the slug of a project, and "-" for the entries without one."""
+    if project_id is None:
+        return "-"
+    slug = Project.objects.filter(pk=project_id).values_list("slug", flat=True).first()
+    return slug or f"project {project_id}"
+
+
+def append_recorded(*, is_stopped: Callable[[], bool] = bool) -> ChainReport:
+    """Chain the entries that were recorded since. Do nothing while another process does."""
+    report = ChainReport()
+    while not is_stopped():
+        with transaction.atomic():
+            if not _locked(_TRY_LOCK):
+                break
+            count = _append_batch(report)
+        if count < BATCH:
+            break
+    return report
+
+
+def links(project_id: int | None) -> QuerySet[AuditEntry]:
+    """Return the chained entries of a chain in their order."""
+    return AuditEntry.objects.filter(project=project_id, sequence__isnull=False).order_by("sequence")
+
+
+def head_of(project_id: int | None) -> Head:
+    newest = links(project_id).last()
+    return Head() if newest is None else Head(newest.sequence or 0, newest.hash)
+
+
+def chains() -> list[int | None]:
+    """Return the projects that have entries, and None for the entries without one."""
+    return list(AuditEntry.objects.order_by("project_id").values_list("project_id", flat=True).distinct())
+
+
+def first_broken_link(project_id: int | None, anchor: Head | None = None) -> BrokenLink | None:
+    """Return the first entry of a chain that was changed, moved, added or follows removed ones; None if all are intact.
+
+    `anchor` is a head that the chain had before, which shows entries removed at the end.
+    """
+    name, expected = chain_name(project_id), None
+    start = Head()
+    found_anchor = anchor is None or anchor.sequence == 0
+    for entry in links(project_id).iterator(chunk_size=BATCH):
+        assert entry.sequence is not None, "links() returns chained entries"
+        if expected is None:
+            start = expected = _start(project_id, entry)
+        reason = _fault(entry, expected)
+        if reason is None and anchor is not None and entry.sequence == anchor.sequence:
+            found_anchor = True
+            if entry.hash != anchor.hash:
+                reason = "the hash differs from the anchor: the chain was rewritten"
+        if reason is not None:
+            return BrokenLink(name, entry.sequence, reason)
+        expected = Head(entry.sequence, entry.hash)
+    if anchor is not None and not found_anchor and anchor.sequence > start.sequence:
+        last = expected or start
+        return BrokenLink(name, last.sequence + 1, f"removed from the end: the anchor knows {anchor.sequence} entries")
+    return None
+
+
+@transaction.atomic
+def purge_before(limit: dt.datetime) -> dict[str, int]:
+    """Remove the entries at the start of each chain that are older than `limit`. Return their numbers by chain.
+
+    An entry of the chain records how far it was removed, and the hash there, from which verification goes on.
+    """
+    _locked(_LOCK)
+    while _append_batch(ChainReport()) == BATCH:
+        pass
+    removed: dict[str, int] = {}
+    for project_id in chains():
+        oldest = links(project_id).first()
+        kept = links(project_id).filter(time__gte=limit).first()
+        end = links(project_id)
+        last = (end if kept is None else end.filter(sequence__lt=kept.sequence)).last()
+        if oldest is None or last is None:
+            continue
+        record(
+            AuditAction.AUDIT_PURGE,
+            project_id=project_id,
+            object_type="auditentry",
+            detail={"through": last.sequence, "hash": last.hash},
+        )
+        _append_batch(ChainReport())
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL tracesite.audit_retention = 'on'")
+            removed[chain_name(project_id)] = links(project_id).filter(sequence__lte=last.sequence).delete()[0]
+            cursor.execute("SET LOCAL tracesite.audit_retention = 'off'")
+    return removed
+
+
+def _append_batch(report: ChainReport) -> int:
+    """Append up to BATCH entries to their chains, in the order of their ids. The caller holds the lock."""
+    waiting = list(AuditEntry.objects.filter(sequence=None).order_by("id")[:BATCH])
+    heads: dict[int | None, Head] = {}
+    values = []
+    for entry in waiting:
+        head = heads.get(entry.project_id) or head_of(entry.project_id)
+        entry.sequence, entry.previous_hash = head.sequence + 1, head.hash
+        entry.hash = hash_of(entry)
+        heads[entry.project_id] = Head(entry.sequence, entry.hash)
+        values.append((entry.sequence, entry.previous_hash, entry.hash, entry.pk))
+    if values:
+        with connection.cursor() as cursor:
+            cursor.executemany(_APPEND, values)
+    report.chained += len(values)
+    for project_id, head in heads.items():
+        report.heads[chain_name(project_id)] = f"{head.sequence}:{head.hash}"
+    return len(values)
+
+
+def _locked(statement: str) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return cursor.fetchone()[0] is not False
+
+
+def _start(project_id: int | None, first: AuditEntry) -> Head:
+    """Return the head before the oldest entry: the start, or where a recorded purge of the log ended."""
+    if first.sequence == 1:
+        return Head()
+    return next((head for head in _purges(project_id) if head.sequence + 1 == first.sequence), Head())
+
+
+def _purges(project_id: int | None) -> Iterator[Head]:
+    for detail in links(project_id).filter(action=AuditAction.AUDIT_PURGE).values_list("detail", flat=True):
+        if isinstance(detail, dict) and isinstance(detail.get("through"), int):
+            yield Head(detail["through"], str(detail.get("hash")))
+
+
+def _fault(entry: AuditEntry, before: Head) -> str | None:
+    missing: Any = entry.sequence
+    if missing != before.sequence + 1:
+        return f"entries {before.sequence + 1} to {missing - 1} before it were removed or moved"
+    if entry.previous_hash != before.hash:
+        return "it does not continue the entry before it: one was added, replaced or moved"
+    if entry.hash != hash_of(entry):
+        return "it was changed"
+    return None

@@ -1,0 +1,33 @@
+"""Removes old entries of the audit log, and records that."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+from django.utils import timezone
+
+from access_app.audit.chain import purge_before
+from access_app.audit.record import AuditedCommand
+
+
+class Command(AuditedCommand):
+    help = (
+        "Remove entries of the audit log that are older than a number of days. An entry records it, and verify_audit "
+        "goes on from there."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--older-than", required=True, type=int, metavar="DAYS", help="at least 1")
+
+    def handle(self, *, older_than: int, **options: Any) -> None:
+        if not 1 <= older_than <= 36_500:
+            raise CommandError(
+                f"--older-than {older_than} is invalid. Use a number of days from 1 to 36500.", returncode=2
+            )
+        removed = purge_before(timezone.now() - dt.timedelta(days=older_than))
+        for chain, count in removed.items():
+            self.stdout.write(f"{chain}: {count} entries removed")
+        if not removed:
+            self.stdout.write("Nothing was removed.")

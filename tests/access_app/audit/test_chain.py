@@ -1,0 +1,208 @@
+"""The audit log records keys and roles, and its chains show every change by SQL."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.db import Error, connection, transaction
+from django.utils import timezone
+
+from access_app.audit.chain import append_recorded, first_broken_link, head_of
+from access_app.audit.record import record
+from access_app.keys import admitted_key, create_key, revoke_key
+from access_app.models import AuditAction, AuditEntry, Project, Role
+from access_app.roles import grant_role, revoke_role
+
+OTHER_VALUES: dict[str, Any] = {
+    "id": "id + 1000",
+    "project_id": "NULL",
+    "time": "time + interval '1 microsecond'",
+    "detail": """'{"a": 2}'""",
+    "sequence": "sequence + 100",
+}
+COLUMNS = [column.attname for column in AuditEntry._meta.concrete_fields]
+
+
+def tamper(sql: str) -> None:
+    """Execute a statement as the owner of the database could."""
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE access_app_auditentry DISABLE TRIGGER append_only")
+        cursor.execute(sql)
+        cursor.execute("ALTER TABLE access_app_auditentry ENABLE TRIGGER append_only")
+
+
+def broken_at(project: Project) -> int | None:
+    link = first_broken_link(project.pk)
+    return None if link is None else link.sequence
+
+
+def verify(**options: Any) -> str:
+    out = StringIO()
+    call_command("verify_audit", stdout=out, **options)
+    return out.getvalue()
+
+
+@pytest.fixture
+def chained(project: Project) -> Project:
+    """A project with a chain of five entries."""
+    for number in range(5):
+        record(AuditAction.READ, project_id=project.pk, object_type="session", object_id=number, detail={"a": 1})
+    append_recorded()
+    return project
+
+
+@pytest.mark.requirement("001-55")
+def test_keys_and_roles_are_recorded(project: Project) -> None:
+    user = User.objects.create_user("eve")
+    key, token = create_key(project, "agent", ["read"])
+    admitted_key(token, "192.0.2.7")
+    admitted_key(token, "192.0.2.7")
+    revoke_key(key)
+    revoke_key(key)
+    call_command("grant_role", project="owner", user="eve", role=Role.EDITOR, stdout=StringIO())
+    revoke_role(project, user)
+    revoke_role(project, user)
+
+    found = AuditEntry.objects.order_by("id").values_list(
+        "action", "actor_kind", "actor_name", "object_name", "address", "detail"
+    )
+    assert list(found) == [
+        ("key_create", "system", "tracesite", str(key), "", {"scopes": ["read"]}),
+        ("key_use", "key", str(key), str(key), "192.0.2.7", {}),
+        ("key_revoke", "system", "tracesite", str(key), "", {"scopes": ["read"]}),
+        ("role_grant", "command", "grant_role", "eve", "", {"role": "editor"}),
+        ("role_revoke", "system", "tracesite", "eve", "", {}),
+    ]
+    assert set(AuditEntry.objects.values_list("project", flat=True)) == {project.pk}
+
+
+def test_entry_is_gone_if_the_change_is_rolled_back(project: Project) -> None:
+    with pytest.raises(RuntimeError), transaction.atomic():
+        grant_role(project, User.objects.create_user("eve"), Role.OWNER)
+        raise RuntimeError
+    assert not AuditEntry.objects.exists()
+
+
+def test_texts_that_postgresql_cannot_store_are_replaced(project: Project) -> None:
+    record(AuditAction.READ, object_id="a\x00b\ud800" + "c" * 300)
+    assert AuditEntry.objects.get().object_id == "a\ufffdb?" + "c" * 251
+
+
+def test_entries_are_chained_for_each_project(chained: Project, stranger: Project) -> None:
+    record(AuditAction.READ, project_id=stranger.pk)
+    record(AuditAction.LOGIN)
+    record(AuditAction.READ, project_id=chained.pk)
+    report = append_recorded()
+
+    assert report.chained == 3
+    assert [head_of(chain).sequence for chain in (chained.pk, stranger.pk, None)] == [6, 1, 1]
+    assert append_recorded().chained == 0
+    record(AuditAction.LOGIN)
+    output = verify()
+    assert "owner: intact until entry 6, hash " in output
+    assert output.count("1 newer entries are not chained yet") == 1
+
+
+@pytest.mark.requirement("001-55")
+@pytest.mark.parametrize("column", COLUMNS)
+def test_changed_column_is_found(chained: Project, column: str) -> None:
+    other = OTHER_VALUES.get(column, "'x'")
+    tamper(f"UPDATE access_app_auditentry SET {column} = {other} WHERE sequence = 3")
+    # A moved entry is missed at the next one.
+    assert broken_at(chained) == (4 if column in ("project_id", "sequence") else 3)
+    with pytest.raises(CommandError, match="owner: entry [34]: ") as raised:
+        verify(project="owner")
+    assert raised.value.returncode == 1
+
+
+@pytest.mark.requirement("001-55")
+@pytest.mark.parametrize(
+    ("sql", "sequence"),
+    [
+        ("DELETE FROM access_app_auditentry WHERE sequence = 3", 4),
+        ("DELETE FROM access_app_auditentry WHERE sequence <= 2", 3),
+        (
+            "UPDATE access_app_auditentry SET sequence = 100 WHERE sequence = 2;"
+            "UPDATE access_app_auditentry SET sequence = 2 WHERE sequence = 3;"
+            "UPDATE access_app_auditentry SET sequence = 3 WHERE sequence = 100",
+            2,
+        ),
+        (
+            "INSERT INTO access_app_auditentry SELECT (jsonb_populate_record(entry, jsonb_build_object('id', id + 1000,"
+            " 'sequence', 6, 'previous_hash', hash))).* FROM access_app_auditentry entry WHERE sequence = 5",
+            6,
+        ),
+    ],
+    ids=["removed", "truncated at the start", "reordered", "added"],
+)
+def test_chain_that_was_tampered_with_is_found(chained: Project, sql: str, sequence: int) -> None:
+    tamper(sql)
+    assert broken_at(chained) == sequence
+
+
+@pytest.mark.requirement("001-55")
+@pytest.mark.parametrize("kept", [3, 0])
+def test_truncated_end_is_found_by_the_anchor(chained: Project, tmp_path: Path, kept: int) -> None:
+    anchors = tmp_path / "anchors.json"
+    verify(anchor_file=anchors)
+    verify(anchor_file=anchors)
+    written = anchors.read_text()
+    tamper(f"DELETE FROM access_app_auditentry WHERE sequence > {kept}")
+
+    assert broken_at(chained) is None
+    with pytest.raises(CommandError, match=f"owner: entry {kept + 1}: removed from the end"):
+        verify(anchor_file=anchors)
+    assert anchors.read_text() == written
+
+
+def test_anchor_file_of_another_form_is_refused(db: None, tmp_path: Path) -> None:
+    path = tmp_path / "anchors.json"
+    path.write_text("[1]")
+    with pytest.raises(CommandError, match="is not an anchor file"):
+        verify(anchor_file=path)
+
+
+@pytest.mark.requirement("001-55")
+def test_database_refuses_changes_of_entries(chained: Project) -> None:
+    record(AuditAction.READ, project_id=chained.pk)
+    for change in (
+        lambda: AuditEntry.objects.filter(sequence=2).update(actor_name="x"),
+        lambda: AuditEntry.objects.filter(sequence=2).update(hash="x"),
+        lambda: AuditEntry.objects.filter(sequence=None).update(actor_name="x"),
+        lambda: AuditEntry.objects.filter(sequence=2).delete(),
+        lambda: AuditEntry.objects.filter(sequence=None).delete(),
+    ):
+        with pytest.raises(Error, match="neither changed nor deleted"), transaction.atomic():
+            change()
+    assert broken_at(chained) is None
+
+
+def test_purged_log_is_intact_and_records_it(chained: Project, tmp_path: Path) -> None:
+    anchors = tmp_path / "anchors.json"
+    verify(anchor_file=anchors)
+    for entry in AuditEntry.objects.filter(sequence__lte=5):
+        tamper(f"UPDATE access_app_auditentry SET time = time - interval '40 days' WHERE id = {entry.pk}")
+    # The times are part of the hashes, so the chain is built anew.
+    tamper("UPDATE access_app_auditentry SET sequence = NULL, previous_hash = '', hash = ''")
+    append_recorded()
+    anchors.unlink()
+    verify(anchor_file=anchors)
+    record(AuditAction.READ, project_id=chained.pk)
+    out = StringIO()
+    call_command("purge_audit", older_than=30, stdout=out)
+
+    assert out.getvalue() == "owner: 5 entries removed\n"
+    kept = list(AuditEntry.objects.order_by("sequence").values_list("sequence", "action", "actor_name"))
+    assert kept == [(6, "read", "tracesite"), (7, "audit_purge", "purge_audit")]
+    assert "owner: intact until entry 7" in verify(anchor_file=anchors)
+    with pytest.raises(Error, match="neither changed nor deleted"), transaction.atomic():
+        AuditEntry.objects.all().delete()
+    tamper("DELETE FROM access_app_auditentry WHERE sequence = 6")
+    assert broken_at(chained) == 7
+    assert AuditEntry.objects.filter(time__lt=timezone.now() - timedelta(days=30)).count() == 0
