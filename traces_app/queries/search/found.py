@@ -28,7 +28,7 @@ from traces_app.models import ToolCall, UnindexedMessage
 
 from .grams import fold
 from .query import SearchQuery, Term
-from .segments import numbers_with, rows_of, segments_within
+from .segments import in_all, numbers_with, rows_of, segments_within
 from .texts import Kind, RowTexts, kinds_with, sessions_of, texts_of_messages, texts_of_rows
 
 SECONDS = 2.0
@@ -212,9 +212,15 @@ class _Search:
     def _load(self, sources: Sequence[_Source]) -> None:
         candidates = [self.pool, *(self._queued_candidates(source.queued) for source in sources if source.queued)]
         segments = [source.segment for source in sources if source.segment is not None]
-        for segment, numbers in numbers_with(segments, self.indexed).items():
-            every = np.unique(np.concatenate(numbers))
-            rows = rows_of(segment, every)
+        numbers_of = numbers_with(segments, self.indexed)
+        if self.unit == "call":
+            # A call is one row, so rows that lack a term need not be read.
+            of_calls = {segment: in_all(numbers) for segment, numbers in numbers_of.items()}
+            numbers_of = {segment: [every] * len(self.indexed) for segment, every in of_calls.items() if len(every)}
+        every_of = {segment: np.unique(np.concatenate(numbers)) for segment, numbers in numbers_of.items()}
+        rows_in = rows_of(every_of)
+        for segment, numbers in numbers_of.items():
+            every, rows = every_of[segment], rows_in[segment]
             terms = [
                 self._term_rows(term, rows[np.searchsorted(every, one)])
                 for term, one in zip(self.indexed, numbers, strict=True)

@@ -15,6 +15,7 @@ from uuid import UUID
 import numpy as np
 from django.db import connection
 from numpy.typing import NDArray
+from psycopg import sql
 
 from messages_app.sql.pagination import IdRange
 from traces_app.models import SearchPosting, SearchRows, SearchSegment
@@ -85,7 +86,7 @@ def decode_page(page: bytes | memoryview) -> tuple[NDArray[np.int64], NDArray[np
     body = data[4 + 12 * count :]
     if counts[0] >= _AS_BITS_FROM:
         bits = np.unpackbits(np.frombuffer(body, dtype=np.uint8), bitorder="little")
-        return grams, counts, np.flatnonzero(bits).astype(np.uint16)
+        return grams, counts, np.flatnonzero(bits.view(bool)).astype(np.uint16)
     # Sums over the whole page, from which the sum before each gram is taken; 16 bits overflow alike.
     sums = np.cumsum(np.frombuffer(body, dtype="<u2"), dtype=np.uint16)
     before = np.concatenate([np.zeros(1, dtype=np.uint16), sums])[np.cumsum(counts) - counts]
@@ -151,7 +152,8 @@ def _rows_of_grams(segments: Collection[UUID], ranges: Collection[tuple[int, int
 def _pages(segments: Collection[UUID], ranges: Sequence[tuple[int, int]]) -> list[tuple[UUID, bytes]]:
     """Return the pages of segments that have the grams of some ranges."""
     table = SearchPosting._meta.db_table
-    # The page of a gram is the last one that begins at or before it.
+    # The page of a gram is the last one that begins at or before it. The rows are joined with LIMIT, because PostgreSQL would
+    # hash the whole table for a plain join with a dozen segments.
     statement = f"""
         WITH wanted AS (
             SELECT DISTINCT segment.id, page.gram
@@ -163,7 +165,8 @@ def _pages(segments: Collection[UUID], ranges: Sequence[tuple[int, int]]) -> lis
                 SELECT gram FROM {table} WHERE id = segment.id AND gram > range.first AND gram <= range.last
             ) AS page
         )
-        SELECT wanted.id, posting.rows FROM wanted JOIN {table} AS posting USING (id, gram)
+        SELECT wanted.id, posting.rows FROM wanted
+        CROSS JOIN LATERAL (SELECT rows FROM {table} WHERE id = wanted.id AND gram = wanted.gram LIMIT 1) AS posting
     """  # noqa: S608 - a table's name
     firsts, lasts = [first for first, _last in ranges], [last for _first, last in ranges]
     with connection.cursor() as cursor:
@@ -172,17 +175,41 @@ def _pages(segments: Collection[UUID], ranges: Sequence[tuple[int, int]]) -> lis
     return pages
 
 
-def rows_of(segment: UUID, numbers: Numbers) -> NDArray[Any]:
-    """Return the rows with these numbers."""
-    chunks = numbers // CHUNK
-    stored = dict(
-        SearchRows.objects.filter(segment_id=segment, chunk__in=np.unique(chunks).tolist()).values_list("chunk", "rows")
-    )
-    found = np.zeros(len(numbers), dtype=ROW)
-    for chunk, rows in stored.items():
-        here = chunks == chunk
-        found[here] = np.frombuffer(rows, dtype=ROW)[numbers[here] - chunk * CHUNK]
+def rows_of(numbers_of: Mapping[UUID, Numbers]) -> dict[UUID, NDArray[Any]]:
+    """Return the rows with these numbers, for each segment."""
+    chunks_of = {segment: numbers // CHUNK for segment, numbers in numbers_of.items()}
+    wanted = [(segment, chunk) for segment, chunks in chunks_of.items() for chunk in np.unique(chunks).tolist()]
+    found = {segment: np.zeros(len(numbers), dtype=ROW) for segment, numbers in numbers_of.items()}
+    for segment, chunk, rows in _chunks(wanted):
+        here = chunks_of[segment] == chunk
+        found[segment][here] = np.frombuffer(rows, dtype=ROW)[numbers_of[segment][here] - chunk * CHUNK]
     return found
+
+
+def _chunks(wanted: Sequence[tuple[UUID, int]]) -> Iterator[tuple[UUID, int, bytes]]:
+    """Yield the segment, number and rows of some chunks."""
+    if not wanted:
+        return
+    # LIMIT as in _pages. Binary, because rows of many segments take longer to decode from text than to read.
+    statement = sql.SQL("""
+        COPY (
+            SELECT wanted.id, wanted.chunk, stored.rows
+            FROM unnest({segments}::uuid[], {chunks}::integer[]) AS wanted (id, chunk)
+            CROSS JOIN LATERAL (SELECT rows FROM {table} WHERE id = wanted.id AND chunk = wanted.chunk LIMIT 1) AS stored
+        ) TO STDOUT (FORMAT BINARY)
+    """).format(
+        table=sql.Identifier(SearchRows._meta.db_table),
+        segments=sql.Literal([segment for segment, _chunk in wanted]),
+        chunks=sql.Literal([chunk for _segment, chunk in wanted]),
+    )
+    # Django's cursors have no parameters for copy(), and do not wrap its errors.
+    with (
+        connection.wrap_database_errors,
+        connection.cursor() as cursor,
+        cursor.copy(statement.as_string(connection.connection)) as copy,
+    ):
+        copy.set_types(["uuid", "int4", "bytea"])
+        yield from copy.rows()
 
 
 def _grams_of(term: Term) -> list[tuple[int, int]]:
@@ -205,10 +232,18 @@ def _numbers_of(grams: Sequence[tuple[int, int]], rows_of_gram: Mapping[int, Num
         return np.unique(np.concatenate(parts)) if parts else none
     if any(gram not in rows_of_gram for gram, _last in grams):
         return none
-    shortest_first = sorted((rows_of_gram[gram] for gram, _last in grams), key=len)
+    return in_all([rows_of_gram[gram] for gram, _last in grams])
+
+
+def in_all(some: Sequence[Numbers]) -> Numbers:
+    """Return the rows that are in each of some."""
+    shortest_first = sorted(some, key=len)
     numbers = shortest_first[0]
     for other in shortest_first[1:]:
         if not len(numbers):
             break
-        numbers = np.intersect1d(numbers, other, assume_unique=True)
+        # A table of all rows, because intersect1d would sort both.
+        is_in_other = np.zeros(MOST_ROWS, dtype=bool)
+        is_in_other[other] = True
+        numbers = numbers[is_in_other[numbers]]
     return numbers

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from access_app.errors import InvalidInput
 from access_app.models import Project
@@ -19,12 +21,13 @@ from traces_app.ingest.removal import remove_messages
 from traces_app.ingest.store import change_session
 from traces_app.maintenance import search_index
 from traces_app.maintenance.search_index import index_queued
-from traces_app.models import ToolCall
+from traces_app.models import SearchPosting, SearchSegment, ToolCall
 from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries.search import found
 from traces_app.queries.search.found import Unit, find
 from traces_app.queries.search.grams import fold
 from traces_app.queries.search.query import SearchQuery, parse
+from traces_app.queries.search.segments import Numbers, numbers_with, rows_of
 from traces_app.queries.search.texts import Kind, sessions_of, texts_of_messages
 from traces_app.schema import records
 
@@ -195,3 +198,39 @@ def test_search_that_runs_out_of_time_goes_on_where_it_stopped(
         assert seen == Scan().find(query, "message", newest_first=newest_first)
         assert len(seen) == 12
         assert rounds > 4
+
+
+def test_pages_are_read_by_key_from_many_segments(project: Project) -> None:
+    for number in range(12):
+        at = NOON + timedelta(days=number * 5)
+        store(project, answer(external_id=f"m{number}", content=f"needle {number}", created_at=at))
+        index_queued(patience=NO_PATIENCE)
+    query = parse("needle")
+    with connection.cursor() as cursor:
+        cursor.execute(f"ANALYZE {SearchPosting._meta.db_table}")
+    with CaptureQueriesContext(connection) as statements:
+        numbers_with(list(SearchSegment.objects.values_list("pk", flat=True)), query.wanted)
+    of_pages = [one["sql"] for one in statements if SearchPosting._meta.db_table in one["sql"]]
+    assert 1 <= len(of_pages) <= 2
+    with connection.cursor() as cursor:
+        for statement in of_pages:
+            cursor.execute(f"EXPLAIN {statement}")
+            plan = "\n".join(line for (line,) in cursor.fetchall())
+            # A hash join reads all postings.
+            assert "Hash Join" not in plan, plan
+
+
+def test_search_of_calls_reads_only_rows_with_all_terms(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = ("north wind", "north star", "solar wind")
+    calls = [{"name": "search", "args": {}, "result": {"output": output}} for output in outputs]
+    store(project, answer(agent_steps=[{"iteration": 0, "tool_calls": calls}]))
+    index_queued(patience=NO_PATIENCE)
+    read: list[int] = []
+
+    def counted(numbers_of: Mapping[UUID, Numbers]) -> dict[UUID, Any]:
+        read.extend(len(numbers) for numbers in numbers_of.values())
+        return rows_of(numbers_of)
+
+    monkeypatch.setattr(found, "rows_of", counted)
+    page = find(parse("north wind"), "call", alive("call"), IdRange(), newest_first=True, limit=10)
+    assert (len(page.ids), read) == (1, [1])
