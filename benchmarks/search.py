@@ -157,7 +157,11 @@ def beside(project_id: int, corpus: Corpus, first: int) -> None:
         waiting = UnindexedMessage.objects.count()
         process = subprocess.Popen(command, env={**os.environ, "BENCHMARK_DATABASE": database()}) if turn % 2 else None
         if process is not None:
-            time.sleep(2)  # until it has started
+            # The turn before has left messages, so the job works once there are fewer.
+            while UnindexedMessage.objects.count() == waiting:
+                if process.poll() is not None:
+                    raise SystemExit("The indexing job ended before it indexed anything.")
+                time.sleep(0.1)
             waiting = UnindexedMessage.objects.count()
         began = time.perf_counter()
         store(project_id, corpus, first, first + MESSAGES_OF_A_TURN)
