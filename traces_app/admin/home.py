@@ -45,8 +45,6 @@ QUIET_AFTER = timedelta(minutes=15)
 INDEX_LATE_AFTER = timedelta(minutes=5)
 ROLL_UP_LATE_AFTER = timedelta(hours=6)
 """Hours are added up three hours after their end; see traces_app.maintenance.tool_roll_up."""
-REMEMBERED = "home"
-"""The key of a session with the parameters of the page."""
 MOST_CHARACTERS = 200
 _BARS = 192
 _WIDE_BARS = 62
@@ -110,9 +108,9 @@ def _parameters(request: HttpRequest) -> dict[str, str]:
     names = (*CreatedFilter.parameter_names, "project")
     given = {name: request.GET[name][:MOST_CHARACTERS] for name in names if name in request.GET}
     if not given:
-        return dict(request.session.get(REMEMBERED, {}))
-    if request.session.get(REMEMBERED) != given:
-        request.session[REMEMBERED] = given
+        return dict(request.session.get(periods.REMEMBERED, {}))
+    if request.session.get(periods.REMEMBERED) != given:
+        request.session[periods.REMEMBERED] = given
     return given
 
 

@@ -88,7 +88,7 @@ from .compare_page import CompareForm, candidates, compared_runs
 from .error_pages import errors_context
 from .flag_labels import FLAG_LABELS, losses_of, problems_of
 from .input_page import read_input
-from .periods import Period
+from .periods import Period, remember_times, remembered_times
 from .run_outline import explorer_words, read_detail, read_first_rows, read_outline
 from .run_page import first_failure, read_call, read_interrupts, read_run, read_times, step_number
 from .run_search import MATCHES_LISTED, search_run
@@ -934,10 +934,12 @@ def _page_of_period(
 ) -> HttpResponse:
     """Show a page for the range of times in the parameters; without them if these are not valid."""
     try:
-        period = Period(request.GET.dict())
+        period = Period(remembered_times(request))
     except InvalidFilter:
         model_admin.message_user(request, _("This range of times is not valid."), messages.WARNING)
         return HttpResponseRedirect(request.path)
+    if any(name in request.GET for name in period.given):
+        remember_times(request, period)
     context = {**model_admin.admin_site.each_context(request), "title": title, "opts": model_admin.opts, **read(period)}
     return TemplateResponse(request, f"admin/traces_app/{template}.html", context)
 
@@ -966,7 +968,7 @@ class ToolAdmin(KeysetAdmin):
         title = _("Tool statistics")
         if request.GET.get("format") == "csv":
             try:
-                return list_csv(request, Period(request.GET.dict()))
+                return list_csv(request, Period(remembered_times(request)))
             except (InvalidInput, InvalidFilter) as error:
                 self.message_user(request, str(error), messages.WARNING)
                 return HttpResponseRedirect(request.path)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
+from django.http import HttpRequest
 from django.utils import timezone
 
 from messages_app import ids
@@ -13,6 +14,29 @@ from messages_app.admin.filters import CreatedFilter, InvalidFilter, created_ids
 from messages_app.sql.pagination import IdRange
 
 DEFAULT_PERIOD = "24h"
+
+
+REMEMBERED = "home"
+"""The key in the session of what the reader chose last: a range of times, and on the first page a project."""
+
+
+def remembered_times(request: HttpRequest) -> dict[str, str]:
+    """Return the range of times in the address; without one that of the page that the reader saw before."""
+    given = {name: request.GET[name] for name in CreatedFilter.parameter_names if request.GET.get(name)}
+    if given:
+        return given
+    try:
+        return Period(request.session.get(REMEMBERED, {})).given
+    except InvalidFilter:  # the first page keeps what was typed
+        return {}
+
+
+def remember_times(request: HttpRequest, period: Period) -> None:
+    """Keep a valid range of times for the next pages of statistics."""
+    before = request.session.get(REMEMBERED, {})
+    kept = {name: value for name, value in before.items() if name not in CreatedFilter.parameter_names}
+    if {**kept, **period.given} != before:
+        request.session[REMEMBERED] = {**kept, **period.given}
 
 
 class Period:

@@ -17,7 +17,10 @@ from access_app.roles import access
 NOT_FOUND = (_("Page not found"), _("There is no page at this address. It may have been deleted."))
 FORBIDDEN = (
     _("No permission"),
-    _("Your account has no access to this page. Log in with another account, or ask an administrator."),
+    _(
+        "Your role does not allow this, or you have no access to this page. An owner of the project or an administrator can give "
+        "you another role."
+    ),
 )
 INVALID = (_("Invalid request"), _("The server could not process this request. Go back and try again."))
 EXPIRED_FORM = (
