@@ -162,6 +162,16 @@ def total_cost_in_words(row: Any) -> str:
     return f"{_at_least(row)} ({_unpriced(row)})"
 
 
+def session_cost(row: Any, unpriced_answers: int) -> str:
+    """Format the cost of a session for its page: "$0.0150 + 2 answers without a known cost"; "" if it has no answer."""
+    if not unpriced_answers:
+        return "" if row.cost is None else cost(row.cost)
+    words = ngettext(
+        "%(number)d answer without a known cost", "%(number)d answers without a known cost", unpriced_answers
+    ) % {"number": unpriced_answers}
+    return f"— ({words})" if row.cost is None else f"{cost(row.cost)} + {words}"
+
+
 def _at_least(row: Any) -> str:
     return cost(row.cost) if row.cost is None else f"≥ {cost(row.cost)}"
 

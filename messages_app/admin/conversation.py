@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, F, QuerySet, Window
+from django.db.models import Count, F, Q, QuerySet, Window
 from django.db.models.functions import RowNumber
 
 from messages_app import ids
@@ -130,6 +130,12 @@ def read_conversation(session: Session, *, cursor: Cursor | None = None, newest:
     references = _references_of([message.pk for message in page.rows])
     bubbles = [bubble(message, references.get(message.pk, ())) for message in page.rows]
     return Conversation(bubbles=bubbles, earlier=earlier, later=later)
+
+
+def unpriced_answers(session: Session) -> int:
+    """Return the number of answers of a session whose cost is unknown, wholly or in part. One query."""
+    unknown = Q(cost__isnull=True) | Q(unpriced_count__gt=0)
+    return _alive(session).filter(unknown, role=Message.Role.ASSISTANT, is_completed=True).count()
 
 
 def message_numbered(session: Session, number: int) -> UUID | None:

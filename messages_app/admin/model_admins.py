@@ -31,7 +31,16 @@ from messages_app.http.filters import MessageFilterSet, SessionFilterSet
 from messages_app.interruptions import shown_error
 from messages_app.models import WAITS, Message, Reference, Session
 from messages_app.queries import as_uuid
-from messages_app.safe_text import duration, first_characters, message_duration, moment, one_line, total_cost, visible
+from messages_app.safe_text import (
+    duration,
+    first_characters,
+    message_duration,
+    moment,
+    one_line,
+    session_cost,
+    total_cost,
+    visible,
+)
 from messages_app.sql.pagination import Cursor
 from messages_app.waiting import status_of_open_message, waiting_words
 
@@ -44,6 +53,7 @@ from .conversation import (
     read_conversation,
     read_message,
     read_session,
+    unpriced_answers,
 )
 from .downloads import Source
 from .exports import amount, text
@@ -303,6 +313,7 @@ class SessionAdmin(TrashAdmin):
             "details": [(name, self.field_name(name), text) for name, text in page.details],
             "plan": page.plan,
             "duration_ms": page.duration_ms,
+            "cost_words": session_cost(session, unpriced_answers(session)),
             "waiting_words": waiting_words(session),
             "open_status": status_of_open_message(session),
             "conversation": conversation,

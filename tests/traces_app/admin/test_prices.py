@@ -123,6 +123,8 @@ def test_cost_of_a_run_is_shown_with_what_is_unknown(staff: Client, project: Pro
     assert "$0.5000, stated" in pages["partly"] and pages["partly"].count("stated") == 1
     assert "Cost — (1 step without a known cost)" in pages["unknown"] and "$0" not in pages["unknown"]
     assert "Cost $0.00 " in pages["free"]
+    session = Message.objects.get(pk=partly).session_id
+    assert "Cost $0.5020 + 1 answer without a known cost" in text_of(staff.get(f"{SESSIONS}{session}/change/"))
     assert {row[7] for row in rows_of(staff.get(SESSIONS))} == {"$0.00", "—", "≥ $0.5020", "$0.0041"}
 
 

@@ -21,7 +21,7 @@ const show = (page) => {
       }
     }
   }
-  for (const part of ["#content h1", "dl.facts", "nav.paginator", "#conversation-end"]) {
+  for (const part of ["#content h1", "dl.facts", "#more-facts", "nav.paginator", "#conversation-end"]) {
     replace(document.querySelector(part), page.querySelector(part));
   }
   document.querySelector("#content .nothing")?.toggleAttribute("hidden", known.size > 0);
