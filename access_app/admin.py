@@ -20,8 +20,8 @@ from django.utils.translation import gettext_lazy, ngettext
 from .admin_roles import RoleAdmin
 from .errors import InvalidInput
 from .keys import create_key, revoke_key, rotate_key
-from .models import ApiKey, Membership, Project, Role, Scope, check_shares
-from .roles import access, grant_role
+from .models import ApiKey, AuditAction, Membership, Project, Role, Scope, check_shares
+from .roles import access, grant_role, record_role
 from .visibility import visible_to
 
 if TYPE_CHECKING:
@@ -128,6 +128,8 @@ class ProjectAdmin(RoleAdmin):
         super().save_formset(request, form, formset, change)
         for membership in (*formset.new_objects, *(changed for changed, _fields in formset.changed_objects)):
             grant_role(membership.project, membership.user or membership.group, Role(membership.role))
+        for membership in formset.deleted_objects:
+            record_role(AuditAction.ROLE_REVOKE, membership.project, membership.user or membership.group)
 
 
 class NewKeyForm(ApiKeyModelForm):

@@ -77,7 +77,7 @@ def grant_role(project: Project, member: User | Group, role: Role) -> Membership
     if isinstance(member, User) and not member.is_staff:
         member.is_staff = True
         member.save(update_fields=["is_staff"])
-    _record(AuditAction.ROLE_GRANT, project, member, role)
+    record_role(AuditAction.ROLE_GRANT, project, member, role)
     return membership
 
 
@@ -87,11 +87,12 @@ def revoke_role(project: Project, member: User | Group) -> bool:
     holder = {"group": member} if isinstance(member, Group) else {"user": member}
     deleted, _by_model = Membership.objects.filter(project=project, **holder).delete()
     if deleted:
-        _record(AuditAction.ROLE_REVOKE, project, member, None)
+        record_role(AuditAction.ROLE_REVOKE, project, member)
     return bool(deleted)
 
 
-def _record(action: AuditAction, project: Project, member: User | Group, role: Role | None) -> None:
+def record_role(action: AuditAction, project: Project, member: User | Group, role: Role | None = None) -> None:
+    """Record a role that was granted, or None for one that was revoked."""
     record(
         action,
         project_id=project.pk,

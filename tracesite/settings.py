@@ -133,6 +133,7 @@ MIDDLEWARE = [
     "tracesite.http.pages.Messages",
     "tracesite.http.pages.XFrameOptions",
     "tracesite.http.pages.TimeZone",
+    "access_app.audit.record.AuditMiddleware",
     "axes.middleware.AxesMiddleware",
 ]
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from django.core.management.base import BaseCommand
 from django.db import connection
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.utils import timezone
 from psycopg.types.json import Jsonb
 
+from access_app.logins import client_address
 from access_app.models import ActorKind, ApiKey, AuditAction, AuditEntry, AuditResult
 
 _COLUMNS = (
@@ -38,6 +41,7 @@ class Origin:
 
 
 _SYSTEM = Origin(kind=ActorKind.SYSTEM, name="tracesite")
+_request: ContextVar[HttpRequest | None] = ContextVar("audit_request", default=None)
 _current: ContextVar[Origin] = ContextVar("audit_origin", default=_SYSTEM)
 
 
@@ -49,6 +53,20 @@ def acting(origin: Origin) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+class AuditMiddleware:
+    """Name the login or key of the request, and its address, in the entries that are recorded meanwhile."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        token = _request.set(request)
+        try:
+            return self.get_response(request)
+        finally:
+            _request.reset(token)
 
 
 class AuditedCommand(BaseCommand):
@@ -76,7 +94,7 @@ def record(
     `detail` must hold no content of traces. Long texts are cut, and characters that PostgreSQL cannot store are replaced.
     Chaining happens in the background, so that no writer waits for another.
     """
-    who = origin or _current.get()
+    who = origin or _origin()
     values = (
         *(project_id, timezone.now(), who.kind.value, who.name, who.id, action.value, object_type, str(object_id)),
         *(object_name, who.address, who.request_id, result.value, Jsonb(dict(detail or {}))),
@@ -87,9 +105,11 @@ def record(
 
 def record_key(action: AuditAction, key: ApiKey, *, address: str = "", by_key: bool = False) -> None:
     """Record what happened to a key; `by_key`: what the key itself did from an address."""
-    origin = _current.get()
+    origin = None
     if by_key:
-        origin = replace(origin, kind=ActorKind.KEY, name=str(key), id=str(key.pk), address=address)
+        # Without a look at the login, which would read the session of the request.
+        request_id = getattr(_request.get(), "request_id", "")
+        origin = Origin(kind=ActorKind.KEY, name=str(key), id=str(key.pk), address=address, request_id=request_id)
     record(
         action,
         project_id=key.project_id,
@@ -98,6 +118,30 @@ def record_key(action: AuditAction, key: ApiKey, *, address: str = "", by_key: b
         object_name=str(key),
         detail=None if by_key else {"scopes": list(key.scopes)},
         origin=origin,
+    )
+
+
+def _origin() -> Origin:
+    request = _request.get()
+    if request is None:
+        return _current.get()
+    # Read now, because the login is not known yet when the request begins.
+    if isinstance(key := getattr(request, "auth", None), ApiKey):
+        return Origin(
+            kind=ActorKind.KEY,
+            name=str(key),
+            id=str(key.pk),
+            address=client_address(request),
+            request_id=getattr(request, "request_id", ""),
+        )
+    user = getattr(request, "user", None)
+    known = user is not None and user.is_authenticated
+    return Origin(
+        kind=ActorKind.USER if known else ActorKind.SYSTEM,
+        name=str(user) if known else _SYSTEM.name,
+        id=str(getattr(user, "pk", "") or "") if known else "",
+        address=client_address(request),
+        request_id=getattr(request, "request_id", ""),
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import Error, connection, transaction
+from django.test import Client
 from django.utils import timezone
 
 from access_app.audit.chain import append_recorded, first_broken_link, head_of
@@ -80,6 +81,29 @@ def test_keys_and_roles_are_recorded(project: Project) -> None:
         ("role_revoke", "system", "tracesite", "eve", "", {}),
     ]
     assert set(AuditEntry.objects.values_list("project", flat=True)) == {project.pk}
+
+
+@pytest.mark.requirement("001-55")
+def test_admin_changes_name_login_and_address(project: Project, staff: User, superuser: User) -> None:
+    membership = grant_role(project, staff, Role.ANALYST)
+    form = {
+        "name": "Owner",
+        "sampling_tools": "{}",
+        "memberships-TOTAL_FORMS": "1",
+        "memberships-INITIAL_FORMS": "1",
+        "memberships-0-id": membership.pk,
+        "memberships-0-project": project.pk,
+        "memberships-0-user": staff.pk,
+        "memberships-0-role": "analyst",
+        "memberships-0-DELETE": "on",
+    }
+    client = Client()
+    client.force_login(superuser)
+    answer = client.post(f"/admin/access_app/project/{project.pk}/change/", form, headers={"X-Request-ID": "r-1"})
+
+    assert answer.status_code == 302
+    found = AuditEntry.objects.values_list("action", "actor_kind", "actor_name", "actor_id", "address", "request_id")
+    assert list(found)[0] == ("role_revoke", "user", "ada", str(superuser.pk), "127.0.0.1", "r-1")
 
 
 def test_entry_is_gone_if_the_change_is_rolled_back(project: Project) -> None:
