@@ -370,6 +370,17 @@ def test_session_page_goes_to_a_message_by_its_number(staff: Client, project: Pr
         assert "There is no such message. Messages are numbered from 1 to 60." in html_of(refused)
 
 
+def test_session_page_of_5000_messages_takes_no_more_queries(staff: Client, project: Project) -> None:
+    counts = []
+    for name, count in (("short", 50), ("long", 5_000)):
+        times = [NOON + timedelta(seconds=place) for place in range(count)]
+        said = [{"external_id": f"m{place}", "role": "user", "created_at": at} for place, at in enumerate(times)]
+        page = f"{SESSIONS}{store(project, *said, external_id=name).id}/change/"
+        counts.append(len(statements_of(staff, page)))
+        assert len(staff.get(page).context["bubbles"]) == 50
+    assert counts[0] == counts[1]
+
+
 def test_session_page_lists_the_first_references_of_an_answer(staff: Client, project: Project) -> None:
     passages = [{"id": f"r{place}", "knowledge_title": f"Handbook {place}", "score": 0.5} for place in range(7)]
     session = store(project, question(), answer(knowledge_references=passages))
