@@ -158,6 +158,9 @@ def beside(project_id: int, corpus: Corpus, first: int) -> None:
         process = subprocess.Popen(command, env={**os.environ, "BENCHMARK_DATABASE": database()}) if turn % 2 else None
         if process is not None:
             # The turn before has left messages, so the job works once there are fewer.
+            if not waiting:
+                process.kill()
+                raise SystemExit("The turn before queued nothing, because its messages were stored already.")
             while UnindexedMessage.objects.count() == waiting:
                 if process.poll() is not None:
                     raise SystemExit("The indexing job ended before it indexed anything.")
