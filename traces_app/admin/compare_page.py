@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.db.models import OuterRef, Subquery
 from django.db.models.functions import Left
 from django.http import QueryDict
 from django.urls import reverse
@@ -108,6 +109,8 @@ def compared_runs(message: Message, other: Message) -> dict[str, Any]:
     comparison = compare(message.pk, other.pk)
     words = WordChanges(WORDS_SECONDS)
     answers = words.of(*(one_line(run.error or run.content, ANSWER_CHARACTERS) for run in (message, other)))
+    asked = _question_of(message), _question_of(other)
+    questions = words.of(*asked)
     return {
         "other": other,
         "comparison": comparison,
@@ -118,10 +121,12 @@ def compared_runs(message: Message, other: Message) -> dict[str, Any]:
             {
                 "message": run,
                 "name": session_name(run.session),
+                "question": question,
                 "answer": answer,
             }
-            for run, answer in zip((message, other), answers, strict=True)
+            for run, question, answer in zip((message, other), questions, answers, strict=True)
         ],
+        "is_same_question": asked[0] == asked[1],
         "is_same_answer": (message.content, message.error) == (other.content, other.error),
         "facts": [
             Fact(label=label, left=read(message), right=read(other))
@@ -140,4 +145,13 @@ def compared_runs(message: Message, other: Message) -> dict[str, Any]:
 def candidates(message: Message) -> Iterable[Any]:
     """Return runs that one may want to compare with: the newest other ones of the session."""
     runs = Message.objects.filter(session_id=message.session_id, role=Message.Role.ASSISTANT).exclude(pk=message.pk)
-    return runs.order_by("-pk").annotate(excerpt=Left("content", 200))[:MOST_CANDIDATES]
+    questions = Message.objects.filter(session_id=message.session_id, role=Message.Role.USER, pk__lt=OuterRef("pk"))
+    question = Subquery(questions.order_by("-pk").values(excerpt=Left("content", 200))[:1])
+    return runs.order_by("-pk").annotate(excerpt=Left("content", 200), question=question)[:MOST_CANDIDATES]
+
+
+def _question_of(run: Message) -> str:
+    """Return the beginning of what the user said last before a run, or ""."""
+    questions = Message.objects.filter(session_id=run.session_id, role=Message.Role.USER, pk__lt=run.pk)
+    text = questions.order_by("-pk").values_list(Left("content", ANSWER_CHARACTERS), flat=True).first()
+    return one_line(text or "", ANSWER_CHARACTERS)

@@ -37,6 +37,7 @@ def test_runs_are_shown_beside_each_other(staff: Client, runs: tuple[UUID, UUID]
     text = text_of(page)
     assert "2 same 1 changed 3 only left 0 only right" in text
     assert "Failed calls 1 0" in text
+    assert text.count("What is the weather in Shanghai and in Atlantis?") == 2
     assert "Steps 2 1" in text
     assert (
         '≠ changed get_weather error 12 ms {"city": " Atlantis "} → unknown city get_weather 12 ms {"city": " Oslo "} → 4 °C'
