@@ -1,0 +1,222 @@
+"""Compare who may call each route with the table of docs/access.md: every route, method and kind of caller."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.http import HttpResponse
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+from django.utils import timezone
+
+from access_app.keys import create_key, revoke_key
+from access_app.models import ApiKey, Project, Role, Scope
+from access_app.roles import grant_role
+
+TABLE = Path(__file__).resolve().parents[1] / "docs" / "access.md"
+CANARY = "matrix-canary"
+SESSION = "matrix-session"
+NOT_FOUND = ["/admin/", "/admin/messages_app/session/", "/admin/messages_app/message/"]
+"""Where the admin redirects from objects that are not there or not visible."""
+UNKNOWN = "00000000-0000-7000-8000-000000000000"
+
+EVERYBODY = frozenset(
+    ["nobody", "staff", "analyst", "editor", "owner", "superuser"]
+    + ["foreign analyst", "foreign editor", "foreign owner"]
+    + ["read key", "write key", "delete key", "foreign key", "revoked key", "expired key", "wrong network key"]
+)
+DEAD = frozenset(["revoked key", "expired key", "wrong network key"])
+KEYS = frozenset(name for name in EVERYBODY if name.endswith("key"))
+FOREIGN = frozenset(name for name in EVERYBODY if name.startswith("foreign"))
+OF_ROLE = {
+    "analyst": {"analyst", "editor", "owner", "superuser", "foreign analyst", "foreign editor", "foreign owner"},
+    "editor": {"editor", "owner", "superuser", "foreign editor", "foreign owner"},
+    "owner": {"owner", "superuser", "foreign owner"},
+    "superuser": {"superuser"},
+    "staff": EVERYBODY - KEYS - {"nobody"},
+}
+MAY: Mapping[str, frozenset[str]] = {
+    "everybody": EVERYBODY,
+    "nobody": frozenset(),
+    **{word: frozenset(callers) for word, callers in OF_ROLE.items()},
+    "key: read": frozenset(["read key", "foreign key"]),
+    "key: write": frozenset(["write key", "foreign key"]),
+    "key: delete": frozenset(["delete key", "foreign key"]),
+    "key: read and write": frozenset(["foreign key"]),  # of the living keys, the only one with both
+}
+"""The callers that each word of the table lets in. Callers of a foreign project are let in to see their own project."""
+
+
+def rows() -> list[tuple[str, str, frozenset[str]]]:
+    """The paths, the methods and the callers of each row of the table."""
+    section = TABLE.read_text().partition("## Every route")[2]
+    found = re.findall(r"^\| `(/[^`]*)` \| ([A-Z, ]+) \| ([^|]+) \|$", section, re.M)
+    return [
+        (path, methods, frozenset().union(*(MAY[word.strip()] for word in who.split(","))))
+        for path, methods, who in found
+    ]
+
+
+def routes(resolver: URLResolver | None = None, before: str = "/") -> Iterator[tuple[str, str]]:
+    """Each route of the site with each of its methods; `/` joins the parts as Django does."""
+    for pattern in (resolver or get_resolver()).url_patterns:
+        path = before + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            yield from routes(pattern, path)
+        elif isinstance(pattern, URLPattern):
+            for method in methods_of(pattern.callback):
+                yield path, method
+
+
+def methods_of(view: Any) -> list[str]:
+    if hasattr(view, "actions"):  # of a ViewSet
+        return sorted(name.upper() for name in view.actions if name != "head")
+    if hasattr(view, "cls"):  # of an APIView
+        return [name.upper() for name in ("get", "post", "put", "patch", "delete") if hasattr(view.cls, name)]
+    return ["GET", "POST"]
+
+
+def row_of(path: str, method: str) -> frozenset[str] | None:
+    """The callers of the first row that names the route."""
+    for pattern, methods, callers in rows():
+        if method in methods.split(", ") and fnmatchcase(path, pattern):
+            return callers
+    return None
+
+
+ROUTES = [
+    (path, method)
+    for path, method in routes()
+    # Patterns by regular expression only list apps and send wrong addresses to 404.
+    if "(?P<" not in path
+]
+
+
+@pytest.fixture
+def cast(project: Project, stranger: Project) -> dict[str, tuple[Client, dict[str, str]]]:
+    """A client and the headers of each kind of caller."""
+    found: dict[str, tuple[Client, dict[str, str]]] = {"nobody": (Client(raise_request_exception=False), {})}
+
+    def login(name: str, user: User) -> None:
+        client = Client(raise_request_exception=False)
+        client.force_login(user)
+        found[name] = (client, {})
+
+    login("staff", User.objects.create_user("staff", is_staff=True))
+    login("superuser", User.objects.create_superuser("superuser"))
+    for prefix, place in (("", project), ("foreign ", stranger)):
+        for role in Role:
+            user = User.objects.create_user(f"{prefix}{role.value}", is_staff=True)
+            grant_role(place, user, role)
+            login(f"{prefix}{role.value}", user)
+
+    def key(name: str, place: Project, scopes: list[str], **options: Any) -> ApiKey:
+        made, token = create_key(place, name, scopes, **options)
+        found[name] = (Client(raise_request_exception=False), {"X-API-Key": token})
+        return made
+
+    for scope in Scope.values:
+        key(f"{scope} key", project, [scope])
+    key("foreign key", stranger, list(Scope.values))
+    key("wrong network key", project, list(Scope.values), allowed_networks=["192.0.2.0/24"])
+    revoke_key(key("revoked key", project, list(Scope.values)))
+    expired = key("expired key", project, list(Scope.values))
+    ApiKey.objects.filter(pk=expired.pk).update(expires_at=timezone.now() - timedelta(seconds=1))
+    assert found.keys() == EVERYBODY
+    return found
+
+
+@pytest.fixture
+def ids(cast: dict[str, tuple[Client, dict[str, str]]]) -> dict[str, str]:
+    """What stands in the place of each parameter of a route: a session of the first project with one call."""
+    client, headers = cast["write key"]
+    message = {
+        "external_id": "m1",
+        "role": "assistant",
+        "content": CANARY,
+        "agent_steps": [
+            {"tool_calls": [{"id": "c1", "name": "search", "args": {"q": CANARY}, "result": {"output": CANARY}}]}
+        ],
+    }
+    session = {"external_id": SESSION, "title": CANARY, "messages": [message]}
+    stored = client.post("/api/v1/ingest/", {"sessions": [session]}, "application/json", headers=headers)
+    assert stored.status_code == 200, stored.content
+    client, headers = cast["superuser"]
+    sessions = client.get("/api/v1/sessions/").json()["results"]
+    messages = client.get("/api/v1/messages/").json()["results"]
+    calls = client.get("/api/v1/tool-calls/").json()["results"]
+    return {"session_id": sessions[0]["id"], "message_id": messages[0]["id"], "call_id": calls[0]["id"]}
+
+
+def address(path: str, ids: dict[str, str]) -> str:
+    """The route with values for its parameters."""
+    values = dict(ids)
+    if "/messages_app/session/" in path:
+        values["object_id"] = ids["session_id"]
+    elif "/messages_app/message/" in path:
+        values["object_id"] = ids["message_id"]
+    elif "/access_app/project/" in path:
+        values["object_id"] = str(Project.objects.get(slug="owner").pk)
+    elif "/access_app/apikey/" in path:
+        values["object_id"] = str(ApiKey.objects.get(name="read key").pk)
+
+    def value(found: re.Match[str]) -> str:
+        kind, _colon, name = found[1].rpartition(":")
+        usual = {"int": "1", "uuid": UNKNOWN, "slug": "csv"}.get(kind, "1")
+        return values.get(name, usual)
+
+    return re.sub(r"<([^>]+)>", value, path)
+
+
+def is_refused(answer: HttpResponse) -> bool:
+    """Return whether the answer says that the caller may not; a bad body or an unknown id is found out later."""
+    login = answer.status_code == 302 and "/login/" in answer["Location"]
+    return login or answer.status_code in (401, 403)
+
+
+def test_every_route_has_a_row_and_every_row_a_route() -> None:
+    assert [route for route in ROUTES if row_of(*route) is None] == []
+    used = {
+        next(row for row in rows() if method in row[1].split(", ") and fnmatchcase(path, row[0]))
+        for path, method in ROUTES
+    }
+    assert [row[:2] for row in rows() if row not in used] == []
+
+
+@pytest.mark.django_db
+@pytest.mark.requirement("001-54", "001-56")
+def test_routes_let_in_whom_the_table_names(
+    cast: dict[str, tuple[Client, dict[str, str]]], ids: dict[str, str]
+) -> None:
+    assert not settings.METRICS_TOKEN
+    wrong = []
+    for path, method in ROUTES:
+        where, expected = address(path, ids), row_of(path, method)
+        for caller, (client, headers) in cast.items():
+            cookies = client.cookies.copy()
+            with transaction.atomic():
+                body = b"{}" if path.startswith(("/api/", "/weknora/")) else b""
+                answer = client.generic(method, where, body, "application/json", headers=headers)
+                content = answer.getvalue()
+                transaction.set_rollback(True)
+            client.cookies = cookies  # logging out removes them
+            let_in = not is_refused(answer)
+            # Of these the answer shows nothing, which the check of the content below tests.
+            is_lost = answer.status_code == 302 and "<" in path and answer["Location"] in NOT_FOUND
+            if not is_lost and expected is not None and let_in != (caller in expected):
+                wrong.append((method, path, caller, answer.status_code))
+            if caller in FOREIGN | DEAD | {"nobody", "staff", "write key", "delete key"} and CANARY.encode() in content:
+                wrong.append((method, path, caller, "reads content"))
+            # Streams are served by the live part alone: here they are 503.
+            if answer.status_code >= 500 and "continue-stream" not in path:
+                wrong.append((method, path, caller, answer.status_code))
+    assert wrong == []
