@@ -114,3 +114,12 @@ def test_search_takes_few_queries(staff: Client, session: SessionOutcome) -> Non
     index_queued()
     plain = len(statements_of(staff, page_of(session)))
     assert len(statements_of(staff, f"{page_of(session)}?q=city")) <= plain + 18
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_title_of_the_session_is_not_a_place_in_it(staff: Client, project: Project, indexed: bool) -> None:
+    session = store(project, question(), answer(), title="Kyoto weather")
+    if indexed:
+        index_queued()
+    assert search_of(staff, session, "kyoto").messages == []
+    assert [one.number for one in search_of(staff, session, "shanghai -kyoto").messages] == [1, 2]

@@ -86,12 +86,20 @@ def find(
     newest_first: bool,
     limit: int,
     seconds: float | None = None,
+    without: Collection[str] = (),
 ) -> Found:
-    """Return the first `limit` rows in a range of ids."""
+    """Return the first `limit` rows in a range of ids. Fields in `without` are not searched."""
     # One snapshot: a merge replaces the segments that the search goes through.
     with one_snapshot(read_only=True):
         return _Search(
-            query, unit, among, ids, newest_first, limit, monotonic() + (SECONDS if seconds is None else seconds)
+            query,
+            unit,
+            among,
+            ids,
+            newest_first,
+            limit,
+            monotonic() + (SECONDS if seconds is None else seconds),
+            without,
         ).run()
 
 
@@ -123,6 +131,7 @@ class _Search:
     newest_first: bool
     limit: int
     until: float
+    without: Collection[str]
     loaded: list[list[_TermRows]] = field(default_factory=list)
     """The rows of each loaded segment, for each indexed term."""
     in_sessions: list[tuple[NDArray[np.bytes_], NDArray[np.bytes_]]] = field(default_factory=list)
@@ -381,7 +390,7 @@ class _Search:
     def _look_at(self, row: RowTexts, one: UUID, by_term: dict[int, Hit], *, is_whole: bool = False) -> None:
         """Note where a row of a message or call has terms; of one whose rows are all looked at, also whether it is refused."""
         # Folded once for all terms, because this takes most of the time of a comparison.
-        texts = _folded(row)
+        texts = [one for one in _folded(row) if one[0] not in self.without]
         for number, term in enumerate(self.query.wanted):
             if number not in by_term:
                 hit = _hit(row, texts, term)

@@ -20,7 +20,7 @@ MESSAGES = 20
 
 
 def find_in_session(query: SearchQuery, session: FoundSession, cursor: Cursor | None = None) -> FoundPage | None:
-    """Return a page of the messages of a live session that have all terms, oldest first; None if it has no messages."""
+    """Return a page of the messages of a live session that have all terms, oldest first, whatever its title says; None if it has no messages."""
     alive = Message.objects.filter(session_id=session.pk).values_list("pk", flat=True)
     first, last = alive.order_by("pk").first(), alive.order_by("-pk").first()
     if first is None or last is None:
@@ -29,4 +29,5 @@ def find_in_session(query: SearchQuery, session: FoundSession, cursor: Cursor | 
     # Without a range every part of the index would be read.
     within = IdRange(lower=first, upper=UUID(int=last.int + 1))
     request = PageRequest(limit=MESSAGES, order="asc", towards_newer=True, cursor=cursor)
-    return found_page(rows.within(within), query, "message", request)
+    # The title is a text of all messages: a word of it would find each of them.
+    return found_page(rows.within(within), query, "message", request, without=("title",))

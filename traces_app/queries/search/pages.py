@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -27,12 +27,18 @@ class FoundPage(Struct, frozen=True, kw_only=True):
     """The time at which the search stopped, because it took too long; None if nothing was left out."""
 
 
-def found_page(rows: CompiledRows, query: SearchQuery, unit: Unit, request: PageRequest) -> FoundPage:
-    """Return the requested page of the rows of a list that have the terms. Raise InvalidInput for a page by number."""
+def found_page(
+    rows: CompiledRows, query: SearchQuery, unit: Unit, request: PageRequest, *, without: Collection[str] = ()
+) -> FoundPage:
+    """Return the requested page of the rows of a list that have the terms. Raise InvalidInput for a page by number.
+
+    Fields in `without` are not searched.
+    """
     if request.number is not None:
         raise InvalidInput(_("%(name)s cannot be combined with page and page_size.") % {"name": "q"}, field="q")
     newer = request.towards_newer if request.cursor is None else request.cursor.newer
-    found = find(query, unit, rows.among, rows.ids & request.ids, newest_first=not newer, limit=request.limit + 1)
+    within = rows.ids & request.ids
+    found = find(query, unit, rows.among, within, newest_first=not newer, limit=request.limit + 1, without=without)
     return FoundPage(
         page=page_of(found.ids, request, reached=found.reached),
         hits=found.hits,
