@@ -230,3 +230,13 @@ def test_purged_log_is_intact_and_records_it(chained: Project, tmp_path: Path) -
     tamper("DELETE FROM access_app_auditentry WHERE sequence = 6")
     assert broken_at(chained) == 7
     assert AuditEntry.objects.filter(time__lt=timezone.now() - timedelta(days=30)).count() == 0
+
+
+def test_command_chains_new_entries(chained: Project) -> None:
+    record(AuditAction.READ, project_id=chained.pk, object_type="session", object_id=6)
+    out = StringIO()
+    call_command("chain_audit", stdout=out)
+    head = head_of(chained.pk)
+    assert head.sequence == 6
+    assert out.getvalue().splitlines()[0] == "Chained entries: 1"
+    assert head.hash in out.getvalue()
