@@ -325,6 +325,33 @@ def test_page_of_running_run_goes_on_in_place(
         assert complaints == []
 
 
+def test_conversation_goes_on_in_place(
+    network: Network, staff: str, port: int, key: dict[str, str], database: psycopg.Connection[Any]
+) -> None:
+    name = "conversation"
+
+    def send_event(type_: str, **data: Any) -> None:
+        post(port, key, "/api/v1/events/", {"session_id": name, "type": type_, "data": data})
+
+    send_event("workflow_execute_start", prompt="How many?")
+    send_event("llm_request_start", step="s1")
+    send_event("tool_call_start", step="s1", call_id="c1", name="count")
+    row = database.execute("SELECT id FROM messages_app_session WHERE external_id = %s", [name]).fetchone()
+    assert row is not None
+    with logged_in(network, staff, "en") as (page, complaints):
+        page.goto(f"/admin/messages_app/session/{row[0]}/change/")
+        bubbles = page.locator("ol.conversation > li")
+        expect(bubbles).to_have_count(2)
+        page.evaluate("window.stayed = true")
+        page.locator("ol.conversation > li details summary").first.click()
+        send_event("tool_call_complete", step="s1", call_id="c1", result="Three.")
+        send_event("workflow_execute_complete", result=f"There are three. {HOSTILE}")
+        expect(bubbles.last).to_contain_text("There are three. <img")
+        assert bubbles.last.locator("details").first.get_attribute("open") is not None
+        assert page.evaluate("window.stayed") is True
+        assert (page.title().startswith("broken"), complaints) == (False, [])
+
+
 def test_page_of_run_without_events_goes_on(
     network: Network, staff: str, port: int, key: dict[str, str], agent: Agent
 ) -> None:
