@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -113,6 +114,9 @@ def measure_large_batches(report: Report, server: Server, target: Target, size: 
     )
 
 
+ATTEMPTS = 20
+
+
 def empty_month(database: psycopg.Connection) -> None:
     """Truncate the month to save disk space. Identities stay, because every run has new ones."""
     year, month = MONTH
@@ -121,7 +125,14 @@ def empty_month(database: psycopg.Connection) -> None:
         [f"%\\_y{year:04}m{month:02}"],
     ).fetchone()
     assert tables is not None, "an aggregate has one row"
-    database.execute(f"TRUNCATE {tables[0]}")
+    for _attempt in range(ATTEMPTS):
+        try:
+            database.execute(f"TRUNCATE {tables[0]}")
+            return
+        except psycopg.errors.DeadlockDetected:
+            # The background jobs of the server read these tables in another order.
+            time.sleep(0.5)
+    raise SystemExit(f"The month could not be emptied: {ATTEMPTS} deadlocks with the background jobs of the server.")
 
 
 def _measure_shape(crew: Crew, server: Server, shape: Shape, runs: int, database: psycopg.Connection) -> Line:

@@ -62,7 +62,19 @@ def database() -> Iterator[str]:
             yield os.environ["DATABASE_URL"]
         finally:
             os.environ["DATABASE_URL"] = outer
+            _drop(connection, name)
+
+
+def _drop(connection: psycopg.Connection, name: str) -> None:
+    """Drop the database, once no autovacuum worker, which another role may not end, is at work in it."""
+    for attempt in range(20):
+        try:
             connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+            return
+        except psycopg.errors.InsufficientPrivilege:
+            if attempt == 19:
+                raise
+            time.sleep(0.5)
 
 
 @contextmanager

@@ -223,7 +223,7 @@ def test_storage_tells_sizes_trash_and_what_a_purge_frees(staff: Client, project
     kinds = [
         name
         for name in ("Messages", "Steps, calls and results", "Events", "Search index")
-        if re.search(f"{name} [\\d.]+.[KM]B", text)
+        if re.search(f"{name} [\\d.,]+.[KM]B", text)
     ]
     assert kinds == ["Messages", "Steps, calls and results", "Events", "Search index"]
     month = links_of(page)["2025-01"].replace("&amp;", "&")
