@@ -19,7 +19,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from .admin_roles import RoleAdmin
 from .errors import InvalidInput
-from .keys import create_key, revoke_key, rotate_key
+from .keys import LONGEST_OVERLAP_HOURS, create_key, revoke_key, rotate_key
 from .models import ApiKey, AuditAction, Membership, Project, Role, Scope, check_shares
 from .roles import access, grant_role, record_role
 from .visibility import visible_to
@@ -156,7 +156,7 @@ class OverlapForm(forms.Form):
     hours = forms.IntegerField(
         label=gettext_lazy("Hours until the old key expires"),
         min_value=0,
-        max_value=24 * 90,
+        max_value=LONGEST_OVERLAP_HOURS,
         initial=24,
         help_text=gettext_lazy("Both keys work until then, so that programs can change over one after another."),
     )

@@ -20,6 +20,8 @@ from .models import PREFIX_LENGTH, ApiKey, AuditAction, Project, Scope
 
 TOKEN_START = "ts_"  # noqa: S105 - the prefix of every token, by which scanners recognise leaked ones
 LAST_USED_PRECISION = dt.timedelta(minutes=1)
+LONGEST_OVERLAP_HOURS = 24 * 90
+"""For how long a key that was rotated may go on working."""
 
 _KEY_COLUMNS = [field.attname for field in ApiKey._meta.concrete_fields]
 # The other columns are deferred, because requests rarely need them.

@@ -10,9 +10,7 @@ from django.core.management.base import CommandError, CommandParser
 from access_app.arguments import key_named
 from access_app.audit.record import AuditedCommand
 from access_app.errors import InvalidInput
-from access_app.keys import rotate_key
-
-LONGEST_OVERLAP_HOURS = 24 * 90
+from access_app.keys import LONGEST_OVERLAP_HOURS, rotate_key
 
 
 class Command(AuditedCommand):
