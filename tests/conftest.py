@@ -63,6 +63,7 @@ from django.contrib.auth.models import User  # noqa: E402
 from django.test import Client  # noqa: E402
 
 from access_app.models import Project  # noqa: E402  # models need Django set up
+from traces_app.ingest.prices import forget_prices  # noqa: E402
 from traces_app.models import ModelPrice  # noqa: E402
 
 
@@ -71,6 +72,12 @@ def language_of_the_settings() -> Iterator[None]:
     """Reset the language, because Django keeps that of the last request active in the thread for the next test."""
     yield
     translation.deactivate()
+
+
+@pytest.fixture(autouse=True)
+def no_prices_of_other_tests() -> None:
+    """Forget the prices that an earlier test has set, because the process keeps them for a minute."""
+    forget_prices()
 
 
 @pytest.fixture(scope="session")
