@@ -1,6 +1,6 @@
 """The admin of sessions, shown as conversations, and of messages; both can be deleted and restored.
 
-traces_app.admin.model_admins replaces both by admins that show the runs, too.
+traces_app.admin replaces both by admins that show the runs, too.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from messages_app.models import Message
 from messages_app.safe_text import message_duration, one_line, total_cost_in_words
 from traces_app.queries.comparison import MOST_NODES, Node, Pair, compare
 
+from .questions import question_before
 from .word_changes import Pieces, WordChanges
 
 MOST_CANDIDATES = 20
@@ -145,13 +146,10 @@ def compared_runs(message: Message, other: Message) -> dict[str, Any]:
 def candidates(message: Message) -> Iterable[Any]:
     """Return runs that one may want to compare with: the newest other ones of the session."""
     runs = Message.objects.filter(session_id=message.session_id, role=Message.Role.ASSISTANT).exclude(pk=message.pk)
-    questions = Message.objects.filter(session_id=message.session_id, role=Message.Role.USER, pk__lt=OuterRef("pk"))
-    question = Subquery(questions.order_by("-pk").values(excerpt=Left("content", 200))[:1])
+    question = Subquery(question_before(message.session_id, OuterRef("pk"), 200))
     return runs.order_by("-pk").annotate(excerpt=Left("content", 200), question=question)[:MOST_CANDIDATES]
 
 
 def _question_of(run: Message) -> str:
     """Return the beginning of what the user said last before a run, or ""."""
-    questions = Message.objects.filter(session_id=run.session_id, role=Message.Role.USER, pk__lt=run.pk)
-    text = questions.order_by("-pk").values_list(Left("content", ANSWER_CHARACTERS), flat=True).first()
-    return one_line(text or "", ANSWER_CHARACTERS)
+    return one_line("".join(question_before(run.session_id, run.pk, ANSWER_CHARACTERS)), ANSWER_CHARACTERS)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import HttpRequest
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from messages_app import ids
 from messages_app.admin.filters import CreatedFilter, InvalidFilter, created_ids
+from messages_app.admin.keyset import KeysetAdmin
 from messages_app.sql.pagination import IdRange
 
 DEFAULT_PERIOD = "24h"
@@ -77,3 +81,18 @@ def page_filters(
         "projects": list(projects) if len(projects) > 1 else [],
         "project": slug if slug in projects else "",
     }
+
+
+def page_of_period(
+    model_admin: KeysetAdmin, request: HttpRequest, template: str, title: str, read: Callable[[Period], dict[str, Any]]
+) -> HttpResponse:
+    """Show a page for the range of times in the parameters; without them if these are not valid."""
+    try:
+        period = Period(remembered_times(request))
+    except InvalidFilter:
+        model_admin.message_user(request, _("This range of times is not valid."), messages.WARNING)
+        return HttpResponseRedirect(request.path)
+    if any(name in request.GET for name in period.given):
+        remember_times(request, period)
+    context = {**model_admin.admin_site.each_context(request), "title": title, "opts": model_admin.opts, **read(period)}
+    return TemplateResponse(request, f"admin/traces_app/{template}.html", context)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from django.db.models.functions import Left
 from django.http import QueryDict
 from django.urls import reverse
 from django.utils.translation import gettext_lazy
@@ -17,6 +16,8 @@ from messages_app.models import Message
 from traces_app.queries import schemas
 from traces_app.queries.filters import SimilarFilterSet
 from traces_app.queries.similar_runs import similar_runs
+
+from .questions import question_before
 
 RUNS_LISTED = 20
 LEAST_SCORE = 0.2
@@ -64,11 +65,10 @@ def similar_context(message: Message, by: schemas.SimilarBy) -> dict[str, Any]:
     runs = Message.objects.select_related("session").defer("content", "content_parts", "metadata", "session__metadata")
     stored = runs.in_bulk([one.id for one in found.results]) if found else {}
     by_id = {str(key): run for key, run in stored.items()}
-    questions = Message.objects.filter(session_id=message.session_id, pk__lt=message.pk, role=Message.Role.USER)
     return {
         "by": by,
         "found": found,
-        "question": questions.order_by("-pk").values_list(Left("content", 300), flat=True).first(),
+        "question": "".join(question_before(message.session_id, message.pk, 300)),
         "rows": [
             Row(
                 found=one,

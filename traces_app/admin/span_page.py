@@ -9,8 +9,14 @@ from itertools import islice
 from typing import Any
 
 import msgspec
+from django.contrib.admin import ModelAdmin
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
 
+from messages_app.admin.model_admins import session_name
+from messages_app.models import Session
 from messages_app.safe_text import Excerpt, excerpt
+from traces_app.transcripts.span_store import spans_of
 from traces_app.transcripts.spans.span import Span
 
 MOST_SPANS = 300
@@ -65,3 +71,22 @@ def _line(span: Span, depth: int) -> SpanLine:
         duration_ms=(span.end - span.start) // 10**6 if span.end >= span.start > 0 else None,
         content=excerpt(text[:_MOST_CHARACTERS], len(text.encode())),
     )
+
+
+def spans_context(
+    model_admin: ModelAdmin[Any], request: HttpRequest, session: Session, trace_id: str
+) -> dict[str, Any]:
+    """Return the context of the page with the spans of a trace."""
+    spans = spans_of(session.project_id, trace_id)
+    lines = span_lines(spans)
+    return {
+        **model_admin.admin_site.each_context(request),
+        "title": _("Spans"),
+        "tab_title": f"{_('Spans')} · {session_name(session)}",
+        "opts": model_admin.opts,
+        "trace_id": trace_id,
+        "session": session,
+        "session_name": session_name(session),
+        "lines": lines,
+        "left_out": len(spans) - len(lines),
+    }

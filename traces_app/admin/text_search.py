@@ -95,6 +95,11 @@ def found_column(request: HttpRequest) -> Callable[[Any], SafeString | None]:
     return found
 
 
+def with_found(request: HttpRequest, columns: list[Any], in_trash: bool = False) -> list[Any]:
+    """Return the columns of a list, with the places of its search behind the first."""
+    return columns if in_trash or not is_searched(request) else [columns[0], found_column(request), *columns[1:]]
+
+
 _PLACE = '<div class="found-place"><a href="{}"><span class="quiet">{}:</span> <bdi>{}<mark>{}</mark>{}</bdi></a></div>'
 
 

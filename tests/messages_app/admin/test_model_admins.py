@@ -23,7 +23,9 @@ from messages_app.admin.keyset import nested_loops, time_limit
 from messages_app.models import Message, Session
 from messages_app.sql.batch import was_stopped
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
-from traces_app.admin.model_admins import ToolCallAdmin, TracedMessageAdmin, TracedSessionAdmin
+from traces_app.admin.call_admin import ToolCallAdmin
+from traces_app.admin.message_admin import TracedMessageAdmin
+from traces_app.admin.session_admin import TracedSessionAdmin
 from traces_app.ingest.pipeline import ingest
 from traces_app.schema import records
 

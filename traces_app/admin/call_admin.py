@@ -1,0 +1,224 @@
+"""The admin of tool calls: their list, their errors and the page of one call."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.contrib.admin.utils import quote, unquote
+from django.core.exceptions import PermissionDenied
+from django.db.models import F, Q, QuerySet, TextField
+from django.db.models.functions import Cast, Left
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from messages_app import ids
+from messages_app.admin.downloads import Source
+from messages_app.admin.exports import text
+from messages_app.admin.filters import CreatedFilter, ProjectFilter
+from messages_app.admin.keyset import KeysetAdmin
+from messages_app.admin.model_admins import NAME_CHARACTERS, badge, session_name
+from messages_app.admin.time_zones import with_zone
+from messages_app.queries import as_uuid
+from messages_app.safe_text import duration, first_characters, moment, one_line, visible
+from traces_app.models import ToolCall, ToolResult
+
+from .error_pages import errors_context
+from .filters import (
+    CallAgentFilter,
+    CallDurationFilter,
+    CallErrorGroupFilter,
+    CallMessageFilter,
+    CallModelFilter,
+    CallScoreFilter,
+    CallSessionFilter,
+    CallStatusFilter,
+    CallToolFilter,
+)
+from .periods import page_of_period
+from .run_page import read_call, step_number
+from .text_search import named_or_saying, with_found
+
+
+class ToolCallAdmin(KeysetAdmin):
+    """The list of calls, for finding a failed one; each row links to its place in the run."""
+
+    list_filter = (
+        *(ProjectFilter, CallToolFilter, CallStatusFilter, CallModelFilter, CallAgentFilter, CallSessionFilter),
+        *(CallErrorGroupFilter, CallMessageFilter, CallDurationFilter, CallScoreFilter, CreatedFilter),
+    )
+    all_columns: ClassVar[Any] = (
+        *("tool_name", "named", "state", "arguments", "error", "in_session", "project", "agent", "model_name"),
+        *("took", "began", "created"),
+    )
+    api_name = "tool-calls"
+    api_searches = True
+    list_display = ("tool_name", "state", "error", "in_session", "project", "took", "created")
+    list_display_links = None
+    search_help_text = gettext_lazy(
+        'Search for words in the arguments, outputs and errors of calls ("exact phrase", -without, error:timeout), or by call ID: '
+        "the model's or Tracesite's."
+    )
+    export_columns: ClassVar[Any] = {
+        "id": F("pk"),
+        "project": F("project__slug"),
+        "session": F("message__session_id"),
+        "session_external_id": text("message__session__external_id"),
+        "message": F("message_id"),
+        "step": F("step_id"),
+        "parent": F("parent_id"),
+        "call_id": text("call_id"),
+        "tool": text("tool__name"),
+        "status": F("status"),
+        "args": text("args"),
+        "output": text("result__output"),
+        "error": text("result__error"),
+        "duration_ms": F("duration_ms"),
+        "started_at": F("started_at"),
+        "completed_at": F("completed_at"),
+        "created_at": F("message__created_at"),
+    }
+    downloads: ClassVar[Any] = {
+        "call": Source(rows=ToolCall.with_deleted, columns=frozenset(["args", "reflection", "metadata"])),
+        "result": Source(
+            rows=ToolResult.objects,
+            columns=frozenset(["output", "data", "error", "metadata", "attachments", "raw"]),
+            project="call__project_id",
+        ),
+    }
+
+    def list_title(self, request: HttpRequest) -> str:
+        return _("Failed calls") if request.GET.get("status") == "error" else super().list_title(request)
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.errors_view)
+        return [path("errors/", view, name="traces_app_toolcall_errors"), *super().get_urls()]
+
+    def errors_view(self, request: HttpRequest) -> HttpResponse:
+        """Show the failed calls of a range of times, grouped by equal errors."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        return page_of_period(
+            self, request, "error_groups", _("Errors"), lambda period: errors_context(request, period)
+        )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        readable = ToolCall.objects.visible_to(self.scope(request))
+        calls = readable.select_related("project", "tool", "message__session")
+        fields = ["project", "tool__name", "status", "duration_ms", "message__session__external_id"]
+        fields += ["call_id", "started_at"]
+        listed = self.get_list_display(request)
+        if "agent" in listed or "model_name" in listed:
+            calls = calls.select_related("step")
+            fields += ["step__agent_name", "step__model"]
+        if "arguments" in listed:
+            calls = calls.annotate(shown_args=Left(Cast("args", TextField()), 2 * NAME_CHARACTERS))
+        return calls.only(*fields, *self.listed_columns(request)).annotate(
+            shown_title=first_characters("message__session__title", NAME_CHARACTERS),
+            shown_error=first_characters("result__error", 4 * NAME_CHARACTERS),
+        )
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        key = as_uuid(term)
+        named = queryset.filter(Q(call_id=term) if key is None else Q(pk=key) | Q(call_id=term))
+        if key is not None:
+            return named, False
+        return named_or_saying(request, queryset, named, term, "call", self.page_size(request)), False
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        return with_found(request, super().get_list_display(request))
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show a single call, with values that are too long for the page of the run."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        key = as_uuid(unquote(object_id))
+        call = read_call(key) if key is not None else None
+        if call is None or call.texts is None or not self.has_view_permission(request, call.texts.row):
+            return self.missing(request)
+        row = call.texts.row
+        context = {
+            **self.admin_site.each_context(request),
+            "title": capfirst(self.opts.verbose_name),
+            "tab_title": f"{one_line(str(row.tool), NAME_CHARACTERS)} · {session_name(row.message.session)}",
+            "opts": self.opts,
+            "call": call,
+            "row": row,
+            "step_number": step_number(row.step),
+            "session": row.message.session,
+            "session_name": session_name(row.message.session),
+            "alone": True,
+            **(extra_context or {}),
+        }
+        return TemplateResponse(request, "admin/traces_app/call_page.html", context)
+
+    @admin.display(description=gettext_lazy("tool"))
+    def tool_name(self, row: ToolCall) -> SafeString:
+        return format_html('<a href="{}">{}</a>', url_in_run(row), visible(one_line(str(row.tool), NAME_CHARACTERS)))
+
+    @admin.display(description=gettext_lazy("status"))
+    def state(self, row: ToolCall) -> SafeString:
+        return badge(row.status, row.get_status_display())
+
+    @admin.display(description=gettext_lazy("error"))
+    def error(self, row: Any) -> SafeString:
+        if not row.shown_error:
+            return visible("")
+        return format_html('<a href="{}">{}</a>', url_in_run(row), visible(one_line(row.shown_error, NAME_CHARACTERS)))
+
+    @admin.display(description=gettext_lazy("session"))
+    def in_session(self, row: Any) -> SafeString:
+        session = row.message.session
+        name = one_line(row.shown_title, NAME_CHARACTERS // 2) or session.external_id or str(session.pk)
+        url = reverse("admin:messages_app_session_change", args=[quote(session.pk)])
+        return format_html('<a href="{}">{}</a>', url, visible(one_line(name, NAME_CHARACTERS // 2)))
+
+    @admin.display(description=gettext_lazy("call ID"), empty_value="")
+    def named(self, row: ToolCall) -> SafeString:
+        return visible(one_line(row.call_id, NAME_CHARACTERS))
+
+    @admin.display(description=gettext_lazy("arguments"))
+    def arguments(self, row: Any) -> SafeString:
+        return visible(one_line(row.shown_args, NAME_CHARACTERS))
+
+    @admin.display(description=gettext_lazy("agent"), empty_value="")
+    def agent(self, row: ToolCall) -> SafeString:
+        return visible(one_line(row.step.agent_name, NAME_CHARACTERS))
+
+    @admin.display(description=gettext_lazy("model"), empty_value="")
+    def model_name(self, row: ToolCall) -> SafeString:
+        return visible(one_line(row.step.model, NAME_CHARACTERS))
+
+    @admin.display(description=with_zone(gettext_lazy("started")), empty_value="")
+    def began(self, row: ToolCall) -> SafeString:
+        return moment(row.started_at)
+
+    @admin.display(description=gettext_lazy("duration"), empty_value="")
+    def took(self, row: ToolCall) -> str:
+        return duration(row.duration_ms)
+
+    @admin.display(description=with_zone(gettext_lazy("created at")))
+    def created(self, row: ToolCall) -> SafeString:
+        return moment(ids.created_at_of(row.pk))
+
+
+def url_in_run(call: ToolCall) -> str:
+    """Return the URL of a call in the page of its message."""
+    url = reverse("admin:messages_app_message_change", args=[quote(call.message_id)])
+    return f"{url}?call={call.pk}#call-{call.pk}"
+
+
+admin.site.register(ToolCall, ToolCallAdmin)

@@ -1,0 +1,209 @@
+"""The filters of the lists of sessions, messages and calls that read runs; their kinds are in messages_app.admin.filters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.contrib.admin import ModelAdmin
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from access_app.models import Role
+from access_app.roles import access
+from access_app.visibility import visible_to
+from messages_app.admin.filters import (
+    MANY,
+    InvalidFilter,
+    NameFilter,
+    RangeListFilter,
+    SessionNameFilter,
+    TextListFilter,
+    WordListFilter,
+    ids_of_page,
+)
+from messages_app.admin.model_admins import DurationFilter
+from messages_app.models import Message
+from messages_app.queries import as_uuid
+from messages_app.safe_text import is_plain
+from messages_app.sql.pagination import IdRange
+from traces_app.models import Tool, ToolCall
+from traces_app.queries.filters import CallFilterSet, MessageFilterSet, SessionFilterSet
+
+from .flag_labels import FLAG_LABELS
+
+RUNS_SEARCHED = 1_000
+"""The list of a session's calls has those of its newest runs."""
+
+
+def tool_numbers(name: str) -> list[int]:
+    """Return the ids of the tools with a name, for constants instead of a join, so that the planner can estimate: see
+    traces_app.queries.filters."""
+    return list(Tool.objects.filter(name=name).values_list("pk", flat=True))
+
+
+class ToolFilter(NameFilter):
+    """Filter by the exact name of a tool; base class for the lists of messages, sessions and calls."""
+
+    title = gettext_lazy("tool")
+    parameter_name = "tool"
+
+    def __init__(
+        self, request: HttpRequest, params: dict[str, list[str]], model: type[Any], model_admin: ModelAdmin[Any]
+    ) -> None:
+        super().__init__(request, params, model, model_admin)
+        self.scope = access(request).scope(Role.ANALYST)
+
+    def suggestions(self) -> Sequence[str]:
+        names = visible_to(Tool.objects.order_by("name"), self.scope).values_list("name", flat=True).distinct()[:MANY]
+        return [name for name in names if is_plain(name)]
+
+
+class MessageToolFilter(ToolFilter):
+    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
+        found: QuerySet[Any] = MessageFilterSet.narrow(queryset, {"tool": tool_numbers(name)}, ids_of_page(request))
+        return found
+
+
+class MessageToolStatusFilter(WordListFilter):
+    """Filter by the status of a call; together with a tool: of a call of this tool."""
+
+    title = gettext_lazy("status of a call")
+    parameter_name = "tool_status"
+    filter_set = MessageFilterSet
+    words: ClassVar[Any] = dict(ToolCall.Status.choices)
+
+    def beside(self, request: HttpRequest) -> Mapping[str, Any]:
+        name = request.GET.get(ToolFilter.parameter_name, "").strip()
+        return {"tool": tool_numbers(name)} if name else {}
+
+    def bounds(self, request: HttpRequest) -> IdRange:
+        return ids_of_page(request)
+
+
+class SessionToolFilter(ToolFilter):
+    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
+        found: QuerySet[Any] = SessionFilterSet.narrow(queryset, {"tool": tool_numbers(name)})
+        return found
+
+
+class CallToolFilter(ToolFilter):
+    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
+        found: QuerySet[Any] = CallFilterSet.narrow(queryset, {"tool": tool_numbers(name)})
+        return found
+
+
+class HealthFilter(WordListFilter):
+    title = gettext_lazy("health")
+    parameter_name = "health"
+    filter_set = MessageFilterSet
+    words: ClassVar[Any] = FLAG_LABELS
+
+    def bounds(self, request: HttpRequest) -> IdRange:
+        return ids_of_page(request)
+
+
+class SessionModelFilter(TextListFilter):
+    title = gettext_lazy("model")
+    parameter_name = "model"
+    filter_set = SessionFilterSet
+
+
+class SessionAgentFilter(TextListFilter):
+    title = gettext_lazy("agent")
+    parameter_name = "agent"
+    filter_set = SessionFilterSet
+
+
+class MessageModelFilter(SessionModelFilter):
+    filter_set = MessageFilterSet
+
+    def bounds(self, request: HttpRequest) -> IdRange:
+        return ids_of_page(request)
+
+
+class MessageAgentFilter(SessionAgentFilter):
+    filter_set = MessageFilterSet
+
+    def bounds(self, request: HttpRequest) -> IdRange:
+        return ids_of_page(request)
+
+
+class CallModelFilter(MessageModelFilter):
+    filter_set = CallFilterSet
+
+
+class CallAgentFilter(MessageAgentFilter):
+    filter_set = CallFilterSet
+
+
+class SessionScoreFilter(RangeListFilter):
+    """Filter by the scores of a session, its messages and calls: their name, and the range of their numbers."""
+
+    title = gettext_lazy("score")
+    template = "admin/score_filter.html"
+    parameter_names = ("score", "min_score", "max_score")
+    filter_set = SessionFilterSet
+
+    def shown_value(self) -> str:
+        name, least, most = (self.given.get(name, "") for name in self.parameter_names)
+        if least and most:
+            return f"{name} {least} – {most}".strip()
+        return f"{name} {f'≥ {least}' if least else f'≤ {most}' if most else ''}".strip()
+
+    def choices(self, changelist: ChangeList) -> Iterator[Mapping[str, object]]:
+        """Yield one dict with the context of the template."""
+        yield {name: self.given.get(name, "") for name in self.parameter_names}
+
+
+class MessageScoreFilter(SessionScoreFilter):
+    filter_set = MessageFilterSet
+
+
+class CallScoreFilter(SessionScoreFilter):
+    filter_set = CallFilterSet
+
+
+class CallStatusFilter(WordListFilter):
+    title = gettext_lazy("status")
+    parameter_name = "status"
+    filter_set = CallFilterSet
+    words: ClassVar[Any] = dict(ToolCall.Status.choices)
+
+
+class CallDurationFilter(DurationFilter):
+    filter_set = CallFilterSet
+
+
+class CallSessionFilter(SessionNameFilter):
+    """Filter by session. Its runs are looked up first, because calls only have the id of their message."""
+
+    def of_session(self, request: HttpRequest, queryset: QuerySet[Any], session: UUID) -> QuerySet[Any]:
+        runs = Message.with_deleted.filter(session_id=session, call_count__gt=0)
+        if request.GET.get(CallStatusFilter.parameter_name) == ToolCall.Status.ERROR:
+            runs = runs.filter(failure_count__gt=0)
+        return queryset.filter(message_id__in=list(runs.order_by("-pk").values_list("pk", flat=True)[:RUNS_SEARCHED]))
+
+
+class CallErrorGroupFilter(NameFilter):
+    title = gettext_lazy("error group")
+    parameter_name = "error_group"
+
+    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
+        found: QuerySet[Any] = CallFilterSet.narrow(queryset, {"error_group": name})
+        return found
+
+
+class CallMessageFilter(NameFilter):
+    title = gettext_lazy("message ID")
+    parameter_name = "message"
+
+    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
+        message = as_uuid(name)
+        if message is None:
+            raise InvalidFilter(self.title, name, _("Use the ID of the message."))
+        return queryset.filter(message_id=message)

@@ -1,0 +1,389 @@
+"""The admin of messages: that of messages_app.admin.model_admins with the runs of answers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, ClassVar
+from uuid import UUID
+
+import msgspec
+from django.contrib import admin, messages
+from django.contrib.admin.utils import quote, unquote
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from access_app.errors import ApiError, Conflict
+from access_app.models import Role
+from access_app.visibility import visible_to
+from messages_app.admin.downloads import Source
+from messages_app.admin.model_admins import NAME_CHARACTERS, MessageAdmin, session_name
+from messages_app.models import Message
+from messages_app.queries import as_uuid
+from messages_app.safe_text import for_scripts, one_line, visible
+from traces_app.ingest.pipeline import ingest
+from traces_app.maintenance.purge import purge_deleted_message
+from traces_app.models import AgentStep
+from traces_app.queries.schemas import SimilarBy
+from traces_app.queries.waiting import waiting_calls
+from traces_app.schema import records
+from traces_app.transcripts.spans.conversation import TRACE_ID
+
+from .bulk_scores import score_selected
+from .compare_page import CompareForm, candidates, compared_runs
+from .filters import (
+    HealthFilter,
+    MessageAgentFilter,
+    MessageModelFilter,
+    MessageScoreFilter,
+    MessageToolFilter,
+    MessageToolStatusFilter,
+)
+from .flag_labels import FLAG_LABELS, losses_of, problems_of
+from .forms import REFUSALS, MessageForm, SessionField, redirect_to_form
+from .input_page import read_input
+from .run_outline import explorer_words, read_detail, read_first_rows, read_outline
+from .run_page import first_failure, read_interrupts, read_run, read_times, step_number
+from .run_search import MATCHES_LISTED, search_run
+from .scores import JudgementForm, judge, judgements_of
+from .similar_page import similar_context
+from .span_page import spans_context
+from .text_search import named_or_saying, with_found
+
+FLAGS_LISTED = 5
+"""Flags of one message in a list; the page of the message shows all."""
+
+
+class TracedMessageAdmin(MessageAdmin):
+    add_role = Role.EDITOR
+    form = MessageForm
+    purge_row = staticmethod(purge_deleted_message)
+    actions = (*MessageAdmin.actions, score_selected)
+    list_actions = (*MessageAdmin.list_actions, "score_selected")
+    search_help_text = gettext_lazy(
+        'Search for words anywhere in messages, steps, calls and results ("exact phrase", -without, error:timeout), by message ID, '
+        "external ID or request ID, or by session: ID, external ID or title."
+    )
+    list_filter: ClassVar[Any] = (
+        *MessageAdmin.list_filter[:5],
+        *(HealthFilter, MessageToolFilter, MessageToolStatusFilter, MessageModelFilter, MessageAgentFilter),
+        *MessageAdmin.list_filter[5:-1],
+        *(MessageScoreFilter, MessageAdmin.list_filter[-1]),
+    )
+    all_columns: ClassVar[Any] = (
+        *("text", "named", "requested", "who", "in_session", "project", "steps", "calls", "outcome", "problems"),
+        *("tokens_in", "tokens_out", "took", "spent", "created", "ended"),
+    )
+    list_display: Any = (
+        "text",
+        "who",
+        "in_session",
+        "project",
+        "calls",
+        "outcome",
+        "problems",
+        "took",
+        "spent",
+        "created",
+    )
+    api_searches = True
+    page_template = "admin/traces_app/message_page.html"
+    downloads: ClassVar[Any] = {
+        **MessageAdmin.downloads,
+        "step": Source(
+            rows=AgentStep.with_deleted,
+            columns=frozenset(["thought", "reasoning", "usage", "metadata"]),
+            project="message__project_id",
+        ),
+    }
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        named, may_repeat = super().get_search_results(request, queryset, search_term)
+        term = search_term.strip()
+        if not term or as_uuid(term) is not None or self.in_trash(request):
+            return named, may_repeat
+        return named_or_saying(request, queryset, named, term, "message", self.page_size(request)), False
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        return with_found(request, super().get_list_display(request), self.in_trash(request))
+
+    @admin.display(description=gettext_lazy("health"), empty_value="")
+    def problems(self, row: Message) -> SafeString | None:
+        labels = ", ".join(str(FLAG_LABELS.get(flag, flag)) for flag in row.health[:FLAGS_LISTED])
+        return visible(one_line(labels, NAME_CHARACTERS)) if labels else None
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        form = super().get_form(request, obj, change, **kwargs)
+        field = form.base_fields.get("session")  # of the class that Django makes for each request
+        if isinstance(field, SessionField):
+            field.scope = self.scope(request, Role.EDITOR)
+        return form
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        if "failure" in request.GET and (url := self._url_of_first_failure(request, object_id)):
+            return HttpResponseRedirect(url)
+        response = super().change_view(request, object_id, form_url, extra_context)
+        if isinstance(response, TemplateResponse) and response.context_data is not None:
+            message = response.context_data["message"]
+            response.context_data["problems"] = problems_of(message)
+            response.context_data["missing"] = losses_of(message)
+            wanted, page = request.GET.get("call", ""), request.GET.get("page", "")
+            response.context_data["run"] = read_run(
+                message.pk,
+                page=int(page) if page.isdecimal() and len(page) < 6 else 1,
+                call=as_uuid(wanted),
+                open_all=request.GET.get("open") == "all",
+            )
+            response.context_data["open_all"] = request.GET.get("open") == "all"
+            if request.GET.get("q"):
+                response.context_data["search"] = search_run(message.pk, request.GET["q"], MATCHES_LISTED)
+            user = request.user.get_username()
+            response.context_data["judged"] = judgements_of([message], user)[message.pk]
+            response.context_data["may_edit"] = self.allows(request, Role.EDITOR, message)
+            response.context_data["explorer_words"] = explorer_words()
+            response.context_data["first_rows"] = asdict(read_first_rows(response.context_data["run"]))
+            response.context_data["hidden"] = for_scripts()
+            response.context_data["row_count"] = message.step_count + message.call_count
+            session = message.session
+            response.context_data["follows"] = not (message.is_completed or message.deleted_at or session.deleted_at)
+            if response.context_data["waiting_words"]:
+                response.context_data["waiting_calls"] = waiting_calls([message.pk]).get(message.pk, [])
+                response.context_data["waits_for"] = read_interrupts(message.pk)
+            response.context_data["has_spans"] = TRACE_ID in message.metadata
+            if message.step_count:
+                response.context_data["times"] = read_times(message)
+        return response
+
+    def get_urls(self) -> list[URLPattern]:
+        spans = path(
+            "<uuid:message_id>/spans/", self.admin_site.admin_view(self.spans_view), name="messages_app_message_spans"
+        )
+        asked = path(
+            "<uuid:message_id>/steps/<uuid:step_id>/input/",
+            self.admin_site.admin_view(self.input_view),
+            name="messages_app_message_input",
+        )
+        judged = path(
+            "<uuid:message_id>/judge/", self.admin_site.admin_view(self.judge_view), name="messages_app_message_judge"
+        )
+        compared = path(
+            "<uuid:message_id>/compare/",
+            self.admin_site.admin_view(self.compare_view),
+            name="messages_app_message_compare",
+        )
+        similar = path(
+            "<uuid:message_id>/similar/",
+            self.admin_site.admin_view(self.similar_view),
+            name="messages_app_message_similar",
+        )
+        outline = path(
+            "<uuid:message_id>/outline/",
+            self.admin_site.admin_view(self.outline_view),
+            name="messages_app_message_outline",
+        )
+        detail = path(
+            "<uuid:message_id>/outline/<uuid:node_id>/",
+            self.admin_site.admin_view(self.detail_view),
+            name="messages_app_message_detail",
+        )
+        searched = path(
+            "<uuid:message_id>/search/",
+            self.admin_site.admin_view(self.search_view),
+            name="messages_app_message_search",
+        )
+        return [outline, detail, searched, spans, asked, judged, compared, similar, *super().get_urls()]
+
+    def compare_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
+        """Show a run beside another one, or ask for the other one."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        scope = self.scope(request)
+        runs = Message.with_deleted.visible_to(scope).select_related("session").filter(role=Message.Role.ASSISTANT)
+        message = runs.filter(pk=message_id).first()
+        if message is None:
+            return self.missing(request)
+        title = _("Compare runs")
+        context = {
+            **self.admin_site.each_context(request),
+            "title": title,
+            "tab_title": f"{title} · {session_name(message.session)}",
+            "opts": self.opts,
+            "message": message,
+            "session": message.session,
+            "session_name": session_name(message.session),
+            "form": CompareForm(scope, request.GET if "other" in request.GET else None),
+        }
+        if context["form"].is_valid():
+            context |= compared_runs(message, context["form"].cleaned_data["other"])
+        else:
+            context["candidates"] = candidates(message)
+        return TemplateResponse(request, "admin/traces_app/compare_page.html", context)
+
+    def similar_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
+        """List the runs that are most like a run, or that failed in the same way."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        alive = Message.objects.visible_to(self.scope(request))
+        runs = alive.select_related("session").filter(role=Message.Role.ASSISTANT)
+        message = runs.filter(pk=message_id).first()
+        if message is None:
+            return self.missing(request)
+        by: SimilarBy = "errors" if request.GET.get("by") == "errors" else "everything"
+        title = _("Failures like this one") if by == "errors" else _("Runs like this one")
+        context = {
+            **self.admin_site.each_context(request),
+            "title": title,
+            "tab_title": f"{title} · {session_name(message.session)}",
+            "opts": self.opts,
+            "message": message,
+            "session": message.session,
+            "session_name": session_name(message.session),
+            **similar_context(message, by),
+        }
+        return TemplateResponse(request, "admin/traces_app/similar_page.html", context)
+
+    def judge_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
+        """Store the thumb and the note of the reader, and return to the page where they were given."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        message = Message.objects.visible_to(self.scope(request)).filter(pk=message_id).first()
+        if message is None:
+            return self.missing(request)
+        if not self.allows(request, Role.EDITOR, message):
+            raise PermissionDenied
+        form = JudgementForm(request.POST)
+        if form.is_valid():
+            judge(message, request.user.get_username(), form.cleaned_data["thumb"], form.cleaned_data["comment"])
+        else:
+            for errors in form.errors.values():
+                self.message_user(request, str(errors[0]), messages.ERROR)
+        back = request.POST.get("back", "")
+        if not url_has_allowed_host_and_scheme(back, allowed_hosts=None):
+            back = reverse("admin:messages_app_message_change", args=[quote(message_id)])
+        return HttpResponseRedirect(f"{back.partition('#')[0]}#scores-{message_id}")
+
+    def outline_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
+        """Send the outline of a run as JSON."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if not self.sees(request, message_id):
+            raise Http404
+        return HttpResponse(msgspec.json.encode(read_outline(message_id)), content_type="application/json")
+
+    def search_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
+        """Send the steps and calls of a run that have the terms of `q` as JSON.
+
+        A fault of the query is in the answer, because browsers log other statuses as errors and the reader is still typing.
+        """
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if not self.sees(request, message_id):
+            raise Http404
+        found = search_run(message_id, request.GET.get("q", ""))
+        return HttpResponse(msgspec.json.encode(found), content_type="application/json")
+
+    def detail_view(self, request: HttpRequest, message_id: UUID, node_id: UUID) -> HttpResponse:
+        """Send a step or call of a run with its payloads as JSON."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        detail = read_detail(message_id, node_id) if self.sees(request, message_id) else None
+        if detail is None:
+            raise Http404
+        return HttpResponse(msgspec.json.encode(detail), content_type="application/json")
+
+    def input_view(self, request: HttpRequest, message_id: UUID, step_id: UUID) -> HttpResponse:
+        """Show what the model of a step was asked."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        steps = AgentStep.with_deleted.select_related("message__session").filter(message_id=message_id)
+        readable = visible_to(steps, self.scope(request), "message__project_id")
+        step = readable.exclude(input_ref="").filter(pk=step_id).first()
+        if step is None:
+            return self.missing(request)
+        title = _("Model input of step %(number)s") % {"number": step_number(step)}
+        context = {
+            **self.admin_site.each_context(request),
+            "title": title,
+            "tab_title": f"{title} · {session_name(step.message.session)}",
+            "opts": self.opts,
+            "step": step,
+            "message": step.message,
+            "session": step.message.session,
+            "session_name": session_name(step.message.session),
+            "input": read_input(step),
+        }
+        return TemplateResponse(request, "admin/traces_app/input_page.html", context)
+
+    def spans_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
+        """Show the spans that a message was made of, with everything that they hold."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        readable = Message.with_deleted.visible_to(self.scope(request))
+        message = readable.select_related("session").filter(pk=message_id).first()
+        if message is None or TRACE_ID not in message.metadata:
+            return self.missing(request)
+        context = spans_context(self, request, message.session, message.request_id)
+        return TemplateResponse(request, "admin/traces_app/spans_page.html", {**context, "message": message})
+
+    def sees(self, request: HttpRequest, message_id: UUID) -> bool:
+        """Return whether there is such a message in a project of the reader, in the trash or not."""
+        return Message.with_deleted.visible_to(self.scope(request)).filter(pk=message_id).exists()
+
+    def _url_of_first_failure(self, request: HttpRequest, object_id: str) -> str | None:
+        """Return the target of `?failure`, because lists know the number of failed calls but not their ids."""
+        message = as_uuid(unquote(object_id))
+        call = first_failure(message) if message is not None and self.sees(request, message) else None
+        return f"{request.path}?call={call}#call-{call}" if call is not None else None
+
+    @admin.display(description=gettext_lazy("status"), empty_value="")
+    def outcome(self, row: Any) -> SafeString | None:
+        shown = super().outcome(row)
+        if not row.failure_count or shown is None:
+            return shown
+        url = reverse("admin:messages_app_message_change", args=[quote(row.pk)])
+        return format_html('<a href="{}?failure">{}</a>', url, shown)
+
+    def save_model(self, request: HttpRequest, obj: Message, form: Any, change: bool) -> None:
+        fields = form.cleaned_data
+        message = records.Message(
+            role=fields["role"],
+            content=fields["content"],
+            external_id=fields["external_id"] or fields["form_name"] or None,
+            is_completed=True,
+        )
+        session = fields["session"]
+        outcome = ingest(session.project_id, [records.Session(id=str(session.pk), messages=[message])])[0].messages[0]
+        if outcome.refused:
+            raise Conflict(REFUSALS[outcome.refused], code=outcome.refused)
+        obj.pk = outcome.id
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        try:
+            return super().add_view(request, form_url, extra_context)
+        except ApiError as error:
+            return redirect_to_form(self, request, error)
+
+    def response_add(self, request: HttpRequest, obj: Message, post_url_continue: str | None = None) -> HttpResponse:
+        self.message_user(request, _("The message was added."), messages.SUCCESS)
+        url = reverse("admin:messages_app_session_change", args=[quote(obj.session_id)])
+        return HttpResponseRedirect(f"{url}?newest#message-{obj.pk}")
+
+
+# This replaces the admin of messages_app, which is registered by now, because this module imports it.
+admin.site.unregister(Message)
+admin.site.register(Message, TracedMessageAdmin)
