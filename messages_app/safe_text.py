@@ -184,12 +184,13 @@ def _unpriced(row: Any) -> str:
 
 
 def message_duration(message: Any) -> SafeString:
-    """Format the duration of a message; without a known end it is marked as the sum of its steps."""
+    """Format the duration of a message: from its beginning to its end. Without a known end it is the sum of its steps and
+    calls, and says so. Every page and list shows it like this."""
     text = duration(message.duration_ms)
     if not text or message.completed_at is not None:
         return conditional_escape(text)
     title = _("Sum of the durations of its steps and tool calls, because its end is unknown")
-    return format_html('<span title="{}">Σ {}</span>', title, text)
+    return format_html('<span title="{}">{}</span>', title, _("%(duration)s (sum)") % {"duration": text})
 
 
 def moment(instant: datetime | None) -> SafeString:

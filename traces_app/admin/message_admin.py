@@ -50,7 +50,7 @@ from .flag_labels import FLAG_LABELS, losses_of, problems_of
 from .forms import REFUSALS, MessageForm, SessionField, redirect_to_form
 from .input_page import read_input
 from .run_outline import explorer_words, read_detail, read_first_rows, read_outline
-from .run_page import first_failure, read_interrupts, read_run, read_times, step_number
+from .run_page import first_failure, read_interrupts, read_run, read_tool_time, step_number
 from .run_search import MATCHES_LISTED, search_run
 from .scores import JudgementForm, judge, judgements_of
 from .similar_page import similar_context
@@ -162,7 +162,7 @@ class TracedMessageAdmin(MessageAdmin):
                 response.context_data["waits_for"] = read_interrupts(message.pk)
             response.context_data["has_spans"] = TRACE_ID in message.metadata
             if message.step_count:
-                response.context_data["times"] = read_times(message)
+                response.context_data["tool_ms"] = read_tool_time(message.pk)
         return response
 
     def get_urls(self) -> list[URLPattern]:

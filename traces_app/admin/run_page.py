@@ -21,27 +21,17 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from decimal import Decimal
 from itertools import islice
 from typing import Any, TypeVar
 from uuid import UUID
 
 from django.db.models import (
-    DateTimeField,
-    DurationField,
-    ExpressionWrapper,
-    F,
-    Max,
-    Min,
-    Q,
     QuerySet,
     Sum,
     TextField,
-    Value,
 )
-from django.db.models.expressions import CombinedExpression
-from django.db.models.functions import Cast, Coalesce
+from django.db.models.functions import Cast
 
 from messages_app.admin.conversation import ids_below
 from messages_app.models import Message
@@ -168,16 +158,6 @@ class RunPage:
     """Whether the run has more calls than its pages show."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunTimes:
-    """The duration of a run."""
-
-    duration_ms: int | None
-    """From its first start to its last end; None if the trace has no end."""
-    in_tools_ms: int | None
-    """The sum of the durations of calls without a parent; each of several parallel calls counts."""
-
-
 def read_run(message_id: UUID, *, page: int = 1, call: UUID | None = None, open_all: bool = False) -> RunPage:
     """Return page `page` of the run of a message, or the page that shows `call`. At most eight queries."""
     steps, calls, is_cut = _skeleton(message_id)
@@ -243,24 +223,12 @@ def step_numbers(rows: Sequence[tuple[K, int]]) -> dict[K, str]:
     return numbers
 
 
-def read_times(message: Message) -> RunTimes:
-    """Return the duration of a run. Two queries."""
-    below = ids_below([message.pk])
-    steps = AgentStep.with_deleted.filter(message_id=message.pk, **below).aggregate(
-        first=Min("timestamp"), last=Max(_later("timestamp", by="duration_ms"))
-    )
-    calls = ToolCall.with_deleted.filter(message_id=message.pk, **below).aggregate(
-        first=Min("started_at"),
-        last=Max(Coalesce("completed_at", _later("started_at", by="duration_ms"))),
-        in_tools=Sum("duration_ms", filter=Q(parent=None)),
-    )
-    ends = [end for end in (message.completed_at, steps["last"], calls["last"]) if end is not None]
-    starts = [start for start in (message.created_at, steps["first"], calls["first"]) if start is not None]
-    took = max(ends) - min(starts) if ends else None
-    return RunTimes(
-        duration_ms=round(max(took.total_seconds(), 0) * 1000) if took is not None else None,
-        in_tools_ms=calls["in_tools"],
-    )
+def read_tool_time(message_id: UUID) -> int | None:
+    """Return the milliseconds of a run's calls without a parent, of which each of several parallel ones counts; None if no
+    duration is known. One query."""
+    calls = ToolCall.with_deleted.filter(message_id=message_id, parent=None, **ids_below([message_id]))
+    total: int | None = calls.aggregate(total=Sum("duration_ms"))["total"]
+    return total
 
 
 def read_interrupts(message_id: UUID) -> Excerpt:
@@ -276,12 +244,6 @@ def read_interrupts(message_id: UUID) -> Excerpt:
         .first()
     )
     return excerpt("") if message is None else excerpt(message.shown or "", message.shown_bytes)
-
-
-def _later(start: str, *, by: str) -> ExpressionWrapper[CombinedExpression]:
-    """Return the expression for a time `by` milliseconds after `start`; NULL if either is unknown."""
-    length = ExpressionWrapper(F(by) * Value(timedelta(milliseconds=1)), output_field=DurationField())
-    return ExpressionWrapper(F(start) + length, output_field=DateTimeField())
 
 
 def read_call(call_id: UUID) -> CallNode | None:

@@ -71,6 +71,12 @@ def test_tree_folds_finds_and_jumps_to_failures(run: str, session_key: str, live
         page.goto(run)
         expect(row(page, "tool_0")).to_be_visible()
         assert page.locator(".run-row").count() < 60
+        # The first failure is open, but neither the page nor the list has moved to it.
+        expect(page.locator(".run-panel .run-value-error")).to_contain_text("<script>document.title")
+        places = (
+            "[scrollY, document.querySelector('.run-list').scrollTop, document.activeElement.tagName, location.search]"
+        )
+        assert page.evaluate(places) == [0, 0, "BODY", ""]
         expect(row(page, "tool_0").locator(".run-took")).to_have_text("5 ms")
         expect(row(page, "tool_0").locator(".run-sign")).to_have_text("✓")
         row(page, "Step 1").locator(".run-fold").click()

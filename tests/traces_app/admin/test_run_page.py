@@ -14,18 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from access_app.models import Project
-from messages_app.models import Message
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.admin import run_page
 from traces_app.admin.run_page import (
     CallNode,
-    RunTimes,
     StepNode,
     build_tree,
     first_failure,
     read_call,
     read_run,
-    read_times,
+    read_tool_time,
     step_number,
 )
 from traces_app.models import AgentStep, ToolCall
@@ -320,48 +318,18 @@ def test_steps_count_from_one(project: Project, iterations: list[int], numbers: 
     assert " ".join(map(step_number, stored)) == numbers
 
 
-def times_of(project: Project, *steps: dict[str, Any], **fields: Any) -> RunTimes:
-    return read_times(Message.objects.get(pk=run_of(project, agent_steps=list(steps), **fields)))
-
-
 def called(second: float | None = None, **fields: Any) -> dict[str, Any]:
     start = {} if second is None else {"started_at": NOON + timedelta(seconds=second)}
     return {"id": f"c{second}", "name": "look", "result": {"output": ""}, **start, **fields}
 
 
-def test_duration_is_from_first_start_to_last_end(project: Project) -> None:
-    # Two parallel calls, a pause, and a call that ends 65 s after the start.
-    steps = [
-        {"tool_calls": [called(0, duration=4_000), called(0.5, duration=3_000)]},
-        {"tool_calls": [called(60, duration=5_000)]},
-    ]
-    assert times_of(project, *steps) == RunTimes(duration_ms=65_000, in_tools_ms=12_000)
-
-
 def test_time_in_tools_counts_no_call_twice(project: Project) -> None:
     outer = called(0, uuid="outer", duration=5_000)
     inner = called(1, parent="outer", duration=3_000)
-    assert times_of(project, {"tool_calls": [outer, inner]}) == RunTimes(duration_ms=5_000, in_tools_ms=5_000)
-
-
-@pytest.mark.parametrize(
-    ("step", "fields", "duration_ms"),
-    [
-        (
-            {"tool_calls": [called(duration=41)]},
-            {},
-            None,
-        ),  # the first request of the README has only the time of the message
-        ({"timestamp": NOON + timedelta(seconds=2), "duration": 3_000}, {}, 5_000),
-        ({"timestamp": NOON - timedelta(seconds=2), "duration": 500}, {}, 500),
-        ({"timestamp": NOON}, {"completed_at": NOON + timedelta(seconds=9)}, 9_000),
-        ({"tool_calls": [called(1, duration=5_000)]}, {"completed_at": NOON + timedelta(seconds=2)}, 6_000),
-    ],
-)
-def test_duration_needs_an_end(
-    project: Project, step: dict[str, Any], fields: dict[str, Any], duration_ms: int | None
-) -> None:
-    assert times_of(project, step, **fields).duration_ms == duration_ms
+    parallel = called(2, duration=4_000)
+    run = run_of(project, agent_steps=[{"tool_calls": [outer, inner, parallel]}])
+    assert read_tool_time(run) == 9_000
+    assert read_tool_time(run_of(project, agent_steps=[{"thought": "none"}], external_id="plain")) is None
 
 
 def test_read_run_takes_constant_queries(project: Project) -> None:

@@ -618,6 +618,16 @@ const select = (row) => {
   return load(row);
 };
 
+// Shows the first failure in the panel until a row is selected. Neither the focus nor what is in sight moves.
+const openFirstFailure = () => {
+  const row = selected < 0 && view !== "text" ? outline.statuses.indexOf(FAILED) : -1;
+  if (row >= 0) {
+    selected = row;
+    paintSoon();
+    load(row);
+  }
+};
+
 // Reads the payloads of a row and shows them in the panel.
 const load = async (row) => {
   const id = outline.ids[row];
@@ -787,6 +797,7 @@ const listen = () => {
       show(tab.dataset.viewButton);
       const id = selected >= 0 ? outline.ids[selected] : "";
       history.replaceState(null, "", `?${new URLSearchParams({ view, ...(id && { call: id }) })}${id && `#call-${id}`}`);
+      openFirstFailure();
     });
   }
   list.addEventListener("scroll", paintSoon, { passive: true });
@@ -950,6 +961,7 @@ const start = async () => {
   }
   announceWhole();
   selectWanted();
+  openFirstFailure();
   if (root.dataset.live) {
     followRun();
   }
