@@ -1,6 +1,8 @@
-"""Names of projects, users and groups on the command line."""
+"""Names of projects, users and groups on the command line, and numbers."""
 
 from __future__ import annotations
+
+from argparse import ArgumentTypeError
 
 from django.contrib.auth.models import Group, User
 from django.core.management.base import CommandError, CommandParser
@@ -15,6 +17,13 @@ def add_member_arguments(parser: CommandParser) -> None:
     member = parser.add_mutually_exclusive_group(required=True)
     member.add_argument("--user", metavar="NAME", help="the name that the user logs in with")
     member.add_argument("--group", metavar="NAME", help="all users of this group")
+
+
+def positive_number(text: str) -> int:
+    """Read a whole number from 1 on, as the `type` of an argument."""
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
 
 
 def project_named(slug: str) -> Project:

