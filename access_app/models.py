@@ -13,7 +13,10 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext_lazy as _
+from django_otp.plugins.otp_static.models import StaticDevice
+from django_otp.plugins.otp_totp.models import TOTPDevice
 
 PREFIX_LENGTH = 8
 """Characters of a key that are stored and shown, so that people recognise it."""
@@ -369,3 +372,22 @@ def _is_name(name: Any) -> bool:
 
 def _is_share(share: Any) -> bool:
     return isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share <= 1
+
+
+class AuthenticatorApp(TOTPDevice):
+    """App of a user that shows one-time passwords."""
+
+    class Meta:
+        proxy = True
+
+    @property
+    def bin_key(self) -> bytes:
+        """The key that the app has: made of the stored value and the secret key of the site, so that neither suffices."""
+        return salted_hmac("access_app.AuthenticatorApp", self.key, algorithm="sha256").digest()[:20]
+
+
+class RecoveryCodes(StaticDevice):
+    """Recovery codes of a user, as keyed digests."""
+
+    class Meta:
+        proxy = True

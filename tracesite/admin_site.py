@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin import AdminSite
 from django.contrib.admin.apps import AdminConfig
@@ -10,9 +10,18 @@ from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path
 
+if TYPE_CHECKING:
+    from django.contrib.auth.forms import AuthenticationForm
+
 
 class TracesiteAdminSite(AdminSite):
     """The site behind `admin.site` and `admin.register`."""
+
+    @property
+    def login_form(self) -> type[AuthenticationForm]:  # type: ignore[override]  # the form needs models, as below
+        from access_app.two_factor_pages import LoginForm
+
+        return LoginForm
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
         # Imported here, because models cannot be loaded before this site exists.
@@ -28,14 +37,28 @@ class TracesiteAdminSite(AdminSite):
         return super().index(request, {**home(request), **(extra_context or {})})
 
     def get_urls(self) -> list[URLPattern | URLResolver]:
+        from access_app.two_factor_pages import two_factor
         from messages_app.admin.time_zones import choose_time_zone
 
         # No object here has a public address, and Django's view answers 500 to an id that is not a UUID.
         urls = [url for url in super().get_urls() if getattr(url, "name", None) != "view_on_site"]
-        return [path("time-zone/", self.admin_view(choose_time_zone), name="time_zone"), *urls]
+        return [
+            path("time-zone/", self.admin_view(choose_time_zone), name="time_zone"),
+            path("two-factor/", self.admin_view(two_factor), name="two_factor"),
+            *urls,
+        ]
 
 
 class TracesiteAdminConfig(AdminConfig):
     """In INSTALLED_APPS in place of `django.contrib.admin`. Not in apps.py, where Django would find two configurations."""
 
     default_site = "tracesite.admin_site.TracesiteAdminSite"
+
+    def ready(self) -> None:
+        super().ready()
+        # Pages of django-otp show and change the keys of everybody's apps.
+        from django.contrib.admin import site
+        from django_otp.plugins.otp_static.models import StaticDevice
+        from django_otp.plugins.otp_totp.models import TOTPDevice
+
+        site.unregister([StaticDevice, TOTPDevice])

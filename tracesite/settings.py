@@ -35,6 +35,8 @@ if REMOTE_USER_HEADER and not HTTPS:
         "TRACESITE_REMOTE_USER_HEADER needs a proxy that sets this header of every request, otherwise anybody could log in as "
         "anybody: set TRACESITE_HTTPS=true if you have one."
     )
+# Which local users need a second factor to do anything but set it up: see access_app/two_factor.py.
+TWO_FACTOR = env.choice("TRACESITE_TWO_FACTOR", "OPTIONAL", ("OPTIONAL", "SUPERUSERS", "STAFF"))
 # Of the login that `serve --demo` makes; without it one is generated and shown once.
 ADMIN_PASSWORD = env.text("TRACESITE_ADMIN_PASSWORD")
 # Of whoever scrapes /metrics; without it there is nothing at that address.
@@ -116,6 +118,9 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "csp",
     "axes",
+    "django_otp",
+    "django_otp.plugins.otp_totp",
+    "django_otp.plugins.otp_static",
 ]
 
 MIDDLEWARE = [
@@ -134,6 +139,7 @@ MIDDLEWARE = [
     "tracesite.http.pages.XFrameOptions",
     "tracesite.http.pages.TimeZone",
     "access_app.audit.record.AuditMiddleware",
+    "access_app.two_factor_pages.TwoFactorMiddleware",
     "axes.middleware.AxesMiddleware",
 ]
 
@@ -233,7 +239,9 @@ if HTTPS:
 # Bodies are bounded by MAX_BODY_BYTES where they are read; Django's own limit guards forms.
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
 # Ten wrong passwords for one name from one address: then no more for five minutes. `manage.py axes_reset` lifts it.
-AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "access_app.two_factor.TwoFactorBackend"]
+# The name of the site in apps for two-factor login.
+OTP_TOTP_ISSUER = "Tracesite"
 if REMOTE_USER_HEADER:
     MIDDLEWARE.insert(
         MIDDLEWARE.index("django.contrib.auth.middleware.AuthenticationMiddleware") + 1,

@@ -19,6 +19,7 @@ from access_app.errors import NotAuthenticated, NotFound, NotPermitted
 from access_app.keys import admitted_key
 from access_app.models import ApiKey, Role, Scope
 from access_app.roles import access_of
+from access_app.two_factor import must_set_up
 from access_app.visibility import ProjectScope
 from messages_app import queries
 from messages_app.queries import FoundMessage
@@ -69,7 +70,7 @@ def viewer_of_login(cookie: str) -> Viewer:
     request = HttpRequest()
     request.session = import_module(settings.SESSION_ENGINE).SessionStore(cookie)
     user = get_user(request)
-    if not (user.is_active and user.is_staff):
+    if not (user.is_active and user.is_staff) or must_set_up(user, request.session):
         raise NotAuthenticated(_("An API key or a staff login is required."))
     return Viewer(access_of(user).scope(Role.ANALYST), login=cookie)
 
