@@ -33,6 +33,7 @@ from messages_app.safe_text import is_plain
 from messages_app.sql.pagination import IdRange
 from traces_app.models import Tool, ToolCall
 from traces_app.queries.filters import CallFilterSet, MessageFilterSet, SessionFilterSet
+from traces_app.queries.step_names import StepNames, newest_names
 
 from .flag_labels import FLAG_LABELS
 
@@ -107,16 +108,43 @@ class HealthFilter(WordListFilter):
         return ids_of_page(request)
 
 
-class SessionModelFilter(TextListFilter):
+def suggested_names(request: HttpRequest) -> StepNames:
+    """Return the names that the filters of a page suggest, of projects that the reader may see. They are read once a page."""
+    found: StepNames | None = getattr(request, "suggested_names", None)
+    if found is None:
+        names = newest_names(access(request).scope(Role.ANALYST))
+        models, agents = ([name for name in some if is_plain(name)][:MANY] for some in (names.models, names.agents))
+        found = StepNames(models=models, agents=agents)
+        request.suggested_names = found  # type: ignore[attr-defined]  # read only here
+    return found
+
+
+class StepNameFilter(TextListFilter):
+    """Filter by a name that a step has; base class for the filters by model and agent."""
+
+    def __init__(
+        self, request: HttpRequest, params: dict[str, list[str]], model: type[Any], model_admin: ModelAdmin[Any]
+    ) -> None:
+        super().__init__(request, params, model, model_admin)
+        self.request = request
+
+
+class SessionModelFilter(StepNameFilter):
     title = gettext_lazy("model")
     parameter_name = "model"
     filter_set = SessionFilterSet
 
+    def suggestions(self) -> Sequence[str]:
+        return suggested_names(self.request).models
 
-class SessionAgentFilter(TextListFilter):
+
+class SessionAgentFilter(StepNameFilter):
     title = gettext_lazy("agent")
     parameter_name = "agent"
     filter_set = SessionFilterSet
+
+    def suggestions(self) -> Sequence[str]:
+        return suggested_names(self.request).agents
 
 
 class MessageModelFilter(SessionModelFilter):

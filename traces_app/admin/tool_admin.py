@@ -95,9 +95,10 @@ class ToolAdmin(KeysetAdmin):
         url = reverse("admin:traces_app_toolcall_changelist")
         query = {"project": row.project.slug, "tool": row.name}
         return format_html(
-            '<a href="{}?{}">{}</a> · <a href="{}?{}">{}</a>',
+            '<a href="{}?{}">{}</a> · <a href="{}?{}">{}</a> · <a href="{}?{}">{}</a>',
             *(url, urlencode(query), _("all")),
             *(url, urlencode({**query, "status": "error"}), _("failed")),
+            *(url, urlencode({**query, "status": "pending"}), _("without a result")),
         )
 
 

@@ -29,6 +29,7 @@ from traces_app.queries.tools import tool_statistics
 from traces_app.views.tools import statistics_csv
 
 from .error_pages import groups_of_tool
+from .filters import suggested_names
 from .periods import Period, page_filters
 
 T = TypeVar("T")
@@ -124,6 +125,10 @@ class Row:
     @property
     def failed_url(self) -> str:
         return self.links[1] if self.links else ""
+
+    @property
+    def pending_url(self) -> str:
+        return f"{self.calls_url}&status=pending" if self.links else ""
 
     @property
     def width(self) -> int:
@@ -229,7 +234,7 @@ def list_context(request: HttpRequest, period: Period) -> dict[str, Any]:
     called = {row.tool.name for row in rows or ()}
     return {
         **page_filters(period, kept, projects, slug, order),
-        **_filter_form(filters, kept, order),
+        **_filter_form(request, filters, kept, order),
         "errors_url": f"{reverse('admin:traces_app_toolcall_errors')}?{urlencode(_without_filters(kept))}",
         "csv_url": f"?{urlencode({**kept, 'format': 'csv'})}",
         "tool_query": urlencode({**filters.given, **period.given}),
@@ -286,13 +291,17 @@ def _without_filters(kept: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in kept.items() if name not in FILTERS}
 
 
-def _filter_form(filters: Filters, kept: Mapping[str, str], order: str) -> dict[str, Any]:
+def _filter_form(request: HttpRequest, filters: Filters, kept: Mapping[str, str], order: str) -> dict[str, Any]:
     """Return the context of `tool_filters.html`."""
+    names = suggested_names(request)
+    suggestions = {"agent": names.agents, "model": names.models}
     others = _without_filters(kept)
     if order != DEFAULT_ORDER:
         others["o"] = order
     return {
-        "filter_fields": [(name, label, filters.given.get(name, "")) for name, label in FILTERS.items()],
+        "filter_fields": [
+            (name, label, filters.given.get(name, ""), suggestions.get(name)) for name, label in FILTERS.items()
+        ],
         "filter_others": others,
         "filter_count": len(filters.given),
         "filter_error": filters.error,
@@ -319,7 +328,7 @@ def tool_context(request: HttpRequest, tool: Tool, period: Period) -> dict[str, 
     read = (tool.pk, period.ids, filters.which)
     return {
         **page_filters(period, kept, {}, "", ""),
-        **_filter_form(filters, kept, DEFAULT_ORDER),
+        **_filter_form(request, filters, kept, DEFAULT_ORDER),
         "row": rows[0] if rows else None,
         **({} if found is None else _over_time(found[0], tool, filters)),
         "errors": groups_of_tool(tool, period.ids, period.given),
