@@ -1,6 +1,7 @@
 """Sample sessions for a new installation: real runs of agent SDKs (see recordings/README.md), shifted to recent times.
 
-Most are sessions in the form of an ingest request (.json); one holds the events that our own recorder sent (.ndjson).
+Most are sessions in the form of an ingest request (.json); one holds the events that our own recorder sent (.ndjson). history.py
+adds what came before them.
 
 The sessions were recorded within two minutes. Once loaded, the newest began two minutes ago and each older one some hours
 before the next, so that lists and time filters have something to show. All times of a session are shifted alike, so
@@ -27,6 +28,8 @@ from traces_app.ingest.pipeline import ingest
 from traces_app.normalize.redaction import redact_event
 from traces_app.schema import records
 
+from .history import earlier_sessions
+
 _NEWEST_AGE = timedelta(minutes=2)
 _BETWEEN = timedelta(hours=7, minutes=43)
 
@@ -47,27 +50,26 @@ def load_samples(project: Project) -> int:
     sessions = [session for content in _files(".json") for session in decode_ingest(content, ndjson=False)]
     samples: list[records.Session | _Recording] = [*sessions, *_recordings()]
     samples.sort(key=_began, reverse=True)
-    names = [sample.external_id for sample in samples]
+    now = timezone.now()
+    earlier = earlier_sessions(now)
+    names = [sample.external_id for sample in (*samples, *earlier)]
     there = set(
         Session.with_deleted.filter(project=project, external_id__in=names).values_list("external_id", flat=True)
     )
-    now = timezone.now()
     # Newest first.
     fresh = [
         (sample, now - _NEWEST_AGE - age * _BETWEEN)
         for age, sample in enumerate(samples)
         if sample.external_id not in there
     ]
-    ingest(
-        project.pk,
-        [_shift_session(sample, start) for sample, start in fresh if isinstance(sample, records.Session)],
-        source="import",
-    )
+    missing = [session for session in earlier if session.external_id not in there]
+    recorded = [_shift_session(sample, start) for sample, start in fresh if isinstance(sample, records.Session)]
+    ingest(project.pk, [*recorded, *missing], source="import")
     for sample, start in fresh:
         if isinstance(sample, _Recording):
             by = start - sample.created_at
             record_events(project.pk, [redact_event(_shift_times(event, by, "timestamp")) for event in sample.events])
-    return len(fresh)
+    return len(fresh) + len(missing)
 
 
 def _recordings() -> Iterator[_Recording]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import re
+from datetime import UTC, datetime, timedelta
 from importlib import resources
 
 import pytest
 from django.db.models import F
+from django.test import Client
 from django.utils import timezone
 
 from access_app.models import Project
 from messages_app.models import Message, Reference, Session
 from messages_app.writes import delete_session
+from tests.admin_pages import text_of
 from traces_app.models import AgentStep, Event, ToolCall
 from tracesite.recorder.example_langgraph import QUESTION
+from tracesite.samples.history import earlier_sessions
 from tracesite.samples.loader import load_samples
 
 
@@ -23,7 +27,7 @@ def project(db: None) -> Project:
 
 
 def test_load_samples_twice_changes_nothing(project: Project) -> None:
-    assert load_samples(project) == 15
+    assert load_samples(project) == 45
     before = [list(model.objects.order_by("pk").values()) for model in (Session, Message, AgentStep, ToolCall)]
     assert load_samples(project) == 0
     assert [list(model.objects.order_by("pk").values()) for model in (Session, Message, AgentStep, ToolCall)] == before
@@ -40,12 +44,40 @@ def test_samples_are_recent_and_keep_durations(project: Project) -> None:
     now = timezone.now()
     times = Session.objects.order_by("-created_at").values_list("created_at", flat=True)
     assert now - times[0] < timedelta(minutes=5)
-    assert now - times[len(times) - 1] < timedelta(days=7)
+    assert timedelta(days=12) < now - times[len(times) - 1] < timedelta(days=14)
     call = ToolCall.objects.get(tool__name="set_setting")
     assert call.started_at is not None
     assert call.completed_at is not None
     assert call.duration_ms == round((call.completed_at - call.started_at) / timedelta(milliseconds=1))
     assert 600 <= call.duration_ms < 700
+
+
+@pytest.mark.parametrize("period", ["24h", "7d"])
+def test_samples_show_what_got_worse(admin_client: Client, project: Project, period: str) -> None:
+    load_samples(project)
+    tools = text_of(admin_client.get("/admin/traces_app/tool/statistics/", {"created": period}))
+    slower = re.search(r"load_branch \d+ 0% 0% [^▲]* s ▲ \d+ ms", tools)
+    fails_more = re.search(r"search_hotels \d+ \d+% \d+ ▲ \d+%", tools)
+    assert (slower is not None, fails_more is not None) == (True, True)
+
+
+def test_samples_have_similar_failures_and_error_groups(admin_client: Client, project: Project) -> None:
+    load_samples(project)
+    groups = text_of(admin_client.get("/admin/traces_app/toolcall/errors/", {"created": "7d"}))
+    assert "no answer from the hotel service of Lisbon" in groups
+    failed = ToolCall.objects.filter(tool__name="search_hotels", status="error")
+    assert failed.count() == 6
+    run = failed.get(message__session__external_id="sample-travel-plan").message_id
+    alike = text_of(admin_client.get(f"/admin/messages_app/message/{run}/similar/?by=errors"))
+    assert "Lisbon with two children" in alike
+
+
+def test_history_follows_from_the_time_alone() -> None:
+    now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    earlier = earlier_sessions(now)
+    assert earlier == earlier_sessions(now)
+    ends = [message.completed_at for session in earlier for message in session.messages or () if message.completed_at]
+    assert max(ends) < now
 
 
 def test_samples_cover_all_features(project: Project) -> None:
