@@ -134,7 +134,7 @@ def clean(entries: Sequence[Entry], privacy: Privacy) -> list[Clean]:
 def clean_document(document: Mapping[str, Any], privacy: Privacy) -> dict[str, Any]:
     """Return the document of a chain without secrets; long values are cut, and with `lean` they are removed. `redactions` and
     `truncated` give the paths, as in an event."""
-    found, receipts = _without_secrets(
+    found, receipts = without_secrets(
         {
             **_contents_of(document),
             "calls": {call_id: _contents_of(call) for call_id, call in document["calls"].items()},
@@ -247,7 +247,7 @@ def _redacted(content: Mapping[str, Any], privacy: Privacy) -> tuple[dict[str, A
     """Return the content without its secrets, and the receipts."""
     frozen = {name: value.kept if type(value) is Cut else value for name, value in content.items()}
     plain = {name: msgspec.json.decode(value) if isinstance(value, bytes) else value for name, value in frozen.items()}
-    found, receipts = _without_secrets(plain, privacy, "data")
+    found, receipts = without_secrets(plain, privacy, "data")
     kept = {name: _encode(value) if isinstance(value, dict | list) else value for name, value in found.items()}
     for name, value in content.items():
         if type(value) is Cut:
@@ -255,7 +255,8 @@ def _redacted(content: Mapping[str, Any], privacy: Privacy) -> tuple[dict[str, A
     return kept, receipts
 
 
-def _without_secrets(value: Any, privacy: Privacy, path: str) -> tuple[Any, list[Receipt]]:
+def without_secrets(value: Any, privacy: Privacy, path: str) -> tuple[Any, list[Receipt]]:
+    """Return plain values without the secrets that these rules find, and the receipts, whose paths begin with `path`."""
     found, receipts = redact(value, privacy.rules, path=path)
     for function in privacy.functions:
         found = _walk(found, path, partial(_asked, function, receipts), 0)

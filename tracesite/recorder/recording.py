@@ -30,7 +30,7 @@ from traces_app.schema import records
 
 from . import decorating, ending
 from .entries import MARGIN
-from .guard import Guard, failure_of, logger
+from .guard import Guard, failure_of, guarded, logger
 from .pipeline import Pipeline, Report
 from .privacy import Privacy
 from .sampling import Sampling
@@ -39,6 +39,8 @@ from .sinks import NullSink, Sink
 
 if TYPE_CHECKING:
     from .enabling import Names, SessionOf
+    from .snapshots import Snapshot
+    from .snapshotting import Snapshots
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -72,6 +74,7 @@ class Recorder:
     `handle_sigterm`: flush before SIGTERM ends the process, then call the previous handler; in this process, not in those
     that it forks.
     `strict`: raise failures of the recorder and invalid settings. For tests.
+    `snapshots`: which snapshots are kept, and where; by default all, in memory. It may be assigned at any time.
 
     Never raises (unless `strict`): an invalid setting is replaced by the default, with a warning.
     """
@@ -92,6 +95,7 @@ class Recorder:
         exit_seconds: float = 30.0,
         handle_sigterm: bool = False,
         strict: bool = False,
+        snapshots: Snapshots | None = None,
         clock: Callable[[], int] = time.time_ns,
         ids: Callable[[], str] | None = None,
     ) -> None:
@@ -123,6 +127,9 @@ class Recorder:
             destination=self._destination,
         )
         """For other modules of the recorder: the state that scopes share."""
+        self._snapshots: Snapshots | None = None
+        if snapshots is not None:
+            self.snapshots = snapshots
         if before is not None:
             # A notebook cell that was run again, for example: the earlier recorder goes on without a thread of its own.
             self.runtime.own_session = before.runtime.own_session
@@ -225,6 +232,28 @@ class Recorder:
         judged = Message(self.runtime, external_id=message).stand_for(self.session(session))
         judged.put_score(about, value, label, comment)
 
+    @guarded
+    def snapshot(self, context: Any, *, nodes: Sequence[str], session: str | None = None) -> Snapshot | None:
+        """Keep the context that these nodes are about to use, as it is now and without secrets, so that the nodes can be
+        replayed (time_machine.py). Return the snapshot, or None if it was left out: see `Snapshots`.
+
+        `nodes`: ids of steps, calls or parts of a workflow, of your choice. `session`: the external id of the session, by
+        default that of the current scope.
+        """
+        if not self.enabled:
+            return None
+        if session is None:
+            current = self.current()
+            session = (self.runtime.process_session() if current is None else current.session).external_id
+        return self.snapshots.take(
+            context,
+            nodes,
+            session_id=session,
+            ts=self.runtime.now(),
+            privacy=self.privacy,
+            new_id=self.runtime.new_id,
+        )
+
     def current(self) -> Scope | None:
         """Return the innermost open scope of this context, or None."""
         return self.runtime.current.get()
@@ -310,6 +339,22 @@ class Recorder:
         self._pipeline.privacy = privacy
         self.runtime.max_characters = privacy.max_bytes + MARGIN
 
+    @property
+    def snapshots(self) -> Snapshots:
+        """The snapshots of this process, and their store. See `Recorder`."""
+        if self._snapshots is None:
+            # Imported here, because most agents take no snapshots.
+            from .snapshotting import Snapshots
+
+            self.snapshots = Snapshots()
+        assert self._snapshots is not None, "it was set"
+        return self._snapshots
+
+    @snapshots.setter
+    def snapshots(self, snapshots: Snapshots) -> None:
+        self._snapshots = snapshots
+        self.runtime.on_failure = snapshots.failed
+
     # --- The end ----------------------------------------------------------------------------------------------------
 
     def flush(self, timeout: float = 10.0) -> int:
@@ -344,6 +389,8 @@ class Recorder:
         """Start anew in a child process, with the settings of the parent's recorder; called by ending.py."""
         self.runtime.forks += 1
         self.runtime.renew()
+        if self._snapshots is not None:
+            self._snapshots.after_fork()
         self._pipeline.after_fork()
 
     def _stop(self) -> bool:

@@ -60,6 +60,8 @@ class Runtime:
         """Forks between the process that made the recorder and this one."""
         self.max_characters = pipeline.privacy.max_bytes + MARGIN
         """Characters of a value that are frozen."""
+        self.on_failure: Callable[[str], None] | None = None
+        """Called with the external id of a session in which something failed."""
         self._clock = clock
         self._last_number = 0
         self.renew()
@@ -115,6 +117,8 @@ class Runtime:
         number = self.now() if number is None else number
         size = size_of(content)
         self.pipeline.put(Entry(kind, number, scope, name, fields, content, size, failed, duration_ms, event))
+        if failed and self.on_failure is not None:
+            self.on_failure(scope.message.session.external_id)
 
 
 class Scope:

@@ -1,0 +1,376 @@
+"""Snapshots of contexts and their stores: the same tests for each store."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tracesite.recorder import Privacy, Recorder
+from tracesite.recorder.sinks import MemorySink
+from tracesite.recorder.snapshot_stores import Fork, MemoryStore, SessionWasPurged, SnapshotStore, SqliteStore
+from tracesite.recorder.snapshots import Codecs
+from tracesite.recorder.snapshotting import Snapshots
+from tracesite.recorder.testing import RecorderForTests
+
+SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SnapshotStore]:
+    made: SnapshotStore = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "snapshots.db")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def make(store: SnapshotStore) -> Iterator[Callable[..., RecorderForTests]]:
+    recorders: list[RecorderForTests] = []
+
+    def recorder(privacy: Privacy | None = None, strict: bool = True, **settings: Any) -> RecorderForTests:
+        made = RecorderForTests(privacy=privacy, strict=strict)
+        made.snapshots = Snapshots(store, **settings)
+        recorders.append(made)
+        return made
+
+    yield recorder
+    for made in recorders:
+        made.close()
+
+
+def restored(recorder: Recorder, node: str, session: str = "s") -> Any:
+    snapshot = recorder.snapshots.store.latest(session, node)
+    assert snapshot is not None
+    return recorder.snapshots.context(snapshot)
+
+
+@pytest.mark.requirement("004-20", "004-21")
+def test_snapshot_is_a_deep_copy(make: Callable[..., RecorderForTests]) -> None:
+    recorder = make()
+    context = {"messages": [{"role": "user", "content": "x" * 1000}], "variables": {"city": {"name": "Oslo"}}}
+    before = json.loads(json.dumps(context))
+    with recorder.session("s"), recorder.message("Hello"):
+        assert recorder.snapshot(context, nodes=["plan"]) is not None
+    context["messages"].append({"role": "assistant"})  # type: ignore[attr-defined]
+    context["variables"]["city"]["name"] = "Bergen"  # type: ignore[call-overload, index]
+    first = restored(recorder, "plan")
+    assert first == before
+    first["messages"].clear()
+    assert restored(recorder, "plan") == before
+
+
+@pytest.mark.requirement("004-22", "004-61", "004-09")
+def test_index_has_id_time_nodes_and_reference(make: Callable[..., RecorderForTests]) -> None:
+    recorder = make()
+    for nodes in (["a"], ["b", "c", "b"]):
+        assert recorder.snapshot({"of": nodes}, nodes=nodes, session="s") is not None
+    index = [snapshot.as_json() for snapshot in recorder.snapshots.store.snapshots("s")]
+    assert [entry["nodeIds"] for entry in index] == [["a"], ["b", "c"]]
+    assert {"id", "ts", "nodeIds", "contextRef"} <= index[0].keys()
+    assert index[0]["ts"] == "2026-01-01T00:00:00.000Z"
+    assert set(recorder.snapshots.store.parts("s", [entry["contextRef"] for entry in index])) == {
+        entry["contextRef"] for entry in index
+    }
+    again = recorder.snapshot({"of": ["a"]}, nodes=["d"], session="s")
+    assert again is not None
+    assert (again.context_ref, again.id) != (index[0]["contextRef"], index[0]["id"])
+    assert again.context_ref == index[0]["contextRef"]
+
+
+@pytest.mark.requirement("004-24")
+def test_latest_snapshot_of_node_is_found(make: Callable[..., RecorderForTests]) -> None:
+    recorder = make()
+    for number in range(3):
+        recorder.snapshot({"number": number}, nodes=["a", f"b{number}"], session="s")
+    recorder.snapshot({"number": 9}, nodes=["a"], session="other")
+    assert [restored(recorder, node)["number"] for node in ("a", "b0", "b2")] == [2, 0, 2]
+    assert recorder.snapshots.store.latest("s", "unknown") is None
+
+
+@pytest.mark.requirement("004-30")
+def test_growing_context_costs_only_its_growth(make: Callable[..., RecorderForTests]) -> None:
+    recorder = make()
+    source = random.Random(1)
+    messages: list[dict[str, Any]] = []
+    distinct = 0
+    for node in range(50):
+        text = "".join(source.choices("abcdefgh ", k=4000))
+        messages.append({"role": "user", "content": text})
+        distinct += len(json.dumps(messages[-1]))
+        recorder.snapshot({"messages": messages, "system": "You are exact. " * 100}, nodes=[f"n{node}"], session="s")
+    assert restored(recorder, "n20")["messages"] == messages[:21]
+    assert recorder.snapshots.store.state("s").size < 1.1 * distinct
+
+
+def test_small_messages_cost_at_most_a_few_times_their_size(make: Callable[..., RecorderForTests]) -> None:
+    recorder = make()
+    messages = [{"role": "user", "content": f"message {number}"} for number in range(400)]
+    for node in range(200, 400):
+        recorder.snapshot({"messages": messages[:node]}, nodes=[f"n{node}"], session="s")
+    assert recorder.snapshots.store.state("s").size < 8 * len(json.dumps(messages))
+    assert restored(recorder, "n399")["messages"] == messages[:399]
+
+
+def test_types_besides_json_come_back(make: Callable[..., RecorderForTests]) -> None:
+    recorder = make()
+    context = {
+        "tuple": (1, "two", (None, True)),
+        "sets": [{1, 2}, frozenset({"a"})],
+        "bytes": b"\x00\xff",
+        "times": [datetime(2026, 1, 1, 12, tzinfo=UTC), date(2026, 1, 1)],
+        "numbers": [2**70, Decimal("1.10"), float("inf"), -1.5],
+        "id": UUID(int=5),
+        "keys": {1: "a", ("b", 2): "c", "$part": "no reference", "$list": ["x" * 600]},
+        "text": "中文 " * 300,
+    }
+    snapshot = recorder.snapshot(context, nodes=["a"], session="s")
+    assert snapshot is not None
+    assert snapshot.notes == ()
+    assert restored(recorder, "a") == context
+
+
+@dataclass
+class Place:
+    name: str
+
+
+class Opaque:
+    def __repr__(self) -> str:
+        return "<connection 7>"
+
+
+def test_values_that_cannot_be_kept_are_noted(make: Callable[..., RecorderForTests]) -> None:
+    recorder = make()
+    circle: list[Any] = []
+    circle.append(circle)
+    context = {"places": [Place("Oslo")], "connection": Opaque(), "circle": circle, "broken": "a\ud800"}
+    snapshot = recorder.snapshot(context, nodes=["a"], session="s")
+    assert snapshot is not None
+    assert [tuple(note) for note in snapshot.notes] == [
+        ("places[0]", "Place has no encoder; it was kept by its fields."),
+        ("connection", "Opaque has no encoder; it was kept by its repr."),
+        ("circle[0]", "It holds itself; it was replaced by None."),
+        ("broken", "A text with characters that UTF-8 cannot hold; they were escaped."),
+    ]
+    assert restored(recorder, "a") == {
+        "places": [{"name": "Oslo"}],
+        "connection": "<connection 7>",
+        "circle": [None],
+        "broken": "a\\ud800",
+    }
+
+
+def test_registered_type_comes_back(make: Callable[..., RecorderForTests]) -> None:
+    codecs = Codecs()
+    codecs.register(Place, "place", lambda place: place.name, Place)
+    recorder = make(codecs=codecs)
+    recorder.snapshot({"places": [Place("Oslo")]}, nodes=["a"], session="s")
+    assert restored(recorder, "a") == {"places": [Place("Oslo")]}
+    with pytest.raises(ValueError, match="'place' is taken by Place"):
+        codecs.register(Opaque, "place", repr, Opaque)
+    other = Snapshots(recorder.snapshots.store)
+    (snapshot,) = other.store.snapshots("s")
+    with pytest.raises(LookupError, match="type 'place': register it"):
+        other.context(snapshot)
+
+
+def test_secrets_are_removed(make: Callable[..., RecorderForTests]) -> None:
+    recorder = make(privacy=Privacy(keys=["iban"], functions=[lambda _path, value: "X" if value == "Ada" else value]))
+    long = "Use this token: " + SECRET + " " + "and be careful. " * 100
+    context = {
+        "messages": [{"content": long}, {"content": "x" * 500}],
+        "iban": "DE89 3704 0044 0532 0130 00" + " " * 300,
+        "settings": [["api_key", SECRET]],
+        "user": "Ada",
+        "raw": SECRET.encode(),
+    }
+    snapshot = recorder.snapshot(context, nodes=["a"], session="s")
+    assert snapshot is not None
+    found = restored(recorder, "a")
+    assert SECRET not in json.dumps(found, default=repr)
+    assert "DE89" not in json.dumps(found, default=repr)
+    assert found["messages"][1] == context["messages"][1]  # type: ignore[index]
+    assert found["user"] == "X"
+    assert {receipt["path"] for receipt in snapshot.redactions} >= {"messages[0].content", "iban", "user"}
+    recorder.privacy = Privacy(keys=["messages"])
+    recorder.snapshot({"messages": "y" * 1000}, nodes=["b"], session="s")
+    assert "yyy" not in restored(recorder, "b")["messages"]
+
+
+def test_lean_privacy_keeps_no_context(make: Callable[..., RecorderForTests]) -> None:
+    recorder = make(privacy=Privacy(lean=True))
+    assert recorder.snapshot({"a": 1}, nodes=["a"], session="s") is None
+    assert recorder.snapshots.left_out("s") == {"lean": 1}
+
+
+@pytest.mark.requirement("004-30")
+def test_every_nth_snapshot_is_kept_and_others_are_counted(make: Callable[..., RecorderForTests]) -> None:
+    recorder = make(every=3)
+    kept = [recorder.snapshot({"n": node}, nodes=[f"n{node}"], session="s") is not None for node in range(8)]
+    assert kept == [True, False, False, True, False, False, True, False]
+    assert recorder.snapshots.left_out("s") == {"every": 5}
+
+
+@pytest.mark.requirement("004-30")
+def test_only_errors_keeps_snapshots_before_an_error(make: Callable[..., RecorderForTests]) -> None:
+    recorder = make(only_errors=True)
+    for session, fails in (("good", False), ("bad", True)):
+        with recorder.session(session), recorder.message("Hello"):
+            for node in range(30):
+                recorder.snapshot({"node": node, "text": "x" * 1000}, nodes=[f"n{node}"])
+                with recorder.tool_call("work") as call:
+                    call.error = "It failed." if fails and node == 25 else None
+    store = recorder.snapshots.store
+    assert store.snapshots("good") == []
+    assert recorder.snapshots.left_out("good") == {"only_errors": 30}
+    assert [snapshot.node_ids[0] for snapshot in store.snapshots("bad")] == [f"n{node}" for node in range(6, 26)]
+    assert recorder.snapshots.left_out("bad") == {"only_errors": 10}
+    assert restored(recorder, "n25", "bad") == {"node": 25, "text": "x" * 1000}
+
+
+@pytest.mark.requirement("004-30")
+def test_budget_of_session_limits_its_bytes(make: Callable[..., RecorderForTests]) -> None:
+    recorder = make(session_bytes=11_000)
+    for node in range(10):
+        recorder.snapshot({"text": str(node) * 3000}, nodes=[f"n{node}"], session="s")
+    store = recorder.snapshots.store
+    assert [snapshot.node_ids for snapshot in store.snapshots("s")] == [("n0",), ("n1",), ("n2",)]
+    assert store.state("s").size < 11_000
+    assert recorder.snapshots.left_out("s") == {"session_bytes": 7}
+    waiting = make(session_bytes=11_000, only_errors=True)
+    for node in range(10):
+        waiting.snapshot({"text": str(node) * 3000}, nodes=[f"n{node}"], session="t")
+    waiting.snapshots.failed("t")
+    assert restored(waiting, "n9", "t") == {"text": "9" * 3000}
+
+
+def test_purged_session_keeps_its_index_only(make: Callable[..., RecorderForTests]) -> None:
+    recorder = make()
+    store = recorder.snapshots.store
+    context = {"text": "x" * 1000, "list": ["y" * 300] * 5}
+    first = recorder.snapshot(context, nodes=["a"], session="s")
+    assert first is not None
+    store.purge("s")
+    (purged,) = store.snapshots("s")
+    assert purged == store.snapshot(first.id) == store.latest("s", "a") == replace(first, is_purged=True)
+    assert store.parts("s", [first.context_ref]) == {}
+    assert store.state("s").size == 0
+    with pytest.raises(LookupError, match=f"{first.id}' was purged"):
+        recorder.snapshots.context(purged)
+    # A snapshot after that has all of its parts, although the recorder had them before.
+    recorder.snapshot(context, nodes=["b"], session="s")
+    assert restored(recorder, "b") == context
+    with pytest.raises(SessionWasPurged):
+        store.put(replace(first, id="late"), {}, 0)
+    assert store.snapshot("late") is None
+
+
+def test_forks_are_kept(store: SnapshotStore) -> None:
+    fork = Fork(
+        session_id="f", source="s", node_id="a", snapshot_id="1", overrides={"x": 1}, nodes={"a": "1"}, pruned=("c",)
+    )
+    store.put_fork(fork)
+    store.put_fork(replace(fork, session_id="g"))
+    store.put_fork(replace(fork, pruned=("d",)))
+    assert store.fork("f") == replace(fork, pruned=("d",))
+    assert [found.session_id for found in store.forks("s")] == ["f", "g"]
+    assert (store.fork("s"), store.forks("f")) == (None, [])
+
+
+def test_invalid_snapshot_does_not_affect_agent(make: Callable[..., RecorderForTests]) -> None:
+    recorder = make(strict=False)
+    assert recorder.snapshot({"a": 1}, nodes="plan", session="s") is None
+    assert recorder.guard.failures == 1
+    recorder.enabled = False
+    assert recorder.snapshot({"a": 1}, nodes=["plan"], session="s") is None
+    for wrong in (0, True, 1.5):
+        with pytest.raises(ValueError, match="every: expected a whole number above 0"):
+            Snapshots(every=wrong)  # type: ignore[arg-type]
+
+
+def test_snapshot_outside_of_session_is_in_that_of_process() -> None:
+    recorder = Recorder(sink=MemorySink(), strict=True)
+    snapshot = recorder.snapshot({"a": 1}, nodes=["plan"])
+    recorder.close()
+    assert snapshot is not None
+    assert recorder.snapshots.store.latest(snapshot.session_id, "plan") == snapshot
+
+
+def test_memory_store_purges_least_recently_used_session() -> None:
+    recorder = RecorderForTests()
+    recorder.snapshots = Snapshots(MemoryStore(max_bytes=10_000, max_sessions=5))
+    for session in ("a", "b", "a", "c"):
+        recorder.snapshot({"of": session * 4000}, nodes=["n"], session=session)
+    assert restored(recorder, "n", "a")["of"] == "a" * 4000
+    latest = recorder.snapshots.store.latest("b", "n")
+    assert latest is not None
+    assert latest.is_purged
+    for number in range(5):
+        recorder.snapshot({}, nodes=["n"], session=str(number))
+    recorder.close()
+    assert recorder.snapshots.store.snapshots("a") == []
+    assert recorder.snapshots.store.snapshot(latest.id) is None
+
+
+def test_sqlite_file_is_private_and_read_by_another_process(tmp_path: Path) -> None:
+    path = tmp_path / "snapshots.db"
+    recorder = Recorder(sink=MemorySink(), snapshots=Snapshots(SqliteStore(path)), strict=True)
+    recorder.snapshot({"text": "x" * 1000}, nodes=["n"], session="s")
+    child = os.fork()
+    if child == 0:
+        done = recorder.snapshot({"text": "y" * 1000}, nodes=["of-child"], session="s") is not None
+        os._exit(0 if done else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    recorder.snapshot({"text": "z" * 1000}, nodes=["m"], session="s")
+    recorder.close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    other = Snapshots(SqliteStore(path))
+    texts = [other.context(snapshot)["text"][0] for snapshot in other.store.snapshots("s")]
+    other.store.close()
+    assert texts == ["x", "y", "z"]
+
+
+KILLED = """
+import sys
+from tracesite.recorder import Recorder
+from tracesite.recorder.sinks import MemorySink
+from tracesite.recorder.snapshot_stores import SqliteStore
+from tracesite.recorder.snapshotting import Snapshots
+
+recorder = Recorder(sink=MemorySink(), snapshots=Snapshots(SqliteStore(sys.argv[1])), strict=True)
+for number in range(100_000):
+    recorder.snapshot({"texts": [f"{number} {place} " * 200 for place in range(20)]}, nodes=[str(number)], session="s")
+    print(number, flush=True)
+"""
+
+
+def test_killed_process_leaves_whole_snapshots(tmp_path: Path) -> None:
+    path = tmp_path / "snapshots.db"
+    for moment in (5, 23, 61):
+        process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        for line in process.stdout:
+            if int(line) >= moment:
+                break
+        process.send_signal(signal.SIGKILL)
+        process.stdout.close()
+        process.wait()
+        snapshots = Snapshots(SqliteStore(path))
+        found = snapshots.store.snapshots("s")
+        assert len(found) > moment
+        for snapshot in found:
+            assert len(snapshots.context(snapshot)["texts"]) == 20
+        snapshots.store.close()
