@@ -79,7 +79,7 @@ def measure(options: argparse.Namespace) -> None:
     fill(project.pk, corpus, stored, options.messages)
     sizes(max(options.messages, stored))
     if options.beside:
-        beside(project.pk, corpus, max(options.messages, stored))
+        beside(project.pk, corpus)
     if not options.without_searches:
         search(project.pk, corpus)
     say(f"load {os.getloadavg()[0]:.1f}")
@@ -147,10 +147,14 @@ def sizes(messages: int) -> None:
     )
 
 
-def beside(project_id: int, corpus: Corpus, first: int) -> None:
+def beside(project_id: int, corpus: Corpus) -> None:
     """Measure ingest alone and with the indexing beside it, in turns, and the indexing beside ingest."""
+    from messages_app.models import Message
     from traces_app.models import UnindexedMessage
 
+    # Behind the newest message: their count would be the number of a stored one once some were purged.
+    newest = Message.with_deleted.latest("pk").created_at
+    first = (round((newest - BEGIN) / STEP) // AT_A_TIME + 1) * AT_A_TIME
     command = [sys.executable, "-c", _FOLLOW]
     alone, together, indexed = [], [], []
     for turn in range(8):
@@ -366,14 +370,18 @@ def run(project_id: int, text: str, parameters: dict[str, str]) -> int:
     from access_app.visibility import ProjectScope
     from messages_app.sql.pagination import page_request
     from traces_app.queries.filters import CallFilterSet, MessageFilterSet
-    from traces_app.queries.search.pages import found_page
+    from traces_app.queries.search.pages import found_page, mark_of_status
     from traces_app.queries.search.query import parse
 
     scope = ProjectScope(frozenset({project_id}))
     of_calls = "status" in parameters
     filters = (CallFilterSet if of_calls else MessageFilterSet)(query_dict(parameters))
     found = found_page(
-        filters.found(scope, None), parse(text), "call" if of_calls else "message", page_request(QueryDict("limit=20"))
+        filters.found(scope, None),
+        parse(text),
+        "call" if of_calls else "message",
+        page_request(QueryDict("limit=20")),
+        mark=mark_of_status(filters.given.get("status")),
     )
     return len(found.page.ids)
 

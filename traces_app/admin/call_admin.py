@@ -28,6 +28,7 @@ from messages_app.admin.time_zones import with_zone
 from messages_app.queries import as_uuid
 from messages_app.safe_text import duration, first_characters, moment, one_line, visible
 from traces_app.models import ToolCall, ToolResult
+from traces_app.queries.search.pages import mark_of_status
 
 from .error_pages import errors_context
 from .filters import (
@@ -134,7 +135,8 @@ class ToolCallAdmin(KeysetAdmin):
         named = queryset.filter(Q(call_id=term) if key is None else Q(pk=key) | Q(call_id=term))
         if key is not None:
             return named, False
-        return named_or_saying(request, queryset, named, term, "call", self.page_size(request)), False
+        mark = mark_of_status(request.GET.get("status"))
+        return named_or_saying(request, queryset, named, term, "call", self.page_size(request), mark), False
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         return with_found(request, super().get_list_display(request))

@@ -24,6 +24,7 @@ from traces_app.queries.search.found import Found, Hit, Unit, find
 from traces_app.queries.search.pages import indexed_until
 from traces_app.queries.search.places import page_path
 from traces_app.queries.search.query import SearchQuery, parse
+from traces_app.queries.search.texts import Mark
 
 from .run_search import FIELD_LABELS
 
@@ -32,10 +33,16 @@ PLACES_SHOWN = 3
 
 
 def named_or_saying(
-    request: HttpRequest, queryset: QuerySet[Any], named: QuerySet[Any], text: str, unit: Unit, page_size: int
+    request: HttpRequest,
+    queryset: QuerySet[Any],
+    named: QuerySet[Any],
+    text: str,
+    unit: Unit,
+    page_size: int,
+    mark: Mark | None = None,
 ) -> QuerySet[Any]:
     """Return the rows of the requested page of `queryset`, and the first one behind it: those that are `named` so, and those
-    that have the terms of the search.
+    that have the terms of the search. With a mark all rows of `queryset` are calls that have it.
 
     Tell the reader (of a walk: the walk) if the search had to stop, or what is wrong with the text.
     """
@@ -43,7 +50,7 @@ def named_or_saying(
     keys = set(_keys_of_page(named, cursor, page_size))
     query = _parsed(request, text)
     if query is not None:
-        keys.update(_keys_saying(request, queryset, query, unit, cursor, page_size))
+        keys.update(_keys_saying(request, queryset, query, unit, cursor, page_size, mark))
     return queryset.filter(pk__in=keys)
 
 
@@ -59,7 +66,13 @@ def _keys_of_page(rows: QuerySet[Any], cursor: Cursor | None, page_size: int) ->
 
 
 def _keys_saying(
-    request: HttpRequest, queryset: QuerySet[Any], query: SearchQuery, unit: Unit, cursor: Cursor | None, page_size: int
+    request: HttpRequest,
+    queryset: QuerySet[Any],
+    query: SearchQuery,
+    unit: Unit,
+    cursor: Cursor | None,
+    page_size: int,
+    mark: Mark | None,
 ) -> list[UUID]:
     def among(keys: list[UUID]) -> list[UUID]:
         return list(queryset.order_by().filter(pk__in=keys).values_list("pk", flat=True))
@@ -67,7 +80,7 @@ def _keys_saying(
     def page(place: Cursor | None) -> Found:
         newest_first = place is None or not place.newer
         range_ = IdRange() if place is None else place.ids
-        return find(query, unit, among, range_, newest_first=newest_first, limit=page_size + 1)
+        return find(query, unit, among, range_, newest_first=newest_first, limit=page_size + 1, mark=mark)
 
     found = page(cursor)
     if cursor is not None and cursor.newer and len(found.ids) <= page_size:

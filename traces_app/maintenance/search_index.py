@@ -37,12 +37,13 @@ from traces_app.queries.search.grams import (
     grams_in,
     keys_of,
     keys_of_grams,
+    keys_of_mark,
     rows_in,
     unique,
     with_rows,
 )
 from traces_app.queries.search.segments import CHUNK, ROW, decode_page, encode_pages, encode_rows
-from traces_app.queries.search.texts import Kind, RowTexts, sessions_of, texts_of_messages
+from traces_app.queries.search.texts import Kind, Mark, RowTexts, sessions_of, texts_of_messages
 
 from .run_vectors import queue_vectors
 
@@ -177,11 +178,14 @@ class _Segment:
         self._texts: list[str] = []
         self._characters = 0
         self._keys: list[Keys] = []
+        self._marked: dict[Mark, list[int]] = defaultdict(list)
 
     def add(self, rows: Iterable[RowTexts], session_id: UUID) -> None:
         for row in rows:
             if not row.texts:
                 continue
+            for mark in row.marks:
+                self._marked[mark].append(len(self.rows))
             self.rows.append((row.kind, row.id, row.message_id, session_id))
             # A newline, so that no gram of two values comes into being that a person would search.
             text = fold("\n".join(text for _field, text in row.texts))
@@ -193,7 +197,8 @@ class _Segment:
     def write(self, report: Report) -> None:
         self._cut()
         if self.rows:
-            keys = unique(np.concatenate(self._keys))
+            marks = [keys_of_mark(mark, numbers) for mark, numbers in self._marked.items()]
+            keys = unique(np.concatenate([*marks, *self._keys]))
             write_segment(self.month, encode_rows(self.rows, self.version), [keys])
             report.segments += 1
             report.rows += len(self.rows)

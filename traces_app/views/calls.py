@@ -19,7 +19,7 @@ from traces_app.queries import schemas
 from traces_app.queries.error_groups import answer_of, error_groups, pattern_of_call
 from traces_app.queries.filters import CallFilterSet, SimilarErrorFilterSet
 from traces_app.queries.messages import CALL_FIELDS, calls
-from traces_app.queries.search.pages import list_page
+from traces_app.queries.search.pages import list_page, mark_of_status
 
 from .parameters import PAGING, SEARCH, query_in, requested_scope, session_in
 from .viewset import TraceViewSet
@@ -46,7 +46,8 @@ class CallViewSet(TraceViewSet):
         fields = words(parameters, "fields", CALL_FIELDS) or CALL_FIELDS
         filters = CallFilterSet(parameters, also=(*PAGING, "q"))
         rows = filters.found(scope, session_in(request, scope))
-        return list_answer(list_page(rows, query_in(request), "call", page), lambda ids: calls(ids, fields))
+        mark = mark_of_status(filters.given.get("status"))
+        return list_answer(list_page(rows, query_in(request), "call", page, mark), lambda ids: calls(ids, fields))
 
     @extend_schema(
         parameters=[openapi.fields(CALL_FIELDS), openapi.PROJECT],

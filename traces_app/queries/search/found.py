@@ -29,7 +29,7 @@ from traces_app.models import ToolCall, UnindexedMessage
 from .grams import fold
 from .query import SearchQuery, Term
 from .segments import in_all, numbers_with, rows_of, segments_within
-from .texts import Kind, RowTexts, kinds_with, sessions_of, texts_of_messages, texts_of_rows
+from .texts import Kind, Mark, RowTexts, kinds_with, sessions_of, texts_of_messages, texts_of_rows
 
 SECONDS = 2.0
 """After this time a search answers what it has, and where it stopped."""
@@ -87,8 +87,12 @@ def find(
     limit: int,
     seconds: float | None = None,
     without: Collection[str] = (),
+    mark: Mark | None = None,
 ) -> Found:
-    """Return the first `limit` rows in a range of ids. Fields in `without` are not searched."""
+    """Return the first `limit` rows in a range of ids. Fields in `without` are not searched.
+
+    With a mark the list must have only calls that have it: others are not even candidates then.
+    """
     # One snapshot: a merge replaces the segments that the search goes through.
     with one_snapshot(read_only=True):
         return _Search(
@@ -100,6 +104,7 @@ def find(
             limit,
             monotonic() + (SECONDS if seconds is None else seconds),
             without,
+            mark,
         ).run()
 
 
@@ -132,6 +137,7 @@ class _Search:
     limit: int
     until: float
     without: Collection[str]
+    mark: Mark | None
     loaded: list[list[_TermRows]] = field(default_factory=list)
     """The rows of each loaded segment, for each indexed term."""
     in_sessions: list[tuple[NDArray[np.bytes_], NDArray[np.bytes_]]] = field(default_factory=list)
@@ -221,7 +227,7 @@ class _Search:
     def _load(self, sources: Sequence[_Source]) -> None:
         candidates = [self.pool, *(self._queued_candidates(source.queued) for source in sources if source.queued)]
         segments = [source.segment for source in sources if source.segment is not None]
-        numbers_of = numbers_with(segments, self.indexed)
+        numbers_of = numbers_with(segments, self.indexed, self.mark)
         if self.unit == "call":
             # A call is one row, so rows that lack a term need not be read.
             of_calls = {segment: in_all(numbers) for segment, numbers in numbers_of.items()}

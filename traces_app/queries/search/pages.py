@@ -14,10 +14,11 @@ from access_app.errors import InvalidInput
 from messages_app import ids
 from messages_app.sql.compiled import CompiledRows
 from messages_app.sql.pagination import Page, PageRequest, page_of, read_page
-from traces_app.models import UnindexedMessage
+from traces_app.models import ToolCall, UnindexedMessage
 
 from .found import Hit, Unit, find
 from .query import SearchQuery
+from .texts import Mark
 
 
 class FoundPage(Struct, frozen=True, kw_only=True):
@@ -28,17 +29,32 @@ class FoundPage(Struct, frozen=True, kw_only=True):
 
 
 def found_page(
-    rows: CompiledRows, query: SearchQuery, unit: Unit, request: PageRequest, *, without: Collection[str] = ()
+    rows: CompiledRows,
+    query: SearchQuery,
+    unit: Unit,
+    request: PageRequest,
+    *,
+    without: Collection[str] = (),
+    mark: Mark | None = None,
 ) -> FoundPage:
     """Return the requested page of the rows of a list that have the terms. Raise InvalidInput for a page by number.
 
-    Fields in `without` are not searched.
+    Fields in `without` are not searched. With a mark all rows must be calls that have it.
     """
     if request.number is not None:
         raise InvalidInput(_("%(name)s cannot be combined with page and page_size.") % {"name": "q"}, field="q")
     newer = request.towards_newer if request.cursor is None else request.cursor.newer
     within = rows.ids & request.ids
-    found = find(query, unit, rows.among, within, newest_first=not newer, limit=request.limit + 1, without=without)
+    found = find(
+        query,
+        unit,
+        rows.among,
+        within,
+        newest_first=not newer,
+        limit=request.limit + 1,
+        without=without,
+        mark=mark,
+    )
     return FoundPage(
         page=page_of(found.ids, request, reached=found.reached),
         hits=found.hits,
@@ -46,9 +62,16 @@ def found_page(
     )
 
 
-def list_page(rows: CompiledRows, query: SearchQuery | None, unit: Unit, request: PageRequest) -> Page:
+def list_page(
+    rows: CompiledRows, query: SearchQuery | None, unit: Unit, request: PageRequest, mark: Mark | None = None
+) -> Page:
     """Return the requested page of a list, or of what was found in it."""
-    return read_page(rows, request) if query is None else found_page(rows, query, unit, request).page
+    return read_page(rows, request) if query is None else found_page(rows, query, unit, request, mark=mark).page
+
+
+def mark_of_status(status: str | None) -> Mark | None:
+    """Return the mark of the calls that a list by status has."""
+    return Mark.FAILED if status == ToolCall.Status.ERROR else None
 
 
 def indexed_until() -> datetime | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Literal
 from uuid import UUID
 
@@ -22,7 +22,7 @@ from traces_app.models import SearchPosting, SearchRows, SearchSegment
 
 from .grams import MOST_ROWS, Keys, gram_ranges, grams_in, rows_in
 from .query import Term
-from .texts import Kind
+from .texts import Kind, Mark
 
 CHUNK = 1_024
 """Rows in one value of SearchRows."""
@@ -39,6 +39,8 @@ _PROBES = 3
 
 Numbers = NDArray[np.uint16]
 """Numbers of rows in a segment, in order."""
+Range = tuple[int, int]
+"""The first and last gram of those that begin with the same units; one gram twice."""
 
 
 # --- Encoding ---------------------------------------------------------------------------------------------------------
@@ -112,44 +114,48 @@ def segments_within(ids: IdRange, *, of: Literal["message", "session"]) -> list[
     return list(segments)
 
 
-def numbers_with(segments: Collection[UUID], terms: Sequence[Term]) -> dict[UUID, list[Numbers]]:
-    """Return the rows that may have each term, in order, for each segment in which every term may occur."""
+def numbers_with(
+    segments: Collection[UUID], terms: Sequence[Term], mark: Mark | None = None
+) -> dict[UUID, list[Numbers]]:
+    """Return the rows that may have each term, in order, for each segment in which every term may occur; only marked ones if
+    there is a mark."""
     if not segments:
         return {}
+    marked: list[Range] = [] if mark is None else [(mark.value, mark.value)]
     # A few grams exclude most segments, so the others are read of those that are left.
-    probes = {gram for term in terms for gram in _some(_grams_of(term), _PROBES)}
-    probed = _rows_of_grams(segments, probes)
-    left = [
-        segment
-        for segment in segments
-        if all(len(_numbers_of(_some(_grams_of(term), _PROBES), probed[segment])) for term in terms)
-    ]
-    others = {gram for term in terms for gram in _grams_of(term)} - probes
-    rest = _rows_of_grams(left, others) if left and others else {}
+    first = [marked + _some(_ranges_of(term), _PROBES) for term in terms]
+    every = [marked + _ranges_of(term) for term in terms]
+    probes = set(chain.from_iterable(first))
+    probed = _rows_of_ranges(segments, probes)
+    left = [segment for segment in segments if all(len(_in_ranges(ranges, probed[segment])) for ranges in first)]
+    others = set(chain.from_iterable(every)) - probes
+    rest = _rows_of_ranges(left, others) if left and others else {}
     found = {}
     for segment in left:
-        rows_of_gram = {**probed[segment], **rest.get(segment, {})}
-        numbers = [_numbers_of(_grams_of(term), rows_of_gram) for term in terms]
+        rows_of_range = {**probed[segment], **rest.get(segment, {})}
+        numbers = [_in_ranges(ranges, rows_of_range) for ranges in every]
         if all(len(one) for one in numbers):
             found[segment] = numbers
     return found
 
 
-def _rows_of_grams(segments: Collection[UUID], ranges: Collection[tuple[int, int]]) -> dict[UUID, dict[int, Numbers]]:
-    """Return the rows of the grams in some ranges, for each segment that has them."""
-    of_segment: dict[UUID, dict[int, Numbers]] = {segment: {} for segment in segments}
+def _rows_of_ranges(segments: Collection[UUID], ranges: Collection[Range]) -> dict[UUID, dict[Range, Numbers]]:
+    """Return the rows of the grams in each of some ranges, for each segment."""
+    parts: dict[UUID, dict[Range, list[Numbers]]] = {segment: {one: [] for one in ranges} for segment in segments}
     for segment, page in _pages(segments, sorted(ranges)):
         grams, counts, rows = decode_page(page)
-        ends = np.cumsum(counts)
+        ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
         for first, last in ranges:
             if first <= grams[-1] and last >= grams[0]:
                 begin, end = np.searchsorted(grams, first, side="left"), np.searchsorted(grams, last, side="right")
-                for place in range(begin, end):
-                    of_segment[segment][int(grams[place])] = rows[ends[place] - counts[place] : ends[place]]
-    return of_segment
+                parts[segment][first, last].append(rows[ends[begin] : ends[end]])
+    return {
+        segment: {one: some[0] if one[0] == one[1] and some else _in_any(some) for one, some in of_ranges.items()}
+        for segment, of_ranges in parts.items()
+    }
 
 
-def _pages(segments: Collection[UUID], ranges: Sequence[tuple[int, int]]) -> list[tuple[UUID, bytes]]:
+def _pages(segments: Collection[UUID], ranges: Sequence[Range]) -> list[tuple[UUID, bytes]]:
     """Return the pages of segments that have the grams of some ranges."""
     table = SearchPosting._meta.db_table
     # The page of a gram is the last one that begins at or before it. The rows are joined with LIMIT, because PostgreSQL would
@@ -212,27 +218,28 @@ def _chunks(wanted: Sequence[tuple[UUID, int]]) -> Iterator[tuple[UUID, int, byt
         yield from copy.rows()
 
 
-def _grams_of(term: Term) -> list[tuple[int, int]]:
+def _ranges_of(term: Term) -> list[Range]:
     return _some(gram_ranges(term.text), _MOST_GRAMS)
 
 
-def _some(grams: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
-    """Return at most so many of the grams, spread over all."""
-    if len(grams) <= most:
-        return grams
-    return [grams[round(place)] for place in np.linspace(0, len(grams) - 1, most)]
+def _some(ranges: list[Range], most: int) -> list[Range]:
+    """Return at most so many of the ranges, spread over all."""
+    if len(ranges) <= most:
+        return ranges
+    return [ranges[round(place)] for place in np.linspace(0, len(ranges) - 1, most)]
 
 
-def _numbers_of(grams: Sequence[tuple[int, int]], rows_of_gram: Mapping[int, Numbers]) -> Numbers:
-    """Return the rows that have all of the grams."""
-    none = np.zeros(0, dtype=np.uint16)
-    first, last = grams[0]
-    if first != last:
-        parts = [rows for gram, rows in rows_of_gram.items() if first <= gram <= last]
-        return np.unique(np.concatenate(parts)) if parts else none
-    if any(gram not in rows_of_gram for gram, _last in grams):
-        return none
-    return in_all([rows_of_gram[gram] for gram, _last in grams])
+def _in_ranges(ranges: Sequence[Range], rows_of_range: Mapping[Range, Numbers]) -> Numbers:
+    """Return the rows that have a gram of each range."""
+    return in_all([rows_of_range[one] for one in ranges])
+
+
+def _in_any(some: Sequence[Numbers]) -> Numbers:
+    """Return the rows that are in any of some."""
+    is_in = np.zeros(MOST_ROWS, dtype=bool)
+    for numbers in some:
+        is_in[numbers] = True
+    return np.flatnonzero(is_in).astype(np.uint16)
 
 
 def in_all(some: Sequence[Numbers]) -> Numbers:

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any
 from uuid import UUID
 
-from django.db.models import F, QuerySet, TextField
+from django.db.models import BooleanField, ExpressionWrapper, F, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 from msgspec import Struct
 
@@ -39,6 +39,14 @@ class Kind(IntEnum):
     """An event of a run as a whole, or of nothing; those of steps and calls say what these rows say."""
 
 
+class Mark(IntEnum):
+    """What the index knows of rows beside their texts, for a filter that few rows pass. It changes only when its message is
+    queued."""
+
+    FAILED = 1
+    """A call that failed."""
+
+
 class Source(Struct, frozen=True, kw_only=True):
     """The searched columns of a table, each with the name of its field in the grammar."""
 
@@ -49,6 +57,8 @@ class Source(Struct, frozen=True, kw_only=True):
     fields: Mapping[str, str]
     json: frozenset[str] = frozenset()
     """The columns that hold JSON."""
+    marks: Mapping[Mark, Q] = {}
+    """The conditions of marks."""
     by_session: bool = False
     """Whether its rows are found by the session, because they have no index by message."""
 
@@ -75,6 +85,7 @@ SEARCHED: Mapping[Kind, Source] = {
             "result__error": "error",
         },
         json=frozenset({"args", "result__data"}),
+        marks={Mark.FAILED: Q(status=ToolCall.Status.ERROR)},
     ),
     Kind.REFERENCE: Source(
         rows=Reference.objects.all(),
@@ -99,6 +110,7 @@ class RowTexts(Struct, frozen=True):
     message_id: UUID
     texts: tuple[tuple[str, str], ...]
     """Field and text, without empty ones."""
+    marks: tuple[Mark, ...] = ()
 
 
 def kinds_with(field: str | None) -> frozenset[Kind]:
@@ -155,12 +167,14 @@ def _texts(kind: Kind, source: Source, column: str, row_ids: Collection[UUID]) -
     if source.by_session and column == source.message:
         within["session_id__any"] = set(sessions_of(row_ids).values())
     # JSON comes as text, because it may be nested more deeply than Python decodes.
-    columns = [Cast(name, TextField()) if name in source.json else F(name) for name in source.fields]
+    columns: list[Any] = [Cast(name, TextField()) if name in source.json else F(name) for name in source.fields]
+    columns += [ExpressionWrapper(condition, BooleanField()) for condition in source.marks.values()]
     rows = source.rows.order_by().filter(**{f"{column}__any": list(row_ids)}, **within)
     for row_id, message_id, *values in rows.values_list("pk", source.message, *columns).iterator(chunk_size=500):
         texts = []
-        for (name, field), value in zip(source.fields.items(), values, strict=True):
+        for (name, field), value in zip(source.fields.items(), values, strict=False):
             text = words_of_json(value) if value and name in source.json else value
             if text:
                 texts.append((field, text[:MOST_CHARACTERS]))
-        yield RowTexts(kind, row_id, message_id, tuple(texts))
+        marked = zip(source.marks, values[len(source.fields) :], strict=True)
+        yield RowTexts(kind, row_id, message_id, tuple(texts), tuple(mark for mark, has_mark in marked if has_mark))

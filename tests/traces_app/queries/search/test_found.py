@@ -28,7 +28,7 @@ from traces_app.queries.search.found import Unit, find
 from traces_app.queries.search.grams import fold
 from traces_app.queries.search.query import SearchQuery, parse
 from traces_app.queries.search.segments import Numbers, numbers_with, rows_of
-from traces_app.queries.search.texts import Kind, sessions_of, texts_of_messages
+from traces_app.queries.search.texts import Kind, Mark, sessions_of, texts_of_messages
 from traces_app.schema import records
 
 pytestmark = pytest.mark.django_db
@@ -81,7 +81,12 @@ def message_of(random_: random.Random, name: str) -> dict[str, Any]:
         {
             "name": random_.choice(["search", "weather"]),
             "args": {text_of(random_, 4): text_of(random_, 12)},
-            "result": {"output": text_of(random_, 30), "error": text_of(random_, 20), "data": [text_of(random_, 9)]},
+            "result": {
+                "success": random_.random() < 0.5,
+                "output": text_of(random_, 30),
+                "error": text_of(random_, 20),
+                "data": [text_of(random_, 9)],
+            },
         }
         for _number in range(random_.randint(0, 3))
     ]
@@ -139,7 +144,8 @@ def test_search_finds_what_a_scan_finds(seed: int, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(search_index, "MERGED", 3)
     monkeypatch.setattr(search_index, "MESSAGES_AT_A_TIME", random_.choice([3, 1_000]))
     project = Project.objects.create(slug="searched")
-    asked = 0
+    failed = ToolCall.objects.filter(status=ToolCall.Status.ERROR)
+    asked = asked_failed = 0
     for round_ in range(6):
         for _number in range(random_.randint(4, 20)):
             write_something(project, random_)
@@ -158,6 +164,19 @@ def test_search_finds_what_a_scan_finds(seed: int, monkeypatch: pytest.MonkeyPat
                 assert whole.ids == expected, (query, unit, round_)
                 assert whole.reached is None
                 asked += bool(expected)
+                if unit == "call":
+                    failed_calls = set(failed.values_list("pk", flat=True))
+                    marked = find(
+                        query,
+                        unit,
+                        failed_calls.intersection,
+                        IdRange(),
+                        newest_first=newest_first,
+                        limit=1_000,
+                        mark=Mark.FAILED,
+                    )
+                    assert marked.ids == [one for one in expected if one in failed_calls]
+                    asked_failed += bool(marked.ids)
                 if len(expected) > 1:
                     middle = expected[len(expected) // 2]
                     rest = IdRange(upper=middle) if newest_first else IdRange(lower=UUID(int=middle.int + 1))
@@ -165,6 +184,7 @@ def test_search_finds_what_a_scan_finds(seed: int, monkeypatch: pytest.MonkeyPat
                     after = expected[len(expected) // 2 + 1 :]
                     assert page.ids == after[:2]
     assert asked > 20
+    assert asked_failed > 5
 
 
 def test_search_that_runs_out_of_time_goes_on_where_it_stopped(
