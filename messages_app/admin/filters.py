@@ -83,6 +83,7 @@ class BarFilter(ListFilter):
         self, request: HttpRequest, params: dict[str, list[str]], model: type[Any], model_admin: ModelAdmin[Any]
     ) -> None:
         super().__init__(request, params, model, model_admin)
+        self.request = request
         given = {name: params.pop(name)[-1].strip() for name in parameters_of(type(self)) if name in params}
         self.given = {name: value for name, value in given.items() if value}
         """The values of the parameters, as they were typed, without empty ones."""

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
-from django.contrib.admin import ModelAdmin
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -53,15 +52,9 @@ class ToolFilter(NameFilter):
     title = gettext_lazy("tool")
     parameter_name = "tool"
 
-    def __init__(
-        self, request: HttpRequest, params: dict[str, list[str]], model: type[Any], model_admin: ModelAdmin[Any]
-    ) -> None:
-        super().__init__(request, params, model, model_admin)
-        self.scope = access(request).scope(Role.ANALYST)
-
     def suggestions(self) -> Sequence[str]:
-        names = visible_to(Tool.objects.order_by("name"), self.scope).values_list("name", flat=True).distinct()[:MANY]
-        return [name for name in names if is_plain(name)]
+        readable = visible_to(Tool.objects.order_by("name"), access(self.request).scope(Role.ANALYST))
+        return [name for name in readable.values_list("name", flat=True).distinct()[:MANY] if is_plain(name)]
 
 
 class MessageToolFilter(ToolFilter):
@@ -119,17 +112,7 @@ def suggested_names(request: HttpRequest) -> StepNames:
     return found
 
 
-class StepNameFilter(TextListFilter):
-    """Filter by a name that a step has; base class for the filters by model and agent."""
-
-    def __init__(
-        self, request: HttpRequest, params: dict[str, list[str]], model: type[Any], model_admin: ModelAdmin[Any]
-    ) -> None:
-        super().__init__(request, params, model, model_admin)
-        self.request = request
-
-
-class SessionModelFilter(StepNameFilter):
+class SessionModelFilter(TextListFilter):
     title = gettext_lazy("model")
     parameter_name = "model"
     filter_set = SessionFilterSet
@@ -138,7 +121,7 @@ class SessionModelFilter(StepNameFilter):
         return suggested_names(self.request).models
 
 
-class SessionAgentFilter(StepNameFilter):
+class SessionAgentFilter(TextListFilter):
     title = gettext_lazy("agent")
     parameter_name = "agent"
     filter_set = SessionFilterSet
