@@ -35,12 +35,12 @@ from .filters import (
     CallAgentFilter,
     CallDurationFilter,
     CallErrorGroupFilter,
-    CallMessageFilter,
     CallModelFilter,
     CallScoreFilter,
     CallSessionFilter,
     CallStatusFilter,
     CallToolFilter,
+    MessageIdFilter,
 )
 from .periods import page_of_period
 from .run_page import read_call, step_number
@@ -52,7 +52,7 @@ class ToolCallAdmin(KeysetAdmin):
 
     list_filter = (
         *(ProjectFilter, CallToolFilter, CallStatusFilter, CallModelFilter, CallAgentFilter, CallSessionFilter),
-        *(CallErrorGroupFilter, CallMessageFilter, CallDurationFilter, CallScoreFilter, CreatedFilter),
+        *(CallErrorGroupFilter, MessageIdFilter, CallDurationFilter, CallScoreFilter, CreatedFilter),
     )
     all_columns: ClassVar[Any] = (
         *("tool_name", "named", "state", "arguments", "error", "in_session", "project", "agent", "model_name"),

@@ -209,7 +209,9 @@ class CallErrorGroupFilter(NameFilter):
         return found
 
 
-class CallMessageFilter(NameFilter):
+class MessageIdFilter(NameFilter):
+    """Filter rows of a message by its id."""
+
     title = gettext_lazy("message ID")
     parameter_name = "message"
 

@@ -20,7 +20,6 @@ from django.utils.translation import gettext_lazy
 
 from messages_app.admin.filters import (
     CreatedFilter,
-    InvalidFilter,
     NameFilter,
     ProjectFilter,
     RangeListFilter,
@@ -37,6 +36,8 @@ from traces_app.models import Score
 from traces_app.normalize.redaction import redact_score
 from traces_app.queries.filters import ScoreFilterSet
 from traces_app.schema import records
+
+from .filters import MessageIdFilter
 
 SHOWN = 20
 """Scores beside one answer; the list of scores has all."""
@@ -163,23 +164,12 @@ class ValueFilter(RangeListFilter):
     filter_set = ScoreFilterSet
 
 
-class ScoreMessageFilter(NameFilter):
-    title = gettext_lazy("message ID")
-    parameter_name = "message"
-
-    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
-        message = as_uuid(name)
-        if message is None:
-            raise InvalidFilter(self.title, name, _("Use the ID of the message."))
-        return queryset.filter(message_id=message)
-
-
 class ScoreAdmin(KeysetAdmin):
     """The list of scores; each row links to what it is about."""
 
     list_filter = (
         *(ProjectFilter, ScoreNameFilter, ScoreKindFilter, ScoreSourceFilter, ValueFilter),
-        *(SessionNameFilter, ScoreMessageFilter, CreatedFilter),
+        *(SessionNameFilter, MessageIdFilter, CreatedFilter),
     )
     list_display = ("shown_name", "shown", "shown_comment", "about", "who", "project", "created")
     all_columns: ClassVar[Any] = (
