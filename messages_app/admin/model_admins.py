@@ -677,6 +677,21 @@ def session_name(session: Any) -> str:
     return one_line(title, NAME_CHARACTERS) or one_line(session.external_id, NAME_CHARACTERS) or str(session.pk)
 
 
+def context_in_session(
+    model_admin: admin.ModelAdmin[Any], request: HttpRequest, session: Session, title: str
+) -> dict[str, Any]:
+    """Return the context of a page about something in a session, whose tab has the title and the session."""
+    name = session_name(session)
+    return {
+        **model_admin.admin_site.each_context(request),
+        "title": title,
+        "tab_title": f"{title} · {name}",
+        "opts": model_admin.opts,
+        "session": session,
+        "session_name": name,
+    }
+
+
 def _short_name(page: MessagePage) -> str:
     """Return the beginning of the question, otherwise of the message itself, which distinguishes the tabs of a browser."""
     message = page.bubble.message

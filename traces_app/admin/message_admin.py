@@ -24,7 +24,7 @@ from access_app.errors import ApiError, Conflict
 from access_app.models import Role
 from access_app.visibility import visible_to
 from messages_app.admin.downloads import Source
-from messages_app.admin.model_admins import NAME_CHARACTERS, MessageAdmin, session_name
+from messages_app.admin.model_admins import NAME_CHARACTERS, MessageAdmin, context_in_session
 from messages_app.models import Message
 from messages_app.queries import as_uuid
 from messages_app.safe_text import for_scripts, one_line, visible
@@ -213,15 +213,9 @@ class TracedMessageAdmin(MessageAdmin):
         message = runs.filter(pk=message_id).first()
         if message is None:
             return self.missing(request)
-        title = _("Compare runs")
         context = {
-            **self.admin_site.each_context(request),
-            "title": title,
-            "tab_title": f"{title} · {session_name(message.session)}",
-            "opts": self.opts,
+            **context_in_session(self, request, message.session, _("Compare runs")),
             "message": message,
-            "session": message.session,
-            "session_name": session_name(message.session),
             "form": CompareForm(scope, request.GET if "other" in request.GET else None),
         }
         if context["form"].is_valid():
@@ -242,13 +236,8 @@ class TracedMessageAdmin(MessageAdmin):
         by: SimilarBy = "errors" if request.GET.get("by") == "errors" else "everything"
         title = _("Failures like this one") if by == "errors" else _("Runs like this one")
         context = {
-            **self.admin_site.each_context(request),
-            "title": title,
-            "tab_title": f"{title} · {session_name(message.session)}",
-            "opts": self.opts,
+            **context_in_session(self, request, message.session, title),
             "message": message,
-            "session": message.session,
-            "session_name": session_name(message.session),
             **similar_context(message, by),
         }
         return TemplateResponse(request, "admin/traces_app/similar_page.html", context)
@@ -315,14 +304,9 @@ class TracedMessageAdmin(MessageAdmin):
             return self.missing(request)
         title = _("Model input of step %(number)s") % {"number": step_number(step)}
         context = {
-            **self.admin_site.each_context(request),
-            "title": title,
-            "tab_title": f"{title} · {session_name(step.message.session)}",
-            "opts": self.opts,
+            **context_in_session(self, request, step.message.session, title),
             "step": step,
             "message": step.message,
-            "session": step.message.session,
-            "session_name": session_name(step.message.session),
             "input": read_input(step),
         }
         return TemplateResponse(request, "admin/traces_app/input_page.html", context)

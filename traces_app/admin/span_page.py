@@ -13,7 +13,7 @@ from django.contrib.admin import ModelAdmin
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
-from messages_app.admin.model_admins import session_name
+from messages_app.admin.model_admins import context_in_session
 from messages_app.models import Session
 from messages_app.safe_text import Excerpt, excerpt
 from traces_app.transcripts.span_store import spans_of
@@ -80,13 +80,8 @@ def spans_context(
     spans = spans_of(session.project_id, trace_id)
     lines = span_lines(spans)
     return {
-        **model_admin.admin_site.each_context(request),
-        "title": _("Spans"),
-        "tab_title": f"{_('Spans')} · {session_name(session)}",
-        "opts": model_admin.opts,
+        **context_in_session(model_admin, request, session, _("Spans")),
         "trace_id": trace_id,
-        "session": session,
-        "session_name": session_name(session),
         "lines": lines,
         "left_out": len(spans) - len(lines),
     }
