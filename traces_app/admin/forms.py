@@ -8,7 +8,6 @@ from uuid import uuid4
 
 from django import forms
 from django.contrib import messages
-from django.contrib.admin import ModelAdmin
 from django.contrib.postgres.forms import SimpleArrayField
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -17,6 +16,7 @@ from django.utils.translation import gettext_lazy
 
 from access_app.errors import ApiError, Conflict, NotFound
 from access_app.visibility import NO_PROJECTS
+from messages_app.admin.keyset import KeysetAdmin
 from messages_app.models import Message, Session
 from messages_app.queries import find_session
 from traces_app.ingest.batch import Refusal
@@ -135,7 +135,14 @@ class TagForm(forms.Form):
         return tag
 
 
-def redirect_to_form(model_admin: ModelAdmin[Any], request: HttpRequest, error: ApiError) -> HttpResponse:
-    """Show the form again with an error of `ingest`, which refused the data after the form accepted it."""
-    model_admin.message_user(request, error.message, messages.ERROR)
-    return HttpResponseRedirect(request.get_full_path())
+class AddedByIngest(KeysetAdmin):
+    """An admin whose `save_model` stores by `ingest`, which may refuse what the form accepted."""
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        try:
+            return super().add_view(request, form_url, extra_context)
+        except ApiError as error:
+            self.message_user(request, error.message, messages.ERROR)
+            return HttpResponseRedirect(request.get_full_path())

@@ -20,7 +20,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from access_app.errors import ApiError, Conflict
+from access_app.errors import Conflict
 from access_app.models import Role
 from access_app.visibility import visible_to
 from messages_app.admin.downloads import Source
@@ -47,7 +47,7 @@ from .filters import (
     MessageToolStatusFilter,
 )
 from .flag_labels import FLAG_LABELS, losses_of, problems_of
-from .forms import REFUSALS, MessageForm, SessionField, redirect_to_form
+from .forms import REFUSALS, AddedByIngest, MessageForm, SessionField
 from .input_page import read_input
 from .run_outline import explorer_words, read_detail, read_first_rows, read_outline
 from .run_page import first_failure, read_interrupts, read_run, read_tool_time, step_number
@@ -61,7 +61,7 @@ FLAGS_LISTED = 5
 """Flags of one message in a list; the page of the message shows all."""
 
 
-class TracedMessageAdmin(MessageAdmin):
+class TracedMessageAdmin(AddedByIngest, MessageAdmin):
     add_role = Role.EDITOR
     form = MessageForm
     purge_row = staticmethod(purge_deleted_message)
@@ -353,14 +353,6 @@ class TracedMessageAdmin(MessageAdmin):
         if outcome.refused:
             raise Conflict(REFUSALS[outcome.refused], code=outcome.refused)
         obj.pk = outcome.id
-
-    def add_view(
-        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        try:
-            return super().add_view(request, form_url, extra_context)
-        except ApiError as error:
-            return redirect_to_form(self, request, error)
 
     def response_add(self, request: HttpRequest, obj: Message, post_url_continue: str | None = None) -> HttpResponse:
         self.message_user(request, _("The message was added."), messages.SUCCESS)

@@ -21,7 +21,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from access_app.errors import ApiError, Conflict
+from access_app.errors import Conflict
 from access_app.models import Project, Role
 from access_app.visibility import visible_to
 from messages_app.admin.conversation import ids_below
@@ -41,7 +41,7 @@ from traces_app.transcripts.span_store import traces_of
 
 from .bulk_scores import score_selected
 from .filters import SessionAgentFilter, SessionModelFilter, SessionScoreFilter, SessionToolFilter
-from .forms import REFUSALS, SessionForm, TagForm, redirect_to_form
+from .forms import REFUSALS, AddedByIngest, SessionForm, TagForm
 from .scores import judgements_of, judgements_of_session
 from .session_search import search_session
 from .span_page import spans_context
@@ -76,7 +76,7 @@ def _purge_session(session_id: UUID) -> bool:
     return report.tables["sessions"].rows > 0
 
 
-class TracedSessionAdmin(SessionAdmin):
+class TracedSessionAdmin(AddedByIngest, SessionAdmin):
     add_role = Role.EDITOR
     form = SessionForm
     purge_row = staticmethod(_purge_session)
@@ -246,14 +246,6 @@ class TracedSessionAdmin(SessionAdmin):
         if outcome.refused:
             raise Conflict(REFUSALS[outcome.refused], code=outcome.refused)
         obj.pk = outcome.id
-
-    def add_view(
-        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        try:
-            return super().add_view(request, form_url, extra_context)
-        except ApiError as error:
-            return redirect_to_form(self, request, error)
 
     def response_add(self, request: HttpRequest, obj: Session, post_url_continue: str | None = None) -> HttpResponse:
         self.message_user(request, _("The session was added."), messages.SUCCESS)
