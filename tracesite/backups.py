@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import re
 import secrets
 import shutil
 import subprocess
@@ -339,7 +338,7 @@ def _program(name: str) -> Path:
         *(directory / name for directory in Path("/usr/lib/postgresql").glob("*/bin")),  # Debian
         *(directory / name for directory in embedded_postgres.program_directories()),
     ]
-    versions = {path: _major_version(path) for path in candidates if path.exists()}
+    versions = {path: embedded_postgres.major_version(path) or 0 for path in candidates if path.exists()}
     fitting = [path for path, version in versions.items() if version >= needed]
     if not fitting:
         raise BackupError(
@@ -347,11 +346,3 @@ def _program(name: str) -> Path:
             f"install postgresql-client-{needed}."
         )
     return min(fitting, key=versions.__getitem__)
-
-
-def _major_version(program: Path) -> int:
-    done = subprocess.run(  # noqa: S603  # a program of PostgreSQL
-        [program, "--version"], capture_output=True, text=True, check=False
-    )
-    found = re.search(r"\) (\d+)", done.stdout)
-    return int(found[1]) if found else 0

