@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -36,11 +35,9 @@ USAGE = {"input_tokens": 1_000, "output_tokens": 100}
 
 
 @pytest.fixture(autouse=True)
-def prices(db: None) -> Iterator[None]:
+def prices(db: None) -> None:
     ModelPrice.objects.all().delete()
     ModelPrice.objects.create(model="m", input=2, output=10, as_of=date(2026, 1, 1))
-    forget_prices()
-    yield
     forget_prices()
 
 

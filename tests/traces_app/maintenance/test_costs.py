@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import date, timedelta
 from decimal import Decimal
 from io import StringIO
@@ -27,10 +26,8 @@ D = Decimal
 
 
 @pytest.fixture(autouse=True)
-def prices(db: None) -> Iterator[None]:
+def prices(db: None) -> None:
     ModelPrice.objects.all().delete()
-    forget_prices()
-    yield
     forget_prices()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import date
 from typing import Any
 
@@ -23,7 +22,7 @@ def run(name: str, *steps: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def costs(project: Project) -> Iterator[None]:
+def costs(project: Project) -> None:
     """Sessions of 0.003, 0.5 and an unknown cost."""
     ModelPrice.objects.all().delete()
     ModelPrice.objects.create(model="m", input=2, output=10, as_of=date(2026, 1, 1))
@@ -31,8 +30,6 @@ def costs(project: Project) -> Iterator[None]:
     store(project, run("a", {"model": "m", "usage": USAGE}, {"model": "x", "usage": USAGE}), external_id="cheap")
     store(project, run("b", {"model": "m", "usage": USAGE, "cost": 0.5}), external_id="dear")
     store(project, run("c", {"model": "x", "usage": USAGE}, {"thought": "No model."}), external_id="unknown")
-    yield
-    forget_prices()
 
 
 def test_answers_have_cost_and_what_is_unknown(viewer: Caller) -> None:

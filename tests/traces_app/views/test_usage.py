@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import date, timedelta
 from typing import Any
 
@@ -38,15 +37,13 @@ def group(key: str, steps: int, cost: float | None, unpriced: int = 0) -> dict[s
 
 
 @pytest.fixture(autouse=True)
-def requests(project: Project) -> Iterator[None]:
+def requests(project: Project) -> None:
     """Requests of two users on two days, in two months, to three models, of which one has no price."""
     ModelPrice.objects.create(model="m", input=2, output=10, as_of=date(2026, 1, 1))
     forget_prices()
     store(project, run(0, step("m"), step("x")), run(40, step("m")), external_id="ada", end_user="ada")
     store(project, run(0, step("y", cost=0.5), {"thought": "No model."}), external_id="bob", end_user="bob")
     store(project, run(40, step("x")), external_id="nobody")
-    yield
-    forget_prices()
 
 
 @pytest.mark.parametrize(
