@@ -12,6 +12,6 @@ from messages_app.models import Message
 
 
 def question_before(session_id: UUID, run: UUID | OuterRef, characters: int) -> QuerySet[Any]:
-    """Return the beginning of what the user said last before a run: one row with `excerpt`, or none."""
+    """Return the beginning of what the user said last before a run: one text, or none."""
     said = Message.objects.filter(session_id=session_id, role=Message.Role.USER, pk__lt=run)
     return said.order_by("-pk").values_list(Left("content", characters), flat=True)[:1]
