@@ -95,11 +95,12 @@ def message_of(random_: random.Random, name: str) -> dict[str, Any]:
     return answer(external_id=name, content=text_of(random_, 40), agent_steps=steps, created_at=at)
 
 
-def query_of(random_: random.Random, texts: Sequence[str]) -> SearchQuery | None:
+def query_of(random_: random.Random, texts: Sequence[str], taken: float = 0.6) -> SearchQuery | None:
+    """A query with this share of its terms taken out of the texts, or `None` where it is refused."""
     terms = []
     for _number in range(random_.choice([1, 1, 1, 2, 3])):
         word = text_of(random_, random_.choice([2, 3, 5, 40]))
-        if random_.random() < 0.6:
+        if random_.random() < taken:
             text = random_.choice(texts)
             begin = random_.randrange(len(text))
             word = text[begin : begin + random_.choice([1, 2, 3, 6, 40])]
@@ -153,8 +154,11 @@ def test_search_finds_what_a_scan_finds(seed: int, monkeypatch: pytest.MonkeyPat
             index_queued(patience=NO_PATIENCE, is_stopped=lambda: random_.random() < 0.1)
         scan = Scan()
         texts = [text for texts in scan.messages.values() for _name, text in texts]
-        for _number in range(20):
-            query = query_of(random_, texts) if texts else None
+        of_failed = [text for key in failed.values_list("pk", flat=True) for _name, text in scan.calls.get(key, ())]
+        queries = [query_of(random_, texts) for _number in range(15)] if texts else []
+        # Few of these words are in failed calls, so some queries are made of what failed calls say.
+        queries += [query_of(random_, of_failed, taken=1) for _number in range(15)] if of_failed else []
+        for query in queries:
             if query is None:
                 continue
             for unit in UNITS:
