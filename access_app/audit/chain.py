@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,27 +106,37 @@ def chains() -> list[int | None]:
 def first_broken_link(project_id: int | None, anchor: Head | None = None) -> BrokenLink | None:
     """Return the first entry of a chain that was changed, moved, added or follows removed ones; None if all are intact.
 
-    `anchor` is a head that the chain had before, which shows entries removed at the end.
+    `anchor` is a head that the chain had before, which shows entries removed at the end. One statement reads all entries, so
+    that what is chained or purged meanwhile is seen as a whole or not at all.
     """
-    name, expected = chain_name(project_id), None
-    start = Head()
-    found_anchor = anchor is None or anchor.sequence == 0
+    name = chain_name(project_id)
+    start = expected = Head()
+    first = broken = None
+    purges: set[Head] = set()
     for entry in links(project_id).iterator(chunk_size=BATCH):
         assert entry.sequence is not None, "links() returns chained entries"
-        if expected is None:
-            start = expected = _start(project_id, entry)
-        reason = _fault(entry, expected)
-        if reason is None and anchor is not None and entry.sequence == anchor.sequence:
-            found_anchor = True
-            if entry.hash != anchor.hash:
-                reason = "the hash differs from the anchor: the chain was rewritten"
-        if reason is not None:
-            return BrokenLink(name, entry.sequence, reason)
-        expected = Head(entry.sequence, entry.hash)
-    if anchor is not None and not found_anchor and anchor.sequence > start.sequence:
-        last = expected or start
-        return BrokenLink(name, last.sequence + 1, f"removed from the end: the anchor knows {anchor.sequence} entries")
-    return None
+        if first is None:
+            first = entry.sequence
+            if first > 1:
+                # Right if an entry further on says that the log was purged until here.
+                start = expected = Head(first - 1, entry.previous_hash)
+        if start.sequence and entry.action == AuditAction.AUDIT_PURGE:
+            purges |= _purged_through(entry)
+        if broken is None:
+            reason = _fault(entry, expected) or _contradiction(Head(entry.sequence, entry.hash), anchor)
+            broken = None if reason is None else BrokenLink(name, entry.sequence, reason)
+            expected = Head(entry.sequence, entry.hash)
+        elif not start.sequence:
+            break
+    if first is not None and start.sequence:
+        if start not in purges:
+            return BrokenLink(name, first, "entries before it were removed, or it was changed or moved")
+        if reason := _contradiction(start, anchor):
+            return BrokenLink(name, first, reason)
+    if broken is None and anchor is not None and anchor.sequence > expected.sequence:
+        reason = f"removed from the end: the anchor knows {anchor.sequence} entries"
+        return BrokenLink(name, expected.sequence + 1, reason)
+    return broken
 
 
 @transaction.atomic
@@ -186,17 +196,18 @@ def _locked(statement: str) -> bool:
         return cursor.fetchone()[0] is not False
 
 
-def _start(project_id: int | None, first: AuditEntry) -> Head:
-    """Return the head before the oldest entry: the start, or where a recorded purge of the log ended."""
-    if first.sequence == 1:
-        return Head()
-    return next((head for head in _purges(project_id) if head.sequence + 1 == first.sequence), Head())
+def _purged_through(entry: AuditEntry) -> set[Head]:
+    """Return until where an entry says that the log was purged; empty if somebody wrote another detail into it."""
+    detail = entry.detail
+    if isinstance(detail, dict) and isinstance(detail.get("through"), int):
+        return {Head(detail["through"], str(detail.get("hash")))}
+    return set()
 
 
-def _purges(project_id: int | None) -> Iterator[Head]:
-    for detail in links(project_id).filter(action=AuditAction.AUDIT_PURGE).values_list("detail", flat=True):
-        if isinstance(detail, dict) and isinstance(detail.get("through"), int):
-            yield Head(detail["through"], str(detail.get("hash")))
+def _contradiction(head: Head, anchor: Head | None) -> str | None:
+    if anchor is not None and head.sequence == anchor.sequence and head.hash != anchor.hash:
+        return "the hash differs from the anchor: the chain was rewritten"
+    return None
 
 
 def _fault(entry: AuditEntry, before: Head) -> str | None:

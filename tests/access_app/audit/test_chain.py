@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from io import StringIO
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from django.db import Error, connection, transaction
 from django.test import Client
 from django.utils import timezone
 
-from access_app.audit.chain import append_recorded, first_broken_link, head_of
+from access_app.audit.chain import Head, append_recorded, first_broken_link, head_of, purge_before
 from access_app.audit.record import record
 from access_app.keys import admitted_key, create_key, revoke_key
 from access_app.models import AuditAction, AuditEntry, Project, Role
@@ -27,6 +28,7 @@ OTHER_VALUES: dict[str, Any] = {
     "detail": """'{"a": 2}'""",
     "sequence": "sequence + 100",
 }
+LENGTH = 5
 COLUMNS = [column.attname for column in AuditEntry._meta.concrete_fields]
 
 
@@ -38,8 +40,8 @@ def tamper(sql: str) -> None:
         cursor.execute("ALTER TABLE access_app_auditentry ENABLE TRIGGER append_only")
 
 
-def broken_at(project: Project) -> int | None:
-    link = first_broken_link(project.pk)
+def broken_at(project_id: int | None, anchor: Head | None = None) -> int | None:
+    link = first_broken_link(project_id, anchor)
     return None if link is None else link.sequence
 
 
@@ -57,8 +59,8 @@ def empty_log(db: None) -> None:
 
 @pytest.fixture
 def chained(project: Project) -> Project:
-    """A project with a chain of five entries."""
-    for number in range(5):
+    """A project with a chain of LENGTH entries."""
+    for number in range(LENGTH):
         record(AuditAction.READ, project_id=project.pk, object_type="session", object_id=number, detail={"a": 1})
     append_recorded()
     return project
@@ -140,40 +142,63 @@ def test_entries_are_chained_for_each_project(chained: Project, stranger: Projec
 
 
 @pytest.mark.requirement("001-55")
+@pytest.mark.parametrize("sequence", range(1, LENGTH + 1))
 @pytest.mark.parametrize("column", COLUMNS)
-def test_changed_column_is_found(chained: Project, column: str) -> None:
+def test_changed_column_is_found(chained: Project, column: str, sequence: int) -> None:
+    anchor = head_of(chained.pk)
     other = OTHER_VALUES.get(column, "'x'")
-    tamper(f"UPDATE access_app_auditentry SET {column} = {other} WHERE sequence = 3")
-    # A moved entry is missed at the next one.
-    assert broken_at(chained) == (4 if column in ("project_id", "sequence") else 3)
-    with pytest.raises(CommandError, match="owner: entry [34]: ") as raised:
+    tamper(f"UPDATE access_app_auditentry SET {column} = {other} WHERE sequence = {sequence}")
+    place = sequence
+    if column == "sequence":
+        # A moved entry is missed at the next one.
+        place = sequence + 1 if sequence < LENGTH else sequence + 100
+    if column == "project_id":
+        place = min(sequence + 1, LENGTH)
+        # It is found in the chain that it was moved to, too.
+        assert broken_at(None) == sequence
+    assert broken_at(chained.pk, anchor) == place
+
+
+@pytest.mark.requirement("001-55")
+@pytest.mark.parametrize("sequence", range(1, LENGTH + 1))
+def test_removed_entry_is_found(chained: Project, sequence: int) -> None:
+    anchor = head_of(chained.pk)
+    tamper(f"DELETE FROM access_app_auditentry WHERE sequence = {sequence}")
+    assert broken_at(chained.pk, anchor) == min(sequence + 1, LENGTH)
+
+
+@pytest.mark.requirement("001-55")
+@pytest.mark.parametrize("sequence", range(1, LENGTH))
+def test_entries_removed_at_the_start_are_found(chained: Project, sequence: int) -> None:
+    tamper(f"DELETE FROM access_app_auditentry WHERE sequence <= {sequence}")
+    assert broken_at(chained.pk) == sequence + 1
+    with pytest.raises(CommandError, match=f"owner: entry {sequence + 1}: ") as raised:
         verify(project="owner")
     assert raised.value.returncode == 1
 
 
 @pytest.mark.requirement("001-55")
-@pytest.mark.parametrize(
-    ("sql", "sequence"),
-    [
-        ("DELETE FROM access_app_auditentry WHERE sequence = 3", 4),
-        ("DELETE FROM access_app_auditentry WHERE sequence <= 2", 3),
-        (
-            "UPDATE access_app_auditentry SET sequence = 100 WHERE sequence = 2;"
-            "UPDATE access_app_auditentry SET sequence = 2 WHERE sequence = 3;"
-            "UPDATE access_app_auditentry SET sequence = 3 WHERE sequence = 100",
-            2,
-        ),
-        (
-            "INSERT INTO access_app_auditentry SELECT (jsonb_populate_record(entry, jsonb_build_object('id', id + 1000,"
-            " 'sequence', 6, 'previous_hash', hash))).* FROM access_app_auditentry entry WHERE sequence = 5",
-            6,
-        ),
-    ],
-    ids=["removed", "truncated at the start", "reordered", "added"],
-)
-def test_chain_that_was_tampered_with_is_found(chained: Project, sql: str, sequence: int) -> None:
-    tamper(sql)
-    assert broken_at(chained) == sequence
+@pytest.mark.parametrize(("first", "second"), list(combinations(range(1, LENGTH + 1), 2)))
+def test_swapped_entries_are_found(chained: Project, first: int, second: int) -> None:
+    tamper(
+        f"UPDATE access_app_auditentry SET sequence = 100 WHERE sequence = {first};"
+        f"UPDATE access_app_auditentry SET sequence = {first} WHERE sequence = {second};"
+        f"UPDATE access_app_auditentry SET sequence = {second} WHERE sequence = 100"
+    )
+    assert broken_at(chained.pk) == first
+
+
+@pytest.mark.requirement("001-55")
+@pytest.mark.parametrize("sequence", range(1, LENGTH + 1))
+def test_entry_added_after_each_is_found(chained: Project, sequence: int) -> None:
+    tamper(
+        f"UPDATE access_app_auditentry SET sequence = sequence + 100 WHERE sequence > {sequence};"
+        "INSERT INTO access_app_auditentry SELECT (jsonb_populate_record(entry, jsonb_build_object('id', id + 1000,"
+        " 'sequence', sequence + 1, 'previous_hash', hash))).*"
+        f" FROM access_app_auditentry entry WHERE sequence = {sequence};"
+        "UPDATE access_app_auditentry SET sequence = sequence - 99 WHERE sequence > 100"
+    )
+    assert broken_at(chained.pk) == sequence + 1
 
 
 @pytest.mark.requirement("001-55")
@@ -185,7 +210,7 @@ def test_truncated_end_is_found_by_the_anchor(chained: Project, tmp_path: Path, 
     written = anchors.read_text()
     tamper(f"DELETE FROM access_app_auditentry WHERE sequence > {kept}")
 
-    assert broken_at(chained) is None
+    assert broken_at(chained.pk) is None
     with pytest.raises(CommandError, match=f"owner: entry {kept + 1}: removed from the end"):
         verify(anchor_file=anchors)
     assert anchors.read_text() == written
@@ -210,7 +235,7 @@ def test_database_refuses_changes_of_entries(chained: Project) -> None:
     ):
         with pytest.raises(Error, match="neither changed nor deleted"), transaction.atomic():
             change()
-    assert broken_at(chained) is None
+    assert broken_at(chained.pk) is None
 
 
 def test_purged_log_is_intact_and_records_it(chained: Project, tmp_path: Path) -> None:
@@ -234,8 +259,46 @@ def test_purged_log_is_intact_and_records_it(chained: Project, tmp_path: Path) -
     with pytest.raises(Error, match="neither changed nor deleted"), transaction.atomic():
         AuditEntry.objects.all().delete()
     tamper("DELETE FROM access_app_auditentry WHERE sequence = 6")
-    assert broken_at(chained) == 7
+    assert broken_at(chained.pk) == 7
     assert AuditEntry.objects.filter(time__lt=timezone.now() - timedelta(days=30)).count() == 0
+
+
+def test_purge_while_the_chain_is_verified_is_no_break(chained: Project) -> None:
+    purge_before(timezone.now())
+    record(AuditAction.READ, project_id=chained.pk)
+    append_recorded()
+    purged: list[dict[str, int]] = []
+
+    def purge_after_reading(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        result = execute(sql, params, many, context)
+        if not purged and "access_app_auditentry" in sql:
+            purged.append({})
+            purged.append(purge_before(timezone.now()))
+        return result
+
+    with connection.execute_wrapper(purge_after_reading):
+        assert broken_at(chained.pk) is None
+    assert purged[1] == {"owner": 2}
+    assert broken_at(chained.pk) is None
+
+
+@pytest.mark.requirement("001-55")
+@pytest.mark.parametrize("change", ["hash = repeat('0', 64)", "previous_hash = repeat('0', 64)", "detail = '{}'"])
+def test_change_where_a_purge_ended_is_found(chained: Project, change: str) -> None:
+    purge_before(timezone.now())
+    anchor = head_of(chained.pk)
+    record(AuditAction.READ, project_id=chained.pk)
+    append_recorded()
+    tamper(f"UPDATE access_app_auditentry SET {change} WHERE sequence = {LENGTH + 1}")
+    assert broken_at(chained.pk) == LENGTH + 1
+    tamper(f"DELETE FROM access_app_auditentry WHERE sequence = {LENGTH + 1}")
+    assert broken_at(chained.pk, anchor) == LENGTH + 2
+
+
+@pytest.mark.requirement("001-55")
+def test_purge_that_contradicts_the_anchor_is_found(chained: Project) -> None:
+    purge_before(timezone.now())
+    assert broken_at(chained.pk, Head(LENGTH, "0" * 64)) == LENGTH + 1
 
 
 def test_command_chains_new_entries(chained: Project) -> None:
