@@ -66,6 +66,7 @@ class AuditAction(models.TextChoices):
     ROLE_GRANT = "role_grant", _("grant of a role")
     ROLE_REVOKE = "role_revoke", _("revocation of a role")
     AUDIT_PURGE = "audit_purge", _("purge of the audit log")
+    SEAL = "seal", _("sealing")
 
 
 class ActorKind(models.TextChoices):

@@ -431,6 +431,26 @@ class ChangedHour(models.Model):
         return f"{self.begin:%Y-%m-%d %H:00}"
 
 
+class SealMark(models.Model):
+    """A message that the application has written and that is not sealed as it is now; see messages_app.seal_marks.
+
+    Written in the transaction of the message, deleted in that of its seal.
+    """
+
+    message_id = models.UUIDField()
+    token = models.BinaryField()
+    queued_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        indexes = [
+            # Whether a message waits to be sealed.
+            models.Index(fields=["message_id"], name="seal_mark_message"),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.message_id)
+
+
 class SavedView(models.Model):
     """Filters and a search of a list of the admin that somebody saved under a name."""
 

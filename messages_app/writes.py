@@ -23,6 +23,7 @@ from access_app.errors import NotFound
 
 from .changed_hours import mark_messages, mark_sessions
 from .models import Message, Session, SessionTombstone, session_key
+from .seal_marks import mark
 
 logger = logging.getLogger(__name__)
 
@@ -205,6 +206,7 @@ def clear_session(session_id: UUID, *, by: str) -> int:
     update_last_run(session_id)
     if found:
         mark_messages(found[0].project_id, [message.pk for message in found])
+        mark([message.pk for message in found])
     logger.info("cleared a session", extra={"session_id": str(session_id), "messages": len(found), "by": by})
     return len(found)
 
@@ -259,6 +261,7 @@ def _set_deleted(message_id: UUID, session_id: UUID | None, *, deleted_at: datet
     if counts.last_run:
         update_last_run(message.session_id)
     mark_messages(message.project_id, [message_id])
+    mark([message_id])
     logger.info(
         "deleted a message" if deleted_at else "restored a message",
         extra={"session_id": str(message.session_id), "message_id": str(message_id), "by": by},

@@ -747,3 +747,79 @@ class RunVector(models.Model):
 
     def __str__(self) -> str:
         return str(self.message_id)
+
+
+class SealLayout(models.Model):
+    """The columns that seals cover. A later version may add columns; its seals then have another layout."""
+
+    digest = models.BinaryField(unique=True)
+    """SHA-256 of `columns`."""
+    columns = models.JSONField()
+    """[[kind of rows, [column, ...]], ...]: see traces_app.maintenance.seals.rows."""
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+
+class SealBatch(models.Model):
+    """Seals that were made together, and a link of the chain of all of them; see traces_app.maintenance.seals."""
+
+    class Kind(models.TextChoices):
+        SEALS = "seals"
+        MONTH = "month"
+        """A purge dropped the month, with its messages and their seals."""
+
+    id = models.BigIntegerField(primary_key=True)
+    """From 1 without gaps."""
+    kind = models.CharField(max_length=5, choices=Kind.choices)
+    project = models.ForeignKey(
+        Project, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+", null=True
+    )
+    month = models.DateField()
+    """The month of the messages."""
+    sealed_at = models.DateTimeField()
+    layout = models.ForeignKey(SealLayout, models.PROTECT, db_index=False, related_name="+", null=True)
+    key_id = models.CharField(max_length=8)
+    count = models.IntegerField()
+    members = models.BinaryField()
+    """The ids of the messages, 16 bytes each, in order; empty after the month was dropped."""
+    digest = models.BinaryField()
+    """SHA-256 of the ids and their seals."""
+    mac = models.BinaryField()
+    """HMAC of all other columns but the members, and of the batch before it."""
+
+    class Meta:
+        indexes = [
+            # The batches of a range of months.
+            models.Index(fields=["month", "id"], name="seal_batch_month"),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+
+class MessageSeal(models.Model):
+    """The state of a message when a batch was sealed. Never changed: a message that changes gets another one."""
+
+    class State(models.TextChoices):
+        SEALED = "s"
+        OPEN = "o"
+        """It was opened again."""
+        REMOVED = "r"
+
+    pk = models.CompositePrimaryKey("message_id", "batch")
+    message_id = models.UUIDField(db_column="id")
+    batch = models.BigIntegerField()
+    """The number of its SealBatch."""
+    state = models.CharField(max_length=1, choices=State.choices)
+    kinds = models.IntegerField()
+    """The kinds of rows that the message has, by bit in the order of the layout."""
+    parts = models.BinaryField()
+    """An HMAC of 16 bytes for the rows of each of `kinds`."""
+    nonces = models.BinaryField()
+    """The nonces of the marks that led to it, 8 bytes each, so that none of them counts again."""
+    mac = models.BinaryField()
+    """HMAC of 16 bytes of the columns above."""
+
+    def __str__(self) -> str:
+        return f"{self.message_id} {self.batch}"

@@ -33,6 +33,16 @@ def token(name: str, *, at_least: int) -> str:
     return value
 
 
+def tokens(name: str, *, at_least: int) -> list[str]:
+    """Secrets separated by commas. Their values are not repeated in the error."""
+    found = words(name)
+    if any(len(one) < at_least for one in found):
+        raise ImproperlyConfigured(
+            f"{name} has a key that is too short to be safe: write at least {at_least} characters."
+        )
+    return found
+
+
 def embedder(name: str) -> str:
     """An address, or a function as package.module:function."""
     value = _value(name, "")

@@ -45,6 +45,8 @@ METRICS_TOKEN = env.token("TRACESITE_METRICS_TOKEN", at_least=16)
 STALE_RUN_HOURS = env.whole_number("TRACESITE_STALE_RUN_HOURS", 24, at_least=1)
 # Sessions and messages that are in the trash for longer are purged by `manage.py purge --trash`; 0: never.
 TRASH_DAYS = env.whole_number("TRACESITE_TRASH_DAYS", 0, at_least=0)
+# Keys of seals, the newest first: see access_app/seal_keys.py. Empty: derived from the secret key.
+SEAL_KEYS = env.tokens("TRACESITE_SEAL_KEYS", at_least=32)
 # Whether `serve` adds up the statistics of tools and indexes messages; otherwise run roll_up_tools and index_search.
 BACKGROUND_JOBS = env.boolean("TRACESITE_BACKGROUND_JOBS", default=True)
 # What makes vectors of questions, for similar runs: hashed n-grams, a function (package.module:function), or an OpenAI-compatible

@@ -32,6 +32,7 @@ from traces_app.ingest.pipeline import ingest
 from traces_app.maintenance.purge import purge_deleted_message
 from traces_app.models import AgentStep
 from traces_app.queries.schemas import SimilarBy
+from traces_app.queries.seals import read_sealed_at
 from traces_app.queries.waiting import waiting_calls
 from traces_app.schema import records
 from traces_app.transcripts.spans.conversation import TRACE_ID
@@ -161,6 +162,7 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
                 response.context_data["waiting_calls"] = waiting_calls([message.pk]).get(message.pk, [])
                 response.context_data["waits_for"] = read_interrupts(message.pk)
             response.context_data["has_spans"] = TRACE_ID in message.metadata
+            response.context_data["sealed_at"] = read_sealed_at(message.pk) if message.is_completed else None
             if message.step_count:
                 response.context_data["tool_ms"] = read_tool_time(message.pk)
         return response

@@ -25,6 +25,8 @@ TABLES = (
     PartitionedTable(name="traces_app_searchrows", parents={}),
     PartitionedTable(name="traces_app_searchposting", parents={}),
     PartitionedTable(name="traces_app_runvector", parents={"id": "messages_app_message"}),
+    # Seals of removed messages stay until their month goes.
+    PartitionedTable(name="traces_app_messageseal", parents={}),
 )
 
 # The months that exist, by database. Another process may drop one; the write that fails then calls `forget`.

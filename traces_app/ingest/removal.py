@@ -12,6 +12,7 @@ from django.db.models import QuerySet
 from messages_app import ids
 from messages_app.changed_hours import mark_stored
 from messages_app.models import Message, MessageKey, Reference, Session
+from messages_app.seal_marks import mark
 from messages_app.writes import NO_RUN_LEFT, Counts
 from traces_app.models import AgentStep, Context, Event, RunVector, ToolCall, ToolResult
 
@@ -33,6 +34,7 @@ def remove_messages(message_ids: Collection[UUID]) -> None:
     messages = Message.with_deleted.filter(pk__in=message_ids, pk__gte=first, pk__lt=after)
     rows = list(messages.order_by("pk").select_for_update(of=("self",)))
     mark_stored([row.pk for row in rows])
+    mark([row.pk for row in rows])
     calls = ToolCall.with_deleted.filter(message_id__in=message_ids, pk__gte=first, pk__lt=after)
     ToolResult.objects.filter(pk__in=calls.values("pk"), pk__gte=first, pk__lt=after).delete()
     below: tuple[QuerySet[Any], ...] = (

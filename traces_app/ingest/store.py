@@ -42,6 +42,7 @@ from messages_app import ids
 from messages_app.changed_hours import changed_hours, mark_messages
 from messages_app.interruptions import is_continued, is_interrupted, reopen
 from messages_app.models import Message, Session, message_key
+from messages_app.seal_marks import mark, new_token
 from messages_app.sql.partitions import Month
 from messages_app.writes import Counts, Run, add_tags, update_session
 from traces_app.models import UnindexedMessage
@@ -104,6 +105,7 @@ from .tables import (
     MESSAGES,
     REFERENCES,
     RESULTS,
+    SEAL_MARKS,
     SESSIONS,
     STEPS,
     UNINDEXED,
@@ -315,6 +317,7 @@ def _store(context: Context, batch: Sequence[Redacted]) -> list[SessionOutcome]:
             UnindexedMessage.objects.bulk_create(
                 UnindexedMessage(message_id=one) for one in _changed(context, admitted)
             )
+            mark(_completed(context, admitted))
     # If the claim is rolled back after all, the cache entry costs one needless lookup.
     cache_claims(claims)
     return [
@@ -432,6 +435,7 @@ def _insert_at_once(
         CHANGED_HOURS.Row(str(context.project_id), pg_text.timestamp(hour))
         for hour in changed_hours(_with_changed_calls(context, messages))
     ]
+    marks: list[Row] = [SEAL_MARKS.Row(one.hex, f"\\x{new_token(one).hex()}") for one in _completed(context, messages)]
     unindexed: list[Row] = [UNINDEXED.Row(message_id.hex) for message_id in _changed(context, messages)]
     insert_at_once(
         [
@@ -440,6 +444,7 @@ def _insert_at_once(
             *((table, sorted(lines, key=BY_ID)) for table, lines in below_sessions),
             (CHANGED_HOURS, hours),
             (UNINDEXED, unindexed),
+            (SEAL_MARKS, marks),
         ],
         [(session_id, session.counts, merged_fields(context, session)) for session_id, session in changed],
         context.inputs,
@@ -458,6 +463,14 @@ def _changed(context: Context, messages: Sequence[PendingMessage]) -> list[UUID]
             and (context.source == "events" or message.state in ("created", "updated"))
         )
     )
+
+
+def _completed(context: Context, messages: Sequence[PendingMessage]) -> list[UUID]:
+    """Return the messages that may have changed and are or were completed, so that they are sealed or have a seal."""
+    open_ones = {message.id for message in messages if message.stays_open}
+    open_ones |= {message.id for message in messages if message.state == "created" and not message.record.is_completed}
+    closed = {message.id for message in messages if message.record.is_completed}
+    return [one for one in _changed(context, messages) if one not in open_ones or one in closed]
 
 
 def _with_changed_calls(context: Context, messages: Sequence[PendingMessage]) -> list[UUID]:
@@ -552,6 +565,7 @@ def _merge_one(context: Context, message: PendingMessage, row: Message, stored: 
     if touched := context.touched.get(row.pk):
         own.assign_positions(touched.ordinals, touched.positions)
     before = Counts.of(row)
+    message.stays_open = not row.is_completed
     resumed: dict[str, Any] = {}
     if INTERRUPTED in (record.health or ()):
         if row.is_completed:
@@ -578,6 +592,7 @@ def _merge_one(context: Context, message: PendingMessage, row: Message, stored: 
         return
     message.state = "updated"
     message.session.counts += _finish_message(context, row, changed, stored, counted, before)
+    message.stays_open = message.stays_open and not row.is_completed
     if context.source != "events":
         # An import carries the times of past activity; a live sender reports current activity.
         news = active_at(record, context.now) if context.source == "import" else context.now
@@ -650,6 +665,7 @@ def _patch(
         raise Conflict(_("Only assistant messages have steps."), field="agent_steps", code="not_an_assistant_message")
     stored = stored_below([row.pk])[row.pk]
     before = Counts.of(row)
+    was_completed = row.is_completed
     resumed: dict[str, Any] = {}
     if is_interrupted(row) and (patch.agent_steps or patch.is_completed is not UNSET):
         resumed = reopen(row)
@@ -681,6 +697,8 @@ def _patch(
     context_rows.add(context.inputs)
     mark_messages(row.project_id, [row.pk])
     UnindexedMessage.objects.create(message_id=row.pk)
+    if was_completed or row.is_completed:
+        mark([row.pk])
 
 
 def _patched_fields(context: Context, patch: records.MessagePatch, row: Message) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 from django.contrib.postgres.fields import ArrayField
 from django.db import connection, models
 
-from messages_app.models import ChangedHour, Message, MessageKey, Reference, Session
+from messages_app.models import ChangedHour, Message, MessageKey, Reference, SealMark, Session
 from messages_app.writes import COUNTERS
 from traces_app.models import AgentStep, Context, Event, Span, ToolCall, ToolResult, UnindexedMessage
 from traces_app.schema import pg_text, records
@@ -238,3 +238,4 @@ CONTEXTS = Table(Context)
 SPANS = Table(Span)
 CHANGED_HOURS = Table(ChangedHour, without=("id",))
 UNINDEXED = Table(UnindexedMessage, without=("id", "queued_at"))
+SEAL_MARKS = Table(SealMark, without=("id", "queued_at"))

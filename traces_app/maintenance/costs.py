@@ -18,6 +18,7 @@ from django.db import connection, transaction
 from messages_app import ids
 from messages_app.changed_hours import mark_messages
 from messages_app.models import Session
+from messages_app.seal_marks import mark
 from messages_app.writes import Counts
 from traces_app.ingest.prices import StoredStep, read_prices, set_costs
 from traces_app.ingest.sql import add_to_sessions
@@ -158,6 +159,7 @@ def _write(message_ids: Sequence[UUID], projects: dict[UUID, int], prices: Price
                 priced_count=(cost is not None) - (old_cost is not None),
                 unpriced_count=unpriced - old_unpriced,
             )
+    mark({step.message_id for step in steps if step.id in changed}.union(row[0] for row in saved))
     if saved:
         with connection.cursor() as cursor:
             columns = list(map(list, zip(*saved, strict=True)))

@@ -44,7 +44,8 @@ from django.utils import timezone
 from access_app.models import Project
 from messages_app import ids
 from messages_app.changed_hours import mark_stored
-from messages_app.models import Message, Reference, Session
+from messages_app.models import Message, Reference, SealMark, Session
+from messages_app.seal_marks import mark
 from messages_app.session_counters import recount
 from messages_app.sql.partitions import DROP_PATIENCE_SECONDS, Month, drop_month, months_of, settle_months
 from messages_app.sql.snapshot import one_snapshot
@@ -56,6 +57,7 @@ from traces_app.models import (
     AgentStep,
     Context,
     Event,
+    MessageSeal,
     RunVector,
     Score,
     SearchPosting,
@@ -67,6 +69,7 @@ from traces_app.models import (
     UnindexedMessage,
 )
 
+from .seals.chain import append_dropped_month
 from .tool_roll_up import forget_dropped_months
 
 TOMBSTONES_KEPT = timedelta(days=30)
@@ -97,6 +100,8 @@ _NAMES: dict[type[Model], str] = {
     SearchRows: "search index",
     SearchPosting: "search index",
     RunVector: "vectors",
+    # Of whole months.
+    MessageSeal: "seals",
 }
 _NAME_OF_TABLE = {model._meta.db_table: name for model, name in _NAMES.items()}
 
@@ -326,6 +331,8 @@ def _when_hidden(scope: Scope, month: Month, report: Report, now: datetime) -> b
         recount(session_ids)
     report.add(Score, *_remove_scores(_scores_of_month(month)))
     UnindexedMessage.objects.filter(message_id__gte=month.first_id, message_id__lt=month.next.first_id).delete()
+    SealMark.objects.filter(message_id__gte=month.first_id, message_id__lt=month.next.first_id).delete()
+    append_dropped_month(month)
     return True
 
 
@@ -438,6 +445,7 @@ def _remove_batch(
         return []
     message_ids = [message_id for (message_id,) in locked]
     mark_stored(message_ids)
+    mark(message_ids)
     of_messages = _Condition("message_id = ANY(%s)", [message_ids]) & _below(message_ids)
     of_calls = (
         _Condition(f"id IN (SELECT id FROM {ToolCall._meta.db_table} WHERE {of_messages.sql})", of_messages.values)

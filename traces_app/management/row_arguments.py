@@ -1,15 +1,17 @@
-"""Look up the rows that are named on a command line."""
+"""Read times and look up the rows that are named on a command line."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from uuid import UUID
 
-from django.core.management.base import CommandError
+from django.core.management.base import CommandError, CommandParser
 from django.db.models import Q
 
 from access_app.models import Project
 from messages_app.models import Session, SessionTombstone, session_key
+from messages_app.timestamps import parse_limit
 from traces_app.normalize.records import hyphenated_uuid
 
 _SHOWN = 20
@@ -35,3 +37,18 @@ def session_named(name: str, projects: Sequence[Project]) -> UUID | None:
     if not SessionTombstone.objects.filter(key__in=keys).exists():
         raise CommandError(f"There is no session {name!r}.", returncode=2)
     return None
+
+
+def add_time_range(parser: CommandParser) -> None:
+    parser.add_argument("--from", metavar="TIME", dest="from_", help="only messages from this date (00:00 UTC) or time")
+    parser.add_argument("--until", metavar="TIME", help="only messages before this date or time")
+
+
+def time_named(option: str, value: str | None) -> datetime | None:
+    """Return the time of an option, None if it is not given. Raise CommandError with exit status 2."""
+    if value is None:
+        return None
+    try:
+        return parse_limit(value)
+    except ValueError as error:
+        raise CommandError(f"{option}: {error}", returncode=2) from error

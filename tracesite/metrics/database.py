@@ -19,6 +19,7 @@ from django.db import Error, connection
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from messages_app import ids
+from messages_app.models import SealMark
 from messages_app.sql.partitions import Month
 from traces_app.ingest.metrics import MESSAGES
 from traces_app.ingest.partitions import TABLES
@@ -105,12 +106,12 @@ def _questions() -> Iterator[tuple[str, list[Any], Callable[[list[Row]], Iterabl
     )
     yield f"SELECT id FROM {MESSAGES} ORDER BY id DESC LIMIT 1", [], _newest  # noqa: S608 - a constant
     # A message that is written again has several marks, so the oldest mark says how old the index is.
-    queue = UnindexedMessage._meta.db_table
-    yield (
-        f"SELECT extract(epoch FROM now() - queued_at)::float8 FROM {queue} ORDER BY id LIMIT 1",  # noqa: S608 - a constant
-        [],
-        _unindexed,
-    )
+    for queue, metric in ((UnindexedMessage, _unindexed), (SealMark, _unsealed)):
+        yield (
+            f"SELECT extract(epoch FROM now() - queued_at)::float8 FROM {queue._meta.db_table} ORDER BY id LIMIT 1",  # noqa: S608 - a constant
+            [],
+            metric,
+        )
 
 
 def _connections(rows: list[Row]) -> Iterable[Metric]:
@@ -152,9 +153,16 @@ def _newest(rows: list[Row]) -> Iterable[Metric]:
 
 
 def _unindexed(rows: list[Row]) -> Iterable[Metric]:
-    lag = _gauge(
-        "tracesite_search_index_lag_seconds", "Time for which the oldest waiting message has not been indexed."
-    )
+    meaning = "Time for which the oldest waiting message has not been indexed."
+    return _lag("tracesite_search_index_lag_seconds", meaning, rows)
+
+
+def _unsealed(rows: list[Row]) -> Iterable[Metric]:
+    return _lag("tracesite_seal_lag_seconds", "Time for which the oldest waiting message has not been sealed.", rows)
+
+
+def _lag(name: str, meaning: str, rows: list[Row]) -> Iterable[Metric]:
+    lag = _gauge(name, meaning)
     lag.add_metric([], max(rows[0][0], 0) if rows else 0)
     return (lag,)
 

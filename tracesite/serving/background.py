@@ -1,4 +1,5 @@
-"""The background jobs of `serve`: statistics of tools, the search index, the vectors of runs, and the chains of the audit log.
+"""The background jobs of `serve`: statistics of tools, the search index, the vectors of runs, seals, and the chains of
+the audit log.
 
 Each job is a thread in every worker; an advisory lock lets one of them work, and the others find nothing to do. A job may be
 killed at any moment: see traces_app.maintenance.
@@ -16,6 +17,7 @@ from django.db import Error, connection
 
 from access_app.audit.chain import append_recorded
 from traces_app.maintenance.run_vectors import store_vectors
+from traces_app.maintenance.seals.sealing import seal_marked
 from traces_app.maintenance.search_index import index_queued
 from traces_app.maintenance.tool_roll_up import roll_up
 
@@ -34,6 +36,7 @@ JOBS = (
     Job("roll up tools", roll_up, 60),
     Job("index messages", index_queued, 2),
     Job("store vectors of runs", store_vectors, 2),
+    Job("seal messages", seal_marked, 30),
     Job("chain the audit log", append_recorded, 10),
 )
 

@@ -189,6 +189,7 @@ def test_expired_month_is_dropped_and_its_sessions_removed(project: Project) -> 
         "scores": 0,
         "search index": 0,
         "vectors": 0,
+        "seals": 0,
     }
     assert report.bytes_freed > 0
     assert counts() == TWO_MESSAGES
@@ -216,6 +217,7 @@ def test_expired_messages_of_a_kept_month_are_removed(project: Project) -> None:
         "scores": 0,
         "search index": 0,
         "vectors": 0,
+        "seals": 0,
     }
     assert (report.bytes_freed, report.bytes_reusable > 1000) == (0, True)
     assert counts() == TWO_MESSAGES
@@ -396,6 +398,7 @@ def test_trash_is_purged_only_after_its_retention(project: Project) -> None:
         "scores": 0,
         "search index": 0,
         "vectors": 0,
+        "seals": 0,
     }
     assert set(Session.with_deleted.values_list("external_id", flat=True)) == {"new", "live"}
     assert Message.with_deleted.count() == 3
@@ -516,8 +519,9 @@ def test_purged_message_leaves_no_rows(project: Project, way: str) -> None:
         Session.objects.update(title="", external_id="stays")
     purge(scope)
     assert places_of(PLANTED, *below) == set()
-    # The documented exception: a key is a digest and an id, which reveals only the time.
-    assert places_of(message.pk) == (set() if way == "trashed session" else {"messages_app_messagekey"})
+    # The documented exceptions: a key is a digest and an id, a mark and a seal are an id and an HMAC, until the month is purged.
+    keys = set() if way == "trashed session" else {"messages_app_messagekey"}
+    assert places_of(message.pk) == keys | (set() if way == "month" else {"messages_app_sealmark"})
     assert places_of(message.session_id) == ({"messages_app_session"} if way == "trashed message" else set())
     assert list(Tool.objects.values_list("name", flat=True)) == ["search"]
 
@@ -815,6 +819,7 @@ def test_json_report_is_one_object(project: Project) -> None:
         "scores": (0, False),
         "search index": (0, False),
         "vectors": (0, False),
+        "seals": (0, False),
     }
     assert (freed, reusable) == tuple(sum(table[name] for table in tables.values()) for name in ("bytes_freed", "bytes_reusable"))  # fmt: skip
     answer_ = json.loads(run_command("--older-than", "0", "--session", "newer", "--json", "--yes", "--project", "owner") or "null")  # fmt: skip

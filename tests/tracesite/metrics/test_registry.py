@@ -27,9 +27,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from access_app.models import Project
 from benchmarks.faults.site import Site, running
+from messages_app.models import SealMark
 from messages_app.sql.partitions import Month
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.ingest.metrics import TABLES
+from traces_app.maintenance.seals.sealing import seal_marked
 from traces_app.maintenance.search_index import index_queued
 from traces_app.models import UnindexedMessage
 from tracesite import environment
@@ -204,13 +206,19 @@ def test_database_gauges_show_connections_months_and_age(scraped: Client, projec
 
 
 @pytest.mark.django_db(transaction=True)
-def test_lag_of_the_search_index_is_that_of_the_oldest_message(scraped: Client, project: Project) -> None:
+def test_lags_are_those_of_the_oldest_message(scraped: Client, project: Project) -> None:
     store(project, question())
-    UnindexedMessage.objects.update(queued_at=timezone.now() - timedelta(minutes=7))
+    for queue in (UnindexedMessage, SealMark):
+        queue.objects.update(queued_at=timezone.now() - timedelta(minutes=7))
     store(project, answer())
-    assert value(samples(scrape(scraped)), "tracesite_search_index_lag_seconds") == pytest.approx(420, abs=30)
+    found = samples(scrape(scraped))
+    for name in ("tracesite_search_index_lag_seconds", "tracesite_seal_lag_seconds"):
+        assert value(found, name) == pytest.approx(420, abs=30)
     index_queued(patience=timedelta(0))
-    assert value(samples(scrape(scraped)), "tracesite_search_index_lag_seconds") == 0
+    seal_marked(patience=timedelta(0))
+    found = samples(scrape(scraped))
+    assert value(found, "tracesite_search_index_lag_seconds") == 0
+    assert value(found, "tracesite_seal_lag_seconds") == 0
 
 
 def seconds_until(month: Month) -> float:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
-from datetime import datetime
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from access_app.arguments import project_named
 from messages_app import ids
-from messages_app.timestamps import instant_text, parse_limit
+from messages_app.timestamps import instant_text
 from traces_app.maintenance.costs import Recomputed, recompute_costs
+from traces_app.management.row_arguments import add_time_range, time_named
 
 
 class Command(BaseCommand):
@@ -21,15 +20,12 @@ class Command(BaseCommand):
         "status: 0 done, 1 interrupted, 2 invalid arguments."
     )
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--project", metavar="SLUG", help="only this project")
         parser.add_argument(
             "--model", metavar="NAME", help="only steps of this model; with a * at the end: of models that begin so"
         )
-        parser.add_argument(
-            "--from", metavar="TIME", dest="from_", help="only messages from this date (00:00 UTC) or time"
-        )
-        parser.add_argument("--until", metavar="TIME", help="only messages before this date or time")
+        add_time_range(parser)
         parser.add_argument(
             "--dry-run", action="store_true", help="count the steps whose cost would change, and change nothing"
         )
@@ -45,7 +41,7 @@ class Command(BaseCommand):
         **options: Any,
     ) -> None:
         found = project_named(project) if project is not None else None
-        first, last = _time("--from", from_), _time("--until", until)
+        first, last = time_named("--from", from_), time_named("--until", until)
         done = Recomputed()
         try:
             for state in recompute_costs(
@@ -60,12 +56,3 @@ class Command(BaseCommand):
 
 def _in_words(done: Recomputed) -> str:
     return f"{done.messages} messages with steps read, the cost of {done.steps} steps changed."
-
-
-def _time(option: str, value: str | None) -> datetime | None:
-    if value is None:
-        return None
-    try:
-        return parse_limit(value)
-    except ValueError as error:
-        raise CommandError(f"{option}: {error}", returncode=2) from error

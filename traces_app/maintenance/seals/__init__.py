@@ -1,0 +1,1 @@
+"""Seals: keyed digests of completed messages and everything below them, which show changes by SQL. See docs/sealing.md."""

@@ -1,0 +1,157 @@
+"""The chain of batches of seals: append to it, and verify it.
+
+Each batch carries an HMAC of its columns and of the HMAC before it, so that without the key nobody can change, add, move or
+remove one unnoticed, except the newest. Those are in the audit log, too, whose anchors are kept outside of the database.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date, datetime
+from hmac import compare_digest
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.utils import timezone
+
+from access_app.audit.record import record
+from access_app.models import AuditAction, AuditEntry
+from access_app.seal_keys import SealKey, seal_key, seal_keys
+from messages_app.sql.partitions import Month
+from traces_app.models import MessageSeal, SealBatch, SealLayout
+
+START = bytes(32)
+"""The HMAC before the first batch."""
+MAC_BYTES = 16
+_LOCK = 0x7365_616C  # "seal"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A batch that was changed, removed or added."""
+
+    batch: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"batch {self.batch}: {self.reason}"
+
+
+@contextmanager
+def alone() -> Iterator[bool]:
+    """Yield whether this process is the only one that makes seals, and keep it so meanwhile.
+
+    A lock of the connection and not of the transaction, because the snapshot of a transaction must be younger than its lock.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK])
+        (locked,) = cursor.fetchone()
+        try:
+            yield locked
+        finally:
+            if locked:
+                cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
+
+
+def append(
+    kind: SealBatch.Kind,
+    *,
+    project_id: int | None,
+    month: Month,
+    layout: SealLayout | None,
+    members: Sequence[tuple[UUID, bytes]] = (),
+) -> SealBatch:
+    """Append a batch. `members` are the messages in order, each with the HMAC of its seal. The caller is alone."""
+    newest = SealBatch.objects.defer("members").order_by("pk").last()
+    batch = SealBatch(
+        pk=1 if newest is None else newest.pk + 1,
+        kind=kind,
+        project_id=project_id,
+        month=date(month.year, month.month, 1),
+        sealed_at=timezone.now(),
+        layout=layout,
+        key_id=seal_keys()[0].id,
+        count=len(members),
+        members=b"".join(message_id.bytes for message_id, _mac in members),
+        digest=members_digest(members),
+    )
+    batch.mac = mac_of(batch, START if newest is None else bytes(newest.mac), seal_keys()[0])
+    batch.save(force_insert=True)
+    return batch
+
+
+@transaction.atomic
+def append_dropped_month(month: Month) -> None:
+    """Append that a month was dropped with all its messages and seals, which are not looked for any more."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+    batches = SealBatch.objects.filter(month=date(month.year, month.month, 1), kind=SealBatch.Kind.SEALS)
+    if not batches.exists():
+        return
+    batches.update(members=b"")
+    batch = append(SealBatch.Kind.MONTH, project_id=None, month=month, layout=None)
+    record(
+        AuditAction.SEAL,
+        object_type="month",
+        object_id=str(month),
+        detail={"batch": batch.pk, "mac": batch.mac.hex()},
+    )
+
+
+def members_digest(members: Iterable[tuple[UUID, bytes]]) -> bytes:
+    digest = hashlib.sha256()
+    for message_id, mac in members:
+        digest.update(message_id.bytes + mac)
+    return digest.digest()
+
+
+def mac_of(batch: SealBatch, before: bytes, key: SealKey) -> bytes:
+    sealed_at: datetime = batch.sealed_at
+    columns = (batch.pk, str(batch.kind), batch.project_id, batch.month.isoformat(), sealed_at.timestamp(), batch.count)
+    layout = b"" if batch.layout is None else bytes(batch.layout.digest)
+    return key.digest(b"batch", repr(columns).encode(), layout, bytes(batch.digest), before)
+
+
+def seal_mac(seal: MessageSeal, layout: bytes, key: SealKey) -> bytes:
+    """Return the HMAC of a seal of a layout with this digest."""
+    columns = repr((seal.batch, str(seal.state), seal.kinds)).encode()
+    parts = (seal.message_id.bytes, columns, bytes(seal.parts), bytes(seal.nonces), layout)
+    return key.digest(b"seal", *parts)[:MAC_BYTES]
+
+
+def part_mac(message_id: UUID, batch: int, kind: str, digest: bytes, layout: bytes, key: SealKey) -> bytes:
+    """Return the HMAC of the digest of the rows of a kind. Keyed, so that it cannot be compared with guessed contents."""
+    return key.digest(b"part", message_id.bytes, b"%d" % batch, kind.encode(), digest, layout)[:MAC_BYTES]
+
+
+def faults() -> Iterator[Fault]:
+    """Yield the batches that were changed, removed or added, and those that only the audit log still knows."""
+    before, expected = START, 1
+    anchors = _anchors()
+    batches = SealBatch.objects.defer("members").select_related("layout").order_by("pk")
+    for batch in batches.iterator(chunk_size=1_000):
+        if batch.pk != expected:
+            yield Fault(batch.pk, f"batches {expected} to {batch.pk - 1} before it were removed")
+        elif (key := seal_key(batch.key_id)) is None:
+            yield Fault(batch.pk, f"sealed with the key {batch.key_id}, which TRACESITE_SEAL_KEYS does not have")
+        elif not compare_digest(mac_of(batch, before, key), bytes(batch.mac)):
+            yield Fault(batch.pk, "it was changed, added or moved")
+        if anchors.pop(batch.pk, None) not in (None, bytes(batch.mac).hex()):
+            yield Fault(batch.pk, "it differs from the audit log")
+        before, expected = bytes(batch.mac), batch.pk + 1
+    if anchors:
+        yield Fault(expected, f"removed from the end: the audit log knows {max(anchors)} batches")
+
+
+def _anchors() -> dict[int, str]:
+    """Return the newest batch of each project as the audit log has it. No more, because its entries may be many."""
+    entries = (
+        AuditEntry.objects.filter(action=AuditAction.SEAL, detail__has_key="mac")
+        .order_by("project_id", "-pk")
+        .distinct("project_id")
+    )
+    details = entries.values_list("detail", flat=True)
+    return {detail["batch"]: detail["mac"] for detail in details if isinstance(detail.get("batch"), int)}

@@ -1,0 +1,244 @@
+"""Seal the messages that the application has marked (`seal_marked`), and those that were never sealed (`mark_unsealed`).
+
+A batch is one transaction: its seals, its link of the chain, its entry in the audit log, and the removal of the marks. So a
+kill at any moment leaves marks, and what is marked counts as waiting, not as changed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.utils import timezone
+
+from access_app.audit.record import record
+from access_app.models import AuditAction, AuditResult
+from access_app.seal_keys import seal_keys
+from messages_app import ids
+from messages_app.models import Message, SealMark
+from messages_app.seal_marks import NONCE_BYTES, mark, nonce_of
+from messages_app.sql.partitions import Month, make_months, months_of
+from messages_app.sql.snapshot import one_snapshot
+from traces_app.ingest.partitions import TABLES
+from traces_app.models import MessageSeal, SealBatch, SealLayout
+
+from .chain import alone, append, part_mac, seal_mac
+from .rows import digests, fix_text_form, layout, layout_digest
+
+logger = logging.getLogger(__name__)
+
+PATIENCE = timedelta(seconds=10)
+"""How long a mark waits, so that a message that is written often is not sealed each time."""
+AT_A_TIME = 1_000
+"""Marks of one transaction."""
+IDS_IN_THE_LOG = 100
+"""Changed messages that an entry of the audit log names; it counts all of them."""
+_SEALED_BEFORE = """
+    SELECT seal.id, seal.state, seal.nonces, batch.project_id FROM traces_app_messageseal AS seal
+    JOIN traces_app_sealbatch AS batch ON batch.id = seal.batch
+    WHERE seal.id = ANY(%s) AND seal.id BETWEEN %s AND %s ORDER BY seal.id, seal.batch
+    """
+_NEVER_SEALED = """
+    SELECT message.id FROM messages_app_message AS message
+    WHERE message.id > %(last)s AND message.id >= %(first)s AND message.id < %(after)s AND message.is_completed
+        AND (%(project)s::bigint IS NULL OR message.project_id = %(project)s)
+        AND NOT EXISTS (SELECT 1 FROM traces_app_messageseal AS seal WHERE seal.id = message.id)
+        AND NOT EXISTS (SELECT 1 FROM messages_app_sealmark AS waiting WHERE waiting.message_id = message.id)
+    ORDER BY message.id LIMIT %(most)s
+    """
+
+
+@dataclass(kw_only=True)
+class Report:
+    """The work of one run."""
+
+    sealed: int = 0
+    """Messages that were sealed for the first time."""
+    resealed: int = 0
+    opened: int = 0
+    removed: int = 0
+    refused: int = 0
+    """Marks that the application did not make."""
+    newest_batch: str = ""
+    """Number and HMAC of the newest batch: in the log it is an anchor outside of the database."""
+
+
+class _Marked(NamedTuple):
+    """A message with marks, as it is and as it was sealed before."""
+
+    id: UUID
+    project_id: int | None
+    state: MessageSeal.State
+    before: str
+    """The state of its last seal; "" if it has none."""
+    nonces: bytes
+
+
+def seal_marked(*, patience: timedelta = PATIENCE, is_stopped: Callable[[], bool] = bool) -> Report:
+    """Seal the messages that were marked before `patience`. Do nothing while another process does."""
+    report = Report()
+    while not is_stopped():
+        queued = SealMark.objects.filter(queued_at__lte=timezone.now() - patience).order_by("pk")
+        message_ids = sorted(set(queued.values_list("message_id", flat=True)[:AT_A_TIME]))
+        if not message_ids:
+            break
+        stored = months_of(Message._meta.db_table)
+        make_months(TABLES, stored & {_month_of(message_id) for message_id in message_ids})
+        with alone() as is_alone:
+            if not is_alone:
+                break
+            _seal(message_ids, stored, report)
+    return report
+
+
+def mark_unsealed(first: UUID, after: UUID, project_id: int | None = None) -> Iterator[int]:
+    """Mark the completed messages that have neither a seal nor a mark, so that they are sealed as they are now.
+
+    Yield the number of each batch. Seals cannot show what happened to these messages before.
+    """
+    last = UUID(int=0)
+    make_months(TABLES, months_of(Message._meta.db_table))
+    while True:
+        with transaction.atomic(), connection.cursor() as cursor:
+            bounds = {"last": last, "first": first, "after": after, "project": project_id, "most": AT_A_TIME}
+            cursor.execute(_NEVER_SEALED, bounds)
+            found = [message_id for (message_id,) in cursor.fetchall()]
+            mark(found)
+        if not found:
+            return
+        last = found[-1]
+        yield len(found)
+
+
+def _seal(message_ids: Sequence[UUID], stored: Collection[Month], report: Report) -> None:
+    with one_snapshot():
+        fix_text_form()
+        marks = list(SealMark.objects.filter(message_id__in=message_ids).order_by("pk"))
+        # A month without partition was dropped with its messages.
+        marked = _with_genuine_marks([one for one in marks if _month_of(one.message_id) in stored], report)
+        sealed = [one.id for one in marked if one.state == MessageSeal.State.SEALED]
+        columns = layout()
+        found = digests(sealed, columns)
+        groups: dict[tuple[int | None, Month], list[_Marked]] = defaultdict(list)
+        for one in marked:
+            groups[one.project_id, _month_of(one.id)].append(one)
+        for (project_id, month), members in groups.items():
+            _write_batch(project_id, month, members, found, report)
+        SealMark.objects.filter(pk__in=[one.pk for one in marks]).delete()
+
+
+def _with_genuine_marks(marks: Sequence[SealMark], report: Report) -> list[_Marked]:
+    """Return the messages with at least one mark that the application made and that did not count before, in order."""
+    nonces: dict[UUID, set[bytes]] = defaultdict(set)
+    for one in marks:
+        nonces[one.message_id].add(nonce_of(one.message_id, bytes(one.token)) or b"")
+    if not nonces:
+        return []
+    message_ids = sorted(nonces)
+    used: dict[UUID, set[bytes]] = defaultdict(set)
+    before: dict[UUID, tuple[str, int | None]] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(_SEALED_BEFORE, [message_ids, message_ids[0], message_ids[-1]])
+        for message_id, state, text, project_id in cursor.fetchall():
+            used[message_id].update(_each(bytes(text)))
+            before[message_id] = state, project_id
+    rows = Message.with_deleted.filter(pk__in=message_ids, pk__gte=message_ids[0], pk__lte=message_ids[-1])
+    present = {pk: (project_id, done) for pk, project_id, done in rows.values_list("pk", "project_id", "is_completed")}
+    marked = []
+    refused = []
+    for message_id in message_ids:
+        state_before, project_before = before.get(message_id, ("", None))
+        project_id, is_completed = present.get(message_id, (project_before, None))
+        fresh = nonces[message_id] - used[message_id] - {b""}
+        if len(fresh) < len(nonces[message_id]):
+            refused.append(message_id)
+        if fresh:
+            state = MessageSeal.State.SEALED if is_completed else MessageSeal.State.OPEN
+            if is_completed is None:
+                state = MessageSeal.State.REMOVED
+            marked.append(_Marked(message_id, project_id, state, state_before, b"".join(sorted(fresh))))
+    if refused:
+        _record_refused(refused)
+        report.refused += len(refused)
+    return marked
+
+
+def _write_batch(
+    project_id: int | None,
+    month: Month,
+    members: Sequence[_Marked],
+    found: Mapping[UUID, Mapping[str, bytes]],
+    report: Report,
+) -> None:
+    columns = layout()
+    of_layout, _created = SealLayout.objects.get_or_create(digest=layout_digest(columns), defaults={"columns": columns})
+    digest, key = bytes(of_layout.digest), seal_keys()[0]
+    number = (SealBatch.objects.order_by("pk").values_list("pk", flat=True).last() or 0) + 1
+    seals = []
+    for one in members:
+        kinds, parts = 0, b""
+        for bit, (kind, _columns) in enumerate(columns):
+            if (of_kind := found.get(one.id, {}).get(kind)) is not None:
+                kinds |= 1 << bit
+                parts += part_mac(one.id, number, kind, of_kind, digest, key)
+        seal = MessageSeal(
+            message_id=one.id, batch=number, state=one.state, kinds=kinds, parts=parts, nonces=one.nonces
+        )
+        seal.mac = seal_mac(seal, digest, key)
+        seals.append(seal)
+    batch = append(
+        SealBatch.Kind.SEALS,
+        project_id=project_id,
+        month=month,
+        layout=of_layout,
+        members=[(seal.message_id, bytes(seal.mac)) for seal in seals],
+    )
+    MessageSeal.objects.bulk_create(seals)
+    again = [one for one in members if one.before]
+    counts = {
+        "sealed": sum(not one.before and one.state == MessageSeal.State.SEALED for one in members),
+        "resealed": sum(one.state == MessageSeal.State.SEALED for one in again),
+        "opened": sum(one.state == MessageSeal.State.OPEN for one in again),
+        "removed": sum(one.state == MessageSeal.State.REMOVED for one in again),
+    }
+    record(
+        AuditAction.SEAL,
+        project_id=project_id,
+        object_type="message",
+        detail={
+            "batch": batch.pk,
+            "mac": batch.mac.hex(),
+            **counts,
+            "changed": [str(one.id) for one in again[:IDS_IN_THE_LOG]],
+        },
+    )
+    for name, count in counts.items():
+        setattr(report, name, getattr(report, name) + count)
+    report.newest_batch = f"{batch.pk}:{batch.mac.hex()}"
+
+
+def _record_refused(message_ids: Sequence[UUID]) -> None:
+    """Say that somebody else marked messages, which are not sealed because of it."""
+    some = [str(message_id) for message_id in message_ids[:IDS_IN_THE_LOG]]
+    logger.warning("marks of messages to be sealed were not made by Tracesite", extra={"messages": some})
+    record(
+        AuditAction.SEAL,
+        object_type="message",
+        result=AuditResult.REFUSED,
+        detail={"marks": len(message_ids), "messages": some},
+    )
+
+
+def _each(nonces: bytes) -> Iterator[bytes]:
+    for at in range(0, len(nonces), NONCE_BYTES):
+        yield nonces[at : at + NONCE_BYTES]
+
+
+def _month_of(message_id: UUID) -> Month:
+    return Month.of(ids.created_at_of(message_id))
