@@ -4,7 +4,7 @@ In a separate database: messages with 4 steps of 2 calls, one every 39 s, so tha
 drawn from the English of our docs and code, or of the transcripts below `--texts`, and the Chinese of our and Django's
 translations. Measured are the indexing (messages a second, CPU, bytes) and searches of several kinds, each with 20 terms, the
 second time that each is asked. `--keep` keeps the database, so that a later run with more messages adds the missing ones,
-and `--beside` measures ingest with and without the indexing beside it, in turns.
+and `--beside` measures ingest alone, beside a process that only counts and beside the indexing, in turns.
 """
 
 from __future__ import annotations
@@ -78,10 +78,11 @@ def measure(options: argparse.Namespace) -> None:
     stored = Message.objects.count()
     fill(project.pk, corpus, stored, options.messages)
     sizes(max(options.messages, stored))
-    if options.beside:
-        beside(project.pk, corpus)
     if not options.without_searches:
         search(project.pk, corpus)
+    if options.beside:
+        # Last, because it leaves messages in the queue, which a search would read.
+        beside(project.pk, corpus)
     say(f"load {os.getloadavg()[0]:.1f}")
 
 
@@ -148,23 +149,23 @@ def sizes(messages: int) -> None:
 
 
 def beside(project_id: int, corpus: Corpus) -> None:
-    """Measure ingest alone and with the indexing beside it, in turns, and the indexing beside ingest."""
+    """Measure ingest alone, beside a process that only counts, and beside the indexing, in turns; and the indexing beside ingest."""
     from messages_app.models import Message
     from traces_app.models import UnindexedMessage
 
     # Behind the newest message: their count would be the number of a stored one once some were purged.
     newest = Message.with_deleted.latest("pk").created_at
     first = (round((newest - BEGIN) / STEP) // AT_A_TIME + 1) * AT_A_TIME
-    command = [sys.executable, "-c", _FOLLOW]
-    alone, together, indexed = [], [], []
-    for turn in range(8):
+    programs = {"alone": None, "beside a process that counts": "while True: pass", "beside the indexing": _FOLLOW}
+    found: dict[str, list[float]] = {name: [] for name in programs}
+    indexed = []
+    for name in [*programs] * 4:
         waiting = UnindexedMessage.objects.count()
-        process = subprocess.Popen(command, env={**os.environ, "BENCHMARK_DATABASE": database()}) if turn % 2 else None
-        if process is not None:
-            # The turn before has left messages, so the job works once there are fewer.
-            if not waiting:
-                process.kill()
-                raise SystemExit("The turn before queued nothing, because its messages were stored already.")
+        program = programs[name]
+        environment = {**os.environ, "BENCHMARK_DATABASE": database()}
+        process = subprocess.Popen([sys.executable, "-c", program], env=environment) if program else None
+        if process is not None and program == _FOLLOW:
+            # The turns before have left messages, so the job works once there are fewer.
             while UnindexedMessage.objects.count() == waiting:
                 if process.poll() is not None:
                     raise SystemExit("The indexing job ended before it indexed anything.")
@@ -174,17 +175,16 @@ def beside(project_id: int, corpus: Corpus) -> None:
         store(project_id, corpus, first, first + MESSAGES_OF_A_TURN)
         took = time.perf_counter() - began
         first += MESSAGES_OF_A_TURN
-        if process is None:
-            alone.append(MESSAGES_OF_A_TURN / took)
-        else:
-            together.append(MESSAGES_OF_A_TURN / took)
+        found[name].append(MESSAGES_OF_A_TURN / took)
+        if program == _FOLLOW:
             indexed.append((waiting + MESSAGES_OF_A_TURN - UnindexedMessage.objects.count()) / took)
+        if process is not None:
             process.terminate()
             process.wait()
-    say(f"ingest alone {rates(alone)}, with the indexing beside it {rates(together)} messages a second")
-    say(
-        f"ratio {statistics.median(together) / statistics.median(alone):.2f}; indexed meanwhile {rates(indexed)} a second"
-    )
+    for name, of_turns in found.items():
+        ratio = statistics.median(of_turns) / statistics.median(found["alone"])
+        say(f"ingest, {name}: {rates(of_turns)} messages a second, ratio {ratio:.2f}")
+    say(f"indexed meanwhile {rates(indexed)} a second")
 
 
 _FOLLOW = """

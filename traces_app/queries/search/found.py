@@ -28,7 +28,7 @@ from traces_app.models import ToolCall, UnindexedMessage
 
 from .grams import fold
 from .query import SearchQuery, Term
-from .segments import in_all, numbers_with, rows_of, segments_within
+from .segments import numbers_with, numbers_with_all, rows_of, segments_within
 from .texts import Kind, Mark, RowTexts, kinds_with, sessions_of, texts_of_messages, texts_of_rows
 
 SECONDS = 2.0
@@ -227,11 +227,12 @@ class _Search:
     def _load(self, sources: Sequence[_Source]) -> None:
         candidates = [self.pool, *(self._queued_candidates(source.queued) for source in sources if source.queued)]
         segments = [source.segment for source in sources if source.segment is not None]
-        numbers_of = numbers_with(segments, self.indexed, self.mark)
         if self.unit == "call":
             # A call is one row, so rows that lack a term need not be read.
-            of_calls = {segment: in_all(numbers) for segment, numbers in numbers_of.items()}
-            numbers_of = {segment: [every] * len(self.indexed) for segment, every in of_calls.items() if len(every)}
+            of_calls = numbers_with_all(segments, self.indexed, self.mark)
+            numbers_of = {segment: [numbers] * len(self.indexed) for segment, numbers in of_calls.items()}
+        else:
+            numbers_of = numbers_with(segments, self.indexed)
         every_of = {segment: np.unique(np.concatenate(numbers)) for segment, numbers in numbers_of.items()}
         rows_in = rows_of(every_of)
         for segment, numbers in numbers_of.items():

@@ -114,17 +114,30 @@ def segments_within(ids: IdRange, *, of: Literal["message", "session"]) -> list[
     return list(segments)
 
 
-def numbers_with(
-    segments: Collection[UUID], terms: Sequence[Term], mark: Mark | None = None
+def numbers_with(segments: Collection[UUID], terms: Sequence[Term]) -> dict[UUID, list[Numbers]]:
+    """Return the rows that may have each term, in order, for each segment in which every term may occur."""
+    ranges_of = [_ranges_of(term) for term in terms]
+    return _numbers(segments, [_some(ranges, _PROBES) for ranges in ranges_of], ranges_of)
+
+
+def numbers_with_all(segments: Collection[UUID], terms: Sequence[Term], mark: Mark | None) -> dict[UUID, Numbers]:
+    """Return the rows that may have all of the terms, and have the mark, in order, for each segment with such rows."""
+    marked: list[Range] = [] if mark is None else [(mark.value, mark.value)]
+    ranges_of = [_ranges_of(term) for term in terms]
+    # Terms exclude segments together, so fewer grams of each are enough.
+    probes = max(_PROBES // len(terms), 1)
+    first = [*marked, *chain.from_iterable(_some(ranges, probes) for ranges in ranges_of)]
+    every = [*marked, *chain.from_iterable(ranges_of)]
+    return {segment: numbers for segment, (numbers,) in _numbers(segments, [first], [every]).items()}
+
+
+def _numbers(
+    segments: Collection[UUID], first: Sequence[Sequence[Range]], every: Sequence[Sequence[Range]]
 ) -> dict[UUID, list[Numbers]]:
-    """Return the rows that may have each term, in order, for each segment in which every term may occur; only marked ones if
-    there is a mark."""
+    """Return the rows with a gram of each range of some, for each list of ranges, if there are such rows for each list."""
     if not segments:
         return {}
-    marked: list[Range] = [] if mark is None else [(mark.value, mark.value)]
     # A few grams exclude most segments, so the others are read of those that are left.
-    first = [marked + _some(_ranges_of(term), _PROBES) for term in terms]
-    every = [marked + _ranges_of(term) for term in terms]
     probes = set(chain.from_iterable(first))
     probed = _rows_of_ranges(segments, probes)
     left = [segment for segment in segments if all(len(_in_ranges(ranges, probed[segment])) for ranges in first)]
@@ -231,7 +244,7 @@ def _some(ranges: list[Range], most: int) -> list[Range]:
 
 def _in_ranges(ranges: Sequence[Range], rows_of_range: Mapping[Range, Numbers]) -> Numbers:
     """Return the rows that have a gram of each range."""
-    return in_all([rows_of_range[one] for one in ranges])
+    return _in_all([rows_of_range[one] for one in ranges])
 
 
 def _in_any(some: Sequence[Numbers]) -> Numbers:
@@ -242,7 +255,7 @@ def _in_any(some: Sequence[Numbers]) -> Numbers:
     return np.flatnonzero(is_in).astype(np.uint16)
 
 
-def in_all(some: Sequence[Numbers]) -> Numbers:
+def _in_all(some: Sequence[Numbers]) -> Numbers:
     """Return the rows that are in each of some."""
     shortest_first = sorted(some, key=len)
     numbers = shortest_first[0]
