@@ -7,12 +7,13 @@ the code between two values sees the consumer's own scopes, and none of the gene
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial, wraps
-from types import CoroutineType, FunctionType, GeneratorType, MethodType, TracebackType
-from typing import Any, ParamSpec, Protocol, TypeVar, cast
+from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, MethodType, TracebackType
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,19 +75,53 @@ _MOST_VALUES = 10_000
 """Values of a generator that are recorded."""
 
 
+class Called(NamedTuple):
+    """A call of a decorated function, before the function runs."""
+
+    scope: Traced
+    function: Callable[..., Any]
+    """The original function."""
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    arguments: dict[str, Any]
+    """The arguments by parameter name."""
+
+
+RUN = object()
+"""Returned by an Answer for a function that is to run."""
+Answer = Callable[[Called], Any]
+"""Returns the value that a decorated function returns without running, or RUN; or raises."""
+ANSWER: ContextVar[Answer | None] = ContextVar("tracesite_answer", default=None)
+
+
+@contextmanager
+def answering(answer: Answer) -> Iterator[None]:
+    """Inside, ask `answer` at each call of a decorated function. For replays: time_machine.py, replaying.py."""
+    before = ANSWER.get()
+    ANSWER.set(answer)
+    try:
+        yield
+    finally:
+        ANSWER.set(before)
+
+
 def carried(current: ContextVar[Any], function: Callable[P, R]) -> Callable[P, R]:
-    """Return the function with the current scope of this context."""
+    """Return the function with the current scope of this context, and its `answering`."""
     scope = current.get()
+    answer = ANSWER.get()
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         # Not by a token: see Scope._exit.
         before = current.get()
+        answer_before = ANSWER.get()
         current.set(scope if scope is None or scope.is_open else before)
+        ANSWER.set(answer or answer_before)
         try:
             return function(*args, **kwargs)
         finally:
             current.set(before)
+            ANSWER.set(answer_before)
 
     return call
 
@@ -140,6 +175,10 @@ def decorated(make: Callable[[], Traced], function: F, *, defaults: bool = False
         scope._record_arguments(read, args, kwargs)
         return scope
 
+    def answer_of(scope: Traced, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        answer = ANSWER.get()
+        return RUN if answer is None else answer(Called(scope, function, args, kwargs, read(args, kwargs)))
+
     call: Callable[..., Any]
     if inspect.isasyncgenfunction(function):
 
@@ -147,6 +186,8 @@ def decorated(make: Callable[[], Traced], function: F, *, defaults: bool = False
         async def call(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
             steps = Steps(begin(args, kwargs).start())
             inner = function(*args, **kwargs)
+            if ANSWER.get() is not None:
+                inner = _answered_async(inner, partial(answer_of, steps.scope, args, kwargs))
             step: Callable[[], Awaitable[Any]] = inner.__anext__
             while True:
                 try:
@@ -170,14 +211,22 @@ def decorated(make: Callable[[], Traced], function: F, *, defaults: bool = False
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-            return (yield from _Followed(Steps(begin(args, kwargs).start()), function(*args, **kwargs)))
+            scope = begin(args, kwargs).start()
+            inner = function(*args, **kwargs)
+            if ANSWER.get() is not None:
+                inner = _answered(inner, partial(answer_of, scope, args, kwargs))
+            return (yield from _Followed(Steps(scope), inner))
 
     elif inspect.iscoroutinefunction(function):
 
         @wraps(function)
         async def call(*args: Any, **kwargs: Any) -> Any:
             with begin(args, kwargs) as scope:
-                result = await function(*args, **kwargs)
+                result = answer_of(scope, args, kwargs)
+                if result is RUN:
+                    result = await function(*args, **kwargs)
+                elif inspect.isawaitable(result):
+                    result = await result
                 scope._record_result(result)
                 return result
 
@@ -186,7 +235,9 @@ def decorated(make: Callable[[], Traced], function: F, *, defaults: bool = False
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             with begin(args, kwargs) as scope:
-                result = function(*args, **kwargs)
+                result = answer_of(scope, args, kwargs)
+                if result is RUN:
+                    result = function(*args, **kwargs)
                 if isinstance(result, CoroutineType):
                     # A plain function that returns a coroutine or generator: its work is yet to be done.
                     return _awaited(Awaiting(scope._pause()), result)
@@ -196,6 +247,26 @@ def decorated(make: Callable[[], Traced], function: F, *, defaults: bool = False
                 return result
 
     return cast("F", call)
+
+
+def _answered(inner: Generator[Any, Any, Any], answer: Callable[[], Any]) -> Generator[Any, Any, Any]:
+    """Return the values of a generator, or those of the answer in its place."""
+    found = answer()
+    if found is RUN:
+        return (yield from inner)
+    yield from found if isinstance(found, list | GeneratorType) else [found]
+
+
+async def _answered_async(inner: AsyncGenerator[Any, Any], answer: Callable[[], Any]) -> AsyncGenerator[Any, Any]:
+    found = answer()
+    if found is RUN:
+        found = inner
+    if isinstance(found, AsyncGeneratorType):
+        async for item in found:
+            yield item
+    else:
+        for item in found if isinstance(found, list) else [found]:
+            yield item
 
 
 def _followed(steps: Steps, inner: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:

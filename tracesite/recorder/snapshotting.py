@@ -31,6 +31,10 @@ SAMPLED, NO_ERROR, BUDGET, LEAN = "every", "only_errors", "session_bytes", "lean
 """Reasons why a snapshot was left out: the names of the settings."""
 
 
+class SnapshotPurged(LookupError):
+    """The content of a snapshot was removed."""
+
+
 @dataclass
 class _Recent:
     """The state of a session that goes on."""
@@ -148,9 +152,12 @@ class Snapshots:
         self.store.after_fork()
 
     def context(self, snapshot: Snapshot) -> Any:
-        """Return a new copy of the context. Raises LookupError if it was purged or if a type has no codec here."""
+        """Return a new copy of the context. Raises SnapshotPurged, and LookupError if a type has no codec here."""
         if snapshot.is_purged:
-            raise LookupError(f"The content of snapshot {snapshot.id!r} was purged.")
+            raise SnapshotPurged(
+                f"The content of snapshot {snapshot.id!r} was purged: session {snapshot.session_id!r} cannot be replayed"
+                f" from {', '.join(map(repr, snapshot.node_ids))}."
+            )
         return read(snapshot.context_ref, lambda refs: self.store.parts(snapshot.session_id, refs), self.codecs)
 
     def left_out(self, session_id: str) -> Mapping[str, int]:

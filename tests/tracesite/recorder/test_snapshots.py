@@ -9,7 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -27,28 +27,6 @@ from tracesite.recorder.snapshotting import Snapshots
 from tracesite.recorder.testing import RecorderForTests
 
 SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SnapshotStore]:
-    made: SnapshotStore = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "snapshots.db")
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def make(store: SnapshotStore) -> Iterator[Callable[..., RecorderForTests]]:
-    recorders: list[RecorderForTests] = []
-
-    def recorder(privacy: Privacy | None = None, strict: bool = True, **settings: Any) -> RecorderForTests:
-        made = RecorderForTests(privacy=privacy, strict=strict)
-        made.snapshots = Snapshots(store, **settings)
-        recorders.append(made)
-        return made
-
-    yield recorder
-    for made in recorders:
-        made.close()
 
 
 def restored(recorder: Recorder, node: str, session: str = "s") -> Any:

@@ -1,0 +1,202 @@
+"""What a recorded run contains that can answer a new one: the results of its tools and the replies of its models.
+
+recorded = Recorded.load("failure.jsonl")      # written by JsonLinesSink, or by Recorded.save
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .entries import thaw
+from .privacy import Privacy, without_secrets
+
+FORMAT = "tracesite-cassette-1"
+
+
+class Unrecorded(LookupError):
+    """A call or request to which the recorded run has no answer."""
+
+
+class RecordedError(RuntimeError):
+    """The recorded error of a tool whose exception is not one of Python's own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One recorded call of a tool."""
+
+    tool: str
+    args: Any
+    number: int
+    """Nanoseconds since 1970, UTC."""
+    result: Any = None
+    error: str | None = None
+    is_cut: bool = False
+    """Whether the result is not whole."""
+
+    def answer(self) -> Any:
+        """Return the result, or raise the error."""
+        if self.error is not None:
+            name, _, text = self.error.partition(": ")
+            kind = getattr(builtins, name, None)
+            if isinstance(kind, type) and issubclass(kind, Exception):
+                raise kind(text)
+            raise RecordedError(self.error)
+        if self.is_cut:
+            raise Unrecorded(f"The recorded result of {described(self.tool, self.args)} is not whole: it was cut.")
+        # A copy, because the agent may change it.
+        return thaw(self.result)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """One recorded reply of a model."""
+
+    number: int
+    model: str | None = None
+    request: Any = None
+    text: str | None = None
+    reasoning: str | None = None
+    usage: Mapping[str, Any] | None = None
+    error: str | None = None
+    tools: Sequence[str] = ()
+    """The tools that were called inside the step: then it is more than one request to a model."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the reply in the form of most clients: `content`, `model`, `usage`."""
+        fields = {"content": self.text, "reasoning_content": self.reasoning, "model": self.model, "usage": self.usage}
+        return {name: thaw(value) for name, value in fields.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """The calls and replies of a run, in their order."""
+
+    calls: Sequence[Call]
+    replies: Sequence[Reply]
+
+    @classmethod
+    def of(cls, events: Iterable[Mapping[str, Any]], session_id: str | None = None) -> Recorded:
+        """Read events in the format of POST /events/: those of one session, or all."""
+        calls: dict[str, dict[str, Any]] = {}
+        replies: dict[str, dict[str, Any]] = {}
+        inside: dict[str, list[str]] = {}
+        for event in events:
+            if session_id is not None and event["session_id"] != session_id:
+                continue
+            data = event["data"]
+            if event["type"].startswith("tool_call_") and "uuid" in data:
+                call = calls.setdefault(data["uuid"], {"number": event["number"], "tool": "", "args": {}})
+                call |= {key: data[name] for key, name in _CALL.items() if data.get(name) is not None}
+                if any(cut["path"].startswith("data.result") for cut in data.get("truncated", ())):
+                    call["is_cut"] = True
+                if "step" in data and event["type"] == "tool_call_start":
+                    inside.setdefault(data["step"], []).append(call["tool"])
+            elif event["type"].startswith("llm_request_") and "step" in data:
+                reply = replies.setdefault(data["step"], {"number": event["number"]})
+                reply |= {key: data[name] for key, name in _REPLY.items() if data.get(name) is not None}
+        return cls(
+            calls=sorted((Call(**call) for call in calls.values()), key=lambda call: call.number),
+            replies=sorted(
+                (Reply(**reply, tools=tuple(inside.get(step, ()))) for step, reply in replies.items()),
+                key=lambda reply: reply.number,
+            ),
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], session_id: str | None = None) -> Recorded:
+        """Read a file of events, one a line, or one that `save` wrote. Raises OSError, and ValueError for another file."""
+        content = Path(path).read_bytes()
+        try:
+            first = msgspec.json.decode(content.split(b"\n", 1)[0])
+            if isinstance(first, dict) and first.get("format") == FORMAT:
+                found = msgspec.convert(first, _File)
+                return cls(calls=found.calls, replies=found.replies)
+            events = msgspec.json.Decoder(_Event).decode_lines(content)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise ValueError(f"{path}: expected events, one a line, or a file of Recorded.save: {error}") from error
+        return cls.of(map(msgspec.structs.asdict, events), session_id)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a file for `load`."""
+        whole = {"format": FORMAT, "calls": self.calls, "replies": self.replies}
+        Path(path).write_bytes(msgspec.json.encode(whole) + b"\n")
+
+
+class _File(msgspec.Struct):
+    calls: list[Call]
+    replies: list[Reply]
+
+
+class _Event(msgspec.Struct):
+    session_id: str
+    type: str
+    number: int
+    data: dict[str, Any]
+
+
+_CALL = {"tool": "name", "args": "args", "result": "result", "error": "error"}
+_REPLY = {
+    "model": "model",
+    "request": "request",
+    "text": "thought",
+    "reasoning": "reasoning",
+    "usage": "usage",
+    "error": "error",
+}
+
+
+class Results:
+    """Answers calls by tool, arguments and occurrence: the second equal call gets the second recorded result."""
+
+    def __init__(self, calls: Iterable[Call], privacy: Privacy) -> None:
+        self._privacy = privacy
+        self._left: dict[tuple[str, str], list[Call]] = {}
+        self._tools: dict[str, list[Any]] = {}
+        for call in calls:
+            self._left.setdefault((call.tool, _canonical(call.args)), []).append(call)
+            self._tools.setdefault(call.tool, []).append(call.args)
+
+    def take(self, tool: str, args: Any) -> Call:
+        """Return the next recorded call, which no later call gets. Raises Unrecorded."""
+        # Recorded arguments have no secrets.
+        clean, _receipts = without_secrets(thaw(args), self._privacy, "")
+        left = self._left.get((tool, _canonical(clean)))
+        if left:
+            return left.pop(0)
+        called = described(tool, clean)
+        if left is not None:
+            raise Unrecorded(f"{called} was recorded, but less often than it is called now.")
+        recorded = self._tools.get(tool)
+        if recorded is None:
+            raise Unrecorded(f"{called} was not recorded: the recorded run did not call {tool!r}.")
+        raise Unrecorded(
+            f"{called} was not recorded. The recorded run called: "
+            + "; ".join(described(tool, args) for args in recorded[:_MOST_NAMED])
+        )
+
+    def left(self) -> list[Call]:
+        """Return the calls that were not taken, in their order."""
+        return sorted((call for calls in self._left.values() for call in calls), key=lambda call: call.number)
+
+
+_MOST_NAMED = 5
+_MOST_SHOWN = 300
+
+
+def described(tool: str, args: Any) -> str:
+    """Return a call as people read it: `search({"q": "weather"})`."""
+    text = _canonical(args)
+    return f"{tool}({text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + '…'})"
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
