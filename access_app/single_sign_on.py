@@ -6,6 +6,8 @@ TRACESITE_HTTPS, and `serve` drops names with underscores, which would count as 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from django.conf import settings
 from django.contrib.auth.backends import RemoteUserBackend
 from django.contrib.auth.middleware import RemoteUserMiddleware
@@ -27,18 +29,24 @@ class ProxyUserBackend(RemoteUserBackend):
     def configure_user(  # type: ignore[override]  # the stubs know no model of users
         self, request: HttpRequest, user: User, created: bool = True
     ) -> User:
-        """Let a new user log in to the admin, where roles decide what it sees; put it into its groups at each login.
-
-        Groups that Tracesite does not know are ignored, because only those that have a role matter.
-        """
+        """Let a new user log in to the admin, where roles decide what it sees; put it into its groups at each login."""
         if created:
-            user.is_staff = True
-            user.set_unusable_password()
-            user.save(update_fields=["is_staff", "password"])
+            make_staff(user)
         if settings.REMOTE_GROUPS_HEADER:
-            names = request.META.get(meta_name(settings.REMOTE_GROUPS_HEADER), "").split(",")
-            user.groups.set(Group.objects.filter(name__in=[name.strip() for name in names]))
+            set_groups(user, request.META.get(meta_name(settings.REMOTE_GROUPS_HEADER), "").split(","))
         return user
+
+
+def make_staff(user: User) -> None:
+    """Save a user who can log in, but not by a password."""
+    user.is_staff = True
+    user.set_unusable_password()
+    user.save()
+
+
+def set_groups(user: User, names: Iterable[str]) -> None:
+    """Put a user into those of these groups that exist, because only those can have a role, and out of all others."""
+    user.groups.set(Group.objects.filter(name__in=[name.strip() for name in names]))
 
 
 def meta_name(header: str) -> str:

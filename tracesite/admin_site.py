@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.contrib.admin import AdminSite
 from django.contrib.admin.apps import AdminConfig
 from django.http import HttpRequest
@@ -28,7 +29,11 @@ class TracesiteAdminSite(AdminSite):
         from access_app.models import Role
         from access_app.roles import access
 
-        return {**super().each_context(request), "reads_traces": access(request).allows(Role.ANALYST)}
+        return {
+            **super().each_context(request),
+            "reads_traces": access(request).allows(Role.ANALYST),
+            "has_single_sign_on": bool(settings.OIDC_ISSUER),
+        }
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         # Imported here, because the pages register themselves with the site, which does not exist before.

@@ -65,6 +65,16 @@ def header(name: str) -> str:
     return value
 
 
+def address(name: str) -> str:
+    """Return an address with HTTPS, or of this machine; "" where there is none."""
+    value = _value(name, "")
+    url = urlsplit(value)
+    is_safe = url.scheme == "https" or (url.scheme == "http" and url.hostname in ("127.0.0.1", "localhost"))
+    if value and not (is_safe and url.hostname and not url.username):
+        raise refused(name, value, "use an address such as https://login.example.org/realms/main")
+    return value
+
+
 def boolean(name: str, *, default: bool) -> bool:
     value = _value(name)
     if value is None:

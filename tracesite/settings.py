@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 
 from csp.constants import NONE, SELF
@@ -35,6 +36,17 @@ if REMOTE_USER_HEADER and not HTTPS:
         "TRACESITE_REMOTE_USER_HEADER needs a proxy that sets this header of every request, otherwise anybody could log in as "
         "anybody: set TRACESITE_HTTPS=true if you have one."
     )
+# An OpenID provider that checks who the user is: see access_app/openid.py. The names are those of mozilla-django-oidc.
+OIDC_ISSUER = env.address("TRACESITE_OIDC_ISSUER")
+OIDC_OP_AUTHORIZATION_ENDPOINT = env.address("TRACESITE_OIDC_AUTHORIZATION_ENDPOINT")
+OIDC_OP_TOKEN_ENDPOINT = env.address("TRACESITE_OIDC_TOKEN_ENDPOINT")
+OIDC_OP_USER_ENDPOINT = env.address("TRACESITE_OIDC_USERINFO_ENDPOINT")
+OIDC_OP_JWKS_ENDPOINT = env.address("TRACESITE_OIDC_JWKS_URI")
+OIDC_RP_CLIENT_ID = env.text("TRACESITE_OIDC_CLIENT_ID")
+OIDC_RP_CLIENT_SECRET = env.text("TRACESITE_OIDC_CLIENT_SECRET")
+OIDC_RP_SCOPES = env.text("TRACESITE_OIDC_SCOPES", "openid profile email")
+OIDC_USERNAME_CLAIM = env.text("TRACESITE_OIDC_USERNAME_CLAIM", "preferred_username")
+OIDC_GROUPS_CLAIM = env.text("TRACESITE_OIDC_GROUPS_CLAIM", "groups")
 # Which local users need a second factor to do anything but set it up: see access_app/two_factor.py.
 TWO_FACTOR = env.choice("TRACESITE_TWO_FACTOR", "OPTIONAL", ("OPTIONAL", "SUPERUSERS", "STAFF"))
 # Of the login that `serve --demo` makes; without it one is generated and shown once.
@@ -250,6 +262,30 @@ if REMOTE_USER_HEADER:
         "access_app.single_sign_on.ProxyUserMiddleware",
     )
     AUTHENTICATION_BACKENDS.insert(1, "access_app.single_sign_on.ProxyUserBackend")
+if OIDC_ISSUER:
+    missing = [
+        name
+        for name, value in {
+            "AUTHORIZATION_ENDPOINT": OIDC_OP_AUTHORIZATION_ENDPOINT,
+            "TOKEN_ENDPOINT": OIDC_OP_TOKEN_ENDPOINT,
+            "USERINFO_ENDPOINT": OIDC_OP_USER_ENDPOINT,
+            "JWKS_URI": OIDC_OP_JWKS_ENDPOINT,
+            "CLIENT_ID": OIDC_RP_CLIENT_ID,
+            "CLIENT_SECRET": OIDC_RP_CLIENT_SECRET,
+        }.items()
+        if not value
+    ]
+    if missing:
+        raise ImproperlyConfigured(
+            f"TRACESITE_OIDC_ISSUER also needs {', '.join(f'TRACESITE_OIDC_{name}' for name in missing)}."
+        )
+    if find_spec("mozilla_django_oidc") is None:
+        raise ImproperlyConfigured("TRACESITE_OIDC_ISSUER needs mozilla-django-oidc: pip install 'tracesite[oidc]'.")
+    AUTHENTICATION_BACKENDS.append("access_app.openid.OpenIdBackend")
+OIDC_RP_SIGN_ALGO = "RS256"
+OIDC_USE_PKCE = True
+OIDC_TIMEOUT = 10  # seconds for each request to the provider
+LOGIN_REDIRECT_URL_FAILURE = "/admin/login/"
 AXES_FAILURE_LIMIT = 10
 AXES_COOLOFF_TIME = timedelta(minutes=5)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView
@@ -24,6 +25,9 @@ urlpatterns = [
     path("readyz", ReadyView.as_view(), name="readyz"),
     path("metrics", metrics, name="metrics"),
 ]
+
+if settings.OIDC_ISSUER:
+    urlpatterns.append(path("oidc/", include("access_app.openid")))
 
 # Errors raised outside of views: JSON below /api/ and the foreign APIs, a page elsewhere.
 handler400 = "tracesite.http.errors.bad_request"
