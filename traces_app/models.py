@@ -823,3 +823,44 @@ class MessageSeal(models.Model):
 
     def __str__(self) -> str:
         return f"{self.message_id} {self.batch}"
+
+
+class Archive(models.Model):
+    """What is archived of a project and month in one folder, as its manifest says; see traces_app.maintenance.archive."""
+
+    id = models.UUIDField(primary_key=True)
+    """That of the manifest."""
+    project = models.ForeignKey(Project, models.CASCADE, db_index=False, related_name="+")
+    month = models.DateField()
+    url = models.TextField()
+    rows = models.BigIntegerField()
+    fingerprint = models.TextField()
+    """Of the rows in the database when they were archived, by which a later archive recognises that nothing has changed."""
+    created_at = models.DateTimeField()
+    dropped_at = models.DateTimeField(null=True)
+    """When its rows were removed from the database; null if they were not, or were restored."""
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["project", "month", "url"], name="archive_of_month"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.url} {self.month:%Y-%m}"
+
+
+class ArchivedSession(models.Model):
+    """A session of an archive, by which its page says where it is."""
+
+    archive = models.ForeignKey(Archive, models.CASCADE, related_name="sessions")
+    key = models.UUIDField()
+    """Digest of the project and the id of the session or its external id: see messages_app.models.session_key."""
+
+    class Meta:
+        indexes = [
+            # The archives of a session.
+            models.Index(fields=["key"], name="archived_session_key"),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.key)

@@ -30,10 +30,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 import psycopg
@@ -299,21 +299,27 @@ def _whole_months(scope: Scope) -> Iterator[Month]:
 
 def _drop_months(scope: Scope, report: Report, progress: Progress, now: datetime, patience: float) -> None:
     for month in _whole_months(scope):
-        dropped = drop_month(
-            TABLES, month, when_hidden=partial(_when_hidden, scope, month, report, now), patience=patience
-        )
-        forget()
-        forget_dropped_months()
-        if not dropped:
-            continue  # kept after all, or dropped by another purge
-        report.months.append(str(month))
-        for leaf in dropped:
-            table = report.tables[_NAME_OF_TABLE[leaf.table]]
-            table.rows += leaf.rows
-            table.is_estimate |= leaf.is_estimate
-            table.bytes_freed += leaf.size
-            if leaf.table == _MESSAGES:
-                progress(leaf.rows)
+        _drop_month(month, partial(_when_hidden, scope, month, report, now), report, progress, patience)
+
+
+def _drop_month(
+    month: Month, when_hidden: Callable[[], bool], report: Report, progress: Progress, patience: float
+) -> bool:
+    """Drop a month and report it; return False if it was kept after all, or dropped by another purge."""
+    dropped = drop_month(TABLES, month, when_hidden=when_hidden, patience=patience)
+    forget()
+    forget_dropped_months()
+    if not dropped:
+        return False
+    report.months.append(str(month))
+    for leaf in dropped:
+        table = report.tables[_NAME_OF_TABLE[leaf.table]]
+        table.rows += leaf.rows
+        table.is_estimate |= leaf.is_estimate
+        table.bytes_freed += leaf.size
+        if leaf.table == _MESSAGES:
+            progress(leaf.rows)
+    return True
 
 
 def _when_hidden(scope: Scope, month: Month, report: Report, now: datetime) -> bool:
@@ -627,6 +633,67 @@ def _busy_among(session_ids: list[UUID]) -> list[UUID]:
         [session_ids],
     )
     return [session_id for (session_id,) in found]
+
+
+# --- What is archived -------------------------------------------------------------------------------------------------
+
+
+class Unchanged(NamedTuple):
+    """A message as it was archived. Every write to it or below it changes these values."""
+
+    id: UUID
+    version: int
+    updated_at: datetime
+
+
+def drop_archived_month(
+    month: Month, project_ids: Sequence[int], is_archived: Callable[[], bool], report: Report, *, patience: float
+) -> bool:
+    """Drop a month of these projects; return False, and keep it, if others have messages in it or it `is_archived` no more.
+
+    `is_archived` is called while nobody can write to the messages of the month. Raise MonthInUse like purge.
+    """
+    scope, now = Scope(created_before=_end_of(month), project_ids=tuple(project_ids)), timezone.now()
+    if month not in set(_whole_months(scope)):
+        return False
+
+    def when_hidden() -> bool:
+        return is_archived() and _when_hidden(scope, month, report, now)
+
+    return _drop_month(month, when_hidden, report, lambda _: None, patience)
+
+
+def remove_archived(messages: Sequence[Unchanged], archived_at: datetime, report: Report) -> int:
+    """Remove messages that are as they were archived, and without younger scores; return their number. Safe like `purge`."""
+    unchanged = _Condition(
+        "(id, version, updated_at) IN (SELECT * FROM unnest(%s::uuid[], %s::int[], %s::timestamptz[])) "
+        f"AND NOT EXISTS (SELECT 1 FROM {_SCORES} AS score WHERE score.message_id = {_MESSAGES}.id AND score.updated_at > %s)",
+        [*([list(column) for column in zip(*messages, strict=True)] or [[], [], []]), archived_at],
+    )
+    candidates = [message.id for message in messages]
+    removed = _retrying(partial(_remove_batch, candidates, unchanged, timezone.now(), with_session=False))
+    for model, rows, size in removed:
+        report.add(model, rows, size)
+    return next((rows for model, rows, _size in removed if model is Message), 0)
+
+
+def remove_archived_sessions(
+    session_ids: Sequence[UUID], digests: Sequence[str], digest: str, archived_at: datetime, report: Report
+) -> None:
+    """Remove the sessions without messages whose `digest`, SQL over the row `t`, is as it was archived. Safe like `purge`."""
+    page = _Condition(
+        "id IN (SELECT t.id FROM unnest(%s::uuid[], %s::text[]) AS archived (id, digest) "
+        f"JOIN {_SESSIONS} AS t ON t.id = archived.id AND {digest} = archived.digest) "
+        f"AND NOT EXISTS (SELECT 1 FROM {_SCORES} AS score WHERE score.session_id = {_SESSIONS}.id AND score.updated_at > %s)",
+        [list(session_ids), list(digests), archived_at],
+    )
+    busy = partial(_busy_among, list(session_ids))
+    for model, rows, size in _retrying(partial(_remove_session_rows, page, busy, timezone.now())):
+        report.add(model, rows, size)
+
+
+def _end_of(month: Month) -> datetime:
+    return datetime(month.next.year, month.next.month, 1, tzinfo=UTC)
 
 
 # --- Scores -----------------------------------------------------------------------------------------------------------

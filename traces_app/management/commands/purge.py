@@ -99,8 +99,8 @@ class Command(BaseCommand):
             self.stderr.write(f"Session {session!r} is already purged.")
             return
         scope = Scope(
-            created_before=_moment("--older-than", older_than),
-            deleted_before=_moment("--deleted-longer-than", deleted_longer_than),
+            created_before=moment("--older-than", older_than),
+            deleted_before=moment("--deleted-longer-than", deleted_longer_than),
             project_ids=tuple(found.pk for found in projects) or None,
             session_id=wanted,
         )
@@ -153,7 +153,7 @@ class Command(BaseCommand):
         self.stdout.write(msgspec.json.format(msgspec.json.encode(answer)).decode())
 
 
-def _moment(option: str, value: str | int | None) -> datetime | None:
+def moment(option: str, value: str | int | None) -> datetime | None:
     """Parse a number of days, a date or an RFC 3339 time into a time in the past."""
     if value is None:
         return None

@@ -1,0 +1,97 @@
+"""Traces of two projects with a row in every table, and what is compared of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from django.db import connection
+
+from access_app.models import Project
+from messages_app.models import MessageKey, Session
+from messages_app.queries import FoundSession
+from messages_app.sql.partitions import months_of, settle_months
+from messages_app.writes import delete_message, delete_session
+from tests.traces_app.conftest import answer, question, store
+from traces_app.ingest.partitions import TABLES, forget
+from traces_app.ingest.scores import PlacedScore, store_scores
+from traces_app.maintenance.archive.datasets import DATASETS
+from traces_app.normalize.redaction import redact_score
+from traces_app.queries.scores import find_place
+from traces_app.schema import records
+from traces_app.transcripts.span_store import record_spans
+from traces_app.transcripts.spans.span import Span as SentSpan
+from traces_app.views.session_exports import EXPORTS
+from tracesite.samples.loader import load_samples
+
+JANUARY, FEBRUARY, MARCH = (datetime(2024, month, 10, 12, tzinfo=UTC) for month in (1, 2, 3))
+MID_MARCH = datetime(2024, 3, 15, tzinfo=UTC)
+FAR = datetime(2100, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def only_our_months(transactional_db: None) -> None:
+    """Drop the months of earlier tests, so that only those of the test are archived."""
+    settle_months(TABLES)
+    with connection.cursor() as cursor:
+        for month in months_of("messages_app_message"):
+            cursor.execute(f"DROP TABLE IF EXISTS {', '.join(month.leaf(table.name) for table in TABLES)}")
+    forget()
+
+
+def tell(project: Project, name: str, *times: datetime) -> None:
+    """Store a session with a question and an answer at each time."""
+    for number, at in enumerate(times):
+        store(
+            project,
+            question(created_at=at, external_id=f"{name}-q{number}"),
+            answer(created_at=at, external_id=f"{name}-a{number}"),
+            external_id=name,
+            created_at=times[0],
+            end_user=f"user of {name}",
+        )
+
+
+def fill(project: Project, stranger: Project) -> None:
+    """Store the samples, and sessions of January and February 2024 of both projects, with spans, scores and a trash."""
+    load_samples(project)
+    for owner in (project, stranger):
+        tell(owner, "january", JANUARY)
+        tell(owner, "both", JANUARY, FEBRUARY)
+        tell(owner, "long", JANUARY, MARCH)
+        tell(owner, "deleted", FEBRUARY)
+        tell(owner, "half", FEBRUARY, FEBRUARY.replace(day=11))
+        store(owner, external_id="empty", created_at=FEBRUARY, title="nothing was said")
+        start = int(FEBRUARY.timestamp() * 1_000_000_000)
+        chat = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": '[{"role": "user", "content": "Hello"}]'}
+        for trace, attributes in (("a" * 32, chat), ("b" * 32, {})):
+            span = SentSpan(trace_id=trace, span_id="c" * 16, start=start, end=start + 1, attributes=attributes)
+            record_spans(owner.pk, [span])
+        for record in (
+            records.Score(session_id="january", name="quality", value=0.5),
+            records.Score(session_id="both", message_id="both-a1", name="good", value=True),
+        ):
+            store_scores(owner.pk, [PlacedScore(redacted=redact_score(record), place=find_place(owner.pk, record))])
+    delete_session(Session.objects.get(project=project, external_id="deleted").pk, by="test")
+    half = Session.objects.get(project=project, external_id="half")
+    delete_message(half.messages.earliest("pk").pk, by="test")
+
+
+def exports() -> dict[str, bytes]:
+    """Return what every session is exported as."""
+    found = {}
+    for session in Session.objects.select_related("project"):
+        row = FoundSession(session.pk, session.project_id)
+        for name in ("tracesite", "otlp"):
+            found[f"{session.project.slug}/{session.external_id}.{name}"] = b"".join(EXPORTS[name].pieces(row))
+    return found
+
+
+def rows() -> dict[str, list[str]]:
+    """Return all rows of the archived tables, and the keys of messages."""
+    found = {}
+    with connection.cursor() as cursor:
+        for table in (*(dataset.table for dataset in DATASETS), MessageKey._meta.db_table):
+            cursor.execute(f"SELECT to_jsonb(t)::text FROM {table} AS t ORDER BY 1")
+            found[table] = [row for (row,) in cursor.fetchall()]
+    return found

@@ -1,0 +1,178 @@
+"""Tests of traces_app/maintenance/archive and its commands: archive, drop, restore; what they keep, and what they refuse."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connections
+
+from access_app.models import Project
+from messages_app.models import Message, Session
+from messages_app.session_counters import disagreements
+from messages_app.sql.partitions import months_of
+from tests.traces_app.conftest import answer, store
+from tests.traces_app.maintenance.archive.conftest import FAR, FEBRUARY, JANUARY, MID_MARCH, exports, fill, rows, tell
+from traces_app.ingest.partitions import TABLES
+from traces_app.maintenance.archive.archiving import archive
+from traces_app.maintenance.archive.datasets import DATASETS, Dataset
+from traces_app.maintenance.archive.folder import open_folder
+from traces_app.maintenance.archive.restoring import restore
+from traces_app.management import archive_arguments
+from traces_app.models import Archive, MessageSeal, RunVector, SearchPosting, SearchRows, SearchSegment
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def run(*arguments: str) -> str:
+    out = StringIO()
+    call_command(*arguments, stdout=out)
+    return out.getvalue()
+
+
+@pytest.mark.requirement("001-50")
+def test_dropped_months_are_restored_to_the_same_rows(project: Project, stranger: Project, tmp_path: Path) -> None:
+    fill(project, stranger)
+    before, exported = rows(), exports()
+    folder = open_folder(str(tmp_path))
+    report = archive(folder, before=FAR, drop=True)
+    assert months_of("messages_app_message") == set()
+    assert not Session.with_deleted.exists()
+    assert report.messages_kept == 0
+    assert sum(done.manifest.tables["messages"].rows for done in report.archived) == len(before["messages_app_message"])
+    restore(folder)
+    assert rows() == before
+    assert exports() == exported
+    assert disagreements(list(Session.with_deleted.values_list("pk", flat=True))) == {}
+    run("seal_traces")
+    run("verify_traces", "--strict")
+
+
+@pytest.mark.requirement("001-50")
+def test_project_is_dropped_restored_and_archived_again(project: Project, stranger: Project, tmp_path: Path) -> None:
+    for owner in (project, stranger):
+        tell(owner, "both", JANUARY, FEBRUARY)
+        tell(owner, "long", JANUARY, MID_MARCH)
+    before = exports()
+    archived = ["archive", "--older-than", "2024-03-01", "--to", str(tmp_path), "--project", "owner"]
+    first = run(*archived)
+    assert [line.split(":")[0] for line in first.splitlines()] == [
+        "2024-01 of owner archived",
+        "2024-02 of owner archived",
+    ]
+    assert exports() == before
+    files = sorted(tmp_path.rglob("*.parquet"))
+    # Without a change nothing is written again.
+    assert "2024-01 of owner is archived already, unchanged" in run(*archived)
+    said = run(*archived, "--drop")
+    assert sorted(tmp_path.rglob("*.parquet")) == files
+    # The months have messages of another project, so they stay.
+    assert "Dropped whole months" not in said
+    assert "messages     6 removed" in said
+    assert sorted(exports()) == sorted(name for name in before if not name.startswith("owner/both"))
+    assert Archive.objects.filter(project=project, dropped_at=None).count() == 0
+    # What arrives late is added to what is archived.
+    tell(project, "late", JANUARY)
+    late = {name: text for name, text in exports().items() if name.startswith("owner/late")}
+    assert "2024-01 of owner archived" in run(*archived, "--drop")
+    tell(project, "later", JANUARY)
+    assert "2024-01 of owner archived" in run(*archived, "--drop")
+    assert not (tmp_path / "unfinished").exists() or not list((tmp_path / "unfinished").rglob("*.*"))
+    assert len(list((tmp_path / "messages" / "project=owner" / "period=2024-01").iterdir())) == 1
+    for arguments in (["--session", "late"], ["--project", "owner"], []):
+        run("restore_archive", str(tmp_path), *arguments)
+    restored = exports()
+    assert {name: text for name, text in restored.items() if name.startswith("owner/late.")} == late
+    # A session that stayed with other messages was changed by the removal, and has that time.
+    assert {name for name in before if before[name] != restored[name]} == {"owner/long.tracesite"}
+    assert disagreements(list(Session.with_deleted.values_list("pk", flat=True))) == {}
+    assert "stay as the database has them" in run("restore_archive", str(tmp_path))
+    assert exports() == restored
+
+
+def test_message_that_changes_meanwhile_is_not_dropped(project: Project, stranger: Project, tmp_path: Path) -> None:
+    tell(project, "first", JANUARY)
+    tell(project, "second", JANUARY)
+    tell(stranger, "first", JANUARY)
+
+    def change_one() -> None:
+        store(project, answer(created_at=JANUARY, external_id="first-a0", error="late"), external_id="first")
+        connections.close_all()
+
+    def progress(_messages: int) -> None:
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(change_one).result()
+
+    folder = open_folder("memory://archive")
+    report = archive(folder, before=FAR, drop=True, progress=progress)
+    assert (report.messages_kept, report.dropped.months) == (1, [])
+    assert list(Message.objects.values_list("external_id", "error")) == [("first-a0", "late")]
+    again = archive(folder, before=FAR, drop=True)
+    assert again.dropped.months == ["2024-01"]
+    assert not Session.objects.exists()
+    restore(folder)
+    assert Message.objects.get(error="late").session.message_count == 2
+    assert Message.objects.count() == 6
+
+
+def test_damaged_file_is_neither_restored_nor_trusted(project: Project, tmp_path: Path) -> None:
+    tell(project, "both", JANUARY, FEBRUARY)
+    run("archive", "--older-than", "2024-04-01", "--to", str(tmp_path))
+    (january,) = (tmp_path / "calls" / "project=owner" / "period=2024-01").iterdir()
+    january.write_bytes(january.read_bytes()[:-1] + b"?")
+    for command in (["archive", "--older-than", "2024-04-01", "--to"], ["restore_archive"]):
+        with pytest.raises(
+            CommandError, match=r"is damaged: calls/project=owner/period=2024-01/.*\.parquet was changed"
+        ):
+            run(*command, str(tmp_path), *(["--drop"] if command[0] == "archive" else []))
+    assert Message.objects.count() == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("archive", "--older-than", "soon", "--to", "{0}"), "--older-than soon: use a number of days"),
+        (("archive", "--older-than", "1", "--to", "{0}", "--project", "nobody"), "There is no project 'nobody'."),
+        (("archive", "--older-than", "1", "--to", "ftp://me:word@host/x"), "The URL of the archive must not have a password"),
+        (("archive", "--older-than", "1", "--to", "nothing://x"), "nothing://x is not a folder that Tracesite can write to"),
+        (("restore_archive", "{0}"), "Nothing of any project is archived in "),
+        (("restore_archive", "{0}", "--period", "2024"), "--period 2024: use a month such as 2026-01."),
+        (("restore_archive", "{0}", "--session", "x"), "Nothing of session 'x' is archived in "),
+    ],
+)  # fmt: skip
+def test_archive_commands_refuse_wrong_arguments(
+    project: Project, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(CommandError) as error:
+        run(*(argument.format(tmp_path) for argument in arguments))
+    assert str(error.value).startswith(said)
+
+
+def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive_arguments, "NEEDED", ("pyarrow", "no_such_package"))
+    with pytest.raises(CommandError, match=r"Archives need no_such_package, .* pip install 'tracesite\[archive\]'"):
+        run("archive", "--older-than", "1", "--to", "x")
+
+
+def test_docs_list_the_columns_of_every_dataset() -> None:
+    def listed(dataset: Dataset) -> str:
+        by_type: dict[str, list[str]] = {}
+        for column in dataset.columns:
+            by_type.setdefault(str(column.type), []).append(f"`{column.name}`")
+        return (
+            f"| `{dataset.name}` | "
+            + "; ".join(f"{kind}: {', '.join(names)}" for kind, names in by_type.items())
+            + " |"
+        )
+
+    docs = (Path(__file__).resolve().parents[4] / "docs" / "archive.md").read_text()
+    assert [listed(dataset) for dataset in DATASETS] == docs.rstrip().splitlines()[-len(DATASETS) :]
+
+
+def test_every_partitioned_table_is_archived_or_derived() -> None:
+    derived = {SearchSegment, SearchRows, SearchPosting, RunVector, MessageSeal}
+    archived = {dataset.table for dataset in DATASETS} | {model._meta.db_table for model in derived}
+    assert {table.name for table in TABLES} - archived == set()

@@ -1,0 +1,421 @@
+"""Archive months that have ended, and drop them from the database once they can be read back.
+
+For each month one snapshot of the database is archived, project by project:
+
+ 1. write each dataset to a file of `unfinished/`, rows in the order of ids, some megabytes at a time;
+ 2. read the files back: every value must be the one that was written;
+ 3. move the files to their places and replace the manifest in one step;
+ 4. note the archive and its sessions in the database (`Archive`, `ArchivedSession`);
+ 5. to drop: a month of which every project is archived and no message has changed goes at once, in constant time. Of other
+    months the messages go that are as they were archived; one that has changed meanwhile stays for the next archive.
+    Then sessions without messages go.
+
+A process may be killed at any moment: the next run does the rest. What is in the archive and no longer in the database is
+carried over when the month is archived again, because late messages arrived, so an archive never loses a row and never has
+one twice.
+"""
+
+# ruff: noqa: S608 - SQL is built from the texts in this file and the names of tables and columns
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from uuid import UUID, uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from django.db import connection, transaction
+from django.utils import timezone
+
+from access_app.audit.record import record
+from access_app.models import AuditAction, Project
+from messages_app.models import Message, Session, session_key
+from messages_app.sql.partitions import DROP_PATIENCE_SECONDS, Month, months_of, settle_months
+from messages_app.sql.snapshot import one_snapshot
+from traces_app.ingest.partitions import TABLES
+from traces_app.maintenance.purge import Report as PurgeReport
+from traces_app.maintenance.purge import Unchanged, drop_archived_month, remove_archived, remove_archived_sessions
+from traces_app.models import Archive, ArchivedSession, Score, Span
+
+from .datasets import DATASETS, DIGEST_OF_SESSION, MESSAGES, Dataset, Row
+from .folder import FORMAT, UNFINISHED, ArchiveError, File, Folder, Manifest, digest_rows
+
+ROW_GROUP_BYTES = 16_000_000
+"""Values of a row group, before compression: what is in memory at a time."""
+_SESSIONS_AT_ONCE = 500
+_MESSAGES_AT_ONCE = 500
+_LOCK = 0x7472_6172
+"""The advisory lock that is held while a folder is written."""
+
+Progress = Callable[[int], object]
+"""Called with the number of messages archived since the last call."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Archived:
+    """A project and month that was archived, or was archived before and has not changed."""
+
+    project: Project
+    month: Month
+    manifest: Manifest
+    fingerprint: str
+    is_new: bool
+
+
+@dataclass(kw_only=True)
+class Report:
+    """The result of an archive command."""
+
+    archived: list[Archived] = field(default_factory=list)
+    dropped: PurgeReport = field(default_factory=PurgeReport)
+    messages_kept: int = 0
+    """Messages that changed after they were archived, and therefore were not dropped."""
+
+
+def archive(
+    folder: Folder,
+    *,
+    before: datetime,
+    projects: Sequence[Project] = (),
+    drop: bool = False,
+    report: Report | None = None,
+    progress: Progress = lambda _: None,
+    patience: float = DROP_PATIENCE_SECONDS,
+) -> Report:
+    """Archive the months that ended before a time, of these projects or of all; with `drop` remove them from the database.
+
+    Fill in `report` on the way. Safe beside readers and writers; call it outside a transaction. Raise ArchiveError, and
+    MonthInUse like purge.
+    """
+    report = report or Report()
+    wanted = list(projects) or list(Project.objects.order_by("slug"))
+    settle_months(TABLES, patience=patience)
+    with alone():
+        folder.remove_unfinished()
+        for month in sorted(months_of(Message._meta.db_table)):
+            if datetime(month.next.year, month.next.month, 1, tzinfo=UTC) > before:
+                continue
+            with one_snapshot(read_only=True):
+                found = [done for project in wanted if (done := _archive_month(folder, project, month, progress))]
+            for done in found:
+                _note(folder, done)
+            report.archived += found
+            if drop and found:
+                _drop(folder, month, found, report, patience)
+        if drop:
+            _finish_drops(folder, wanted, before, report)
+    return report
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Hold the lock of those who write archives or read them into the database. Raise ArchiveError if another one does."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK])
+        if cursor.fetchone() != (True,):
+            raise ArchiveError("Another command is writing or restoring an archive. Try again later.")
+        try:
+            yield
+        finally:
+            cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
+
+
+# --- Writing ----------------------------------------------------------------------------------------------------------
+
+
+def _archive_month(folder: Folder, project: Project, month: Month, progress: Progress) -> Archived | None:
+    """Archive a project and month; return None if there is nothing of it in the database."""
+    fingerprint = fingerprint_of(project.pk, month, Message._meta.db_table)
+    if fingerprint == _NOTHING:
+        return None
+    earlier = folder.manifest(project.slug, str(month))
+    if earlier is not None:
+        known = Archive.objects.filter(pk=earlier.id, url=folder.url, fingerprint=fingerprint).exists()
+        if known and folder.is_whole(earlier):
+            return Archived(project=project, month=month, manifest=earlier, fingerprint=fingerprint, is_new=False)
+        folder.check(earlier)
+    manifest = write_manifest(
+        folder, project.slug, str(month), lambda dataset: _rows(folder, dataset, project, month, earlier), progress
+    )
+    return Archived(project=project, month=month, manifest=manifest, fingerprint=fingerprint, is_new=True)
+
+
+def write_manifest(
+    folder: Folder,
+    project: str,
+    period: str,
+    rows_of: Callable[[Dataset], Iterable[list[Row]]],
+    progress: Progress = lambda _: None,
+) -> Manifest:
+    """Write the rows of each dataset, read them back, and let them take the place of what was archived of the month."""
+    archive_id = uuid4()
+    drafts: dict[str, str] = {}
+    tables: dict[str, File] = {}
+    for dataset in DATASETS:
+        draft = folder.path(UNFINISHED, str(archive_id), f"{dataset.name}.parquet")
+        count, digest = _write(folder, draft, dataset, rows_of(dataset), progress)
+        if count:
+            drafts[dataset.name] = draft
+            tables[dataset.name] = _read_back(
+                folder, draft, dataset, count, digest, folder.place_of(dataset.name, project, period, archive_id)
+            )
+    manifest = Manifest(
+        format=FORMAT, id=archive_id, project=project, period=period, created_at=timezone.now(), tables=tables
+    )
+    folder.publish(manifest, drafts)
+    return manifest
+
+
+def _write(
+    folder: Folder, path: str, dataset: Dataset, batches: Iterable[list[Row]], progress: Progress
+) -> tuple[int, str]:
+    """Write rows to a file; return their number and digest. Without rows there is no file."""
+    digest, count = hashlib.sha256(), 0
+    groups = _row_groups(batches)
+    first = next(groups, None)
+    if first is None:
+        return 0, digest.hexdigest()
+    folder.files.makedirs(path.rpartition("/")[0], exist_ok=True)
+    found_by = [column.name for column in dataset.columns if column.name == "id" or column.name.endswith("_id")]
+    with (
+        folder.files.open(path, "wb") as sink,
+        # Statistics of ids only: those of texts would repeat some of them, uncompressed.
+        pq.ParquetWriter(sink, dataset.schema, compression="zstd", write_statistics=found_by) as writer,
+    ):
+        group: list[Row] | None = first
+        while group is not None:
+            digest_rows(digest, group)
+            columns = zip(*group, strict=True)
+            arrays = [pa.array(values, kind) for values, kind in zip(columns, dataset.schema.types, strict=True)]
+            writer.write_batch(pa.record_batch(arrays, schema=dataset.schema))
+            count += len(group)
+            if dataset is MESSAGES:
+                progress(len(group))
+            group = next(groups, None)
+    return count, digest.hexdigest()
+
+
+def _row_groups(batches: Iterable[list[Row]]) -> Iterator[list[Row]]:
+    group: list[Row] = []
+    size = 0
+    for batch in batches:
+        group += batch
+        size += sum(len(value) if isinstance(value, str | bytes) else 8 for row in batch for value in row)
+        if size >= ROW_GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _read_back(folder: Folder, draft: str, dataset: Dataset, count: int, digest: str, path: str) -> File:
+    """Return the entry of a file that was written, after a comparison of every value."""
+    file = File(path=path, rows=count, bytes=folder.files.size(draft), sha256=folder.sha256(draft), rows_sha256=digest)
+    read = hashlib.sha256()
+    for rows in folder.rows(
+        dataset, File(path=draft.removeprefix(folder.path("")), rows=0, bytes=0, sha256="", rows_sha256="")
+    ):
+        digest_rows(read, rows)
+    if read.hexdigest() != digest:
+        raise ArchiveError(
+            f"{dataset.name} of {path} could not be read back from {folder.url} as it was written. Nothing was dropped."
+        )
+    return file
+
+
+def _rows(
+    folder: Folder, dataset: Dataset, project: Project, month: Month, earlier: Manifest | None
+) -> Iterator[list[Row]]:
+    """Yield the rows of the database, then those of the earlier archive that the database no longer has."""
+    place = dataset.place_of("id")
+    carries = earlier is not None and dataset.name in earlier.tables
+    seen: set[str] = set()
+    for rows in dataset.read(project.pk, month):
+        if carries:
+            seen.update(row[place] for row in rows)
+        yield rows
+    if earlier is None or dataset.name not in earlier.tables:
+        return
+    has_message = "message_id" in dataset.schema.names
+    for rows in folder.rows(dataset, earlier.tables[dataset.name]):
+        rest = [row for row in rows if row[place] not in seen]
+        if has_message:
+            # A message in the database has the rows below it that it has now.
+            below = dataset.place_of("message_id")
+            stored = _stored_messages({row[below] for row in rest if row[below]})
+            rest = [row for row in rest if row[below] not in stored]
+        if rest:
+            yield rest
+
+
+def _stored_messages(message_ids: Iterable[str]) -> set[str]:
+    wanted = [UUID(message_id) for message_id in message_ids]
+    if not wanted:
+        return set()
+    found = Message.with_deleted.filter(pk__in=wanted, pk__gte=min(wanted), pk__lte=max(wanted)).order_by()
+    return {str(message_id) for message_id in found.values_list("pk", flat=True)}
+
+
+# --- What has changed -------------------------------------------------------------------------------------------------
+
+
+def fingerprint_of(project_id: int, month: Month, messages: str) -> str:
+    """Return a text that changes with every write to a project and month; `messages` is the table or the leaf of the month.
+
+    Every write to what is below a message changes the row of the message, and PostgreSQL gives each version of a row the
+    number of its transaction (xmin).
+    """
+    parts = [
+        (f"{messages} AS t", "t.id::text || t.xmin::text", "t.project_id = %(project)s AND t.id >= %(first)s AND t.id < %(after)s"),
+        (
+            f"{Score._meta.db_table} AS t",
+            "t.id::text || t.xmin::text",
+            "t.project_id = %(project)s AND t.message_id >= %(first)s AND t.message_id < %(after)s",
+        ),
+        (f"{Span._meta.db_table} AS t", "t.id::text", "t.project_id = %(project)s AND t.id >= %(first)s AND t.id < %(after)s"),
+        (
+            f"{Session._meta.db_table} AS t",
+            f"t.id::text || {DIGEST_OF_SESSION}",
+            "t.project_id = %(project)s AND t.id >= %(first)s AND t.id < %(after)s "
+            f"AND NOT EXISTS (SELECT 1 FROM {Message._meta.db_table} AS m WHERE m.session_id = t.id)",
+        ),
+    ]  # fmt: skip
+    values: dict[str, int | UUID] = {"project": project_id, "first": month.first_id, "after": month.next.first_id}
+    found = []
+    with connection.cursor() as cursor:
+        for source, row, condition in parts:
+            cursor.execute(
+                f"SELECT count(*), coalesce(sum(hashtextextended({row}, 0)::numeric), 0) FROM {source} WHERE {condition}",
+                values,
+            )
+            found.append("{}:{:x}".format(*map(int, cursor.fetchone())))
+    return ";".join(found)
+
+
+_NOTHING = "0:0;0:0;0:0;0:0"
+
+
+def _messages_part(fingerprint: str) -> str:
+    """Return the part of messages, scores and spans; that of sessions changes when the month is hidden."""
+    return fingerprint.rpartition(";")[0]
+
+
+# --- What the database knows ------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def _note(folder: Folder, done: Archived) -> None:
+    """Store where a project and month is, and the keys of its sessions."""
+    if not done.is_new:
+        return
+    Archive.objects.filter(project=done.project, month=_first_day(done.month), url=folder.url).delete()
+    noted = Archive.objects.create(
+        pk=done.manifest.id,
+        project=done.project,
+        month=_first_day(done.month),
+        url=folder.url,
+        rows=done.manifest.rows,
+        fingerprint=done.fingerprint,
+        created_at=done.manifest.created_at,
+    )
+    note_sessions(folder, noted, done.manifest)
+    record(
+        AuditAction.EXPORT,
+        project_id=done.project.pk,
+        object_type="archive",
+        object_id=noted.pk,
+        object_name=str(noted),
+        detail={"rows": done.manifest.rows, "period": done.manifest.period},
+    )
+
+
+def note_sessions(folder: Folder, noted: Archive, manifest: Manifest) -> None:
+    """Store the keys of the sessions of an archive."""
+    if "sessions" not in manifest.tables:
+        return
+    for batch in folder.batches(folder.path(manifest.tables["sessions"].path), ["id", "external_id"]):
+        names = zip(batch.column("id").to_pylist(), batch.column("external_id").to_pylist(), strict=True)
+        keys = {session_key(noted.project_id, name) for both in names for name in both if name}
+        ArchivedSession.objects.bulk_create(ArchivedSession(archive=noted, key=key) for key in keys)
+
+
+def _first_day(month: Month) -> date:
+    return date(month.year, month.month, 1)
+
+
+# --- Dropping ---------------------------------------------------------------------------------------------------------
+
+
+def _drop(folder: Folder, month: Month, found: list[Archived], report: Report, patience: float) -> None:
+    """Remove the messages of a month that are as they were archived."""
+    for done in found:
+        # What is dropped must be there now, whole, and not only when it was written.
+        folder.check(done.manifest)
+    leaf = month.leaf(Message._meta.db_table)
+
+    def is_archived() -> bool:
+        return all(
+            _messages_part(fingerprint_of(done.project.pk, month, leaf)) == _messages_part(done.fingerprint)
+            for done in found
+        )
+
+    projects = [done.project.pk for done in found]
+    if drop_archived_month(month, projects, is_archived, report.dropped, patience=patience):
+        return
+    for done in found:
+        if "messages" in done.manifest.tables:
+            for batch in _unchanged(folder, done.manifest):
+                removed = remove_archived(batch, done.manifest.created_at, report.dropped)
+                report.messages_kept += len(batch) - removed
+
+
+def _unchanged(folder: Folder, manifest: Manifest) -> Iterator[list[Unchanged]]:
+    """Yield the archived messages that the database may still have, with what shows whether they have changed."""
+    columns = ["id", "version", "updated_at"]
+    for batch in folder.batches(folder.path(manifest.tables["messages"].path), columns):
+        values = [batch.column(name).to_pylist() for name in columns]
+        found = [Unchanged(UUID(row[0]), row[1], row[2]) for row in zip(*values, strict=True)]
+        stored = _stored_messages(str(message.id) for message in found)
+        if rest := [message for message in found if str(message.id) in stored]:
+            yield rest
+
+
+def _finish_drops(folder: Folder, projects: Sequence[Project], before: datetime, report: Report) -> None:
+    """Remove the archived sessions that have no messages any more, and note what was dropped; also of a run that was killed."""
+    undropped = Archive.objects.filter(
+        project__in=projects, url=folder.url, month__lt=before.date(), dropped_at=None
+    ).select_related("project")
+    for noted in undropped.order_by("month", "project__slug"):
+        month = Month(noted.month.year, noted.month.month)
+        in_month = Message.with_deleted.filter(
+            project=noted.project_id, pk__gte=month.first_id, pk__lt=month.next.first_id
+        )
+        manifest = folder.manifest(noted.project.slug, str(month))
+        if manifest is None or manifest.id != noted.pk or in_month.exists():
+            continue
+        if "sessions" in manifest.tables:
+            columns = ["id", "digest"]
+            for batch in folder.batches(folder.path(manifest.tables["sessions"].path), columns):
+                session_ids = [UUID(one) for one in batch.column("id").to_pylist()]
+                remove_archived_sessions(
+                    session_ids,
+                    batch.column("digest").to_pylist(),
+                    DIGEST_OF_SESSION,
+                    manifest.created_at,
+                    report.dropped,
+                )
+        with transaction.atomic():
+            noted.dropped_at = timezone.now()
+            noted.save(update_fields=["dropped_at"])
+            record(
+                AuditAction.PURGE,
+                project_id=noted.project_id,
+                object_type="archive",
+                object_id=noted.pk,
+                object_name=str(noted),
+                detail={"rows": noted.rows, "period": str(month)},
+            )

@@ -1,0 +1,114 @@
+"""manage.py archive: write months that have ended to Parquet files, and drop them from the database."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from django.core.management.base import CommandError
+from tqdm import tqdm
+
+from access_app.arguments import project_named
+from access_app.audit.record import AuditedCommand
+from messages_app.sql.partitions import MonthInUse
+from traces_app.management.archive_arguments import archive_errors, require_extra
+from traces_app.management.commands.purge import moment
+
+if TYPE_CHECKING:
+    from traces_app.maintenance.archive.archiving import Report
+    from traces_app.maintenance.archive.folder import Folder
+
+
+class Command(AuditedCommand):
+    help = (
+        "Archive the months that ended before a time as Parquet files in a folder or object store, one dataset for each table, "
+        "by project and month, with a manifest. Everything is read back and compared. A month that has not changed since it "
+        "was archived there is not written again. Safe to interrupt and to run again, also while agents write. "
+        "Exit status: 0 done, 1 not done or only partly, 2 invalid arguments."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--older-than",
+            metavar="DAYS|DATE",
+            required=True,
+            help="months that ended before this time: a number of days, a date (00:00 UTC) or a time such as 2026-01-31T09:30:00Z",
+        )
+        parser.add_argument(
+            "--to",
+            metavar="DIR|URL",
+            required=True,
+            help="where archives are kept: a directory, or a URL of a store such as s3://bucket/traces (needs s3fs)",
+        )
+        parser.add_argument(
+            "--project", action="append", default=[], metavar="SLUG", help="only this project; may be repeated"
+        )
+        parser.add_argument(
+            "--drop",
+            action="store_true",
+            help="then remove from the database what is archived, at once where a whole month goes",
+        )
+        parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+
+    def handle(
+        self, *, older_than: str | int, to: str, project: str | list[str], drop: bool, json: bool, **options: Any
+    ) -> None:
+        require_extra()
+        from traces_app.maintenance.archive.archiving import Report, archive  # the extra may be missing
+        from traces_app.maintenance.archive.folder import open_folder
+
+        before = moment("--older-than", older_than)
+        assert before is not None, "it is required"
+        slugs = [project] if isinstance(project, str) else list(dict.fromkeys(project))
+        projects = [project_named(slug) for slug in slugs]
+        report = Report()
+        with archive_errors():
+            folder = open_folder(to)
+            try:
+                # disable=None shows the bar only on a terminal.
+                with tqdm(unit=" messages", unit_scale=True, disable=None, file=sys.stderr) as bar:
+                    archive(folder, before=before, projects=projects, drop=drop, report=report, progress=bar.update)
+            except MonthInUse as error:
+                self._print(folder, report, json=json)
+                raise CommandError(f"{error} Run the same command again later to drop the rest.") from error
+        self._print(folder, report, json=json)
+
+    def _print(self, folder: Folder, report: Report, *, json: bool) -> None:
+        if json:
+            answer = {
+                "url": folder.url,
+                "archived": [
+                    {
+                        "project": done.project.slug,
+                        "period": str(done.month),
+                        "is_new": done.is_new,
+                        "rows": {name: file.rows for name, file in done.manifest.tables.items()},
+                        "bytes": done.manifest.size,
+                    }
+                    for done in report.archived
+                ],
+                "dropped_months": report.dropped.months,
+                "dropped": {name: table.rows for name, table in report.dropped.tables.items()},
+                "messages_kept": report.messages_kept,
+            }
+            self.stdout.write(msgspec.json.format(msgspec.json.encode(answer)).decode())
+            return
+        if not report.archived:
+            self.stdout.write("Nothing to archive: no month that ended before that time has traces.")
+        for done in report.archived:
+            state = "archived" if done.is_new else "is archived already, unchanged"
+            self.stdout.write(
+                f"{done.month} of {done.project.slug} {state}: {done.manifest.rows:,} rows in {done.manifest.size:,} bytes "
+                f"in {folder.url}"
+            )
+        if report.dropped.months:
+            self.stdout.write(f"Dropped whole months: {', '.join(report.dropped.months)}")
+        dropped = {name: table for name, table in report.dropped.tables.items() if table.rows}
+        for name, table in dropped.items():
+            self.stdout.write(f"  {name:<12} {'about ' if table.is_estimate else ''}{table.rows:,} removed")
+        if report.messages_kept:
+            self.stdout.write(
+                f"{report.messages_kept:,} messages stay, because they have changed since. Run the same command again."
+            )
