@@ -236,6 +236,9 @@ def test_explorer_fits_phones_and_speaks_chinese(run: str, session_key: str, liv
         for view in ("树形", "瀑布图", "文本"):
             page.get_by_role("button", name=view).click()
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
+        # A wide window is used.
+        page.set_viewport_size({"width": 1800, "height": 900})
+        assert page.evaluate("document.getElementById('content').clientWidth") > 1600
         expect(page.locator("#run-text .step").first).to_be_visible()
         assert complaints == []
 
