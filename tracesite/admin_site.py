@@ -10,6 +10,10 @@ from django.contrib.admin.apps import AdminConfig
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path
+from django.utils.translation import gettext_noop
+
+SPACELESS_TEXTS = (gettext_noop("Add %(name)s"), gettext_noop("Add %s"))
+"""Texts of Django that our catalogue replaces, because Chinese has no space between a verb and its object."""
 
 if TYPE_CHECKING:
     from django.contrib.auth.forms import AuthenticationForm

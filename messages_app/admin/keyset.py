@@ -479,11 +479,15 @@ class KeysetAdmin(RoleAdmin):
                 request.user,
                 request.GET,
                 self.all_columns,
-                [str(one) for one in self.list_display],
+                self.usual_columns(request),
             )
             # Kept, because Django asks several times.
             request.list_columns = known  # type: ignore[attr-defined]  # read only here
         return list(known)
+
+    def usual_columns(self, request: HttpRequest) -> Sequence[str]:
+        """Return the columns of readers who chose none."""
+        return [str(one) for one in self.list_display]
 
     def columns_offered(self, request: HttpRequest) -> list[tuple[str, str, bool]]:
         """Return the name and label of each column that can be chosen, and whether it is shown."""

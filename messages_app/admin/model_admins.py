@@ -204,9 +204,9 @@ class SessionAdmin(TrashAdmin):
     )
     page_template = "admin/messages_app/session/page.html"
     api_name = "sessions"
-    list_display = ("name", "project", "state", "messages", "calls", "problems", "took", "spent", "active", "created")
+    list_display = ("name", "problems", "state", "project", "messages", "calls", "took", "spent", "active", "created")
     all_columns: ClassVar[Any] = (
-        *("name", "named", "project", "state", "user", "labels", "messages", "calls", "failures", "problems"),
+        *("name", "problems", "state", "named", "project", "user", "labels", "messages", "calls", "failures"),
         *("tokens_in", "tokens_out", "took", "spent", "active", "created"),
     )
     export_columns: ClassVar[Any] = {
@@ -247,8 +247,8 @@ class SessionAdmin(TrashAdmin):
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         if self.in_trash(request):
-            columns = ["name", "project", "deleted", "deleter", "messages", "calls", "created"]
-            return [*columns, *self.trash_columns(request)]
+            columns = ["deleted", "deleter", "project", "messages", "calls", "created"]
+            return ["name", *self.trash_columns(request), *columns]
         return list(super().get_list_display(request))
 
     def get_search_results(
@@ -506,8 +506,8 @@ class MessageAdmin(TrashAdmin):
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         if self.in_trash(request):
-            columns = ["text", "who", "in_session", "project", "deleted", "deleter", "calls", "created"]
-            return [*columns, *self.trash_columns(request)]
+            columns = ["deleted", "deleter", "who", "in_session", "project", "calls", "created"]
+            return ["text", *self.trash_columns(request), *columns]
         return list(super().get_list_display(request))
 
     def get_search_results(

@@ -478,7 +478,8 @@ class TrashAdmin(KeysetAdmin):
         return moment(purged_from(row))
 
     def trash_columns(self, request: HttpRequest) -> list[Any]:
-        """Return the last columns of the trash: when a row is purged, if that is set, and a button to restore it."""
+        """Return the columns of the trash behind the name, where phones show them: a button to restore the row, and when it is
+        purged if that is set."""
 
         @admin.display(description="")
         def restore(row: Any) -> SafeString:
@@ -492,7 +493,7 @@ class TrashAdmin(KeysetAdmin):
                 *(url, row.pk, _("Restore"), self.row_name(row)),
             )
 
-        return [*(["purged"] if settings.TRASH_DAYS else []), restore]
+        return [restore, *(["purged"] if settings.TRASH_DAYS else [])]
 
     def not_restorable(self, row: Any) -> SafeString | None:
         """Return the reason why a row of the trash cannot be restored, or None."""

@@ -28,6 +28,7 @@ from messages_app.admin.time_zones import with_zone
 from messages_app.queries import as_uuid
 from messages_app.safe_text import duration, first_characters, moment, one_line, visible
 from traces_app.models import ToolCall, ToolResult
+from traces_app.queries.error_groups import group_of_call
 from traces_app.queries.search.pages import mark_of_status
 
 from .error_pages import errors_context
@@ -163,6 +164,7 @@ class ToolCallAdmin(KeysetAdmin):
             "session": row.message.session,
             "session_name": session_name(row.message.session),
             "alone": True,
+            **_failures_like(row),
             **(extra_context or {}),
         }
         return TemplateResponse(request, "admin/traces_app/call_page.html", context)
@@ -215,6 +217,19 @@ class ToolCallAdmin(KeysetAdmin):
     @admin.display(description=with_zone(gettext_lazy("created at")))
     def created(self, row: ToolCall) -> SafeString:
         return moment(ids.created_at_of(row.pk))
+
+
+def _failures_like(call: ToolCall) -> dict[str, str]:
+    """Return the links from the page of a failed call: to the calls with the same error, and to the runs that failed alike."""
+    group = group_of_call(call.pk)
+    if group is None:
+        return {}
+    query = {"project": call.project.slug, "status": ToolCall.Status.ERROR.value, "error_group": group}
+    links = {"same_error_url": reverse("admin:traces_app_toolcall_changelist", query=query)}
+    if call.message.deleted_at is None and call.message.session.deleted_at is None:
+        runs = reverse("admin:messages_app_message_similar", args=[call.message_id], query={"by": "errors"})
+        links["similar_url"] = runs
+    return links
 
 
 def url_in_run(call: ToolCall) -> str:

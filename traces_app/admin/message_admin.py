@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar
 from uuid import UUID
@@ -51,7 +52,7 @@ from .flag_labels import FLAG_LABELS, losses_of, problems_of
 from .forms import REFUSALS, AddedByIngest, MessageForm, SessionField
 from .input_page import read_input
 from .run_outline import explorer_words, read_detail, read_first_rows, read_outline
-from .run_page import first_failure, read_interrupts, read_run, read_tool_time, step_number
+from .run_page import first_failure, read_interrupts, read_run, read_tool_time, step_number, unpriced_models
 from .run_search import MATCHES_LISTED, search_run
 from .scores import JudgementForm, judge, judgements_of
 from .similar_page import similar_context
@@ -79,17 +80,17 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
         *(MessageScoreFilter, MessageAdmin.list_filter[-1]),
     )
     all_columns: ClassVar[Any] = (
-        *("text", "named", "requested", "who", "in_session", "project", "steps", "calls", "outcome", "problems"),
+        *("text", "outcome", "problems", "named", "requested", "who", "in_session", "project", "steps", "calls"),
         *("tokens_in", "tokens_out", "took", "spent", "created", "ended"),
     )
     list_display: Any = (
         "text",
+        "outcome",
+        "problems",
         "who",
         "in_session",
         "project",
         "calls",
-        "outcome",
-        "problems",
         "took",
         "spent",
         "created",
@@ -116,6 +117,17 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         return with_found(request, super().get_list_display(request), self.in_trash(request))
+
+    def usual_columns(self, request: HttpRequest) -> Sequence[str]:
+        usual = super().usual_columns(request)
+        return [*(name for name in usual if name != "who"), "steps"] if self._lists_runs(request) else usual
+
+    def list_title(self, request: HttpRequest) -> str:
+        return _("Runs") if self._lists_runs(request) else super().list_title(request)
+
+    def _lists_runs(self, request: HttpRequest) -> bool:
+        """Return whether the list is that of the answers, each of which is a run."""
+        return request.GET.get("role") == Message.Role.ASSISTANT
 
     @admin.display(description=gettext_lazy("health"), empty_value="")
     def problems(self, row: Message) -> SafeString | None:
@@ -163,6 +175,8 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
                 response.context_data["waits_for"] = read_interrupts(message.pk)
             response.context_data["has_spans"] = TRACE_ID in message.metadata
             response.context_data["sealed_at"] = read_sealed_at(message.pk) if message.is_completed else None
+            if message.unpriced_count:
+                response.context_data["unpriced_models"] = unpriced_models(message.pk)
             if message.step_count:
                 response.context_data["tool_ms"] = read_tool_time(message.pk)
         return response

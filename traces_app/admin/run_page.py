@@ -47,6 +47,7 @@ MOST_ROWS = 500
 """The maximum for one step with everything below it; further calls are only in the list of tool calls."""
 SKELETON_ROWS = 20_000
 FAILURES_NAMED = 10
+MODELS_NAMED = 5
 FIRST_ROWS = 200
 """Rows of the explorer that come with the page, so that they are painted with it."""
 MAX_DEPTH = 12
@@ -229,6 +230,13 @@ def read_tool_time(message_id: UUID) -> int | None:
     calls = ToolCall.with_deleted.filter(message_id=message_id, parent=None, **ids_below([message_id]))
     total: int | None = calls.aggregate(total=Sum("duration_ms"))["total"]
     return total
+
+
+def unpriced_models(message_id: UUID) -> list[str]:
+    """Return the models of the steps whose cost is unknown, at most MODELS_NAMED. One query."""
+    steps = AgentStep.with_deleted.filter(message_id=message_id, cost=None, **ids_below([message_id]))
+    names = steps.exclude(model="").order_by("model").values_list("model", flat=True)
+    return list(names.distinct()[:MODELS_NAMED])
 
 
 def read_interrupts(message_id: UUID) -> Excerpt:

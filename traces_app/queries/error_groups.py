@@ -25,7 +25,7 @@ from messages_app.timestamps import instant_text
 from traces_app.models import Tool, ToolCall
 
 from . import schemas
-from .error_patterns import pattern_of
+from .error_patterns import group_of, pattern_of
 from .run_vectors import LEAST_LIKENESS, likeness_of_errors
 from .tool_statistics import MOST_POINTS, STEPS
 
@@ -136,6 +136,13 @@ def pattern_of_call(call_id: UUID) -> str | None:
     calls = ToolCall.with_deleted.filter(pk=call_id, status=ToolCall.Status.ERROR)
     pattern: str | None = calls.values_list(pattern_of("result__error"), flat=True).first()
     return pattern
+
+
+def group_of_call(call_id: UUID) -> str | None:
+    """Return the id of the group of the error of a call; None if it did not fail."""
+    calls = ToolCall.with_deleted.filter(pk=call_id, status=ToolCall.Status.ERROR)
+    group: str | None = calls.values_list(group_of("result__error"), flat=True).first()
+    return group
 
 
 def answer_of(found: Found) -> schemas.ErrorGroups:

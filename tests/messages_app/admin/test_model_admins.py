@@ -72,8 +72,8 @@ def test_session_list_is_newest_first_with_its_columns(staff: Client, project: P
     store(project, "first", title="Flight to 上海")
     store(project, "second", created_at=NOON + timedelta(hours=1))
     assert rows_of(staff.get(SESSIONS)) == [
-        ["second", "owner", "completed", "2", "0", "", "", "", "2026-03-01 13:00:01", "2026-03-01 13:00:00"],
-        ["Flight to 上海", "owner", "completed", "2", "0", "", "", "", "2026-03-01 12:00:01", "2026-03-01 12:00:00"],
+        ["second", "", "completed", "owner", "2", "0", "", "", "2026-03-01 13:00:01", "2026-03-01 13:00:00"],
+        ["Flight to 上海", "", "completed", "owner", "2", "0", "", "", "2026-03-01 12:00:01", "2026-03-01 12:00:00"],
     ]
 
 
@@ -82,10 +82,11 @@ def test_messages_are_listed_with_the_beginning_of_their_content(staff: Client, 
     (row,) = rows_of(staff.get(MESSAGES))
     assert row == [
         "first line " + "word " * 13 + "wor…",
+        *("", ""),
         "user",
         "Talk",
         "owner",
-        *("", "", "", "", ""),
+        *("", "", ""),
         "2026-03-01 12:00:00",
     ]
     assert links_of(staff.get(MESSAGES))["Talk"] == page_of(session)
@@ -332,7 +333,7 @@ def test_ambiguous_session_in_a_filter_is_explained(staff: Client, project: Proj
         "Invalid filter: session ID “twice”. Several projects have a session with this external id. Use the id of the "
         "session. The full list is shown."
     ) in text_of(staff.get(f"{MESSAGES}?session=twice", follow=True))
-    assert [row[3] for row in rows_of(staff.get(f"{MESSAGES}?session=twice&project=stranger"))] == ["stranger"]
+    assert [row[5] for row in rows_of(staff.get(f"{MESSAGES}?session=twice&project=stranger"))] == ["stranger"]
 
 
 @pytest.mark.parametrize("before", ["2026-03-01T11:00", "2026-03-01T12:00"])
@@ -702,12 +703,29 @@ def test_question_before_deleting_has_numbers(staff: Client, project: Project) -
     assert "these to the trash? This includes 3 messages and 3 tool calls." in text_of(staff.post(SESSIONS, chosen))
 
 
+def test_lists_begin_with_what_fits_a_phone(staff: Client, project: Project) -> None:
+    writes.delete_session(store(project, "gone"), by="ada")
+    store(project, "there")
+    listed = [
+        re.findall(r'<th scope="col" class="[^"]*column-(\w+)', html_of(staff.get(url)))
+        for url in (SESSIONS, f"{SESSIONS}trash/")
+    ]
+    assert [columns[:3] for columns in listed] == [["name", "problems", "state"], ["name", "restore", "deleted"]]
+
+
+def test_chinese_button_to_add_has_no_space(staff: Client, project: Project) -> None:
+    store(project, "s")
+    page = staff.get(SESSIONS, headers={"Accept-Language": "zh-hans"})
+    assert "添加会话" in text_of(page)
+
+
 def test_many_sessions_are_deleted_and_restored_together(staff: Client, project: Project) -> None:
     sessions = [store(project, f"s{number}", title=f"Talk {number}") for number in range(3)]
     chosen = {"action": "delete_selected", "_selected_action": [str(pk) for pk in sessions[:2]], "index": "0"}
     asked = staff.post(SESSIONS, chosen)
     assert "Move these to the trash" in text_of(asked)
     assert "Talk 0" in text_of(asked)
+    assert "They disappear from all lists and from the API." in text_of(asked)
     assert Session.objects.count() == 3
     response = staff.post(SESSIONS, {**chosen, "post": "yes"}, follow=True)
     assert "2 sessions were moved to the trash. Undo" in text_of(response)
@@ -748,7 +766,7 @@ def test_deleting_and_restoring_message_updates_counters(staff: Client, project:
     assert said(response) == ["s says 0", "s says 2"]
     assert Session.objects.get(pk=session).message_count == 2
     (row,) = rows_of(staff.get(f"{MESSAGES}trash/"))
-    assert (row[0], row[5]) == ("s says 1", "ada")
+    assert (row[0], row[3]) == ("s says 1", "ada")
     staff.post(f"{MESSAGES}{message.pk}/restore/", {"post": "yes"})
     assert Session.objects.get(pk=session).message_count == 3
     assert said(staff.get(page_of(session))) == ["s says 0", "s says 1", "s says 2"]
@@ -769,7 +787,7 @@ def test_row_of_the_trash_is_restored_by_its_own_button(staff: Client, project: 
         writes.delete_session(one, by="ada")
     url = f"{SESSIONS}trash/?project=owner"
     page = staff.get(url)
-    assert rows_of(page)[0][4:6] == ["2", "0"]
+    assert rows_of(page)[0][5:7] == ["2", "0"]
     response = staff.post(*restore_button_of(page), follow=True)
     assert response.redirect_chain == [(url, 302)]
     assert "“ <b>Talk</b> ” was restored." in text_of(response)
@@ -906,7 +924,7 @@ def test_session_that_failed_just_now_is_found_by_last_activity(staff: Client, p
     )
     assert "s0" not in [row[0] for row in rows_of(staff.get(SESSIONS))], "it began before those on the first page"
     first = rows_of(staff.get(f"{SESSIONS}?order=activity"))[0]
-    assert (first[0], first[2], first[5]) == ("s0", "error", "1")
+    assert first[:3] == ["s0", "1", "error"]
     assert [row[0] for row in rows_of(staff.get(f"{SESSIONS}?active=1h"))] == ["s0"]
     assert rows_of(staff.get(f"{SESSIONS}?created=1h")) == []
     assert [row[0] for row in rows_of(staff.get(f"{SESSIONS}?has_errors=yes"))] == ["s0"]

@@ -15,7 +15,7 @@ from messages_app import writes
 from messages_app.models import Message
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
 from tests.traces_app.conftest import store
-from traces_app.models import Tool
+from traces_app.models import Tool, ToolCall
 from traces_app.queries import error_groups
 
 ERRORS = "/admin/traces_app/toolcall/errors/"
@@ -52,6 +52,24 @@ def test_groups_lead_to_their_calls_and_examples(staff: Client) -> None:
     assert "no disk" not in text
     assert len(rows_of(staff.get(target(page, "timeout after #")))) == 3
     assert "timeout after 9 s" in text_of(staff.get(target(page, "timeout after 9 s").partition("#")[0]))
+
+
+@pytest.mark.usefixtures("traces")
+def test_page_of_failed_call_leads_to_calls_and_runs_that_failed_alike(staff: Client, project: Project) -> None:
+    failed = ToolCall.objects.get(result__error="timeout after 31 s")
+    page = staff.get(f"/admin/traces_app/toolcall/{failed.pk}/change/")
+    alike = rows_of(staff.get(target(page, "Calls with this error")))
+    assert sorted(row[0] for row in alike) == ["read", "search"]
+    assert "Failures like this one" in text_of(staff.get(target(page, "Failures like this one")))
+    writes.delete_session(failed.message.session_id, by="ada")
+    assert "Failures like this one" not in links_of(staff.get(f"/admin/traces_app/toolcall/{failed.pk}/change/"))
+    store(
+        project,
+        {**run("good", 1), "agent_steps": [{"tool_calls": [{"name": "good", "result": "ok"}]}]},
+        external_id="other",
+    )
+    good = ToolCall.objects.get(tool__name="good")
+    assert "Calls with this error" not in links_of(staff.get(f"/admin/traces_app/toolcall/{good.pk}/change/"))
 
 
 @pytest.mark.usefixtures("traces")

@@ -225,7 +225,7 @@ def test_columns_are_chosen_in_the_address(staff: Client, runs: dict[str, UUID])
 
 def test_unknown_columns_are_left_out_with_a_message(staff: Client, runs: dict[str, UUID]) -> None:
     page = staff.get(f"{MESSAGES}?columns=who,nonsense,__class__")
-    assert "Unknown columns were left out: nonsense, __class__. The list has: text, named," in text_of(page)
+    assert "Unknown columns were left out: nonsense, __class__. The list has: text, outcome," in text_of(page)
     assert headers_of(page) == ["text", "who"]
     assert headers_of(staff.get(f"{MESSAGES}?columns=nonsense")) == headers_of(staff.get(MESSAGES))
 

@@ -193,6 +193,17 @@ def test_calls_are_filtered_by_session(staff: Client, project: Project, run: UUI
     assert warning in text_of(staff.get(f"{CALLS}?message=junk", follow=True))
 
 
+def test_runs_are_a_list_of_their_own(staff: Client, run: UUID) -> None:
+    runs = staff.get(links_of(staff.get("/admin/"))["Runs"])
+    assert text_of(runs).startswith("Runs")
+    assert "<title>Runs" in html_of(runs)
+    assert len(rows_of(runs)) == 1
+    headings = re.findall(r'<th scope="col" class="[^"]*column-(\w+)', html_of(runs))
+    assert headings[:3] == ["text", "outcome", "problems"]
+    assert ("steps" in headings, "who" in headings) == (True, False)
+    assert text_of(staff.get(MESSAGES)).startswith("Messages")
+
+
 def test_durations_of_run_are_named(staff: Client, project: Project) -> None:
     def call(second: float, duration: int) -> dict[str, Any]:
         start = NOON + timedelta(seconds=second)
