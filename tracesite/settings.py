@@ -350,7 +350,11 @@ LOGGING = {
     "loggers": {
         # Its warnings repeat what the line of each request says; its errors bring the stack.
         "django.request": {"level": "ERROR", "filters": ["outages"]},
-        "django.security.DisallowedHost": {"handlers": [], "propagate": False},
+        # So do these: refused requests of clients.
+        **{
+            f"django.security.{refused}": {"handlers": [], "propagate": False}
+            for refused in ("DisallowedHost", "DisallowedModelAdminLookup", "DisallowedModelAdminToField")
+        },
         # It warns of what it raises as well, also where that is foreseen: a message that was not as new as it looked.
         "psycopg": {"level": "ERROR"},
         "gunicorn.error": {"level": "WARNING", "propagate": True},

@@ -15,13 +15,14 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.formats import localize
 from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from access_app.errors import Conflict
+from access_app.errors import Conflict, InvalidInput
 from access_app.models import Role
 from access_app.visibility import visible_to
 from messages_app.admin.downloads import Source
@@ -51,6 +52,7 @@ from .filters import (
 from .flag_labels import FLAG_LABELS, losses_of, problems_of
 from .forms import REFUSALS, AddedByIngest, MessageForm, SessionField
 from .input_page import read_input
+from .questions import MESSAGES_SEARCHED, last_good_run
 from .run_outline import explorer_words, read_detail, read_first_rows, read_outline
 from .run_page import first_failure, read_interrupts, read_run, read_tool_time, step_number, unpriced_models
 from .run_search import MATCHES_LISTED, search_run
@@ -229,6 +231,8 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
         message = runs.filter(pk=message_id).first()
         if message is None:
             return self.missing(request)
+        if "good" in request.GET:
+            return self._compare_with_good(request, message)
         context = {
             **context_in_session(self, request, message.session, _("Compare runs")),
             "message": message,
@@ -239,6 +243,24 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
         else:
             context["candidates"] = candidates(message)
         return TemplateResponse(request, "admin/traces_app/compare_page.html", context)
+
+    def _compare_with_good(self, request: HttpRequest, message: Message) -> HttpResponse:
+        """Lead to the comparison with the last good run of the same question, or say that there is none.
+
+        It is looked for when somebody asks, because each failed run would pay for it otherwise.
+        """
+        try:
+            good = last_good_run(message)
+        except InvalidInput:
+            self.message_user(request, _("Finding a good run of the same question took too long."), messages.WARNING)
+        else:
+            if good is not None:
+                return HttpResponseRedirect(f"{request.path}?other={good}")
+            none = _(
+                "No run without errors answers the same question among the newest %(number)s messages of the project."
+            )
+            self.message_user(request, none % {"number": localize(MESSAGES_SEARCHED)}, messages.WARNING)
+        return HttpResponseRedirect(request.path)
 
     def similar_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
         """List the runs that are most like a run, or that failed in the same way."""

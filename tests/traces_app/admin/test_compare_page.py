@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from access_app.models import Project
+from messages_app.models import Message, Session
 from tests.admin_pages import html_of, links_of, statements_of, text_of
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.models import ToolCall
@@ -93,3 +97,34 @@ def test_queries_do_not_depend_on_the_runs(staff: Client, runs: tuple[UUID, UUID
     )
     few = len(statements_of(staff, f"{page_of(runs[0])}?other={runs[1]}"))
     assert len(statements_of(staff, f"{page_of(runs[0])}?other={large}")) == few
+
+
+def test_failed_run_leads_to_last_good_run_of_its_question(staff: Client, runs: tuple[UUID, UUID]) -> None:
+    failed, good = runs
+    link = links_of(staff.get(f"/admin/messages_app/message/{failed}/change/"))["Compare with the last good run"]
+    assert link == f"{page_of(failed)}?good"
+    with CaptureQueriesContext(connection) as few:
+        assert staff.get(link)["Location"] == f"{page_of(failed)}?other={good}"
+
+    owner = Project.objects.get()
+    steps = answer()["agent_steps"][:1]
+    steps[0]["tool_calls"] = steps[0]["tool_calls"][:1]
+    fine = answer(agent_steps=steps)
+    hour = timedelta(hours=1)
+    later = [{**question(), "created_at": NOON + hour}, {**fine, "created_at": NOON + hour}]
+    newest = store(owner, *later, external_id="later").messages[1].id
+    two_hours = [{**message, "created_at": NOON + 2 * hour} for message in (question(), fine)]
+    store(owner, {**two_hours[0], "content": "Another question"}, two_hours[1], external_id="other question")
+    store(owner, two_hours[0], {**two_hours[1], "error": "crashed"}, external_id="crashed")
+    store(owner, two_hours[0], {**two_hours[1], "is_completed": False}, external_id="open")
+    store(owner, *two_hours, external_id="deleted")
+    Session.objects.filter(external_id="deleted").update(deleted_at=NOON)
+    store(Project.objects.create(slug="foreign"), *two_hours)
+    with CaptureQueriesContext(connection) as many:
+        assert staff.get(link)["Location"] == f"{page_of(failed)}?other={newest}"
+    assert len(many) == len(few) <= 12
+
+    store(owner, {**question(), "content": "Asked once"}, answer(), external_id="once")
+    alone = Message.objects.get(session__external_id="once", role="assistant").pk
+    page = staff.get(f"{page_of(alone)}?good", follow=True)
+    assert "No run without errors answers the same question among the newest 100,000 messages" in text_of(page)

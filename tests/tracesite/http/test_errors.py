@@ -232,3 +232,11 @@ def test_unknown_host_error_names_the_setting(client: Client, log_lines: LogLine
         }  # fmt: skip
     else:
         assert answer.content.decode() == text
+
+
+@pytest.mark.parametrize("query", ["password__startswith=a", "_to_field=x"])
+def test_refused_parameters_of_admin_are_logged_without_stack(staff: Client, log_lines: LogLines, query: str) -> None:
+    answer = staff.get(f"/admin/auth/user/?{query}")
+    (request,) = log_lines()[-1:]
+    assert (answer.status_code, request["status"]) == (400, 400)
+    assert not [line for line in log_lines() if "exc_info" in line or line["level"] == "ERROR"]
