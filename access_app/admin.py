@@ -31,10 +31,13 @@ if TYPE_CHECKING:
     ProjectModelForm = forms.ModelForm[Project]
     ApiKeyModelForm = forms.ModelForm[ApiKey]
     Members = admin.TabularInline[Membership, Project]
+    MembershipModelForm = forms.ModelForm[Membership]
+    NameField = forms.ModelChoiceField[models.Model]
     Users = UserAdmin[User]
 else:  # not generic at run time
     Users = UserAdmin
-    ProjectModelForm = ApiKeyModelForm = forms.ModelForm
+    ProjectModelForm = ApiKeyModelForm = MembershipModelForm = forms.ModelForm
+    NameField = forms.ModelChoiceField
     Members = admin.TabularInline
 
 STATUS_LABELS = {
@@ -68,18 +71,48 @@ class ProjectForm(ProjectModelForm):
         return found
 
 
+class TypedName(NameField):
+    """A user or group, whose name is typed in: owners of a project need not see the names of all."""
+
+    widget = forms.TextInput
+    default_error_messages: ClassVar = {"invalid_choice": gettext_lazy("There is no user or group with this name.")}
+
+
+class MembershipForm(MembershipModelForm):
+    class Meta:
+        model = Membership
+        fields = ("user", "group", "role")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, field in self.fields.items():
+            if isinstance(field, TypedName):
+                self.initial[name] = getattr(self.instance, name)
+
+
 class MembershipInline(Members):
     """Members of a project, shown to its owners."""
 
     model = Membership
+    form = MembershipForm
     fields = ("user", "group", "role")
     extra = 1
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Membership]:
+        return super().get_queryset(request).select_related("user", "group")
 
     def formfield_for_dbfield(
         self, db_field: models.Field[Any, Any], request: HttpRequest, **kwargs: Any
     ) -> forms.Field | None:
         """Return the field with a label of its own: in a table of forms, Django names only the columns."""
         field = super().formfield_for_dbfield(db_field, request, **kwargs)
+        if isinstance(field, forms.ModelChoiceField) and not request.user.is_superuser:
+            field = TypedName(
+                field.queryset,
+                to_field_name="username" if db_field.name == "user" else "name",
+                required=False,
+                label=field.label,
+            )
         if field is not None:
             field.widget.attrs["aria-label"] = str(field.label)
         return field

@@ -168,6 +168,41 @@ def test_owner_manages_own_project_only(
     assert ApiKey.objects.get().project == project
 
 
+def test_owner_types_names_of_members(login: Callable[[User], Client], staff: User, project: Project) -> None:
+    grant_role(project, staff, Role.OWNER)
+    User.objects.create_user("evelyn")
+    Group.objects.create(name="readers")
+    client, url = login(staff), f"/admin/access_app/project/{project.pk}/change/"
+    own = Membership.objects.get()
+
+    page = client.get(url).content.decode()
+    assert f'value="{staff.username}"' in page
+    assert "evelyn" not in page
+    assert "readers" not in page
+
+    fields = {
+        "name": "",
+        "sampling_tools": "{}",
+        "memberships-TOTAL_FORMS": 2,
+        "memberships-INITIAL_FORMS": 1,
+        "memberships-0-id": own.pk,
+        "memberships-0-project": project.pk,
+        "memberships-0-user": staff.username,
+        "memberships-0-role": "owner",
+        "memberships-1-role": "analyst",
+    }
+    refused = client.post(url, {**fields, "memberships-1-user": "nobody"}).content.decode()
+    assert "There is no user or group with this name." in refused
+    assert client.post(url, {**fields, "memberships-1-user": "evelyn"}).status_code == 302
+    assert access_of(User.objects.get(username="evelyn")).allows(Role.ANALYST, project.pk)
+    assert Membership.objects.filter(pk=own.pk, user=staff, role="owner").exists()
+    added = Membership.objects.exclude(pk=own.pk).get()
+    fields |= {"memberships-INITIAL_FORMS": 2, "memberships-1-id": added.pk, "memberships-1-project": project.pk}
+    assert client.post(url, {**fields, "memberships-1-group": "readers"}).status_code == 302
+    added.refresh_from_db()
+    assert (added.user, str(added.group)) == (None, "readers")
+
+
 def test_analyst_sees_neither_keys_nor_members(login: Callable[[User], Client], staff: User, project: Project) -> None:
     grant_role(project, staff, Role.ANALYST)
     client = login(staff)
