@@ -705,12 +705,14 @@ def badge(kind: str, text: str) -> SafeString:
 
 
 def _sessions_named(sessions: QuerySet[Any], term: str) -> list[UUID]:
-    """Return the keys of `sessions` with the external id `term`, and of the newest ones with `term` in their title."""
-    # With the projects, because the index of external ids begins with them.
-    exact = sessions.filter(project__in=Project.objects.values_list("pk", flat=True), external_id=term)
+    """Return the keys of `sessions` with the external id or of the end user `term`, and of the newest ones with `term` in their
+    title."""
+    # With the projects, because the indexes of external ids and end users begin with them.
+    in_projects = sessions.filter(project__in=Project.objects.values_list("pk", flat=True))
+    exact, of_user = in_projects.filter(external_id=term), in_projects.filter(end_user=term)
     newest = sessions.order_by("-pk").values_list("pk")[:TITLES_SEARCHED]
     titled = Session.with_deleted.filter(pk__in=newest, title__icontains=term)
-    return [*_first_keys(exact), *_first_keys(titled)]
+    return [*_first_keys(exact), *_first_keys(of_user), *_first_keys(titled)]
 
 
 def _first_keys(rows: QuerySet[Any]) -> list[UUID]:

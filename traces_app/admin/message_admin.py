@@ -73,7 +73,7 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
     list_actions = (*MessageAdmin.list_actions, "score_selected")
     search_help_text = gettext_lazy(
         'Search for words anywhere in messages, steps, calls and results ("exact phrase", -without, error:timeout), by message ID, '
-        "external ID or request ID, or by session: ID, external ID or title."
+        "external ID or request ID, or by session: ID, external ID, end user or title."
     )
     list_filter: ClassVar[Any] = (
         *MessageAdmin.list_filter[:5],

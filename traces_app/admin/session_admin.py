@@ -92,7 +92,7 @@ class TracedSessionAdmin(AddedByIngest, SessionAdmin):
     page_template = "admin/traces_app/session_page.html"
 
     search_help_text = gettext_lazy(
-        "Search by ID, external ID or title, or for words anywhere in its messages, their calls and results."
+        "Search by ID, external ID, end user or title, or for words anywhere in its messages, their calls and results."
     )
 
     def get_search_results(

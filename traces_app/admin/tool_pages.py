@@ -173,6 +173,15 @@ class Row:
         return self.before.calls - self.before.pending if self.before else 0
 
     @property
+    def p95_change(self) -> float | None:
+        """By what part the 95th percentile grew since the period before; 1.0 is twice as slow."""
+        return self.p95 / self.p95_before - 1 if self.p95 is not None and self.p95_before else None
+
+    @property
+    def p95_change_in_words(self) -> str:
+        return "" if self.p95_change is None else f"{self.p95_change:+,.0%}"
+
+    @property
     def is_slower(self) -> bool:
         return bool(self.p95 and self.p95_before is not None and self.p95 > (1 + CHANGE) * self.p95_before)
 
@@ -199,7 +208,7 @@ COLUMNS: Mapping[str, tuple[Any, Callable[[Row], Any]]] = {
     "average": (gettext_lazy("Average"), lambda row: row.figures.average_ms),
     "p50": ("p50", lambda row: row.p50),
     "p95": ("p95", lambda row: row.p95),
-    "p95_before": (gettext_lazy("p95 before"), lambda row: row.p95_before),
+    "p95_change": (gettext_lazy("p95 change"), lambda row: row.p95_change),
     "p99": ("p99", lambda row: row.p99),
     "total": (gettext_lazy("Total time"), lambda row: row.figures.total_ms),
     "cost": (gettext_lazy("Cost"), lambda row: row.figures.cost),

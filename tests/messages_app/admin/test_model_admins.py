@@ -358,11 +358,11 @@ def test_unknown_parameter_leads_to_whole_list(staff: Client, url: str, query: s
     assert f"Invalid filter: {query.partition('=')[0]} “" in text_of(response)
 
 
-def test_sessions_are_found_by_id_external_id_and_title(
+def test_sessions_are_found_by_ids_end_user_and_title(
     staff: Client, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = store(project, "order-1", title="Where is my Parcel?")
-    store(project, "parcel", created_at=NOON + timedelta(hours=1))
+    store(project, "parcel", created_at=NOON + timedelta(hours=1), end_user="dana@example.org")
 
     def found(term: str) -> list[str]:
         return [row[0] for row in rows_of(staff.get(SESSIONS, {"q": term}))]
@@ -370,6 +370,7 @@ def test_sessions_are_found_by_id_external_id_and_title(
     assert found(str(session)) == ["Where is my Parcel?"]
     assert found(" order-1 ") == ["Where is my Parcel?"]
     assert found("parcel") == ["parcel", "Where is my Parcel?"]
+    assert found("dana@example.org") == ["parcel"]
     assert found("borders") == []
     assert "No sessions match: search “borders”" in text_of(staff.get(SESSIONS, {"q": "borders"}))
     # Only the newest titles are searched.
