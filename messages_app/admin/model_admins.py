@@ -198,8 +198,10 @@ class SessionAdmin(TrashAdmin):
         *(ProjectFilter, SessionStatusFilter, SessionErrorsFilter, TagFilter, EndUserFilter),
         *(SessionDurationFilter, SessionCostFilter, OrderFilter, ActiveFilter, BeganFilter),
     )
-    search_help_text = format_lazy(
-        gettext_lazy("Search by ID, external ID, or words in the title (newest {number} sessions of this list only)."),
+    search_help_text = trash_search_help = format_lazy(
+        gettext_lazy(
+            "Search by ID, external ID, end user, or words in the title (newest {number} sessions of this list only)."
+        ),
         number=f"{TITLES_SEARCHED:,}",
     )
     page_template = "admin/messages_app/session/page.html"
@@ -428,10 +430,10 @@ class MessageAdmin(TrashAdmin):
         *(SessionNameFilter, MessageTagFilter, MessageUserFilter, DurationFilter, CostFilter, CreatedFilter),
     )
     list_display_links = ("text",)
-    search_help_text = format_lazy(
+    search_help_text = trash_search_help = format_lazy(
         gettext_lazy(
-            "Search by message ID, external ID or request ID, or by session: ID, external ID, or words "
-            "in the title (newest {number} sessions only)."
+            "Search by message ID, external ID or request ID, or by session: ID, external ID, end user, or "
+            "words in the title (newest {number} sessions only)."
         ),
         number=f"{TITLES_SEARCHED:,}",
     )

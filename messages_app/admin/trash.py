@@ -95,6 +95,8 @@ class TrashAdmin(KeysetAdmin):
     other_trash: ClassVar[tuple[Any, str]]
     """The name of the other trash and the name of its URL, to link to it."""
 
+    trash_search_help: Any
+    """The help of the search in the trash, which finds by names only."""
     page_related: Sequence[str] = ("project",)
     """Relations that `get_object` loads with the row."""
 
@@ -159,6 +161,7 @@ class TrashAdmin(KeysetAdmin):
         context = {
             "in_trash": self.in_trash(request),
             "what_is_restored": self.what_is_restored,
+            "trash_search_help": self.trash_search_help,
             "trash_days": settings.TRASH_DAYS,
             "trash_url": reverse(f"admin:{self._url_name('trash')}"),
             "other_trash": (self.other_trash[0], reverse(self.other_trash[1])),

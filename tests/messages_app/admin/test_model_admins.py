@@ -378,6 +378,7 @@ def test_sessions_are_found_by_ids_end_user_and_title(
     assert found("title-of-none") == []
     assert found("order-1") == ["Where is my Parcel?"]
     assert "for words anywhere in its messages" in text_of(staff.get(SESSIONS))
+    assert "for words anywhere" not in text_of(staff.get(f"{SESSIONS}trash/"))
 
 
 def test_messages_are_found_by_their_ids_and_by_their_session(staff: Client, project: Project) -> None:
