@@ -7,6 +7,8 @@
 #   make lint    check style, types and migrations
 #   make bench   run the benchmarks
 #   make load    restart a server under load; partly needs wrk: ARGS='--restarts 20'
+#   make sbom    list what a server consists of, in CycloneDX, from requirements-server.lock into SBOM=
+#   make audit   look up known vulnerabilities of the packages in the lock files: ARGS='--vulnerability-service osv'
 #   make screenshots   take the pictures of README and docs from the sample traces; needs Debian's chromium
 #   make setup   create .venv from requirements.lock, the first step of all others. LOCK=requirements-server.lock suffices to serve
 #   make sdks    install the SDKs whose processes the tests start, and axe-core, below .sdks; part of make test
@@ -19,12 +21,13 @@ WORKERS ?= 1
 ARGS ?=
 EXAMPLES ?= 50
 LOCK ?= requirements.lock
+SBOM ?= dist/tracesite.cdx.json
 PACKAGE ?=
 
 PYTHON := .venv/bin/python
 INSTALLED := .venv/installed.lock
 
-.PHONY: run test test-postgresql15 fuzz lint bench load screenshots setup sdks lock reset
+.PHONY: run test test-postgresql15 fuzz lint bench load sbom audit screenshots setup sdks lock reset
 
 run: setup
 	@$(PYTHON) manage.py serve --demo --host $(HOST) --port $(PORT) --workers $(WORKERS)
@@ -51,6 +54,18 @@ bench: setup
 
 load: setup
 	@$(PYTHON) -m benchmarks.restart $(ARGS)
+
+sbom: .sdks/audit/installed.lock
+	@mkdir -p $(dir $(SBOM))
+	@.sdks/audit/bin/cyclonedx-py requirements requirements-server.lock --pyproject pyproject.toml --mc-type application \
+		--output-reproducible --output-file $(SBOM)
+	@echo 'Wrote $(SBOM).'
+
+# Fails also if the advisories cannot be reached.
+audit: .sdks/audit/installed.lock
+	@for lock in requirements.lock requirements-server.lock requirements-audit.lock; do \
+		.sdks/audit/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off -r $$lock $(ARGS) || exit 1; \
+	done
 
 screenshots: setup
 	@$(PYTHON) docs/screenshots.py
@@ -84,12 +99,19 @@ setup:
 
 # Each environment below .sdks has versions that fit together. `installed.lock` marks a complete installation.
 SDK_LOCKS := $(wildcard tests/tracesite/sdks/requirements/*.lock)
-sdks: setup $(SDK_LOCKS:tests/tracesite/sdks/requirements/%.lock=.sdks/%/installed.lock) $(if $(shell command -v npm),.sdks/node/installed.json)
+sdks: setup .sdks/audit/installed.lock $(SDK_LOCKS:tests/tracesite/sdks/requirements/%.lock=.sdks/%/installed.lock) $(if $(shell command -v npm),.sdks/node/installed.json)
 
 .sdks/%/installed.lock: tests/tracesite/sdks/requirements/%.lock
 	@echo 'Installing $< into .sdks/$* ...'
 	@$(PYTHON) -m venv --clear .sdks/$*
 	@.sdks/$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --use-pep517 --require-hashes -r $<
+	@cp $< $@
+
+.sdks/audit/installed.lock: requirements-audit.lock
+	@echo 'Installing $< into .sdks/audit ...'
+	@$(PYTHON) -c '' 2>/dev/null || $(MAKE) --no-print-directory setup
+	@$(PYTHON) -m venv --clear .sdks/audit
+	@.sdks/audit/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $<
 	@cp $< $@
 
 .sdks/node/installed.json: tests/tracesite/sdks/requirements/node/package-lock.json
@@ -104,4 +126,5 @@ lock:
 	$(COMPILE) pyproject.toml $(if $(PACKAGE),--upgrade-package $(PACKAGE)) --extra server --extra dev -o requirements.lock
 	cp requirements.lock requirements-server.lock
 	$(COMPILE) pyproject.toml --extra server -o requirements-server.lock
+	$(COMPILE) pyproject.toml --extra audit -o requirements-audit.lock
 	for lock in $(SDK_LOCKS); do $(COMPILE) $${lock%.lock}.in -o $$lock; done

@@ -132,9 +132,16 @@ def missing_names(text: str) -> list[str]:
     return missing
 
 
-@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md", "docs/glossary.md"])
+@pytest.mark.parametrize("page", ["docs/architecture.md", "docs/security.md", "CONTRIBUTING.md", "docs/glossary.md"])
 def test_page_names_only_files_and_functions_that_exist(page: str) -> None:
     assert missing_names((ROOT / page).read_text()) == []
+
+
+def test_every_limit_names_what_holds_it_and_a_test() -> None:
+    limits = (ROOT / "docs" / "security.md").read_text().partition("## Limits of every input")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in limits.splitlines() if re.match(r"\| (?!---|input)", line)]
+    assert len(rows) > 20
+    assert [row for row in rows if len(row) != 4 or not re.search(r"`tests/[\w/]+\.py:\w+`$", row[3])] == []
 
 
 def test_missing_name_in_page_is_found() -> None:

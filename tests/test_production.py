@@ -247,6 +247,25 @@ def test_slow_senders_behind_nginx_delay_no_request(site: Supervised, tmp_path: 
 
 
 @needs_nginx
+def test_nginx_ends_slow_heads_and_bodies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With limits of 1 s instead of those of the file. Nothing listens behind it: no such request gets there."""
+    quick, changed = re.subn(r"client_(header|body)_timeout \d+s;", r"client_\1_timeout 1s;", NGINX)
+    assert changed == 2
+    monkeypatch.setattr(sys.modules[__name__], "NGINX", quick)
+    head = b"POST /api/v1/ingest/ HTTP/1.1\r\nHost: traces.example.org\r\n"
+    with nginx(free_port(), tmp_path) as port:
+        for sent in (head, head + b"Content-Length: 100\r\n\r\n{"):
+            sender = tls(port)
+            with closing(sender):
+                sender.connect()
+                sender.sock.sendall(sent)
+                begin = time.monotonic()
+                answer = b"".join(iter(lambda: sender.sock.recv(4096), b""))  # noqa: B023 - called at once
+                assert time.monotonic() - begin < 20
+                assert b" 200 " not in answer
+
+
+@needs_nginx
 @pytest.mark.parametrize("kind", KINDS)
 def test_restart_behind_nginx_fails_no_request(site: Supervised, kind: str, tmp_path: Path) -> None:
     with nginx(site.port, tmp_path) as port:

@@ -75,6 +75,17 @@ def address(name: str) -> str:
     return value
 
 
+def contacts(name: str) -> list[str]:
+    """Addresses of people, separated by commas, as URIs (mailto:, https: or tel:)."""
+    values = words(name)
+    for value in values:
+        if not re.fullmatch(r"(mailto:[^\s@]+@[^\s@]+|https://\S+|tel:\+?[\d.()-]+)", value, re.ASCII):
+            raise refused(
+                name, value, "use addresses such as mailto:security@example.org or https://example.org/security"
+            )
+    return values
+
+
 def boolean(name: str, *, default: bool) -> bool:
     value = _value(name)
     if value is None:

@@ -53,6 +53,8 @@ TWO_FACTOR = env.choice("TRACESITE_TWO_FACTOR", "OPTIONAL", ("OPTIONAL", "SUPERU
 ADMIN_PASSWORD = env.text("TRACESITE_ADMIN_PASSWORD")
 # Of whoever scrapes /metrics; without it there is nothing at that address.
 METRICS_TOKEN = env.token("TRACESITE_METRICS_TOKEN", at_least=16)
+# Who wants to hear of weaknesses of this site, for /.well-known/security.txt; without it there is nothing at that address.
+SECURITY_CONTACT = env.contacts("TRACESITE_SECURITY_CONTACT")
 # A run of which nothing was heard for so long is closed by manage.py close_stale_runs.
 STALE_RUN_HOURS = env.whole_number("TRACESITE_STALE_RUN_HOURS", 24, at_least=1)
 # Sessions and messages that are in the trash for longer are purged by `manage.py purge --trash`; 0: never.

@@ -11,6 +11,7 @@ from .http.api_root import IndexView, SchemaView, docs
 from .http.foreign_apis import foreign_apis
 from .http.health import HealthView, ReadyView
 from .http.metrics_view import metrics
+from .http.security_txt import security_txt
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index"), name="home"),
@@ -24,6 +25,7 @@ urlpatterns = [
     path("healthz", HealthView.as_view(), name="healthz"),
     path("readyz", ReadyView.as_view(), name="readyz"),
     path("metrics", metrics, name="metrics"),
+    path(".well-known/security.txt", security_txt, name="security_txt"),
 ]
 
 if settings.OIDC_ISSUER:

@@ -47,6 +47,7 @@ def test_invalid_database_url_error_omits_password(monkeypatch: pytest.MonkeyPat
         ("TRACESITE_EMBEDDER", "https://me:hunter2@api.example.org/v1", "without a password or query"),
         ("TRACESITE_EMBEDDER", "embed", "use package.module:function"),
         ("TRACESITE_EMBEDDER", "nowhere:embed", "which does not exist"),
+        ("TRACESITE_SECURITY_CONTACT", "security@example.org", "mailto:security@example.org"),
         ("TRACESITE_SECRET_KEY", "short", "at least 32 random characters"),
         ("DATABASE_URL", "foo", "postgresql://user:password@host:port/name"),
         ("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none", "The database does not respond"),

@@ -131,6 +131,7 @@ def test_pages_of_scores_have_each_score_once(owner: Caller, weather: SessionOut
         ({"name": "a", "value": 1, "call_id": "twice"}, (409, "ambiguous_call", "call_id")),
         ([{"name": "a", "value": 1, "message_id": "a1"}, {"name": "b"}], (400, "invalid_input", "[1].value")),
         ([{"name": "a", "value": 1, "call_id": "none"}], (404, "call_not_found", "[0].call_id")),
+        ([{}] * 1_001, (400, "invalid_input", None)),
         (b"{", (400, "invalid_json", None)),
         (7, (400, "invalid_input", None)),
     ],
