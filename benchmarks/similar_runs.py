@@ -20,8 +20,9 @@ from uuid import UUID
 
 from tracesite.serving import embedded_postgres
 
-from .search import DAYS, TOOLS, Corpus, p95, say
+from .search import TOOLS, Corpus, say
 
+DAYS = 90
 AT_A_TIME = 100
 ANSWERS = 40
 EXACT_ANSWERS = 8
@@ -31,6 +32,7 @@ LIMIT = 20
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, nargs="+", default=[5_000, 50_000], help="Measured at each, ascending.")
+    parser.add_argument("--compared", type=int, help="Runs whose vectors an answer compares, if not as many as usual.")
     options = parser.parse_args()
     os.environ["DJANGO_SETTINGS_MODULE"] = "tracesite.settings"
     embedded_postgres.ensure(durable=False)
@@ -40,6 +42,10 @@ def main() -> None:
     django.setup()
     logging.disable(logging.INFO)
     connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
+    if options.compared:
+        from traces_app.queries import similar_runs
+
+        similar_runs.MOST_COMPARED = options.compared
     try:
         measure(options.runs)
     finally:
@@ -77,6 +83,7 @@ def measure(sizes: list[int]) -> None:
                 "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relkind = 'r' AND relname ~ '^traces_app_runvector_y'"
             )
             (total,) = cursor.fetchone()
+        say(f"load {os.getloadavg()[0]:.1f}")
         say(f"made {report.runs:,} vectors: {report.runs / took:,.0f} a second; {total / count:,.0f} bytes a run")
         keys = random_.sample(list(RunVector.objects.values_list("message_id", flat=True)), ANSWERS)
         show(project.pk, keys)
@@ -114,6 +121,10 @@ def timed(project_id: int, key: UUID, by: Any) -> tuple[float, Any]:
     return (time.perf_counter() - began) * 1000, answer
 
 
+def p95(times: list[float]) -> float:
+    return sorted(times)[int(0.95 * len(times))]
+
+
 def found(project_id: int, key: UUID, by: Any = "everything") -> Any:
     from django.http import QueryDict
 
@@ -131,7 +142,8 @@ def runs(random_: random.Random, count: int) -> Iterator[Any]:
 
     from traces_app.schema import records
 
-    corpus = Corpus(random_)
+    corpus = Corpus(None)
+    corpus.random = random_
     asked: list[str] = []
     begin = datetime.now().astimezone() - timedelta(days=DAYS)
     step = timedelta(days=DAYS) / count

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 import statistics
 import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 from django.db import connection
 from psycopg.conninfo import make_conninfo
 
+import benchmarks
 from access_app.models import Project
 from benchmarks import span_load
 from benchmarks.event_load import EventLoad
@@ -83,6 +86,11 @@ def test_small_run_measures_every_line_with_its_floor(tmp_path: Path) -> None:
     for name, line in lines.items():
         assert line["figure"] > 0, name
         assert (line["ratio"] is None) == (name in alone or name.startswith(" ")), name
+
+
+def test_every_benchmark_finds_what_it_imports() -> None:
+    names = [module.name for module in pkgutil.iter_modules(benchmarks.__path__) if module.name != "__main__"]
+    assert {import_module(f"benchmarks.{name}").__name__ for name in names} == {f"benchmarks.{name}" for name in names}
 
 
 def test_small_profile_lists_the_steps() -> None:
