@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from time import sleep
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -61,6 +62,7 @@ _MOST_KEYS = 6_000_000
 """Keys in memory, 8 bytes each: the end of a segment, or of a part of a merge."""
 _PAGES_AT_A_TIME = 50
 """Pages of a segment in memory while it is merged."""
+_PAUSE_SECONDS = 0.2
 _CALLS_OF_PATIENCE = 500
 """An open message waits this many calls longer by another PATIENCE, because all of them are read each time."""
 
@@ -79,25 +81,45 @@ class Report:
 def index_queued(*, patience: timedelta = PATIENCE, is_stopped: Callable[[], bool] = lambda: False) -> Report:
     """Index the messages of the queue and merge segments; end early if `is_stopped`."""
     report = Report()
-    while not is_stopped() and _index_next(report, patience):
-        pass
-    while not is_stopped() and _merge_next(report):
-        pass
+    _index_all(report, patience, is_stopped)
+    _merge_all(report, is_stopped)
     return report
 
 
 def reindex(month: Month, *, is_stopped: Callable[[], bool] = lambda: False) -> Report:
-    """Build the index of a month again while it is used: all its messages are queued, and indexed; then its older segments go."""
+    """Build the index of a month again while it is used: its messages are queued and indexed, then its older segments go.
+
+    They are queued MESSAGES_AT_A_TIME, because searches read what is in the queue. Stopped early, the older segments stay.
+    """
+    report = Report()
     before = list(_of_month(month).values_list("pk", flat=True))
     messages = Message.with_deleted.filter(pk__gte=month.first_id, pk__lt=month.next.first_id).order_by("pk")
-    with transaction.atomic(), connection.cursor() as cursor:
-        sql, values = messages.values("pk").query.sql_with_params()
-        cursor.execute(f"INSERT INTO {UnindexedMessage._meta.db_table} (message_id) {sql}", values)
-    report = index_queued(patience=timedelta(0), is_stopped=is_stopped)
-    if not is_stopped():
-        with transaction.atomic():
-            _delete(before)
+    left = messages
+    while some := list(left.values_list("pk", flat=True)[:MESSAGES_AT_A_TIME]):
+        UnindexedMessage.objects.bulk_create(UnindexedMessage(message_id=one) for one in some)
+        _index_all(report, timedelta(0), is_stopped)
+        while not is_stopped() and UnindexedMessage.objects.filter(message_id__in=some).exists():
+            # Another process has the lock, or a writer has queued one of them again.
+            sleep(_PAUSE_SECONDS)
+            _index_all(report, timedelta(0), is_stopped)
+        if is_stopped():
+            return report
+        left = messages.filter(pk__gt=some[-1])
+    with transaction.atomic():
+        _delete(before)
+    # Not before, because a merge would keep the older rows of messages that were not indexed again yet.
+    _merge_all(report, is_stopped)
     return report
+
+
+def _index_all(report: Report, patience: timedelta, is_stopped: Callable[[], bool]) -> None:
+    while not is_stopped() and _index_next(report, patience):
+        pass
+
+
+def _merge_all(report: Report, is_stopped: Callable[[], bool]) -> None:
+    while not is_stopped() and _merge_next(report):
+        pass
 
 
 # --- Indexing ---------------------------------------------------------------------------------------------------------

@@ -92,16 +92,26 @@ def test_merge_keeps_the_youngest_version_of_what_exists(project: Project, monke
 
 
 @pytest.mark.django_db
-def test_reindex_replaces_the_segments_of_a_month(project: Project) -> None:
-    tell(project, "march")
+def test_reindex_replaces_the_segments_of_a_month(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    tell(project, "march", "mars", "marzo", "mart", "maart")
     tell(project, "april", days=35)
     index_queued(patience=NO_PATIENCE)
-    before = set(SearchSegment.objects.values_list("pk", flat=True))
-    assert len(before) == 2
-    report = reindex(MARCH)
-    assert (report.messages, report.segments) == (1, 1)
-    assert len(before & set(SearchSegment.objects.values_list("pk", flat=True))) == 1
-    assert (count("march"), count("april"), count("needle")) == (1, 1, 2)
+    monkeypatch.setattr(search_index, "MESSAGES_AT_A_TIME", 2)
+    of_march = set(SearchSegment.objects.filter(pk__lt=MARCH.next.first_id).values_list("pk", flat=True))
+    of_april = set(SearchSegment.objects.filter(pk__gte=MARCH.next.first_id).values_list("pk", flat=True))
+    seen = set()
+
+    def look() -> bool:
+        seen.add((UnindexedMessage.objects.count() <= 2, count("needle")))
+        return False
+
+    assert reindex(MARCH, is_stopped=look).messages == 5
+    assert seen == {(True, 6)}
+    after = set(SearchSegment.objects.values_list("pk", flat=True))
+    assert (after & of_march, after & of_april) == (set(), of_april)
+    assert (count("march"), count("april"), count("needle")) == (1, 1, 6)
+    reindex(MARCH, is_stopped=lambda: True)
+    assert set(SearchSegment.objects.values_list("pk", flat=True)) == after
 
 
 @pytest.mark.django_db(transaction=True)
