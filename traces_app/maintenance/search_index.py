@@ -43,7 +43,7 @@ from traces_app.queries.search.grams import (
     unique,
     with_rows,
 )
-from traces_app.queries.search.segments import CHUNK, ROW, decode_page, encode_pages, encode_rows
+from traces_app.queries.search.segments import CHUNK, ROW, decode_page, encode_pages, encode_rows, keys_of_begins
 from traces_app.queries.search.texts import Kind, Mark, RowTexts, sessions_of, texts_of_messages
 
 from .run_vectors import queue_vectors
@@ -219,9 +219,10 @@ class _Segment:
     def write(self, report: Report) -> None:
         self._cut()
         if self.rows:
+            rows = encode_rows(self.rows, self.version)
             marks = [keys_of_mark(mark, numbers) for mark, numbers in self._marked.items()]
-            keys = unique(np.concatenate([*marks, *self._keys]))
-            write_segment(self.month, encode_rows(self.rows, self.version), [keys])
+            keys = unique(np.concatenate([keys_of_begins(rows), *marks, *self._keys]))
+            write_segment(self.month, rows, [keys])
             report.segments += 1
             report.rows += len(self.rows)
 

@@ -35,6 +35,8 @@ SECONDS = 2.0
 """After this time a search answers what it has, and where it stopped."""
 MOST_SOURCES = 16
 """Sources that are loaded at once."""
+_SECONDS_OF_LOAD = 0.2
+"""After a load that took longer, fewer sources are loaded at once, because a search stops only between loads."""
 COMPARED_AT_A_TIME = 50
 _MESSAGES_OF_SESSION = (1, 4, 20)
 """Messages of a session that are compared: the newest first, then many at a time."""
@@ -175,10 +177,12 @@ class _Search:
                 self.candidates_at_a_time = min(4 * self.candidates_at_a_time, _MOST_CANDIDATES)
                 has_advanced = has_advanced or not self.listed
             elif sources:
+                began = monotonic()
                 self._load(sources[: self.sources_at_a_time])
                 del sources[: self.sources_at_a_time]
                 # Most searches end in the first source; those that find little read many at once.
-                self.sources_at_a_time = min(2 * self.sources_at_a_time, MOST_SOURCES)
+                more = self.sources_at_a_time * (2 if monotonic() - began < _SECONDS_OF_LOAD else 0.5)
+                self.sources_at_a_time = min(max(int(more), 1), MOST_SOURCES)
                 has_advanced = has_advanced or not len(self.pool)
             else:
                 break

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 UNITS = 4
 FEWEST_UNITS = 2
@@ -77,7 +77,7 @@ def keys_of(folded: Sequence[str], first_row: int) -> Keys:
     return unique(keys[units != 0])
 
 
-def keys_of_mark(mark: int, rows: Sequence[int]) -> Keys:
+def keys_of_mark(mark: int, rows: ArrayLike) -> Keys:
     """Return the keys of a mark of some rows: a gram below 65,536, which begins with NUL like that of no text."""
     keys: Keys = np.array(rows, dtype=np.uint64) | np.uint64(mark << 16)
     return keys

@@ -20,7 +20,7 @@ from psycopg import sql
 from messages_app.sql.pagination import IdRange
 from traces_app.models import SearchPosting, SearchRows, SearchSegment
 
-from .grams import MOST_ROWS, Keys, gram_ranges, grams_in, rows_in
+from .grams import MOST_ROWS, Keys, gram_ranges, grams_in, keys_of_mark, rows_in
 from .query import Term
 from .texts import Kind, Mark
 
@@ -36,6 +36,8 @@ _MOST_GRAMS = 12
 """The grams of a long term that are looked up. More hardly exclude another row, and the text is compared anyway."""
 _PROBES = 3
 """Those of them that are looked up first."""
+_BEGINS = 0
+"""The gram of the rows with which a message begins; that of no text and no mark."""
 
 Numbers = NDArray[np.uint16]
 """Numbers of rows in a segment, in order."""
@@ -95,6 +97,12 @@ def decode_page(page: bytes | memoryview) -> tuple[NDArray[np.int64], NDArray[np
     return grams, counts, sums - np.repeat(before, counts)
 
 
+def keys_of_begins(rows: NDArray[Any]) -> Keys:
+    """Return the keys of those rows of a segment that begin another message."""
+    messages = rows["message"]
+    return keys_of_mark(_BEGINS, np.flatnonzero(np.append(True, messages[1:] != messages[:-1])))
+
+
 def encode_rows(rows: Sequence[tuple[Kind, UUID, UUID, UUID]], version: int) -> NDArray[Any]:
     """Encode rows: kind, id, message and session of each."""
     return np.array([(kind, *(one.bytes for one in row_ids), version) for kind, *row_ids in rows], dtype=ROW)
@@ -115,9 +123,12 @@ def segments_within(ids: IdRange, *, of: Literal["message", "session"]) -> list[
 
 
 def numbers_with(segments: Collection[UUID], terms: Sequence[Term]) -> dict[UUID, list[Numbers]]:
-    """Return the rows that may have each term, in order, for each segment in which every term may occur."""
+    """Return the rows that may have each term, in order, for each segment in which a message may have every term.
+
+    Only rows of such messages are returned.
+    """
     ranges_of = [_ranges_of(term) for term in terms]
-    return _numbers(segments, [_some(ranges, _PROBES) for ranges in ranges_of], ranges_of)
+    return _numbers(segments, _probes(ranges_of, _PROBES), ranges_of)
 
 
 def numbers_with_all(segments: Collection[UUID], terms: Sequence[Term], mark: Mark | None) -> dict[UUID, Numbers]:
@@ -126,7 +137,7 @@ def numbers_with_all(segments: Collection[UUID], terms: Sequence[Term], mark: Ma
     ranges_of = [_ranges_of(term) for term in terms]
     # Terms exclude segments together, so fewer grams of each are enough.
     probes = max(_PROBES // len(terms), 1)
-    first = [*marked, *chain.from_iterable(_some(ranges, probes) for ranges in ranges_of)]
+    first = [*marked, *chain.from_iterable(_probes(ranges_of, probes))]
     every = [*marked, *chain.from_iterable(ranges_of)]
     return {segment: numbers for segment, (numbers,) in _numbers(segments, [first], [every]).items()}
 
@@ -134,22 +145,38 @@ def numbers_with_all(segments: Collection[UUID], terms: Sequence[Term], mark: Ma
 def _numbers(
     segments: Collection[UUID], first: Sequence[Sequence[Range]], every: Sequence[Sequence[Range]]
 ) -> dict[UUID, list[Numbers]]:
-    """Return the rows with a gram of each range of some, for each list of ranges, if there are such rows for each list."""
+    """Return the rows with a gram of each range of some, for each list of ranges, of the messages that have such rows for each
+    list, for each segment with such messages."""
     if not segments:
         return {}
     # A few grams exclude most segments, so the others are read of those that are left.
     probes = set(chain.from_iterable(first))
+    if len(every) > 1:
+        probes.add((_BEGINS, _BEGINS))
     probed = _rows_of_ranges(segments, probes)
-    left = [segment for segment in segments if all(len(_in_ranges(ranges, probed[segment])) for ranges in first)]
+    left = [segment for segment in segments if _in_lists(first, probed[segment])]
     others = set(chain.from_iterable(every)) - probes
     rest = _rows_of_ranges(left, others) if left and others else {}
-    found = {}
-    for segment in left:
-        rows_of_range = {**probed[segment], **rest.get(segment, {})}
-        numbers = [_in_ranges(ranges, rows_of_range) for ranges in every]
-        if all(len(one) for one in numbers):
-            found[segment] = numbers
-    return found
+    found = {segment: _in_lists(every, {**probed[segment], **rest.get(segment, {})}) for segment in left}
+    return {segment: numbers for segment, numbers in found.items() if numbers}
+
+
+def _in_lists(lists: Sequence[Sequence[Range]], rows_of_range: Mapping[Range, Numbers]) -> list[Numbers]:
+    """Return the rows that have a gram of each range of a list, of the messages with such rows for each list; none if there are
+    no such messages."""
+    numbers = [_in_ranges(ranges, rows_of_range) for ranges in lists]
+    if not all(len(one) for one in numbers):
+        return []
+    if len(lists) == 1:
+        return numbers
+    message_of = np.zeros(MOST_ROWS, dtype=np.uint16)
+    message_of[rows_of_range[_BEGINS, _BEGINS]] = 1
+    message_of = np.cumsum(message_of, dtype=np.uint16)
+    messages = [message_of[one] for one in numbers]
+    wanted = _in_all([np.unique(one) for one in messages])
+    is_wanted = np.zeros(MOST_ROWS, dtype=bool)
+    is_wanted[wanted] = True
+    return [one[is_wanted[message]] for one, message in zip(numbers, messages, strict=True)] if len(wanted) else []
 
 
 def _rows_of_ranges(segments: Collection[UUID], ranges: Collection[Range]) -> dict[UUID, dict[Range, Numbers]]:
@@ -233,6 +260,12 @@ def _chunks(wanted: Sequence[tuple[UUID, int]]) -> Iterator[tuple[UUID, int, byt
 
 def _ranges_of(term: Term) -> list[Range]:
     return _some(gram_ranges(term.text), _MOST_GRAMS)
+
+
+def _probes(ranges_of: Sequence[list[Range]], most: int) -> list[list[Range]]:
+    """Return some of the ranges of each term, without terms of two or three units, which have many pages, if there are others."""
+    long = [ranges for ranges in ranges_of if ranges[0][0] == ranges[0][1]]
+    return [_some(ranges, most) for ranges in long or ranges_of]
 
 
 def _some(ranges: list[Range], most: int) -> list[Range]:

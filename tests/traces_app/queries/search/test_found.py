@@ -26,7 +26,7 @@ from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries.search import found
 from traces_app.queries.search.found import Unit, find
 from traces_app.queries.search.grams import fold
-from traces_app.queries.search.query import SearchQuery, parse
+from traces_app.queries.search.query import SearchQuery, Term, parse
 from traces_app.queries.search.segments import Numbers, numbers_with, rows_of
 from traces_app.queries.search.texts import Kind, Mark, sessions_of, texts_of_messages
 from traces_app.schema import records
@@ -244,10 +244,33 @@ def test_pages_are_read_by_key_from_many_segments(project: Project) -> None:
             assert "Hash Join" not in plan, plan
 
 
-def test_search_of_calls_reads_only_rows_with_all_terms(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    outputs = ("north wind", "north star", "solar wind")
-    calls = [{"name": "search", "args": {}, "result": {"output": output}} for output in outputs]
-    store(project, answer(agent_steps=[{"iteration": 0, "tool_calls": calls}]))
+def test_slow_loads_are_not_followed_by_larger_ones(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        at = NOON + timedelta(days=number)
+        store(project, answer(external_id=f"m{number}", content="needle", created_at=at))
+        index_queued(patience=NO_PATIENCE)
+    loads: list[int] = []
+
+    def counted(segments: Collection[UUID], terms: Sequence[Term]) -> dict[UUID, list[Numbers]]:
+        loads.append(len(segments))
+        return numbers_with(segments, terms)
+
+    monkeypatch.setattr(found, "numbers_with", counted)
+    for seconds, expected in ((60.0, [1, 2, 2]), (0.0, [1] * 5)):
+        monkeypatch.setattr(found, "_SECONDS_OF_LOAD", seconds)
+        loads.clear()
+        page = find(parse("needle"), "message", alive("message"), IdRange(), newest_first=True, limit=10)
+        assert (len(page.ids), loads) == (5, expected)
+
+
+@pytest.mark.parametrize(("unit", "found_count", "read_rows"), [("call", 1, 1), ("message", 2, 4)])
+def test_only_rows_of_what_may_have_all_terms_are_read(
+    project: Project, monkeypatch: pytest.MonkeyPatch, unit: Unit, found_count: int, read_rows: int
+) -> None:
+    for number, outputs in enumerate((["north wind"], ["north star", "solar wind", "north"], ["north"], ["wind"])):
+        calls = [{"name": "search", "args": {}, "result": {"output": output}} for output in outputs]
+        steps = [{"iteration": 0, "tool_calls": calls}]
+        store(project, answer(external_id=f"m{number}", agent_steps=steps, created_at=NOON + timedelta(days=number)))
     index_queued(patience=NO_PATIENCE)
     read: list[int] = []
 
@@ -256,5 +279,5 @@ def test_search_of_calls_reads_only_rows_with_all_terms(project: Project, monkey
         return rows_of(numbers_of)
 
     monkeypatch.setattr(found, "rows_of", counted)
-    page = find(parse("north wind"), "call", alive("call"), IdRange(), newest_first=True, limit=10)
-    assert (len(page.ids), read) == (1, [1])
+    page = find(parse("north wind"), unit, alive(unit), IdRange(), newest_first=True, limit=10)
+    assert (len(page.ids), read) == (found_count, [read_rows])
