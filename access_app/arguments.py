@@ -8,6 +8,7 @@ from django.contrib.auth.models import Group, User
 from django.core.management.base import CommandError, CommandParser
 
 from .models import PREFIX_LENGTH, ApiKey, Project
+from .program import program
 
 _PROJECTS_SHOWN = 10
 
@@ -37,7 +38,7 @@ def project_named(slug: str) -> Project:
 def _projects_in_words() -> str:
     slugs = list(Project.objects.order_by("slug").values_list("slug", flat=True)[: _PROJECTS_SHOWN + 1])
     if not slugs:
-        return "There are no projects yet; create one with: manage.py create_project SLUG"
+        return f"There are no projects yet; create one with: {program()} create_project SLUG"
     more = ", ..." if len(slugs) > _PROJECTS_SHOWN else ""
     return f"Existing projects: {', '.join(slugs[:_PROJECTS_SHOWN])}{more}"
 
@@ -61,13 +62,13 @@ def key_named(key: str) -> ApiKey:
     if not key.isdecimal() and len(key) < PREFIX_LENGTH:
         raise CommandError(
             f"{key!r} is too short: give the first {PREFIX_LENGTH} characters of the key, or its id. Both are listed by: "
-            "manage.py list_api_keys"
+            f"{program()} list_api_keys"
         )
     # Whoever has only the key itself, because it leaked, may give it whole.
     found = list(keys.filter(pk=int(key)) if key.isdecimal() else keys.filter(prefix=key[:PREFIX_LENGTH]))
     if not found:
         raise CommandError(
-            f"No API key has this id or begins with {key[:PREFIX_LENGTH]!r}. List them with: manage.py list_api_keys"
+            f"No API key has this id or begins with {key[:PREFIX_LENGTH]!r}. List them with: {program()} list_api_keys"
         )
     if len(found) > 1:
         ids = ", ".join(str(each.pk) for each in found)

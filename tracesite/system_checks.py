@@ -21,6 +21,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from access_app.program import program
 from traces_app.ingest.partitions import TABLES
 from traces_app.queries.embedders import configured
 
@@ -272,7 +273,7 @@ def _what_cannot_work(server: Server) -> list[CheckMessage]:
             Error(
                 "The role in DATABASE_URL cannot create partitions: messages of a new month cannot be stored.",
                 hint=(
-                    "Make this role the owner of the database and run manage.py migrate with it, or "
+                    f"Make this role the owner of the database and run {program()} migrate with it, or "
                     "grant it CREATE on the schema and membership in the role that owns the tables."
                 ),
                 id="tracesite.E007",
@@ -365,7 +366,7 @@ def check_migrations(pending: int) -> list[CheckMessage]:
     return [
         Error(
             f"{pending} migrations are not applied.",
-            hint="Run: manage.py migrate",
+            hint=f"Run: {program()} migrate",
             id="tracesite.E008",
         )
     ]

@@ -14,6 +14,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from access_app.program import program
 from messages_app.safe_text import price
 from traces_app.ingest.prices import forget_prices
 from traces_app.models import ModelPrice
@@ -147,7 +148,7 @@ class ModelPriceAdmin(PriceModelAdmin):
     def _changed(self, request: HttpRequest, price: ModelPrice | None) -> None:
         """Use the prices from now on, and say that stored costs do not follow them."""
         forget_prices()
-        command = "manage.py recompute_costs"
+        command = f"{program()} recompute_costs"
         if price is not None:
             command += f" --model {shlex.quote(price.model)}"
         text = _("New runs use this from now on. To apply it to stored runs, run: %(command)s")

@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from access_app.errors import Unavailable
+from access_app.program import program
 
 from .api_root import OpenToAll
 
@@ -33,7 +34,8 @@ class ReadyView(OpenToAll):
             raise Unavailable(_("The database does not respond."), code="database_unavailable") from error
         if pending:
             raise Unavailable(
-                _("%(count)d migrations are not applied. Run “manage.py migrate”.") % {"count": pending},
+                _("%(count)d migrations are not applied. Run “%(program)s migrate”.")
+                % {"count": pending, "program": program()},
                 code="migrations_pending",
             )
         return Response({"status": "ok"})

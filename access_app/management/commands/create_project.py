@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.text import slugify
 
 from access_app.models import Project
+from access_app.program import program
 
 
 class Command(BaseCommand):
@@ -31,7 +32,7 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps({"id": project.pk, "slug": project.slug, "name": project.name}))
         else:
             self.stdout.write(
-                f"Project {project.slug} created. Create an API key with: manage.py create_api_key --project {project.slug} --name NAME"
+                f"Project {project.slug} created. Create an API key with: {program()} create_api_key --project {project.slug} --name NAME"
             )
 
 

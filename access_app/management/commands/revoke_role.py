@@ -8,6 +8,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from access_app.arguments import add_member_arguments, find_member, project_named
 from access_app.audit.record import AuditedCommand
+from access_app.program import program
 from access_app.roles import revoke_role
 
 
@@ -19,5 +20,5 @@ class Command(AuditedCommand):
 
     def handle(self, *, project: str, user: str | None, group: str | None, **options: Any) -> None:
         if not revoke_role(project_named(project), find_member(user, group)):
-            raise CommandError(f"{user or group} has no role in {project}. List the roles with: manage.py list_roles")
+            raise CommandError(f"{user or group} has no role in {project}. List the roles with: {program()} list_roles")
         self.stdout.write(f"{user or group} has no role in {project} any more.")

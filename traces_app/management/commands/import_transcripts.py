@@ -19,6 +19,7 @@ from django.core.management.base import BaseCommand, CommandError
 from tqdm import tqdm
 
 from access_app.models import Project
+from access_app.program import program
 from traces_app.transcripts.files.documents import Source
 from traces_app.transcripts.formats.registry import FORMATS, format_named
 from traces_app.transcripts.importer import Counts, FileReport, import_paths, totals_of
@@ -67,7 +68,7 @@ class Command(BaseCommand):
     ) -> None:
         found = Project.objects.filter(slug=project).first()
         if found is None:
-            raise CommandError(f"There is no project {project!r}. Create it with: manage.py create_project {project}")
+            raise CommandError(f"There is no project {project!r}. Create it with: {program()} create_project {project}")
         if isinstance(sys.stdout, TextIOWrapper):
             # Characters that the encoding of the output lacks are written as escapes.
             sys.stdout.reconfigure(errors="backslashreplace")
