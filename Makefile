@@ -3,6 +3,7 @@
 #   make run     serve on http://127.0.0.1:8000 with sample data; HOST=, PORT= and WORKERS= change that
 #   make test    run the tests; ARGS= is passed to pytest
 #   make test-postgresql15   run the database tests on Debian's PostgreSQL 15; takes minutes
+#   make test-pgbouncer   run the tests of the API through PgBouncer in both of its modes; takes minutes
 #   make fuzz    send many generated requests to every operation of the API: EXAMPLES= of each kind
 #   make lint    check style, types and migrations
 #   make bench   run the benchmarks
@@ -27,7 +28,7 @@ PACKAGE ?=
 PYTHON := .venv/bin/python
 INSTALLED := .venv/installed.lock
 
-.PHONY: run test test-postgresql15 fuzz lint bench load sbom audit screenshots setup sdks lock reset
+.PHONY: run test test-postgresql15 test-pgbouncer fuzz lint bench load sbom audit screenshots setup sdks lock reset
 
 run: setup
 	@$(PYTHON) manage.py serve --demo --host $(HOST) --port $(PORT) --workers $(WORKERS)
@@ -37,6 +38,10 @@ test: setup sdks
 
 test-postgresql15: setup
 	@$(PYTHON) -m pytest tests/test_postgresql15.py $(ARGS)
+
+test-pgbouncer: export TEST_PGBOUNCER := 1
+test-pgbouncer: setup
+	@$(PYTHON) -m pytest tests/test_pgbouncer.py --timeout 3600 $(ARGS)
 
 fuzz: setup
 	@FUZZ_EXAMPLES=$(EXAMPLES) $(PYTHON) -m pytest -n 2 tests/tracesite/http/test_api_contract.py $(ARGS)

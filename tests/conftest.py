@@ -18,6 +18,7 @@ import psycopg
 import pytest
 import pytest_django
 from django.conf import settings
+from django.db import connection
 from django.utils import translation
 
 from tracesite.processes import is_running
@@ -83,6 +84,8 @@ def no_prices_of_other_tests() -> None:
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlocker) -> None:
     """Remove the shipped prices, because tests that flush the tables remove them for all later ones."""
+    if settings.DIRECT_DATABASE:
+        settings.DIRECT_DATABASE["NAME"] = connection.settings_dict["NAME"]
     with django_db_blocker.unblock():
         ModelPrice.objects.all().delete()
 

@@ -38,7 +38,11 @@ def section(title: str) -> str:
 def test_readme_settings_match_code() -> None:
     server = (path for path in (ROOT / "tracesite").rglob("*.py") if "recorder" not in path.relative_to(ROOT).parts)
     sources = [path.read_text() for path in server]
-    read = {name for text in sources for name in re.findall(r"""["'](TRACESITE_[A-Z_]+|DATABASE_URL)["']""", text)}
+    read = {
+        name
+        for text in sources
+        for name in re.findall(r"""["'](TRACESITE_[A-Z_]+|DATABASE_(?:DIRECT_)?URL)["']""", text)
+    }
     assert set(re.findall(r"^\| `(\w+)` \|", section("Settings"), re.M)) == read
 
 

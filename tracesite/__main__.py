@@ -21,12 +21,13 @@ def main() -> None:
     from django.core.exceptions import ImproperlyConfigured
     from django.db.utils import OperationalError, ProgrammingError
 
+    from access_app.program import program
     from tracesite.serving import embedded_postgres
 
-    program = Path(sys.argv[0]).name
-    if program == "__main__.py":
-        program = "python -m tracesite"
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tracesite.settings")
+    if os.environ.get("DATABASE_DIRECT_URL") and sys.argv[1:2] != ["serve"]:
+        # The pooler is for requests. Commands keep settings, locks and snapshots in a session of their own.
+        os.environ["DATABASE_URL"] = os.environ.pop("DATABASE_DIRECT_URL")
     if not (_HOME / "manage.py").exists() and not os.environ.get("TRACESITE_DATA_DIR"):
         # An installed package must not write beside its modules.
         user_data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
@@ -36,8 +37,12 @@ def main() -> None:
         # would push the password and the key of `serve --demo` out of sight.
         os.environ.setdefault("TRACESITE_LOG_LEVEL", "WARNING")
     try:
-        embedded_postgres.ensure()
-        execute_from_command_line([program, *sys.argv[1:]])
+        if "DJANGO_AUTO_COMPLETE" in os.environ:
+            # A shell asks Django to complete a word: the settings need an address, and nothing connects to it.
+            os.environ["DATABASE_URL"] = "postgresql://nobody@127.0.0.1:1/nothing"
+        else:
+            embedded_postgres.ensure()
+        execute_from_command_line([program(), *sys.argv[1:]])
     except (embedded_postgres.EmbeddedError, ImproperlyConfigured) as error:
         sys.exit(str(error))
     except OperationalError as error:
@@ -46,7 +51,7 @@ def main() -> None:
     except ProgrammingError as error:
         if type(error.__cause__).__name__ != "UndefinedTable":
             raise
-        sys.exit(f"The database has unapplied migrations. Run: {program} migrate")
+        sys.exit(f"The database has unapplied migrations. Run: {program()} migrate")
     except KeyboardInterrupt:
         sys.exit(130)  # 128 + SIGINT, as shells have it
 

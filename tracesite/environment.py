@@ -116,14 +116,16 @@ def words(name: str, default: tuple[str, ...] = ()) -> list[str]:
     return list(default) if value is None else [word.strip() for word in value.split(",") if word.strip()]
 
 
-def database(name: str) -> dict[str, Any]:
-    """Django's settings of the PostgreSQL that a URL names."""
+def database(name: str, *, optional: bool = False) -> dict[str, Any]:
+    """Django's settings of the PostgreSQL that a URL names; nothing where it is optional and not set."""
     value = _value(name, "")
+    if optional and not value:
+        return {}
     if not value.startswith(("postgresql://", "postgres://")):
         # The value is not repeated: it may hold a password.
         raise ImproperlyConfigured(
             f"{name} {'is not set' if not value else 'is not a PostgreSQL URL'}. Use "
-            "postgresql://user:password@host:port/name, or start Tracesite with `make run` or manage.py without "
+            "postgresql://user:password@host:port/name, or start Tracesite with `make run`, `manage.py` or `tracesite` without "
             f"{name}: they run an embedded PostgreSQL."
         )
     return dict(environ.Env.db_url_config(value))

@@ -105,10 +105,16 @@ DATABASES = {"default": {**env.database("DATABASE_URL"), "ENGINE": "access_app.d
 # Planning a query on partitioned tables costs 10 ms on a new connection: connections are kept.
 DATABASES["default"]["CONN_MAX_AGE"] = None
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+# The same database past a pooler that shares connections between transactions: see docs/pooler.md.
+DIRECT_DATABASE = env.database("DATABASE_DIRECT_URL", optional=True)
+PREPARED_STATEMENTS = env.boolean("TRACESITE_PREPARED_STATEMENTS", default=not DIRECT_DATABASE)
 # Of statements that ask for it: Django's own cursors write values into the text, and never prepare.
-DATABASES["default"].setdefault("OPTIONS", {}).setdefault("prepare_threshold", 5)
+DATABASES["default"].setdefault("OPTIONS", {}).setdefault("prepare_threshold", 5 if PREPARED_STATEMENTS else None)
+# A cursor of the server would be in the connection of one transaction, and read from that of another.
+DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = bool(DIRECT_DATABASE)
 # By this /metrics and whoever looks into pg_stat_activity tell our connections from those of others.
-DATABASES["default"]["OPTIONS"].setdefault("application_name", "tracesite")
+for each in filter(None, (DATABASES["default"], DIRECT_DATABASE)):
+    each.setdefault("OPTIONS", {}).setdefault("application_name", "tracesite")
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- Applications -------------------------------------------------------------------------------------------

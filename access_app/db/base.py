@@ -11,6 +11,7 @@ import select
 from typing import Any
 
 import psycopg
+from django.conf import settings
 from django.db.backends.postgresql import base, operations
 from psycopg import pq
 
@@ -60,6 +61,9 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def init_connection_state(self) -> None:
         super().init_connection_state()
+        if settings.DIRECT_DATABASE:
+            # Behind the pooler are connections that others use, too: what is set there is for the role (docs/pooler.md).
+            return
         with self.connection.cursor() as cursor:
             cursor.execute(PLANS_FOR_ANY_VALUES)
             if self.avoids_whole_tables:

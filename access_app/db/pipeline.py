@@ -1,4 +1,4 @@
-"""Several prepared statements in one round trip, which is one transaction.
+"""Several statements, prepared if the connection prepares any, in one round trip, which is one transaction.
 
 Statements that reach PostgreSQL between two Syncs, outside of a transaction, are a transaction: the Sync commits it, and an
 error anywhere rolls all of it back. So a write is one round trip where BEGIN, its statements and COMMIT are three.
@@ -40,6 +40,8 @@ def execute(connection: Connection[Any], statements: Sequence[Statement]) -> lis
 
     Raises psycopg's errors; then nothing was written, unless the connection was lost: the lost message may be the confirmation.
     """
+    if connection.prepare_threshold is None:
+        return _execute(connection, None, statements)
     prepared = _prepared.setdefault(connection, {})
     try:
         return _execute(connection, prepared, statements)
@@ -50,7 +52,7 @@ def execute(connection: Connection[Any], statements: Sequence[Statement]) -> lis
 
 
 def _execute(
-    connection: Connection[Any], prepared: dict[str, bytes], statements: Sequence[Statement]
+    connection: Connection[Any], prepared: dict[str, bytes] | None, statements: Sequence[Statement]
 ) -> list[list[Row]]:
     pgconn = connection.pgconn
     is_complete = False
@@ -63,7 +65,7 @@ def _execute(
         if not is_complete:
             connection.close()  # which result belongs to which later statement would be unknown
     for (sql, name), place in fresh.items():
-        if place < len(results) and results[place].status == ExecStatus.COMMAND_OK:
+        if prepared is not None and place < len(results) and results[place].status == ExecStatus.COMMAND_OK:
             prepared[sql] = name
     for result in results:
         # The first one; those after it were skipped, and report only that.
@@ -74,25 +76,28 @@ def _execute(
 
 
 def _exchange(
-    pgconn: PGconn, prepared: dict[str, bytes], statements: Sequence[Statement]
+    pgconn: PGconn, prepared: dict[str, bytes] | None, statements: Sequence[Statement]
 ) -> PQGen[tuple[dict[tuple[str, bytes], int], list[PGresult]]]:
     """Send all statements and wait for all results: those of the statements, in their order, and an error of the commit.
 
     Also return the position of the result of each preparation.
     """
-    names = dict(prepared)
+    names = dict(prepared or {})
     fresh: dict[tuple[str, bytes], int] = {}
     for number, (sql, values) in enumerate(statements):
-        name = names.get(sql)
-        if name is None:
-            name = names[sql] = b"tracesite_%d" % next(_numbers)
-            fresh[sql, name] = number + len(fresh)
-            pgconn.send_prepare(name, sql.encode())
         texts = [None if value is None else value.encode() for value in values]
         if b"\0" in b"".join(filter(None, texts)):
             # libpq reads a text up to its first NUL and would drop the rest silently.
             raise DataError("PostgreSQL holds no text with U+0000")
-        pgconn.send_query_prepared(name, texts)
+        if prepared is None:
+            pgconn.send_query_params(sql.encode(), texts)
+        else:
+            name = names.get(sql)
+            if name is None:
+                name = names[sql] = b"tracesite_%d" % next(_numbers)
+                fresh[sql, name] = number + len(fresh)
+                pgconn.send_prepare(name, sql.encode())
+            pgconn.send_query_prepared(name, texts)
         # One at a time: PostgreSQL works while the next is made, and libpq keeps no second copy of a large batch.
         yield from send(pgconn)
     pgconn.pipeline_sync()

@@ -11,7 +11,7 @@ wait behind one slow reader, and it deadlocks with writers. The first table (mes
 a message are not looked up without the message. An interrupted drop is undone if only the first table was hidden, otherwise
 completed (`settle_months`). Tested with PostgreSQL 15 and 18.
 
-The advisory lock belongs to the connection, so a pooler between Tracesite and PostgreSQL must pool sessions.
+The advisory lock belongs to a session of PostgreSQL, so it is taken past a pooler (access_app/db/direct.py).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import psycopg
 from django.db import OperationalError, connection, migrations, transaction
 from django.utils.translation import gettext as _
 
+from access_app.db.direct import session_cursor
 from access_app.errors import Unavailable
 from messages_app import ids
 
@@ -221,32 +222,30 @@ def _make_leaf(cursor: Any, table: PartitionedTable, month: Month) -> None:
 
 
 def _drop(
-    tables: Sequence[PartitionedTable], month: Month, when_hidden: Callable[[], bool]
+    tables: Sequence[PartitionedTable], month: Month, when_hidden: Callable[[], bool], cursor: Any
 ) -> list[DroppedLeaf] | None:
     first, *others = tables
-    with connection.cursor() as cursor:
-        if _leaf_state(cursor, first, month) != "absent":
-            _detach(cursor, first, month)
-            if not when_hidden():
-                _attach(cursor, first, month)
-                return None
-        for table in others:
-            _detach(cursor, table, month)
-        present = [table for table in tables if _leaf_state(cursor, table, month) == "detached"]
-        dropped = [_measure(cursor, table, month) for table in present]
-        if present:
-            cursor.execute(f"DROP TABLE {', '.join(month.leaf(table.name) for table in present)}")
+    if _leaf_state(cursor, first, month) != "absent":
+        _detach(cursor, first, month)
+        if not when_hidden():
+            _attach(cursor, first, month)
+            return None
+    for table in others:
+        _detach(cursor, table, month)
+    present = [table for table in tables if _leaf_state(cursor, table, month) == "detached"]
+    dropped = [_measure(cursor, table, month) for table in present]
+    if present:
+        cursor.execute(f"DROP TABLE {', '.join(month.leaf(table.name) for table in present)}")
     return dropped
 
 
-def _settle(tables: Sequence[PartitionedTable], month: Month) -> None:
+def _settle(tables: Sequence[PartitionedTable], month: Month, cursor: Any) -> None:
     first, *others = tables
-    with connection.cursor() as cursor:
-        if any(_leaf_state(cursor, table, month) in ("detaching", "detached") for table in others):
-            _drop(tables, month, lambda: True)
-        elif _leaf_state(cursor, first, month) in ("detaching", "detached"):
-            _detach(cursor, first, month)
-            _attach(cursor, first, month)
+    if any(_leaf_state(cursor, table, month) in ("detaching", "detached") for table in others):
+        _drop(tables, month, lambda: True, cursor)
+    elif _leaf_state(cursor, first, month) in ("detaching", "detached"):
+        _detach(cursor, first, month)
+        _attach(cursor, first, month)
 
 
 def _is_interrupted(tables: Sequence[PartitionedTable], month: Month) -> bool:
@@ -293,13 +292,13 @@ def _measure(cursor: Any, table: PartitionedTable, month: Month) -> DroppedLeaf:
 # --- Locks ------------------------------------------------------------------------------------------------------------
 
 
-def _retry(month: Month, patience: float, work: Callable[[], _Result]) -> _Result:
-    """Run `work` under the advisory lock; retry it while locks of others block it."""
+def _retry(month: Month, patience: float, work: Callable[[Any], _Result]) -> _Result:
+    """Run `work` with a cursor, under the advisory lock; retry it while locks of others block it."""
     deadline = time.monotonic() + patience
     while True:
         try:
-            with _advisory_lock():
-                return work()
+            with _advisory_lock() as cursor:
+                return work(cursor)
         except OperationalError as error:
             if not isinstance(error.__cause__, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected):
                 raise
@@ -309,13 +308,13 @@ def _retry(month: Month, patience: float, work: Callable[[], _Result]) -> _Resul
 
 
 @contextmanager
-def _advisory_lock() -> Iterator[None]:
-    """Hold the advisory lock, and limit waits for other locks. Outside of a transaction, as DETACH requires."""
-    with connection.cursor() as cursor:
+def _advisory_lock() -> Iterator[Any]:
+    """Hold the advisory lock, and limit waits of the cursor for other locks. Outside of a transaction, as DETACH requires."""
+    with session_cursor() as cursor:
         _poll(cursor, "SELECT pg_try_advisory_lock(%s)")
         try:
             _wait_at_most(cursor, _LOCK_TIMEOUT)
-            yield
+            yield cursor
         finally:
             cursor.execute("RESET lock_timeout")
             cursor.execute("SELECT pg_advisory_unlock(%s)", [_ADVISORY_LOCK])

@@ -196,6 +196,10 @@ def test_installed_command_runs_a_command_of_tracesite(server_command: Path, tmp
 
     assert run([server_command, "list_api_keys"], tmp_path)[2].startswith("The database does not respond: ")
 
+    # As docs/install.md lets a shell ask.
+    typed = {"COMP_WORDS": "tracesite list_api", "COMP_CWORD": "1", "DJANGO_AUTO_COMPLETE": "1", "DATABASE_URL": ""}
+    assert run([server_command], tmp_path, **typed)[1:] == ("list_api_keys\n", "")
+
 
 def test_installed_command_keeps_its_data_in_the_home_directory(server_command: Path, tmp_path: Path) -> None:
     show = ["shell", "--verbosity=0", "-c", "from django.conf import settings; print(settings.DATA_DIR)"]

@@ -19,6 +19,7 @@ from django.db import connection, transaction
 from django.db.models import OuterRef, Subquery
 from numpy.typing import NDArray
 
+from access_app.db.direct import session_cursor
 from messages_app import ids
 from messages_app.models import Message
 from messages_app.sql.partitions import Month, make_months, months_of
@@ -64,8 +65,8 @@ def queue_vectors(message_ids: Collection[UUID]) -> None:
 
 @contextmanager
 def _alone() -> Iterator[bool]:
-    """Hold an advisory lock, so that nothing is embedded twice; of the connection, because requests are outside of transactions."""
-    with connection.cursor() as cursor:
+    """Hold an advisory lock, so that nothing is embedded twice; of a session, because requests are outside of transactions."""
+    with session_cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK])
         (is_alone,) = cursor.fetchone()
         try:

@@ -9,11 +9,11 @@ from uuid import UUID
 
 import psycopg
 
+from access_app.db.direct import connection_parameters
 from access_app.db.statements import ACCESS_CHANGED
 from traces_app.events.feed import CHANNEL
 
 from .feeds import Hub
-from .reading import connection_parameters
 
 RETRY_SECONDS = 0.5
 

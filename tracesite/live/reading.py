@@ -10,10 +10,10 @@ from uuid import UUID
 
 import msgspec
 import psycopg
-from django.db import connections
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from access_app.db.base import PLANS_FOR_ANY_SIZE, PLANS_FOR_ANY_VALUES
+from access_app.db.direct import connection_parameters
 from traces_app.events.feed import AFTER, after, event_of
 
 from .feeds import Event, State
@@ -41,13 +41,6 @@ _RUN = """
 _EVENTS_OF = "SELECT min(seq), max(seq) FROM traces_app_event WHERE message_id = %s AND id >= %s AND id < %s"
 
 logger = logging.getLogger(__name__)
-
-
-def connection_parameters() -> dict[str, Any]:
-    """Return the settings' connection parameters for use with psycopg directly."""
-    parameters = connections["default"].get_connection_params()
-    # Without Django's own cursors and adapters.
-    return {name: value for name, value in parameters.items() if name not in ("cursor_factory", "context")}
 
 
 class Tables:

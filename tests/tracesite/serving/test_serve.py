@@ -19,11 +19,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlencode
 
+import psycopg
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
 from benchmarks.live.viewer import WebSocket
+from tests.debian_postgres import BINARIES, PGBOUNCER, pgbouncer, postgres, url
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -135,6 +137,38 @@ def test_serve_demo_prepares_once(environment: dict[str, str], port: int) -> Non
         f"{environment['TRACESITE_DATA_DIR']}/postgres; to start with an empty one: make reset",
     ):
         assert expected in second
+
+
+@pytest.mark.skipif(not BINARIES.exists() or PGBOUNCER is None, reason="PgBouncer or PostgreSQL 15 is not installed")
+def test_server_and_commands_behind_a_pooler_of_transactions(environment: dict[str, str], port: int) -> None:
+    with postgres() as home, pgbouncer(home, "transaction") as pooler:
+        environment |= {"DATABASE_URL": url(home, pooler), "DATABASE_DIRECT_URL": url(home)}
+        with serving(environment, port, "--demo") as printed:
+            [api_key] = re.findall(r"API key +(ts_\S+)", printed)
+            headers = {"X-API-Key": api_key}
+            batch = {"sessions": [{"external_id": "s", "messages": [{"external_id": "m", "role": "user"}]}]}
+            status, _, text = request(
+                port, "POST", "/api/v1/ingest/", json.dumps(batch), headers | {"Content-Type": "application/json"}
+            )
+            assert status == 200, text
+            viewer = WebSocket(port, headers)
+            viewer.subscribe(
+                json.loads(request(port, "GET", "/api/v1/sessions/", headers=headers)[2])["results"][0]["id"]
+            )
+            assert viewer.hear()["type"] == "session_update"
+            with psycopg.connect(url(home)) as direct:
+                # A LISTEN through the pooler would be forgotten, or be of others, too.
+                query = "SELECT query, backend_start FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
+                assert len(direct.execute(query).fetchall()) == 1
+            viewer.close()
+        # Commands connect past it, too.
+        shown = "from django.db import connection; print(connection.get_connection_params()['port'])"
+        for command, expected in ((["check_traces"], ""), (["shell", "-v0", "-c", shown], "5432\n")):
+            done = subprocess.run(
+                [sys.executable, "manage.py", *command], cwd=ROOT, env=environment, capture_output=True, text=True
+            )
+            assert (done.returncode, done.stderr) == (0, "")
+            assert done.stdout.endswith(expected)
 
 
 def test_demo_on_a_terminal_logs_requests_only_if_told_to(environment: dict[str, str], port: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import math
 import socket
-import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection, connections
 from django.db.migrations.executor import MigrationExecutor
 
+from access_app.db.direct import session_cursor
+from access_app.program import program
 from tracesite import system_checks
 from tracesite.metrics import registry
 from tracesite.samples import demo
@@ -89,7 +90,7 @@ class Command(BaseCommand):
             if options["demo"]:
                 made = self._prepare()
             elif unapplied_migrations():
-                raise CommandError("The database has unapplied migrations. Run: manage.py migrate")
+                raise CommandError(f"The database has unapplied migrations. Run: {program()} migrate")
             connections.close_all()  # the workers are forks, and a connection cannot be shared
             try:
                 if handover is None:
@@ -120,18 +121,18 @@ class Command(BaseCommand):
         self.stdout.write("Ready to serve.")
 
     def _prepare(self) -> demo.Made:
-        with connection.cursor() as cursor:
+        with session_cursor() as cursor:
             cursor.execute("SELECT pg_advisory_lock(%s)", [PREPARING_LOCK])
-        if unapplied_migrations():
-            self.stdout.write("Preparing the database ...")
-            self.stdout.flush()
-            call_command("migrate", interactive=False, verbosity=0)
-        try:
-            return demo.prepare()
-        except ValidationError as error:
-            raise CommandError(f"TRACESITE_ADMIN_PASSWORD: {' '.join(error.messages)}") from error
-        finally:
-            connection.close()  # and with it the lock
+            if unapplied_migrations():
+                self.stdout.write("Preparing the database ...")
+                self.stdout.flush()
+                call_command("migrate", interactive=False, verbosity=0)
+            try:
+                return demo.prepare()
+            except ValidationError as error:
+                raise CommandError(f"TRACESITE_ADMIN_PASSWORD: {' '.join(error.messages)}") from error
+            finally:
+                connection.close()  # and with it the lock, if it is of this connection
 
     def _show(self, host: str, port: int, *, live: str, made: demo.Made | None) -> None:
         host = "127.0.0.1" if host == "0.0.0.0" else f"[{host}]" if ":" in host else host  # noqa: S104 - shown, not bound
@@ -142,7 +143,8 @@ class Command(BaseCommand):
         if made is not None:
             lines += self._show_made(made)
         if embedded_postgres.home():
-            lines += [f"  Database  {embedded_postgres.home()}; to start with an empty one: make reset"]
+            remedy = "make reset" if program() == "manage.py" else "stop Tracesite and delete this directory"
+            lines += [f"  Database  {embedded_postgres.home()}; to start with an empty one: {remedy}"]
         if settings.DEBUG:
             lines += [
                 "",
@@ -152,7 +154,7 @@ class Command(BaseCommand):
         self.stdout.flush()
 
     def _show_made(self, made: demo.Made) -> list[str]:
-        manage = "tracesite" if Path(sys.argv[0]).name == "tracesite" else ".venv/bin/python manage.py"
+        manage = f".venv/bin/python {program()}" if program() == "manage.py" else program()
         if made.password:
             login = f"{demo.ADMIN}, password {made.password}   (shown only once)"
         elif settings.ADMIN_PASSWORD:
@@ -204,7 +206,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
             raise CommandError(f"Cannot listen on {host}, port {port}: {error.strerror}.") from error
         raise CommandError(
             f"Port {port} on {host} is in use, perhaps by another Tracesite. Stop that program, or use another "
-            f"port: PORT={port + 1} make run, or manage.py serve --port {port + 1}."
+            f"port: {f'PORT={port + 1} make run, or ' if program() == 'manage.py' else ''}{program()} serve --port {port + 1}."
         ) from error
     return listener
 

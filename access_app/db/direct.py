@@ -1,0 +1,34 @@
+"""Sessions of PostgreSQL that no pooler shares: docs/pooler.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from django.conf import settings
+from django.db import connection, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+
+def connection_parameters() -> dict[str, Any]:
+    """Return what psycopg connects with past the pooler, if there is one: without Django's own cursors and adapters."""
+    default: BaseDatabaseWrapper = connections["default"]
+    direct = type(default)({**default.settings_dict, **settings.DIRECT_DATABASE}, alias="direct")
+    parameters = direct.get_connection_params()
+    return {name: value for name, value in parameters.items() if name not in ("cursor_factory", "context")}
+
+
+@contextmanager
+def session_cursor() -> Iterator[Any]:
+    """Give a cursor for locks and settings that outlast a transaction: of Django's connection, or past the pooler of one made anew.
+
+    Raises Django's database errors.
+    """
+    if not settings.DIRECT_DATABASE:
+        with connection.cursor() as cursor:
+            yield cursor
+        return
+    with connection.wrap_database_errors, psycopg.connect(**connection_parameters(), autocommit=True) as session:
+        yield session.cursor()

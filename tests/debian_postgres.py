@@ -1,0 +1,109 @@
+"""A PostgreSQL of Debian with its own data, and a PgBouncer before it, for tests."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+ROOT = Path(__file__).resolve().parent.parent
+BINARIES = Path("/usr/lib/postgresql/15/bin")
+PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+START_SECONDS = 30
+# Settings of a server set up for Tracesite, except that it does not wait for the disk.
+SERVER_SETTINGS = {
+    "listen_addresses": "",
+    "max_locks_per_transaction": "256",
+    "max_connections": "200",
+    "fsync": "off",
+    "full_page_writes": "off",
+}
+POOLER_SETTINGS = {
+    "auth_type": "any",
+    "max_client_conn": "500",
+    "default_pool_size": "60",
+    "listen_addr": "",
+    "listen_port": "6432",
+}
+# As in docs/pooler.md.
+CONNECT_QUERY = "SET jit = off; SET enable_seqscan = off; SET statement_timeout = 60000"
+# Neither of the two runs as root, and their user cannot reach tmp_path of pytest.
+_NOBODY = pwd.getpwnam("nobody")
+_USER: dict[str, Any] = {"user": _NOBODY.pw_uid, "group": _NOBODY.pw_gid} if os.geteuid() == 0 else {}
+
+
+@contextmanager
+def postgres() -> Iterator[Path]:
+    """Run PostgreSQL until the end of the block; give the directory of its socket. Anybody may connect as `tracesite`."""
+    with tempfile.TemporaryDirectory(prefix="tracesite-pg-", dir="/tmp") as name:
+        home = Path(name)
+        if _USER:
+            os.chown(home, _USER["user"], _USER["group"])
+        make = [BINARIES / "initdb", "-D", home / "data", "-U", "tracesite", "--auth=trust", "--encoding=UTF8"]
+        subprocess.run([*make, "--locale=C.UTF-8", "--no-sync"], check=True, capture_output=True, cwd="/", **_USER)
+        settings = " ".join(f"-c {name}='{value}'" for name, value in SERVER_SETTINGS.items())
+        control = [BINARIES / "pg_ctl", "-D", home / "data", "-w", "-s"]
+        start = ["-l", home / "log", "-o", f"-k {home} {settings}", "start"]
+        subprocess.run([*control, *start], check=True, cwd="/", **_USER)
+        try:
+            yield home
+        finally:
+            subprocess.run([*control, "-m", "immediate", "stop"], check=True, cwd="/", **_USER)
+
+
+@contextmanager
+def pgbouncer(home: Path, mode: Literal["session", "transaction"]) -> Iterator[int]:
+    """Run PgBouncer before the PostgreSQL whose socket is in `home` until the end of the block; give its port there."""
+    assert PGBOUNCER
+    port = int(POOLER_SETTINGS["listen_port"])
+    settings = {**POOLER_SETTINGS, "pool_mode": mode, "unix_socket_dir": home, "logfile": home / "pgbouncer.log"}
+    config = home / "pgbouncer.ini"
+    lines = [f"{name} = {value}\n" for name, value in settings.items()]
+    databases = f"[databases]\n* = host={home} user=tracesite connect_query='{CONNECT_QUERY}'\n"
+    config.write_text("".join([databases, "[pgbouncer]\n", *lines]))
+    process = subprocess.Popen([PGBOUNCER, "-q", config], cwd="/", **_USER)
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        with socket.socket(socket.AF_UNIX) as client:
+            while client.connect_ex(str(home / f".s.PGSQL.{port}")):
+                assert process.poll() is None, (home / "pgbouncer.log").read_text()
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        yield port
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def url(home: Path, port: int = 5432) -> str:
+    return f"postgresql://tracesite@/postgres?host={quote(str(home))}&port={port}"
+
+
+def run_pytest(paths: Sequence[str], left_out: Sequence[str], **variables: str) -> None:
+    """Run tests in a process with these variables, such as DATABASE_URL, and expect them to pass."""
+    # Without what this run of pytest and its workers set, because it must not affect the inner run.
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TRACESITE_", "DJANGO_"))
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "--reuse-db", *paths]
+    command += [f"--ignore-glob={pattern}" for pattern in left_out]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment | variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]

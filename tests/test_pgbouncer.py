@@ -1,0 +1,31 @@
+"""Run the tests of the API through PgBouncer, as docs/pooler.md has it set up.
+
+The whole of them takes minutes, so it has a separate command: `make test-pgbouncer`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+import pytest
+
+from tests.debian_postgres import BINARIES, PGBOUNCER, pgbouncer, postgres, run_pytest, url
+
+API_TESTS = ["tests/access_app", "tests/messages_app", "tests/traces_app/events", "tests/traces_app/ingest"]
+API_TESTS += ["tests/traces_app/views", "tests/tracesite/http"]
+# Tests of what is switched off behind a pooler of transactions, and of things that no request does.
+LEFT_OUT = ["*_in_browser.py", "*/redaction/*", "*/db/*", "*/admin/*", "*/test_partitions.py"]
+A_FEW = ["tests/traces_app/views/test_ingestion.py"]
+
+pytestmark = pytest.mark.skipif(
+    not BINARIES.exists() or PGBOUNCER is None, reason="PgBouncer or PostgreSQL 15 is not installed"
+)
+
+
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+def test_api_tests_pass_through_pgbouncer(mode: Literal["session", "transaction"]) -> None:
+    with postgres() as home, pgbouncer(home, mode) as port:
+        direct = {"DATABASE_DIRECT_URL": url(home)} if mode == "transaction" else {}
+        whole = "TEST_PGBOUNCER" in os.environ
+        run_pytest(API_TESTS if whole else A_FEW, LEFT_OUT, DATABASE_URL=url(home, port), **direct)
