@@ -20,7 +20,9 @@ from access_app.visibility import ProjectScope, visible_to
 from messages_app import ids
 from messages_app.models import HAS_ERRORS, WAITS, Message
 from traces_app.models import AgentStep, Tool, ToolCall
+from traces_app.normalize.records import TOKENS_IN, TOKENS_OUT
 
+from .usage import tokens_in_step
 from .waiting import waiting_calls
 
 MOST = 5
@@ -125,15 +127,20 @@ class ModelUse:
     """Empty if their producer named none."""
     runs: int = 0
     requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
     cost: Decimal | None = None
     """USD, of the requests whose cost is known."""
     unpriced_count: int = 0
 
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
     def add(self, other: ModelUse) -> None:
         """Add the requests of another part of the time. No run is in two parts."""
-        self.runs += other.runs
-        self.requests += other.requests
-        self.unpriced_count += other.unpriced_count
+        for name in ("runs", "requests", "input_tokens", "output_tokens", "unpriced_count"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         if other.cost is not None:
             self.cost = (self.cost or Decimal(0)) + other.cost
 
@@ -303,15 +310,25 @@ def models_used(scope: ProjectScope, period: Period, width: Width) -> dict[datet
         .annotate(
             runs=Count("message_id", distinct=True),
             requests=Count("pk"),
+            input_tokens=Sum(tokens_in_step(TOKENS_IN)),
+            output_tokens=Sum(tokens_in_step(TOKENS_OUT)),
             total=Sum("cost"),
             unpriced_count=Count("pk", filter=Q(cost__isnull=True)),
         )
-        .values_list("bucket", "model", "runs", "requests", "total", "unpriced_count")
+        .values_list("bucket", "model", "runs", "requests", "input_tokens", "output_tokens", "total", "unpriced_count")
     )
     uses: dict[datetime, list[ModelUse]] = {begin: [] for begin, _end in steps(period, width)}
     last = max(uses)
-    for bucket, model, runs, count, cost, unpriced in rows:
-        use = ModelUse(model=model, runs=runs, requests=count, cost=cost, unpriced_count=unpriced)
+    for bucket, model, runs, count, tokens_in, tokens_out, cost, unpriced in rows:
+        use = ModelUse(
+            model=model,
+            runs=runs,
+            requests=count,
+            input_tokens=int(tokens_in),
+            output_tokens=int(tokens_out),
+            cost=cost,
+            unpriced_count=unpriced,
+        )
         uses[min(bucket, last)].append(use)
     return uses
 

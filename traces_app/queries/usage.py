@@ -77,8 +77,8 @@ def _grouped(
 ) -> QuerySet[Any, Any]:
     sums = {
         "step_count": Count("pk"),
-        "input_tokens": Sum(_tokens(TOKENS_IN)),
-        "output_tokens": Sum(_tokens(TOKENS_OUT)),
+        "input_tokens": Sum(tokens_in_step(TOKENS_IN)),
+        "output_tokens": Sum(tokens_in_step(TOKENS_OUT)),
         "sum_of_costs": Sum("cost"),
         "unpriced_count": Count("pk", filter=Q(cost__isnull=True)),
     }
@@ -88,8 +88,8 @@ def _grouped(
     return grouped
 
 
-def _tokens(names: Sequence[str]) -> Coalesce:
-    """Return the count under the first of the names that has one, as `normalize.records.tokens` does."""
+def tokens_in_step(names: Sequence[str]) -> Coalesce:
+    """Return the count in the usage of a step under the first of the names that has one, as `normalize.records.tokens` does."""
     counts = []
     for name in names:
         # As JSON, so that a text of digits is no number.

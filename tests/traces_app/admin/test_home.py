@@ -172,7 +172,7 @@ def test_cost_of_days_and_models_leads_to_its_runs(staff: Client, project: Proje
     models = part_of(html, 'id="models"', "</table>")
     assert [(text, len(rows_of(staff.get(url)))) for url, text in links_in(models)] == [("2", 2), ("2", 2), ("2", 2)]
     text = text_of(staff.get(f"{HOME}?created_after=2026-02-20T00:00:00Z&created_before=2026-03-10T00:00:00Z"))
-    assert "m-1 2 4 $6.00 m-2 2 2 $1.00 m-3 2 2 2 unknown" in text
+    assert "m-1 2 4 — $6.00 m-2 2 2 — $1.00 m-3 2 2 20 2 unknown" in text
 
 
 @pytest.mark.usefixtures("traces")
@@ -319,7 +319,7 @@ def test_failing_tool_is_compared_with_the_period_before(staff: Client, project:
 
 
 def test_longest_run_and_cost_of_models_are_listed(staff: Client, project: Project) -> None:
-    steps = [{"model": "m-1", "cost": 2}]
+    steps = [{"model": "m-1", "cost": 2, "usage": {"prompt_tokens": 1000, "completion_tokens": 20}}]
     store(
         project,
         run("a" * 30, ago(minutes=10), agent_steps=steps),
@@ -328,7 +328,7 @@ def test_longest_run_and_cost_of_models_are_listed(staff: Client, project: Proje
     )
     page = text_of(staff.get(HOME))
     assert "Long 30.0 s" in page
-    assert "m-1 2 2 $4.00" in page
+    assert "m-1 2 2 2,040 $4.00" in page
     assert "$4.00 Cost" in page
 
 
