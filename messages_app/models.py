@@ -14,7 +14,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Case, Exists, OuterRef, Q, Value, When
-from django.db.models.fields.json import KeyTextTransform
+from django.db.models.fields.json import KT, KeyTextTransform
 from django.db.models.functions import Now
 from django.utils import timezone
 from django.utils.translation import gettext
@@ -37,6 +37,11 @@ WAITS = Q(session__status="paused")
 def is_alive(message: str = "") -> Q:
     """Return the condition that neither the message nor its session is deleted; `message` is a path such as `message__`."""
     return Q(**{f"{message}deleted_at__isnull": True, f"{message}session__deleted_at__isnull": True})
+
+
+FORKED_FROM = KT("metadata__forked_from__session")
+"""Of a replay of an agent's node: the id of the session that it has replayed, external or ours."""
+IS_FORK = Q(metadata__has_key="forked_from")
 
 
 class SessionQuerySet(models.QuerySet["Session"]):
@@ -163,6 +168,8 @@ class Session(models.Model):
             GinIndex(fields=["tags"], name="session_tags"),
             # The trash.
             models.Index(fields=["project", "id"], condition=Q(deleted_at__isnull=False), name="session_trash"),
+            # The forks of a session.
+            models.Index("project", FORKED_FROM, "id", condition=IS_FORK, name="session_forks"),
             # The trash by time of deletion.
             models.Index(
                 fields=["deleted_at", "id"], condition=Q(deleted_at__isnull=False), name="session_trash_order"

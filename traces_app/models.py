@@ -864,3 +864,66 @@ class ArchivedSession(models.Model):
 
     def __str__(self) -> str:
         return str(self.key)
+
+
+class SnapshotSums(models.Model):
+    """The sums of the snapshots of a session; the row by which writers of its snapshots wait for each other."""
+
+    session = models.OneToOneField(
+        Session, models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="snapshot_sums"
+    )
+    generation = models.IntegerField(default=0)
+    """The number of times that the contents were removed."""
+    size = models.BigIntegerField(default=0)
+    """Bytes of the parts."""
+    left_out = models.JSONField(default=dict)
+    """Snapshots that were not kept, by reason."""
+    fork = models.JSONField(null=True)
+    """Of a replay: the fields of records.Fork."""
+
+    def __str__(self) -> str:
+        return str(self.session_id)
+
+
+class Snapshot(models.Model):
+    """The context that nodes of an agent were about to use. Its content is in parts."""
+
+    id = models.UUIDField(_("id"), primary_key=True)
+    """Derived from its time, session and external id."""
+    session = models.ForeignKey(
+        Session, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="snapshots"
+    )
+    external_id = models.TextField(_("external id"))
+    ts = models.BigIntegerField()
+    """Nanoseconds since 1970, UTC."""
+    node_ids = ArrayField(models.TextField())
+    context_ref = models.TextField()
+    """The part with which the context begins."""
+    notes = models.JSONField(default=list)
+    redactions = models.JSONField(default=list)
+    is_purged = models.BooleanField(default=False)
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [models.Index(fields=["session", "id"], name="snapshot_session_page")]
+        constraints = [models.UniqueConstraint(fields=["external_id", "session"], name="snapshot_external_id")]
+
+    def __str__(self) -> str:
+        return self.external_id
+
+
+class SnapshotPart(models.Model):
+    """A part of contexts of a session: see traces_app.schema.snapshot_parts."""
+
+    session = models.ForeignKey(Session, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    ref = models.TextField()
+    content = models.BinaryField()
+    """JSON."""
+    below = ArrayField(models.TextField())
+    """The parts that it names."""
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["session", "ref"], name="snapshot_part")]
+
+    def __str__(self) -> str:
+        return self.ref

@@ -20,6 +20,7 @@ from .views.recorder import RecorderViewSet
 from .views.scores import ScoreViewSet
 from .views.search import SearchViewSet
 from .views.sessions import SessionViewSet
+from .views.snapshots import SnapshotViewSet
 from .views.tools import ToolViewSet
 from .views.usage import UsageViewSet
 
@@ -70,6 +71,19 @@ urlpatterns = [
         ContextViewSet.as_view({"get": "variables"}),
         name="session-context-variables",
     ),
+    path(
+        "sessions/<str:session_id>/snapshots/",
+        SnapshotViewSet.as_view({"get": "list", "delete": "destroy"}),
+        name="session-snapshots",
+    ),
+    path(
+        "sessions/<str:session_id>/snapshots/parts/",
+        SnapshotViewSet.as_view({"get": "parts"}),
+        name="session-snapshot-parts",
+    ),
+    path("sessions/<str:session_id>/forks/", SnapshotViewSet.as_view({"get": "forks"}), name="session-forks"),
+    path("snapshots/", SnapshotViewSet.as_view({"post": "create"}), name="snapshots"),
+    path("snapshots/<str:snapshot_id>/", SnapshotViewSet.as_view({"get": "retrieve"}), name="snapshot"),
     path("eko/callbacks/", EkoCallbackViewSet.as_view({"post": "create"}), name="eko-callbacks"),
     path("events/", EventViewSet.as_view({"post": "create"}), name="events"),
     path("messages/", MessageViewSet.as_view({"get": "list"}), name="messages"),

@@ -8,7 +8,8 @@
     then remove their messages, then their rows;
  4. messages deleted long enough ago, and expired messages in months that stay: 500 in a transaction, children first,
     locks in the order of the writes (keys, messages, their children, sessions last);
- 5. sessions without messages that began before the time, and scores of that time whose trace or session never arrived.
+ 5. sessions without messages that began before the time, the contents of snapshots of that time, and scores whose trace or
+    session never arrived.
 
 The key of a message and the tombstone of a session remain for 30 days: digests of ids, no content. Until then the data
 of a sender that is still running is refused with `message_purged` or `session_purged` and revives nothing. Tools stay,
@@ -41,6 +42,7 @@ from django.db import OperationalError, connection, transaction
 from django.db.models import Model
 from django.utils import timezone
 
+from access_app.errors import Conflict
 from access_app.models import Project
 from messages_app import ids
 from messages_app.changed_hours import mark_stored
@@ -52,6 +54,7 @@ from messages_app.sql.snapshot import one_snapshot
 from messages_app.writes import COUNTED_AS, COUNTER_TYPES, COUNTERS, NO_RUN_LEFT, Counts
 from traces_app.ingest.context_rows import remove_unused
 from traces_app.ingest.partitions import TABLES, forget
+from traces_app.ingest.snapshots import remove_contents
 from traces_app.ingest.sql import add_to_sessions
 from traces_app.models import (
     AgentStep,
@@ -63,6 +66,9 @@ from traces_app.models import (
     SearchPosting,
     SearchRows,
     SearchSegment,
+    Snapshot,
+    SnapshotPart,
+    SnapshotSums,
     Span,
     ToolCall,
     ToolResult,
@@ -102,8 +108,14 @@ _NAMES: dict[type[Model], str] = {
     RunVector: "vectors",
     # Of whole months.
     MessageSeal: "seals",
+    Snapshot: "snapshots",
+    SnapshotPart: "snapshots",
+    SnapshotSums: "snapshots",
 }
 _NAME_OF_TABLE = {model._meta.db_table: name for model, name in _NAMES.items()}
+
+_OF_SESSIONS: tuple[type[Model], ...] = (Score, Snapshot, SnapshotPart, SnapshotSums)
+"""Rows that go with their session."""
 
 # Whether a message was made of spans.
 _OF_TRACE = "metadata ->> 'trace_id' ~ '^[0-9a-f]{32}$'"
@@ -196,6 +208,7 @@ def purge(
         expired = _Condition("id < %s", [ids.first_id_at(scope.created_before)])
         _remove_messages([lane & expired for lane in _lanes(scope)], report, progress, now)
         _remove_empty_sessions(scope, report, now)
+        _remove_expired_snapshots(scope, scope.created_before, report)
         report.add(Score, *_remove_scores(_pending_scores(scope)))
     return report
 
@@ -553,6 +566,24 @@ def _remove_empty_sessions(scope: Scope, report: Report, now: datetime) -> None:
             report.add(model, rows, size)
 
 
+def _remove_expired_snapshots(scope: Scope, before: datetime, report: Report) -> None:
+    """Remove the contents of old snapshots of sessions that stay."""
+    expired = Snapshot.objects.filter(pk__lt=ids.first_id_at(before), is_purged=False).order_by()
+    if scope.session_id is not None:
+        expired = expired.filter(session_id=scope.session_id)
+    elif scope.project_ids is not None:
+        expired = expired.filter(session__project_id__in=scope.project_ids)
+    for session_id in expired.values_list("session_id", flat=True).distinct():
+        report.add(SnapshotPart, *_retrying(partial(_remove_contents_if_there, session_id, before)))
+
+
+def _remove_contents_if_there(session_id: UUID, before: datetime) -> tuple[int, int]:
+    try:
+        return remove_contents(session_id, before)
+    except Conflict:
+        return 0, 0  # removed meanwhile
+
+
 def _session_pages(condition: _Condition, size: int, end: UUID = _LAST_ID) -> Iterator[_Condition]:
     """Yield conditions that divide the matching sessions, up to `end`, into ranges of ids with `size` sessions each."""
     last = UUID(int=0)
@@ -585,25 +616,34 @@ def _insert_tombstones(page: _Condition, now: datetime) -> list[UUID]:
 def _remove_session_rows(
     page: _Condition, busy: Callable[[], list[UUID]], now: datetime
 ) -> list[tuple[type[Model], int, int]]:
-    """Remove sessions except the `busy` ones, with their scores, and insert tombstones.
+    """Remove sessions except the `busy` ones, with their scores and snapshots, and insert tombstones.
 
-    Return (model, rows, size of the rows) of both tables.
+    Return (model, rows, size of the rows) of each table.
     """
     # A writer inserts its messages before it locks the session. If both happened before the snapshot, the session is
     # busy. If it locks the session after the snapshot, the transactions conflict and this one is retried. If it has not
     # locked the session yet, it will not find it and rolls back.
     with one_snapshot():
         idle = page & _Condition("id <> ALL(%s)", [busy()])
-        ((rows, size, scores, size_of_scores),) = _rows(
+        ((rows, size, *of_others),) = _rows(
             f"WITH gone AS (DELETE FROM {_SESSIONS} WHERE {idle.sql} RETURNING id, project_id, external_id, "
             f"{_size_of(Session)} AS size), tombstones AS ({_INSERT_TOMBSTONES}), "
-            f"scores AS (DELETE FROM {_SCORES} WHERE session_id IN (SELECT id FROM gone) "
-            f"RETURNING {_size_of(Score)} AS size) "
-            "SELECT count(*), coalesce(sum(size), 0)::bigint, (SELECT count(*) FROM scores), "
-            "(SELECT coalesce(sum(size), 0)::bigint FROM scores) FROM gone",
+            + ", ".join(
+                f"{model._meta.db_table} AS (DELETE FROM {model._meta.db_table} WHERE session_id IN (SELECT id FROM gone) "
+                f"RETURNING {_size_of(model)} AS size)"
+                for model in _OF_SESSIONS
+            )
+            + " SELECT count(*), coalesce(sum(size), 0)::bigint, "
+            + ", ".join(
+                f"(SELECT count(*) FROM {model._meta.db_table}), "
+                f"(SELECT coalesce(sum(size), 0)::bigint FROM {model._meta.db_table})"
+                for model in _OF_SESSIONS
+            )
+            + " FROM gone",
             [*idle.values, now],
         )
-    return [(Session, rows, size), (Score, scores, size_of_scores)]
+    others = zip(_OF_SESSIONS, of_others[::2], of_others[1::2], strict=True)
+    return [(Session, rows, size), *others]
 
 
 _SESSION_KEY = ids.key_in_sql("'session'", "project_id", "name")

@@ -19,6 +19,8 @@ DERIVED = frozenset(
         "message_count",
         "last_event",
         "context_refs",
+        "snapshot_sums",
+        "forked_from",
         "input_ref",
         "step_count",
         "call_count",

@@ -12,6 +12,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec import Raw, inspect
 from msgspec.structs import replace
 
@@ -129,6 +130,29 @@ class RedactedScorePatch:
 
     patch: records.ScorePatch
     receipts: list[Receipt]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RedactedSnapshots:
+    """What a recorder sent about snapshots, redacted. The parts keep their names."""
+
+    snapshots: records.Snapshots
+    receipts: list[Receipt]
+
+
+def redact_snapshots(sent: records.Snapshots) -> RedactedSnapshots:
+    receipts: list[Receipt] = []
+    if may_hold_secrets(sent.parts.values()):
+        parts = {}
+        for name, content in sent.parts.items():
+            clean, found = redact_value(msgspec.json.decode(content), path="")
+            parts[name] = Raw(msgspec.json.encode(clean)) if found else content
+            receipts += found
+        sent = replace(sent, parts=parts)
+    # Without receipts: those of the session, whose metadata has the fork, are enough.
+    fork = sent.fork and _redact_fields(sent.fork, "fork.", [])
+    snapshot = sent.snapshot and _redact_fields(sent.snapshot, "", receipts)
+    return RedactedSnapshots(snapshots=replace(sent, fork=fork, snapshot=snapshot), receipts=receipts)
 
 
 def redact_score(score: records.Score) -> RedactedScore:

@@ -31,6 +31,11 @@ _IN_SIGHT = (
     "NOT EXISTS (SELECT 1 FROM messages_app_message AS message "
     "WHERE message.id = context.message_id AND message.deleted_at IS NOT NULL)"
 )
+NEWEST_REFS = (
+    f"SELECT ref FROM traces_app_context AS context WHERE session_id = session.id AND kind <> 'entry' AND {_IN_SIGHT} "  # noqa: S608 - constants
+    "ORDER BY id DESC LIMIT %s"
+)
+"""The newest references of a `session`, newest first; some may be repeated."""
 _FIND = (
     f"SELECT id, message_id::text, kind, length, size, {instant('created_at').sql} FROM traces_app_context AS context "  # noqa: S608 - constants
     f"WHERE session_id = %s AND ref = %s AND kind <> 'entry' AND {_IN_SIGHT} ORDER BY id LIMIT 1"
@@ -99,17 +104,6 @@ def contexts(keys: Collection[str]) -> list[schemas.Context]:
 
 def newest_contexts(session_id: UUID, most: int) -> list[schemas.Context]:
     return contexts([str(key) for key in contexts_of(session_id).keys(newest_first=True, limit=most)])
-
-
-def newest_refs(session_id: UUID, most: int) -> list[str]:
-    """Return the references of a session, newest first, each once."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT ref FROM traces_app_context AS context WHERE session_id = %s AND kind <> 'entry' AND {_IN_SIGHT} "  # noqa: S608 - constants
-            "ORDER BY id DESC LIMIT %s",
-            [session_id, most],
-        )
-        return list(dict.fromkeys(ref for (ref,) in cursor.fetchall()))
 
 
 def find_context(session_id: UUID, ref: str) -> FoundContext | None:

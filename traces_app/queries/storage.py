@@ -24,6 +24,9 @@ from traces_app.models import (
     SearchPosting,
     SearchRows,
     SearchSegment,
+    Snapshot,
+    SnapshotPart,
+    SnapshotSums,
     Span,
     ToolCall,
     ToolPeriod,
@@ -36,7 +39,7 @@ KINDS: Mapping[Kind, Sequence[str]] = {
     "messages": [model._meta.db_table for model in (Session, Message, Reference, MessageKey, Score)],
     "calls": [model._meta.db_table for model in (AgentStep, ToolCall, ToolResult, ToolPeriod)],
     "events": [Event._meta.db_table],
-    "contexts": [Context._meta.db_table],
+    "contexts": [model._meta.db_table for model in (Context, Snapshot, SnapshotPart, SnapshotSums)],
     "spans": [Span._meta.db_table],
     "search": [
         model._meta.db_table for model in (SearchSegment, SearchRows, SearchPosting, UnindexedMessage, RunVector)

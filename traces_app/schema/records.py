@@ -16,7 +16,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.json import Decoder
 
 from .event_types import Category, EventType, Level
@@ -282,6 +282,51 @@ class Score(Record, frozen=True, kw_only=True):
     """Any other data."""
     created_at: Instant | None = None
     """When it was judged, with a time zone. Default: now."""
+
+
+class Snapshot(Record, frozen=True, kw_only=True):
+    """The context that nodes of an agent were about to use."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=512, extra={"searched": False})]
+    ts: Annotated[int, Meta(ge=946_684_800 * 10**9, le=2**63 - 1)]
+    """Nanoseconds since 1970, UTC; from 2000 on."""
+    node_ids: NotSearched[Annotated[list[Annotated[str, Meta(max_length=512)]], Meta(min_length=1, max_length=10_000)]]
+    context_ref: Annotated[str, Meta(pattern="^[0-9a-f]{32}$", extra={"searched": False})]
+    """The part with which the context begins: see snapshot_parts.py."""
+    notes: Searched[list[Any]] = []
+    """Values that it does not hold as they were: paths and reasons."""
+    redactions: NotSearched[list[dict[str, Any]]] = []
+    """Receipts of the secrets that the producer has removed."""
+
+
+class Fork(Record, frozen=True, kw_only=True):
+    """The session that this one has replayed, and where."""
+
+    session: Annotated[str, Meta(min_length=1, max_length=512, extra={"searched": False})]
+    """Its external id."""
+    node: Annotated[str, Meta(max_length=512, extra={"searched": False})]
+    snapshot: Annotated[str, Meta(max_length=512, extra={"searched": False})]
+    overrides: Searched[dict[str, Any]] = {}
+    """What was different."""
+    nodes: NotSearched[dict[str, str]] = {}
+    """Snapshots of nodes that the fork takes from it, by node."""
+    pruned: NotSearched[list[str]] = []
+    """Nodes whose context the replay made invalid."""
+
+
+class Snapshots(Record, frozen=True, kw_only=True):
+    """What a recorder sends about the snapshots of a session. Everything of it is stored, or nothing."""
+
+    session_id: Annotated[str, Meta(min_length=1, max_length=512, extra={"searched": False})]
+    """The external id of the session, which is made if it does not exist."""
+    generation: Count = 0
+    """How often the session was purged when its parts were made."""
+    snapshot: Snapshot | None = None
+    parts: Searched[dict[str, Raw]] = {}
+    """New parts by name: any JSON."""
+    left_out: NotSearched[dict[Annotated[str, Meta(max_length=100)], Count]] = {}
+    """Snapshots that were not kept since the last request, by reason."""
+    fork: Fork | None = None
 
 
 class ScorePatch(Record, frozen=True, kw_only=True):

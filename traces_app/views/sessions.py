@@ -29,9 +29,9 @@ from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.store import change_session
 from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries import schemas
-from traces_app.queries.contexts import newest_refs
 from traces_app.queries.filters import SessionFilterSet
 from traces_app.queries.search.pages import FoundPage, found_page, indexed_until
+from traces_app.queries.snapshots import beside_session
 from traces_app.schema import records
 
 from . import examples
@@ -42,7 +42,9 @@ from .session_exports import EXPORTS
 from .viewset import TraceViewSet
 
 REFS_LISTED = 20
-_ONE_SESSION_FIELDS = SESSION_FIELDS | {"context_refs"}
+_BESIDE = frozenset({"context_refs", "snapshot_sums", "forked_from"})
+"""Fields that are not columns of a session."""
+_ONE_SESSION_FIELDS = SESSION_FIELDS | _BESIDE
 _FORMAT = OpenApiParameter(
     "format",
     str,
@@ -217,7 +219,11 @@ def _found_sessions(request: Request, found: FoundPage, fields: frozenset[str]) 
 
 def _one_session(session_id: UUID, fields: frozenset[str] = _ONE_SESSION_FIELDS) -> schemas.SessionWithContexts:
     session = sessions([str(session_id)], fields & SESSION_FIELDS)[0]
+    beside = beside_session(session_id, REFS_LISTED) if fields & _BESIDE else None
+    found = {} if beside is None else beside._asdict()
     return schemas.SessionWithContexts(
         **{name: getattr(session, name) for name in session.__struct_fields__},
-        context_refs=newest_refs(session_id, REFS_LISTED) if "context_refs" in fields else UNSET,  # type: ignore[arg-type]  # left out
+        context_refs=found["context_refs"] if "context_refs" in fields else UNSET,  # type: ignore[arg-type]  # left out
+        snapshot_sums=(found["sums"] or UNSET) if "snapshot_sums" in fields else UNSET,
+        forked_from=(found["forked_from"] or UNSET) if "forked_from" in fields else UNSET,
     )

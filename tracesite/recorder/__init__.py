@@ -3,7 +3,7 @@
 recording.py     Recorder, the interface for an agent's code
 scopes.py        the sessions, messages, steps and calls that it opens; decorating.py: scopes as decorators and in other threads
 wrapping.py      hooks around functions; enabling.py: agents that do not know the recorder; answers.py: responses of models
-snapshots.py     contexts in parts; snapshot_stores.py: where they are kept; snapshotting.py: which ones are
+snapshots.py     contexts in parts; snapshot_stores.py, server_snapshots.py: where they are kept; snapshotting.py: which ones are
 time_machine.py  runs a node again from its snapshot; recorded.py: what a recorded run answers
 scores.py        what code and people think of messages and calls
 tracker.py       ToolCallChainTracker; chains.py: open chains; chain_files.py: finished chains on the disk

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from hashlib import blake2b
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
 
 from access_app.redaction.rules import MARKER
+from traces_app.schema.snapshot_parts import LIST, PART, TYPE, assembled, ref_of
 
 from .entries import text_of, thaw
 from .guard import failure_of
@@ -36,7 +36,6 @@ _PROBE = 64
 """Characters by which a text without secrets stands for itself when its surroundings are searched: its key may be secret."""
 _MOST_CACHED = 8 * 2**20
 """Characters of texts whose parts are remembered for a session."""
-_TYPE, _PART, _LIST = "$type", "$part", "$list"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -184,7 +183,7 @@ def _copied(value: Any, path: str, above: tuple[int, ...], codecs: Codecs, notes
     if codec is not None:
         encoded = failure_of(codec.encode, value)
         if not isinstance(encoded, Exception):
-            return {_TYPE: codec.name, "value": _copied(encoded, path, inside, codecs, notes)}
+            return {TYPE: codec.name, "value": _copied(encoded, path, inside, codecs, notes)}
         notes.append(Note(path, f"The encoder of {codec.name!r} failed: {type(encoded).__name__}."))
     found = thaw(value)
     how = "by its repr" if isinstance(found, str) else "by its fields"
@@ -258,13 +257,13 @@ class Parts:
                 ref = self._part(value, made)
                 self._remember(value)
                 self._texts[value] = ref
-            return {_PART: ref}, 45
+            return {PART: ref}, 45
         if kind is dict:
             size, fields = 2, {}
             for key, item in value.items():
                 fields[key], more = self._split(item, made)
                 size += len(key) + more + 4
-            return (fields, size) if size < _DICT_PART else ({_PART: self._part(fields, made)}, 45)
+            return (fields, size) if size < _DICT_PART else ({PART: self._part(fields, made)}, 45)
         if kind is list:
             return self._split_list(value, made)
         return value, 6
@@ -280,11 +279,11 @@ class Parts:
             if size >= _LIST_PIECE:
                 before = self._part([before, tail], made)
                 tail, size = [], 2
-        return (tail, size) if before is None else ({_LIST: before, "tail": tail}, size + 54)
+        return (tail, size) if before is None else ({LIST: before, "tail": tail}, size + 54)
 
     def _part(self, value: Any, made: dict[str, bytes]) -> str:
         encoded = _encode(value)
-        ref = blake2b(encoded, digest_size=16).hexdigest()
+        ref = ref_of(encoded)
         if ref not in self.known:
             made[ref] = encoded
         return ref
@@ -298,40 +297,11 @@ class Parts:
 
 def read(ref: str, fetch: Callable[[Sequence[str]], Mapping[str, bytes]], codecs: Codecs) -> Any:
     """Return a new copy of a context. `fetch` returns parts by reference. Raises LookupError if a part is missing."""
-    return _Reader(fetch, codecs).part(ref)
 
-
-class _Reader:
-    def __init__(self, fetch: Callable[[Sequence[str]], Mapping[str, bytes]], codecs: Codecs) -> None:
-        self._fetch = fetch
-        self._codecs = codecs
-
-    def part(self, ref: str) -> Any:
-        return self._value(self._raw(ref))
-
-    def _raw(self, ref: str) -> Any:
-        found = self._fetch([ref]).get(ref)
+    def part(name: str) -> bytes:
+        found = fetch([name]).get(name)
         if found is None:
-            raise LookupError(f"The snapshot is incomplete: its part {ref} is missing.")
-        return msgspec.json.decode(found)
+            raise LookupError(f"The snapshot is incomplete: its part {name} is missing.")
+        return found
 
-    def _value(self, value: Any) -> Any:
-        if isinstance(value, list):
-            return [self._value(item) for item in value]
-        if not isinstance(value, dict):
-            return value
-        if _PART in value:
-            return self.part(value[_PART])
-        if _LIST in value:
-            return self._list(value)
-        if _TYPE in value:
-            return self._codecs.decode(value[_TYPE], self._value(value["value"]))
-        return {key: self._value(item) for key, item in value.items()}
-
-    def _list(self, value: Mapping[str, Any]) -> list[Any]:
-        pieces = [value["tail"]]
-        before = value[_LIST]
-        while before is not None:
-            before, piece = self._raw(before)
-            pieces.append(piece)
-        return [self._value(item) for piece in reversed(pieces) for item in piece]
+    return assembled(ref, part, codecs.decode)

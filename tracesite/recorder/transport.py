@@ -78,6 +78,9 @@ class Server:
             headers["Content-Encoding"] = "gzip"
         return self._request("POST", path, body, headers, within)
 
+    def delete(self, path: str) -> Answer:
+        return self._request("DELETE", path, None, {}, None)
+
     def break_off(self) -> None:
         """Abort the request of another thread for good: it raises NoAnswer there."""
         self._is_broken_off = True

@@ -190,6 +190,7 @@ def test_expired_month_is_dropped_and_its_sessions_removed(project: Project) -> 
         "search index": 0,
         "vectors": 0,
         "seals": 0,
+        "snapshots": 0,
     }
     assert report.bytes_freed > 0
     assert counts() == TWO_MESSAGES
@@ -218,6 +219,7 @@ def test_expired_messages_of_a_kept_month_are_removed(project: Project) -> None:
         "search index": 0,
         "vectors": 0,
         "seals": 0,
+        "snapshots": 0,
     }
     assert (report.bytes_freed, report.bytes_reusable > 1000) == (0, True)
     assert counts() == TWO_MESSAGES
@@ -399,6 +401,7 @@ def test_trash_is_purged_only_after_its_retention(project: Project) -> None:
         "search index": 0,
         "vectors": 0,
         "seals": 0,
+        "snapshots": 0,
     }
     assert set(Session.with_deleted.values_list("external_id", flat=True)) == {"new", "live"}
     assert Message.with_deleted.count() == 3
@@ -820,6 +823,7 @@ def test_json_report_is_one_object(project: Project) -> None:
         "search index": (0, False),
         "vectors": (0, False),
         "seals": (0, False),
+        "snapshots": (0, False),
     }
     assert (freed, reusable) == tuple(sum(table[name] for table in tables.values()) for name in ("bytes_freed", "bytes_reusable"))  # fmt: skip
     answer_ = json.loads(run_command("--older-than", "0", "--session", "newer", "--json", "--yes", "--project", "owner") or "null")  # fmt: skip

@@ -7,16 +7,49 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.http import HttpResponseBase
+from django.test import Client
 
+from access_app.keys import create_key
+from access_app.models import Project
 from tracesite.recorder import Privacy
+from tracesite.recorder.server_snapshots import ServerStore
 from tracesite.recorder.snapshot_stores import MemoryStore, SnapshotStore, SqliteStore
 from tracesite.recorder.snapshotting import Snapshots
 from tracesite.recorder.testing import RecorderForTests
+from tracesite.recorder.transport import Answer
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+class TestConnection:
+    """Requests to Tracesite in this process, in the transaction of the test."""
+
+    __test__ = False
+
+    def __init__(self, project: Project) -> None:
+        token = create_key(project, "agent", ["read", "write", "delete"])[1]
+        self.client = Client(headers={"Authorization": f"Bearer {token}"})
+
+    def get(self, path: str) -> Answer:
+        return self._answer(self.client.get(path))
+
+    def post(self, path: str, body: bytes, media_type: str) -> Answer:
+        return self._answer(self.client.post(path, body, content_type=media_type))
+
+    def delete(self, path: str) -> Answer:
+        return self._answer(self.client.delete(path))
+
+    def _answer(self, response: HttpResponseBase) -> Answer:
+        body = b"".join(response) if response.streaming else response.content  # type: ignore[attr-defined]
+        return Answer(status=response.status_code, body=body, retry_after=None)
+
+
+@pytest.fixture(params=["memory", "sqlite", pytest.param("server", marks=pytest.mark.django_db)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SnapshotStore]:
-    made: SnapshotStore = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "snapshots.db")
+    made: SnapshotStore
+    if request.param == "server":
+        made = ServerStore(connection=TestConnection(request.getfixturevalue("project")))
+    else:
+        made = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "snapshots.db")
     yield made
     made.close()
 

@@ -19,12 +19,17 @@ from uuid import UUID
 
 import pytest
 
+from access_app.keys import create_key
+from access_app.models import Project
 from tracesite.recorder import Privacy, Recorder
+from tracesite.recorder.server_snapshots import ServerStore, StoreFailed
 from tracesite.recorder.sinks import MemorySink
 from tracesite.recorder.snapshot_stores import Fork, MemoryStore, SessionWasPurged, SnapshotStore, SqliteStore
 from tracesite.recorder.snapshots import Codecs
 from tracesite.recorder.snapshotting import Snapshots
 from tracesite.recorder.testing import RecorderForTests
+
+from .servers import free_port
 
 SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
 
@@ -95,11 +100,11 @@ def test_growing_context_costs_only_its_growth(make: Callable[..., RecorderForTe
 
 def test_small_messages_cost_at_most_a_few_times_their_size(make: Callable[..., RecorderForTests]) -> None:
     recorder = make()
-    messages = [{"role": "user", "content": f"message {number}"} for number in range(400)]
-    for node in range(200, 400):
+    messages = [{"role": "user", "content": f"message {number}"} for number in range(200)]
+    for node in range(160, 200):
         recorder.snapshot({"messages": messages[:node]}, nodes=[f"n{node}"], session="s")
-    assert recorder.snapshots.store.state("s").size < 8 * len(json.dumps(messages))
-    assert restored(recorder, "n399")["messages"] == messages[:399]
+    assert recorder.snapshots.store.state("s").size < 3 * len(json.dumps(messages))
+    assert restored(recorder, "n199")["messages"] == messages[:199]
 
 
 def test_types_besides_json_come_back(make: Callable[..., RecorderForTests]) -> None:
@@ -256,7 +261,8 @@ def test_purged_session_keeps_its_index_only(make: Callable[..., RecorderForTest
     assert store.snapshot("late") is None
 
 
-def test_forks_are_kept(store: SnapshotStore) -> None:
+def test_forks_are_kept(store: SnapshotStore, make: Callable[..., RecorderForTests]) -> None:
+    make().snapshot({}, nodes=["a"], session="s")
     fork = Fork(
         session_id="f", source="s", node_id="a", snapshot_id="1", overrides={"x": 1}, nodes={"a": "1"}, pruned=("c",)
     )
@@ -324,31 +330,57 @@ def test_sqlite_file_is_private_and_read_by_another_process(tmp_path: Path) -> N
 KILLED = """
 import sys
 from tracesite.recorder import Recorder
+from tracesite.recorder.server_snapshots import ServerStore
 from tracesite.recorder.sinks import MemorySink
 from tracesite.recorder.snapshot_stores import SqliteStore
 from tracesite.recorder.snapshotting import Snapshots
 
-recorder = Recorder(sink=MemorySink(), snapshots=Snapshots(SqliteStore(sys.argv[1])), strict=True)
+store = ServerStore(*sys.argv[1:]) if len(sys.argv) > 2 else SqliteStore(sys.argv[1])
+recorder = Recorder(sink=MemorySink(), snapshots=Snapshots(store), strict=True)
 for number in range(100_000):
     recorder.snapshot({"texts": [f"{number} {place} " * 200 for place in range(20)]}, nodes=[str(number)], session="s")
     print(number, flush=True)
 """
 
 
+def killed_after(moment: int, *arguments: str) -> None:
+    process = subprocess.Popen([sys.executable, "-c", KILLED, *arguments], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if int(line) >= moment:
+            break
+    process.send_signal(signal.SIGKILL)
+    process.stdout.close()
+    process.wait()
+
+
+def check_whole(snapshots: Snapshots, at_least: int) -> None:
+    found = snapshots.store.snapshots("s")
+    assert len(found) > at_least
+    for snapshot in found:
+        assert len(snapshots.context(snapshot)["texts"]) == 20
+    snapshots.store.close()
+
+
 def test_killed_process_leaves_whole_snapshots(tmp_path: Path) -> None:
     path = tmp_path / "snapshots.db"
-    for moment in (5, 23, 61):
-        process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        for line in process.stdout:
-            if int(line) >= moment:
-                break
-        process.send_signal(signal.SIGKILL)
-        process.stdout.close()
-        process.wait()
-        snapshots = Snapshots(SqliteStore(path))
-        found = snapshots.store.snapshots("s")
-        assert len(found) > moment
-        for snapshot in found:
-            assert len(snapshots.context(snapshot)["texts"]) == 20
-        snapshots.store.close()
+    for moment in (5, 23):
+        killed_after(moment, str(path))
+        check_whole(Snapshots(SqliteStore(path)), moment)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_killed_process_leaves_whole_snapshots_on_server(live_server: Any) -> None:
+    project = Project.objects.create(slug="owner")
+    token = create_key(project, "agent", ["read", "write"])[1]
+    killed_after(7, live_server.url, token)
+    check_whole(Snapshots(ServerStore(live_server.url, token)), 7)
+
+
+def test_server_that_does_not_respond_is_not_asked_again_at_once() -> None:
+    store = ServerStore(f"http://127.0.0.1:{free_port()}", "ts_" + "a" * 43)
+    for reason in ("The server did not respond: Connection refused", "did not respond a moment ago"):
+        with pytest.raises(StoreFailed, match=reason):
+            store.snapshots("s")
+    with pytest.raises(ValueError, match="url: expected the address of a server"):
+        ServerStore("", "k")

@@ -1,0 +1,217 @@
+"""Store snapshots of agents' contexts, and remove their contents.
+
+Writers of a session's snapshots wait for each other at its row of SnapshotSums. What one request brings is stored in one
+transaction, and only if all parts that its snapshot needs are there: a snapshot is whole or absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from django.db import connection, transaction
+from django.db.models import F
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from access_app.errors import Conflict, InvalidInput, NotFound, TooLarge
+from access_app.visibility import ProjectScope
+from messages_app import ids
+from messages_app.models import Session
+from messages_app.queries import find_session
+from traces_app.models import Snapshot, SnapshotPart, SnapshotSums
+from traces_app.normalize.redaction import RedactedSnapshots, receipts_as_json
+from traces_app.schema import pg_text, records, snapshot_parts
+
+from .decode import invalid
+from .pipeline import ingest
+
+MOST_BYTES = 2**30
+"""Of the parts of a session. Recorders have a limit of their own, of 64 MiB by default."""
+_MOST_ON_THE_WAY = timedelta(days=1)
+
+_SNAPSHOTS = msgspec.json.Decoder(records.Snapshots)
+
+
+def decode_snapshots(body: bytes) -> records.Snapshots:
+    """Decode and check what a recorder sends. Raise InvalidInput."""
+    try:
+        sent = _SNAPSHOTS.decode(body)
+        for ref, content in sent.parts.items():
+            if snapshot_parts.ref_of(bytes(content)) != ref:
+                raise InvalidInput(_("The name of a part is not the hash of its content."), field=f"parts.{ref[:32]}")
+            msgspec.json.decode(content)
+    except msgspec.ValidationError as error:
+        raise invalid(str(error), "") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(
+            _("The body is not valid JSON in UTF-8: %(reason)s.") % {"reason": error}, code="invalid_json"
+        ) from error
+    except RecursionError as error:
+        raise InvalidInput(_("The JSON is nested too deeply."), code="invalid_json") from error
+    latest = timezone.now() + _MOST_ON_THE_WAY
+    if sent.snapshot is not None and _time(sent.snapshot) > latest:
+        raise InvalidInput(_("The time of a snapshot is at most one day from now."), field="snapshot.ts")
+    return sent
+
+
+def store_snapshots(project_id: int, redacted: RedactedSnapshots) -> SnapshotSums:
+    """Store what a recorder sent, and return the sums of the session, which is made if it does not exist.
+
+    Raise Conflict if the session is deleted, if its snapshots were purged meanwhile, or if parts are missing.
+    """
+    sent = redacted.snapshots
+    session_id = _session(project_id, sent)
+    with transaction.atomic():
+        sums = _locked(session_id)
+        if sent.snapshot is not None:
+            if sums.generation != sent.generation:
+                raise Conflict(_("The snapshots of this session were purged meanwhile."), code="snapshots_purged")
+            sums.size += _add(session_id, redacted, sent.snapshot)
+            if sums.size > MOST_BYTES:
+                raise TooLarge(
+                    _("The snapshots of a session have at most %(most)d bytes.") % {"most": MOST_BYTES},
+                    code="snapshots_too_large",
+                )
+        for reason, count in sent.left_out.items():
+            sums.left_out[pg_text.text(reason)] = sums.left_out.get(pg_text.text(reason), 0) + count
+        if sent.fork is not None:
+            sums.fork = pg_text.storable(msgspec.to_builtins(sent.fork))
+        sums.save(update_fields=["size", "left_out", "fork"])
+    return sums
+
+
+def snapshot_id_of(session_id: UUID, snapshot: records.Snapshot) -> UUID:
+    """Return the id of the row of a snapshot; ids sort by time."""
+    return ids.child_id(ids.first_id_at(_time(snapshot)), session_id.int, snapshot.id)
+
+
+@transaction.atomic
+def remove_contents(session_id: UUID, before: datetime | None = None) -> tuple[int, int]:
+    """Remove the contents of a session's snapshots, of all or of those from before a time; the index stays, marked as purged.
+    Return the number and size of the parts that are gone."""
+    sums = _locked(session_id)
+    snapshots = Snapshot.objects.filter(session_id=session_id, is_purged=False)
+    if before is not None:
+        snapshots = snapshots.filter(pk__lt=ids.first_id_at(before))
+    if not snapshots.update(is_purged=True) and before is not None:
+        return 0, 0
+    with connection.cursor() as cursor:
+        cursor.execute(_REMOVE_UNUSED, [session_id] * 3)
+        rows, size, stored = cursor.fetchone()
+    SnapshotSums.objects.filter(pk=session_id).update(
+        generation=F("generation") + 1, size=max(0, sums.size - size) if before is not None else 0
+    )
+    return rows, stored
+
+
+_REMOVE_UNUSED = """
+    WITH RECURSIVE used (ref) AS (
+        SELECT context_ref FROM traces_app_snapshot WHERE session_id = %s AND NOT is_purged
+        UNION
+        SELECT unnest(part.below) FROM used JOIN traces_app_snapshotpart AS part ON part.session_id = %s AND part.ref = used.ref
+    ), gone AS (
+        DELETE FROM traces_app_snapshotpart AS part WHERE session_id = %s
+        AND NOT EXISTS (SELECT 1 FROM used WHERE used.ref = part.ref)
+        RETURNING octet_length(content) AS size, 24 + pg_column_size(content) AS stored
+    )
+    SELECT count(*), coalesce(sum(size), 0)::bigint, coalesce(sum(stored), 0)::bigint FROM gone
+    """
+
+
+def _session(project_id: int, sent: records.Snapshots) -> UUID:
+    """Return the session, which is made if it does not exist, with the fork in its metadata."""
+    metadata: dict[str, Any] = {}
+    if sent.fork is None:
+        try:
+            return find_session(ProjectScope(frozenset({project_id})), sent.session_id).pk
+        except NotFound:
+            pass  # not yet
+    else:
+        fork = msgspec.to_builtins(sent.fork)
+        metadata = {"forked_from": {name: fork[name] for name in ("session", "node", "snapshot", "overrides")}}
+    (outcome,) = ingest(project_id, [records.Session(external_id=sent.session_id, metadata=metadata or None)])
+    if outcome.refused or outcome.id is None:
+        raise Conflict(_("The session was deleted."), code=outcome.refused)
+    return outcome.id
+
+
+def _locked(session_id: UUID) -> SnapshotSums:
+    """Return the sums of a session, locked. Its row is changed, so that a purge at the same time is repeated."""
+    if not Session.objects.filter(pk=session_id).update(updated_at=timezone.now()):
+        raise Conflict(_("The session was deleted."), code="session_deleted")
+    SnapshotSums.objects.bulk_create([SnapshotSums(session_id=session_id)], ignore_conflicts=True)
+    return SnapshotSums.objects.select_for_update().get(pk=session_id)
+
+
+def _add(session_id: UUID, redacted: RedactedSnapshots, snapshot: records.Snapshot) -> int:
+    """Insert a snapshot and its new parts; return the bytes of these. A snapshot that exists is left as it is."""
+    parts = redacted.snapshots.parts
+    needed = _needed(parts, snapshot.context_ref)
+    of_session = SnapshotPart.objects.filter(session_id=session_id)
+    known = set(of_session.filter(ref__in=[*parts, *needed]).values_list("ref", flat=True))
+    if missing := needed - known:
+        raise Conflict(
+            _("Parts of the context are missing: %(refs)s.") % {"refs": ", ".join(sorted(missing)[:3])},
+            code="parts_missing",
+            field="parts",
+        )
+    new = {ref: bytes(content) for ref, content in parts.items() if ref not in known}
+    SnapshotPart.objects.bulk_create(
+        SnapshotPart(session_id=session_id, ref=ref, content=content, below=_below(content))
+        for ref, content in new.items()
+    )
+    row = Snapshot(
+        id=snapshot_id_of(session_id, snapshot),
+        session_id=session_id,
+        external_id=pg_text.text(snapshot.id),
+        ts=snapshot.ts,
+        node_ids=[pg_text.text(node) for node in snapshot.node_ids],
+        context_ref=snapshot.context_ref,
+        notes=pg_text.storable(snapshot.notes),
+        redactions=pg_text.storable(snapshot.redactions) + receipts_as_json(redacted.receipts),
+    )
+    # Sent again after a response that was lost.
+    Snapshot.objects.bulk_create([row], ignore_conflicts=True)
+    return sum(map(len, new.values()))
+
+
+def _needed(parts: Mapping[str, msgspec.Raw], root: str) -> set[str]:
+    """Return the parts that the context needs besides these. Raise InvalidInput."""
+    needed: set[str] = set()
+    seen: set[snapshot_parts.Place] = set()
+    waiting = [snapshot_parts.Place(root, is_piece=False)]
+    while waiting:
+        place = waiting.pop()
+        if place in seen:
+            continue
+        seen.add(place)
+        if place.ref not in parts:
+            needed.add(place.ref)
+            continue
+        try:
+            waiting += snapshot_parts.named_in(msgspec.json.decode(parts[place.ref]), is_piece=place.is_piece)
+        except ValueError as error:
+            raise InvalidInput(
+                _("Not the form of a part: %(reason)s.") % {"reason": error}, field=f"parts.{place.ref}"
+            ) from error
+    return needed
+
+
+def _below(content: bytes) -> list[str]:
+    """Return the parts that a part names, whether it is a value or a piece of a list: only its context knows."""
+    value = msgspec.json.decode(content)
+    found: set[str] = set()
+    for is_piece in (False, True):
+        # What has not the form of one is the other.
+        with suppress(ValueError):
+            found.update(place.ref for place in snapshot_parts.named_in(value, is_piece=is_piece))
+    return sorted(found)
+
+
+def _time(snapshot: records.Snapshot) -> datetime:
+    return datetime.fromtimestamp(snapshot.ts // 1000 / 1_000_000, UTC)

@@ -1,0 +1,198 @@
+"""Read snapshots of agents' contexts, their contents, and the forks of sessions. The caller must check visibility."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+from django.contrib.postgres.fields import ArrayField
+from django.db import connection
+from django.db.models import QuerySet, TextField, UUIDField
+from django.utils.translation import gettext as _
+from msgspec import UNSET, Raw
+
+from access_app.errors import NotFound
+from access_app.visibility import ProjectScope
+from messages_app.models import FORKED_FROM, IS_FORK, Session
+from messages_app.queries import as_uuid
+from messages_app.sql.compiled import Bounds, CompiledRows, Param
+from messages_app.sql.json_rows import Source, instant
+from messages_app.timestamps import instant_text
+from traces_app.models import Snapshot, SnapshotSums
+from traces_app.schema import pg_text, snapshot_parts
+
+from . import schemas
+from .contexts import NEWEST_REFS
+
+SNAPSHOT_FIELDS = frozenset(schemas.Snapshot.__struct_fields__)
+MOST_AT_ONCE = 4 * 2**20
+"""Bytes of parts in one response. Recorders ask again for those that are missing."""
+_CLOSURE = """
+    WITH RECURSIVE reached (ref) AS (
+        SELECT unnest(%s::text[])
+        UNION
+        SELECT named.ref FROM reached
+        JOIN traces_app_snapshotpart AS part ON part.session_id = %s AND part.ref = reached.ref
+        CROSS JOIN LATERAL unnest(part.below) AS named (ref)
+    )
+    SELECT part.ref, part.content FROM reached
+    JOIN traces_app_snapshotpart AS part ON part.session_id = %s AND part.ref = reached.ref
+    """
+
+SNAPSHOTS = Source(
+    resource=schemas.Snapshot,
+    model=Snapshot,
+    table="traces_app_snapshot",
+    columns={"created_at": instant("to_timestamp(ts / 1000 / 1000000.0)")},
+    partitioned=False,
+)
+
+
+def snapshots_of(session_id: UUID, node: str | None = None) -> CompiledRows:
+    """Return the snapshots of a session, or those that hold a node."""
+    if node is None:
+        return CompiledRows(build=_snapshots, shape=(), values={"session": session_id})
+    return CompiledRows(
+        build=_snapshots_of_node, shape=(), values={"session": session_id, "node": [pg_text.text(node)]}
+    )
+
+
+def _snapshots(_bounds: Bounds) -> QuerySet[Snapshot]:
+    return Snapshot.objects.filter(session_id=Param("session", UUIDField()))
+
+
+def _snapshots_of_node(_bounds: Bounds) -> QuerySet[Snapshot]:
+    return _snapshots(_bounds).filter(node_ids__contains=Param("node", ArrayField(TextField())))
+
+
+def snapshots(keys: Collection[str]) -> list[schemas.Snapshot]:
+    """Return the snapshots of these ids, in this order."""
+    found = SNAPSHOTS.read(keys)
+    by_id = dict(zip((row[0] for row in found), SNAPSHOTS.make(found), strict=True))
+    return [by_id[key] for key in keys if key in by_id]
+
+
+def find_snapshot(scope: ProjectScope, name: str) -> Snapshot:
+    """Return the snapshot whose id or external id is `name`, of a session that is not deleted. Raise NotFound."""
+    alive = Snapshot.objects.filter(session__in=Session.objects.order_by().visible_to(scope))
+    snapshot_id = as_uuid(name)
+    found = alive.filter(pk=snapshot_id).first() if snapshot_id is not None else None
+    if found is None and "\x00" not in name:
+        found = alive.filter(external_id=name).order_by("pk").last()
+    if found is None:
+        raise NotFound(_("There is no snapshot with this id."), code="snapshot_not_found")
+    return found
+
+
+def whole_snapshot(row: Snapshot) -> schemas.WholeSnapshot:
+    """Return a snapshot with its content."""
+    (found,) = snapshots([str(row.pk)])
+    fields = {name: getattr(found, name) for name in found.__struct_fields__}
+    content = context_of(row)
+    return schemas.WholeSnapshot(**fields, context=UNSET if content is UNSET else Raw(msgspec.json.encode(content)))
+
+
+def context_of(row: Snapshot) -> Any:
+    """Return the content of a snapshot; UNSET if it was removed."""
+    if row.is_purged:
+        return UNSET
+    parts = parts_of(row.session_id, [row.context_ref])
+    return snapshot_parts.assembled(row.context_ref, parts.__getitem__)
+
+
+def parts_of(session_id: UUID, refs: Collection[str], most: int | None = None) -> Mapping[str, bytes]:
+    """Return these parts of a session and all that they name; if `most` is given, at most about so many bytes of them."""
+    found: dict[str, bytes] = {}
+    size = 0
+    with connection.cursor() as cursor:
+        cursor.execute(_CLOSURE, [list(refs), session_id, session_id])
+        for ref, content in cursor:
+            found[ref] = bytes(content)
+            size += len(content)
+            if most is not None and size >= most:
+                break
+    return found
+
+
+class BesideSession(NamedTuple):
+    """What is stored beside a session."""
+
+    context_refs: list[str]
+    """Newest first, each once."""
+    sums: schemas.SnapshotSums | None
+    """None without snapshots."""
+    forked_from: schemas.ForkedFrom | None
+    """What it has replayed, if it is a fork."""
+
+
+def beside_session(session_id: UUID, most_refs: int) -> BesideSession:
+    """Return the newest contexts, the sums of the snapshots, and the origin of a session. One query."""
+    with connection.cursor() as cursor:
+        cursor.execute(_BESIDE, [most_refs, session_id])
+        refs, has_sums, count, size, left_out, generation, fork = cursor.fetchone()
+    sums = None
+    if has_sums:
+        sums = schemas.SnapshotSums(count=count, bytes=size, left_out=Raw(left_out.encode()), generation=generation)
+    origin = None if fork is None else forked_from(msgspec.json.decode(fork))
+    return BesideSession(list(dict.fromkeys(refs)), sums, origin)
+
+
+_BESIDE = f"""
+    SELECT ARRAY({NEWEST_REFS}), sums.session_id IS NOT NULL,
+        CASE WHEN sums.session_id IS NOT NULL THEN
+            (SELECT count(*) FROM traces_app_snapshot WHERE session_id = session.id)
+        END,
+        sums.size, sums.left_out::text, sums.generation, coalesce(sums.fork, session.metadata -> 'forked_from')::text
+    FROM messages_app_session AS session LEFT JOIN traces_app_snapshotsums AS sums ON sums.session_id = session.id
+    WHERE session.id = %s
+    """  # noqa: S608 - constants
+
+
+def forked_from(fork: Any) -> schemas.ForkedFrom | None:
+    """Return what a fork has replayed; None for metadata of another form."""
+    if not isinstance(fork, dict) or not all(isinstance(fork.get(name), str) for name in ("session", "node")):
+        return None
+    snapshot, overrides, nodes, pruned = (fork.get(name) for name in ("snapshot", "overrides", "nodes", "pruned"))
+    return schemas.ForkedFrom(
+        session=fork["session"],
+        node=fork["node"],
+        snapshot=snapshot if isinstance(snapshot, str) else "",
+        overrides=_object(overrides),
+        nodes=_object(nodes),
+        pruned=[node for node in pruned if isinstance(node, str)] if isinstance(pruned, list) else [],
+    )
+
+
+def _object(value: Any) -> Raw:
+    return Raw(msgspec.json.encode(value if isinstance(value, dict) else {}))
+
+
+def forks_of(project_id: int, names: Collection[str]) -> CompiledRows:
+    """Return the sessions that have replayed the session of these ids."""
+    return CompiledRows(build=_forks, shape=(), values={"project": project_id, "names": list(names)})
+
+
+def _forks(_bounds: Bounds) -> QuerySet[Session, Any]:
+    rows = Session.objects.filter(project_id=Param("project", Session._meta.get_field("project").target_field))
+    return rows.filter(IS_FORK).annotate(source=FORKED_FROM).filter(source__any=Param("names", ArrayField(TextField())))
+
+
+def forks(keys: Collection[str]) -> list[schemas.Fork]:
+    """Return the forks of these ids of sessions, in this order."""
+    rows = Session.objects.filter(pk__in=list(keys)).only("external_id", "title", "status", "created_at", "metadata")
+    stored = dict(SnapshotSums.objects.filter(pk__in=list(keys), fork__isnull=False).values_list("pk", "fork"))
+    found: dict[str, schemas.Fork] = {}
+    for row in rows:
+        of = forked_from(stored.get(row.pk, row.metadata.get("forked_from")))
+        if of is not None:
+            found[str(row.pk)] = schemas.Fork(
+                id=str(row.pk),
+                external_id=row.external_id,
+                title=row.title,
+                status=row.status,
+                created_at=instant_text(row.created_at),
+                forked_from=of,
+            )
+    return [found[key] for key in keys if key in found]

@@ -1,0 +1,122 @@
+"""Snapshots of agents' contexts: recorders store them, and read them to replay a node; and the forks of sessions."""
+
+from __future__ import annotations
+
+from django.http import HttpResponseBase
+from django.utils.translation import gettext as _
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from msgspec import Raw
+from rest_framework import status
+from rest_framework.request import Request
+
+from access_app.errors import InvalidInput
+from access_app.permissions import project_for_write
+from messages_app.http import openapi
+from messages_app.http.filters import check_parameters
+from messages_app.http.request_body import read_body
+from messages_app.http.responses import answer, list_answer, no_content
+from messages_app.models import Session
+from messages_app.queries import find_session
+from messages_app.sql.pagination import page_request, read_page
+from traces_app.ingest.snapshots import decode_snapshots, remove_contents, snapshot_id_of, store_snapshots
+from traces_app.normalize.redaction import redact_snapshots
+from traces_app.queries import schemas
+from traces_app.queries.snapshots import (
+    MOST_AT_ONCE,
+    find_snapshot,
+    forks,
+    forks_of,
+    parts_of,
+    snapshots,
+    snapshots_of,
+    whole_snapshot,
+)
+from traces_app.schema import records
+
+from .parameters import requested_scope
+from .viewset import TraceViewSet
+
+MOST_REFS = 1_000
+_NODE = OpenApiParameter("node", str, description="Only snapshots that hold this node.")
+_REFS = OpenApiParameter(
+    "refs",
+    {"type": "array", "items": {"type": "string"}, "maxItems": MOST_REFS},
+    required=True,
+    explode=False,
+    style="form",
+    description="The names of the parts, separated by commas.",
+)
+
+
+class SnapshotViewSet(TraceViewSet):
+    """Snapshots of agents' contexts."""
+
+    @extend_schema(
+        parameters=[openapi.PROJECT],
+        request=records.Snapshots,
+        responses={201: schemas.StoredSnapshot, **openapi.errors(400, 404, 409, 413, 415)},
+    )
+    def create(self, request: Request) -> HttpResponseBase:
+        """Store a snapshot with its new parts, or a fork. Sending it again changes nothing. 409 `snapshots_purged`: the parts
+        that it relies on were removed; `parts_missing`: they never arrived."""
+        check_parameters(request.query_params, ("project",))
+        sent = decode_snapshots(read_body(request)[1])
+        project = project_for_write(request, request.query_params.get("project"))
+        sums = store_snapshots(project.pk, redact_snapshots(sent))
+        stored = None if sent.snapshot is None else str(snapshot_id_of(sums.session_id, sent.snapshot))
+        return answer(
+            schemas.StoredSnapshot(session_id=str(sums.session_id), snapshot_id=stored), status=status.HTTP_201_CREATED
+        )
+
+    @extend_schema(
+        parameters=[_NODE, *openapi.PAGE, openapi.PROJECT],
+        responses={200: schemas.SnapshotPage, **openapi.errors(400, 404)},
+    )
+    def list(self, request: Request, session_id: str) -> HttpResponseBase:
+        """List the snapshots of a session without their contents, newest first."""
+        check_parameters(request.query_params, ("node", "limit", "cursor", "order", "project"))
+        page = page_request(request.query_params)
+        session = find_session(requested_scope(request), session_id)
+        node = request.query_params.get("node")
+        return list_answer(read_page(snapshots_of(session.pk, node), page), snapshots)
+
+    @extend_schema(
+        parameters=[_REFS, openapi.PROJECT], responses={200: schemas.SnapshotParts, **openapi.errors(400, 404)}
+    )
+    def parts(self, request: Request, session_id: str) -> HttpResponseBase:
+        """Return parts of contexts and the parts that they name, up to about 4 MiB: ask again for those that are missing."""
+        check_parameters(request.query_params, ("refs", "project"))
+        refs = request.query_params.get("refs", "").split(",")
+        if not all(refs) or len(refs) > MOST_REFS or "\x00" in "".join(refs):
+            raise InvalidInput(
+                _("Expected 1 to %(most)d names of parts, separated by commas.") % {"most": MOST_REFS}, field="refs"
+            )
+        session = find_session(requested_scope(request), session_id)
+        found = parts_of(session.pk, refs, MOST_AT_ONCE)
+        body = b",".join(b'"%s":%s' % (ref.encode(), content) for ref, content in found.items())
+        return answer(schemas.SnapshotParts(parts=Raw(b"{%s}" % body)))
+
+    @extend_schema(parameters=[openapi.PROJECT], responses={204: None, **openapi.errors(404)})
+    def destroy(self, request: Request, session_id: str) -> HttpResponseBase:
+        """Remove the contents of all snapshots of a session for good. Their index stays, marked as purged."""
+        check_parameters(request.query_params, ("project",))
+        remove_contents(find_session(requested_scope(request), session_id).pk)
+        return no_content()
+
+    @extend_schema(parameters=[openapi.PROJECT], responses={200: schemas.WholeSnapshot, **openapi.errors(400, 404)})
+    def retrieve(self, request: Request, snapshot_id: str) -> HttpResponseBase:
+        """Return a snapshot with its content."""
+        check_parameters(request.query_params, ("project",))
+        return answer(whole_snapshot(find_snapshot(requested_scope(request), snapshot_id)))
+
+    @extend_schema(
+        parameters=[*openapi.PAGE, openapi.PROJECT], responses={200: schemas.ForkPage, **openapi.errors(400, 404)}
+    )
+    def forks(self, request: Request, session_id: str) -> HttpResponseBase:
+        """List the sessions that have replayed a node of this one, newest first."""
+        check_parameters(request.query_params, ("limit", "cursor", "order", "project"))
+        page = page_request(request.query_params)
+        session = find_session(requested_scope(request), session_id)
+        external_id = Session.objects.values_list("external_id", flat=True).get(pk=session.pk)
+        names = [str(session.pk), *([external_id] if external_id else [])]
+        return list_answer(read_page(forks_of(session.project_id, names), page), forks)
