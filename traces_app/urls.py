@@ -10,6 +10,7 @@ from access_app.models import Scope
 
 from .views.calls import CallViewSet
 from .views.chains import ChainViewSet
+from .views.comparison import ComparisonViewSet
 from .views.contexts import ContextViewSet
 from .views.errors import ErrorViewSet
 from .views.events import EkoCallbackViewSet, EventViewSet, SessionEventViewSet
@@ -105,6 +106,7 @@ urlpatterns = [
     path("tools/stats/", ToolViewSet.as_view({"get": "statistics"}), name="tool-statistics"),
     path("tools/examples/", ToolViewSet.as_view({"get": "examples"}), name="tool-examples"),
     path("tools/unused/", ToolViewSet.as_view({"get": "unused"}), name="unused-tools"),
+    path("compare/", ComparisonViewSet.as_view({"get": "retrieve"}), name="compare"),
     path("search/", SearchViewSet.as_view({"get": "list"}), name="search"),
     path("scores/", ScoreViewSet.as_view({"get": "list", "post": "create"}), name="scores"),
     path(

@@ -20,9 +20,9 @@ from messages_app.admin.model_admins import session_name
 from messages_app.models import Message
 from messages_app.safe_text import message_duration, one_line, total_cost_in_words
 from traces_app.queries.comparison import MOST_NODES, Node, Pair, compare
+from traces_app.queries.word_changes import Pieces, WordChanges
 
 from .questions import question_before
-from .word_changes import Pieces, WordChanges
 
 MOST_CANDIDATES = 20
 ANSWER_CHARACTERS = 2_000

@@ -104,6 +104,7 @@ def nodes(names: list[str]) -> list[Node]:
         Node(
             kind="call",
             id=UUID(int=0),
+            message_id=UUID(int=0),
             name=name[0],
             text="",
             result="",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from traces_app.admin.word_changes import MOST_WORDS, WordChanges
+from traces_app.queries.word_changes import MOST_WORDS, WordChanges
 
 
 @pytest.mark.parametrize(

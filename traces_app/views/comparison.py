@@ -1,0 +1,143 @@
+"""/compare/: two sessions or messages side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpResponseBase
+from django.utils.translation import gettext as _
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from msgspec import UNSET, Raw
+from rest_framework.request import Request
+
+from access_app.errors import InvalidInput, NotFound
+from access_app.visibility import ProjectScope
+from messages_app.http import openapi
+from messages_app.http.filters import check_parameters
+from messages_app.http.responses import answer
+from messages_app.models import Message, Session
+from messages_app.queries import find_message, find_session
+from traces_app.queries import schemas
+from traces_app.queries.comparison import (
+    MOST_COMPARED,
+    MOST_DETAILED,
+    Difference,
+    Node,
+    compare_messages,
+    differences,
+)
+from traces_app.queries.word_changes import Pieces, WordChanges
+from traces_app.schema import pg_text
+
+from .parameters import requested_scope
+from .viewset import TraceViewSet
+
+WORDS_SECONDS = 0.5
+"""After this time other changed texts are returned in one piece."""
+_FACTS = ("step_count", "call_count", "failure_count", "input_tokens", "output_tokens", "cost", "duration_ms")
+
+
+class ComparisonViewSet(TraceViewSet):
+    """Comparisons."""
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("left", str, required=True, description="The id of a message; or that of a session."),
+            OpenApiParameter("right", str, required=True, description="The id of the other one, of the same kind."),
+            openapi.PROJECT,
+        ],
+        responses={200: schemas.Comparison, **openapi.errors(400, 404, 409)},
+    )
+    def retrieve(self, request: Request) -> HttpResponseBase:
+        """Compare two sessions or two messages: which messages, steps and calls are the same, which changed and in which
+        fields, and which are only on one side. They are paired by what they did, not by ids or places."""
+        check_parameters(request.query_params, ("left", "right", "project"))
+        scope = requested_scope(request)
+        left, right = (_find(request, scope, side) for side in ("left", "right"))
+        if type(left) is not type(right):
+            raise InvalidInput(_("Compare two sessions or two messages, not one with the other."), field="right")
+        found = compare_messages(_messages(left), _messages(right))
+        changed = [pair for pair in found.pairs if pair.change == "changed"][:MOST_DETAILED]
+        words = WordChanges(WORDS_SECONDS)
+        details = {id(pair): one for pair, one in zip(changed, differences(changed, words), strict=True)}
+        return answer(
+            schemas.Comparison(
+                kind="message" if isinstance(left, Message) else "session",
+                left=str(left.pk),
+                right=str(right.pk),
+                counts=schemas.ComparedCounts(**found.counts),
+                is_cut=found.is_cut,
+                facts=_facts(left, right),
+                pairs=[
+                    schemas.ComparedPair(
+                        change=pair.change,
+                        left=_node(pair.left),
+                        right=_node(pair.right),
+                        differences=[_difference(one) for one in details[id(pair)]] if id(pair) in details else UNSET,
+                    )
+                    for pair in found.pairs
+                ],
+            )
+        )
+
+
+def _find(request: Request, scope: ProjectScope, side: str) -> Message | Session:
+    name = request.query_params.get(side, "")
+    if not name:
+        raise InvalidInput(_("Give the id of a message or a session."), field=side)
+    try:
+        return Message.objects.get(pk=find_message(scope, name, None).pk)
+    except NotFound:
+        return Session.objects.get(pk=find_session(scope, name, field=side).pk)
+
+
+def _messages(side: Message | Session) -> Sequence[UUID]:
+    if isinstance(side, Message):
+        return [side.pk]
+    rows = Message.objects.filter(session_id=side.pk).order_by("pk")
+    return list(rows.values_list("pk", flat=True)[: MOST_COMPARED + 1])
+
+
+def _facts(left: Any, right: Any) -> list[schemas.ComparedFact]:
+    facts = []
+    for name in _FACTS:
+        if hasattr(left, name):
+            one, other = getattr(left, name), getattr(right, name)
+            facts.append(
+                schemas.ComparedFact(
+                    field=name.removesuffix("_ms"),
+                    change="same" if one == other else "changed",
+                    left=_number(one),
+                    right=_number(other),
+                )
+            )
+    return facts
+
+
+def _number(value: Any) -> Raw:
+    return Raw(b"null" if value is None else f"{value:f}".encode() if not isinstance(value, int) else b"%d" % value)
+
+
+def _node(node: Node | None) -> schemas.ComparedNode | None:
+    if node is None:
+        return None
+    return schemas.ComparedNode(
+        id=str(node.id),
+        message_id=str(node.message_id),
+        kind=node.kind,
+        name=node.name,
+        status=node.status,
+        duration=node.duration_ms,
+        usage=UNSET if node.usage is None else Raw(pg_text.json(node.usage).encode()),
+        cost=UNSET if node.cost is None else _number(node.cost.normalize()),
+    )
+
+
+def _difference(found: Difference) -> schemas.Difference:
+    return schemas.Difference(field=found.field, left=_pieces(found.left), right=_pieces(found.right))
+
+
+def _pieces(pieces: Pieces | None) -> list[schemas.Piece] | None:
+    return None if pieces is None else [schemas.Piece(text=text, changed=changed) for text, changed in pieces]
