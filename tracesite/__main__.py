@@ -36,13 +36,15 @@ def main() -> None:
         # The terminal is for the command's own output; log lines, one for each batch, are for files. Those of requests
         # would push the password and the key of `serve --demo` out of sight.
         os.environ.setdefault("TRACESITE_LOG_LEVEL", "WARNING")
+    # `export-cassette` is export_cassette: modules have no hyphens.
+    command = [argument if argument.startswith("-") else argument.replace("-", "_") for argument in sys.argv[1:2]]
     try:
         if "DJANGO_AUTO_COMPLETE" in os.environ:
             # A shell asks Django to complete a word: the settings need an address, and nothing connects to it.
             os.environ["DATABASE_URL"] = "postgresql://nobody@127.0.0.1:1/nothing"
         else:
             embedded_postgres.ensure()
-        execute_from_command_line([program(), *sys.argv[1:]])
+        execute_from_command_line([program(), *command, *sys.argv[2:]])
     except (embedded_postgres.EmbeddedError, ImproperlyConfigured) as error:
         sys.exit(str(error))
     except OperationalError as error:

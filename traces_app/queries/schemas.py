@@ -1037,6 +1037,7 @@ class ComparedNode(Resource, frozen=True):
     name: Annotated[str, Meta(description="The role of a message, the agent of a step, the tool of a call.")]
     status: Annotated[str, Meta(description="Of a call; `error` of a message that failed.")]
     duration: Milliseconds | None
+    """Milliseconds; null if unknown."""
     usage: JsonObject | UnsetType = UNSET
     cost: Amount | UnsetType = UNSET
 

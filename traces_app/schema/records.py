@@ -288,9 +288,11 @@ class Snapshot(Record, frozen=True, kw_only=True):
     """The context that nodes of an agent were about to use."""
 
     id: Annotated[str, Meta(min_length=1, max_length=512, extra={"searched": False})]
+    """The id that its recorder gave it; sent again, it is not stored again."""
     ts: Annotated[int, Meta(ge=946_684_800 * 10**9, le=2**63 - 1)]
     """Nanoseconds since 1970, UTC; from 2000 on."""
     node_ids: NotSearched[Annotated[list[Annotated[str, Meta(max_length=512)]], Meta(min_length=1, max_length=10_000)]]
+    """The nodes that were about to use the context."""
     context_ref: Annotated[str, Meta(pattern="^[0-9a-f]{32}$", extra={"searched": False})]
     """The part with which the context begins: see snapshot_parts.py."""
     notes: Searched[list[Any]] = []
@@ -305,7 +307,9 @@ class Fork(Record, frozen=True, kw_only=True):
     session: Annotated[str, Meta(min_length=1, max_length=512, extra={"searched": False})]
     """Its external id."""
     node: Annotated[str, Meta(max_length=512, extra={"searched": False})]
+    """The node that ran again."""
     snapshot: Annotated[str, Meta(max_length=512, extra={"searched": False})]
+    """The id of the snapshot from which it ran."""
     overrides: Searched[dict[str, Any]] = {}
     """What was different."""
     nodes: NotSearched[dict[str, str]] = {}
@@ -322,11 +326,13 @@ class Snapshots(Record, frozen=True, kw_only=True):
     generation: Count = 0
     """How often the session was purged when its parts were made."""
     snapshot: Snapshot | None = None
+    """A snapshot, whose parts are among `parts` or were sent before."""
     parts: Searched[dict[str, Raw]] = {}
     """New parts by name: any JSON."""
     left_out: NotSearched[dict[Annotated[str, Meta(max_length=100)], Count]] = {}
     """Snapshots that were not kept since the last request, by reason."""
     fork: Fork | None = None
+    """Of a session that replays another one."""
 
 
 class ScorePatch(Record, frozen=True, kw_only=True):

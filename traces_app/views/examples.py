@@ -8,6 +8,7 @@ import msgspec
 from drf_spectacular.utils import OpenApiExample
 
 from messages_app.http.request_body import JSON, NDJSON
+from traces_app.schema.snapshot_parts import ref_of
 
 _QUESTION = {"external_id": "q-1", "role": "user", "content": "How is the weather in Shanghai?"}
 _CALLS: list[dict[str, Any]] = [
@@ -155,6 +156,22 @@ SCORE = [
     ),
 ]
 SCORE_CHANGE = [_body("A second look", {"value": False, "comment": "The second source says otherwise."})]
+_CONTEXT = {"messages": [{"role": "user", "content": "How is the weather in Shanghai?"}]}
+SNAPSHOT = [
+    _body(
+        "The context before a node, in one part",
+        {
+            "session_id": "weather-1",
+            "snapshot": {
+                "id": "snapshot-1",
+                "ts": 1_772_366_400_000_000_000,
+                "node_ids": ["plan"],
+                "context_ref": ref_of(msgspec.json.encode(_CONTEXT)),
+            },
+            "parts": {ref_of(msgspec.json.encode(_CONTEXT)): _CONTEXT},
+        },
+    ),
+]
 _TRANSCRIPT: list[dict[str, Any]] = [
     {"role": "user", "content": "How is the weather in Shanghai?"},
     {

@@ -33,6 +33,7 @@ from traces_app.queries.snapshots import (
 )
 from traces_app.schema import records
 
+from . import examples
 from .parameters import requested_scope
 from .viewset import TraceViewSet
 
@@ -55,6 +56,7 @@ class SnapshotViewSet(TraceViewSet):
         parameters=[openapi.PROJECT],
         request=records.Snapshots,
         responses={201: schemas.StoredSnapshot, **openapi.errors(400, 404, 409, 413, 415)},
+        examples=examples.SNAPSHOT,
     )
     def create(self, request: Request) -> HttpResponseBase:
         """Store a snapshot with its new parts, or a fork. Sending it again changes nothing. 409 `snapshots_purged`: the parts

@@ -33,6 +33,7 @@ _PATH = {
     "call_id": (
         "The `uuid` of a call. To search by the id given by the model, use the parameter `call_id` of the list."
     ),
+    "snapshot_id": "The id of a snapshot, or the one that its recorder gave it.",
     "ref": "The `contextRef` of an event of the session.",
     "score_id": "The `id` of a score.",
     "chain_id": "The `id` of the message, or a tracker's `chain-...` id.",

@@ -5,6 +5,7 @@ scopes.py        the sessions, messages, steps and calls that it opens; decorati
 wrapping.py      hooks around functions; enabling.py: agents that do not know the recorder; answers.py: responses of models
 snapshots.py     contexts in parts; snapshot_stores.py, server_snapshots.py: where they are kept; snapshotting.py: which ones are
 time_machine.py  runs a node again from its snapshot; recorded.py: what a recorded run answers
+replaying.py     tests from traces; pytest_plugin.py: their fixture
 scores.py        what code and people think of messages and calls
 tracker.py       ToolCallChainTracker; chains.py: open chains; chain_files.py: finished chains on the disk
 model_clients.py clients of OpenAI and Anthropic; model_apis.py: their requests and responses

@@ -19,6 +19,7 @@ from .entries import thaw
 from .privacy import Privacy, without_secrets
 
 FORMAT = "tracesite-cassette-1"
+_BEGINNING = b'{\n "format": "%s"' % FORMAT.encode()
 
 
 class Unrecorded(LookupError):
@@ -67,13 +68,8 @@ class Reply:
     reasoning: str | None = None
     usage: Mapping[str, Any] | None = None
     error: str | None = None
-    tools: Sequence[str] = ()
-    """The tools that were called inside the step: then it is more than one request to a model."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the reply in the form of most clients: `content`, `model`, `usage`."""
-        fields = {"content": self.text, "reasoning_content": self.reasoning, "model": self.model, "usage": self.usage}
-        return {name: thaw(value) for name, value in fields.items() if value is not None}
+    calls: Sequence[Mapping[str, Any]] = ()
+    """The calls of its step: `id` (the model's), `name` and `args`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,13 +78,16 @@ class Recorded:
 
     calls: Sequence[Call]
     replies: Sequence[Reply]
+    prompts: Sequence[str] = ()
+    """What the user asked."""
 
     @classmethod
     def of(cls, events: Iterable[Mapping[str, Any]], session_id: str | None = None) -> Recorded:
         """Read events in the format of POST /events/: those of one session, or all."""
         calls: dict[str, dict[str, Any]] = {}
         replies: dict[str, dict[str, Any]] = {}
-        inside: dict[str, list[str]] = {}
+        inside: dict[str, list[Mapping[str, Any]]] = {}
+        prompts: list[tuple[int, str]] = []
         for event in events:
             if session_id is not None and event["session_id"] != session_id:
                 continue
@@ -99,14 +98,18 @@ class Recorded:
                 if any(cut["path"].startswith("data.result") for cut in data.get("truncated", ())):
                     call["is_cut"] = True
                 if "step" in data and event["type"] == "tool_call_start":
-                    inside.setdefault(data["step"], []).append(call["tool"])
+                    requested = {"id": data.get("call_id"), "name": call["tool"], "args": call["args"]}
+                    inside.setdefault(data["step"], []).append(requested)
             elif event["type"].startswith("llm_request_") and "step" in data:
                 reply = replies.setdefault(data["step"], {"number": event["number"]})
                 reply |= {key: data[name] for key, name in _REPLY.items() if data.get(name) is not None}
+            elif event["type"] == "workflow_execute_start" and isinstance(data.get("prompt"), str):
+                prompts.append((event["number"], data["prompt"]))
         return cls(
+            prompts=[prompt for _number, prompt in sorted(prompts)],
             calls=sorted((Call(**call) for call in calls.values()), key=lambda call: call.number),
             replies=sorted(
-                (Reply(**reply, tools=tuple(inside.get(step, ()))) for step, reply in replies.items()),
+                (Reply(**reply, calls=tuple(inside.get(step, ()))) for step, reply in replies.items()),
                 key=lambda reply: reply.number,
             ),
         )
@@ -116,10 +119,9 @@ class Recorded:
         """Read a file of events, one a line, or one that `save` wrote. Raises OSError, and ValueError for another file."""
         content = Path(path).read_bytes()
         try:
-            first = msgspec.json.decode(content.split(b"\n", 1)[0])
-            if isinstance(first, dict) and first.get("format") == FORMAT:
-                found = msgspec.convert(first, _File)
-                return cls(calls=found.calls, replies=found.replies)
+            if content.startswith(_BEGINNING):
+                found = msgspec.json.decode(content, type=_File)
+                return cls(calls=found.calls, replies=found.replies, prompts=found.prompts)
             events = msgspec.json.Decoder(_Event).decode_lines(content)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             raise ValueError(f"{path}: expected events, one a line, or a file of Recorded.save: {error}") from error
@@ -127,11 +129,17 @@ class Recorded:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file for `load`."""
-        whole = {"format": FORMAT, "calls": self.calls, "replies": self.replies}
-        Path(path).write_bytes(msgspec.json.encode(whole) + b"\n")
+        Path(path).write_bytes(self.encoded())
+
+    def encoded(self) -> bytes:
+        """Return the content of such a file, in lines that a version control can compare."""
+        fields = {"format": FORMAT, "prompts": self.prompts, "replies": self.replies, "calls": self.calls}
+        return msgspec.json.format(msgspec.json.encode(fields), indent=1) + b"\n"
 
 
 class _File(msgspec.Struct):
+    format: str
+    prompts: list[str]
     calls: list[Call]
     replies: list[Reply]
 
@@ -165,10 +173,13 @@ class Results:
             self._left.setdefault((call.tool, _canonical(call.args)), []).append(call)
             self._tools.setdefault(call.tool, []).append(call.args)
 
+    def clean(self, args: Any) -> Any:
+        """Return arguments as they are recorded: as JSON values without secrets."""
+        return without_secrets(thaw(args), self._privacy, "")[0]
+
     def take(self, tool: str, args: Any) -> Call:
         """Return the next recorded call, which no later call gets. Raises Unrecorded."""
-        # Recorded arguments have no secrets.
-        clean, _receipts = without_secrets(thaw(args), self._privacy, "")
+        clean = self.clean(args)
         left = self._left.get((tool, _canonical(clean)))
         if left:
             return left.pop(0)

@@ -32,7 +32,10 @@ def conversation(project: Project, name: str, *calls: dict[str, Any], answer: st
         },
     ]
     made = store(project, *messages, external_id=name)
-    return {"session": str(made.id), **{role: str(one.id) for role, one in zip(("user", "run"), made.messages)}}
+    return {
+        "session": str(made.id),
+        **{role: str(one.id) for role, one in zip(("user", "run"), made.messages, strict=True)},
+    }
 
 
 def test_sessions_are_compared_field_by_field(owner: Caller, outsider: Caller, project: Project) -> None:

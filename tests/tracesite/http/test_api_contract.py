@@ -14,6 +14,7 @@ import schemathesis
 from django.db import transaction
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 from schemathesis import Case, GenerationMode
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -27,9 +28,11 @@ from messages_app.models import Session
 from tests.traces_app.conftest import answer, question, store
 from traces_app.events.store import record_events
 from traces_app.ingest.scores import Place, PlacedScore, store_scores
+from traces_app.ingest.snapshots import store_snapshots
 from traces_app.models import Context, ToolCall
-from traces_app.normalize.redaction import redact_event, redact_score
+from traces_app.normalize.redaction import redact_event, redact_score, redact_snapshots
 from traces_app.schema import records
+from traces_app.schema.snapshot_parts import ref_of
 from tracesite.http.api_root import schema
 from tracesite.wsgi import application
 
@@ -93,7 +96,17 @@ def names(project: Project) -> dict[str, str]:
     judged = redact_score(records.Score(name="helpful", value=1))
     session_id = Session.objects.get().pk
     [score] = store_scores(project.pk, [PlacedScore(redacted=judged, place=Place(session_id=session_id))])
-    ids = {"message_id": message, "chain_id": message, "call_id": call, "score_id": str(score)}
+    part = ref_of(b"{}")
+    snapshot = records.Snapshot(id="snapshot", ts=10**18, node_ids=["plan"], context_ref=part)
+    sent = records.Snapshots(session_id="weather", snapshot=snapshot, parts={part: Raw(b"{}")})
+    store_snapshots(project.pk, redact_snapshots(sent))
+    ids = {
+        "snapshot_id": "snapshot",
+        "message_id": message,
+        "chain_id": message,
+        "call_id": call,
+        "score_id": str(score),
+    }
     return {"session_id": "weather", **ids, "ref": ref}
 
 

@@ -19,6 +19,7 @@ from traces_app import urls
 from traces_app.ingest.scores import Place, PlacedScore, store_scores
 from traces_app.normalize.redaction import redact_score
 from traces_app.schema import records
+from traces_app.schema.snapshot_parts import ref_of
 from tracesite.http.api_root import schema
 
 METHODS = {"get", "post", "patch", "delete"}
@@ -96,6 +97,7 @@ def test_writes_document_their_bodies(document: dict[str, Any]) -> None:
         "messages_partial_update": json_only,
         "scores_create": json_only,
         "scores_partial_update": json_only,
+        "snapshots_create": json_only,
         "eko_callbacks_create": {"application/json", "application/x-ndjson"},
         "events_create": {"application/json", "application/x-ndjson"},
         "ingest_create": {"application/json", "application/x-ndjson"},
@@ -225,6 +227,7 @@ def test_request_examples_are_accepted(document: dict[str, Any], project: Any, c
         "sessions_messages_create",
         "sessions_messages_partial_update",
         "sessions_partial_update",
+        "snapshots_create",
     ]
 
 
@@ -248,10 +251,19 @@ def test_responses_match_schema(document: dict[str, Any], project: Any, client: 
     (ref,) = client.get(f"/api/v1/sessions/{outcome.id}/", headers={"X-API-Key": token}).json()["context_refs"]
     score = {"name": "helpful", "value": 1, "message_id": str(outcome.messages[1].id)}
     sent = client.post("/api/v1/scores/", score, content_type="application/json", headers={"X-API-Key": token}).json()
-    ids = {"score_id": sent["id"], "session_id": outcome.id, "message_id": outcome.messages[1].id, "call_id": call, "chain_id": outcome.messages[1].id, "ref": ref}  # fmt: skip
+    part = ref_of(b"{}")
+    snapshot = {"id": "s", "ts": 10**18, "node_ids": ["plan"], "context_ref": part}
+    body = {"session_id": str(outcome.id), "snapshot": snapshot, "parts": {part: {}}}
+    assert client.post("/api/v1/snapshots/", body, content_type="application/json", headers={"X-API-Key": token}).status_code == 201  # fmt: skip
+    ids = {"snapshot_id": "s", "score_id": sent["id"], "session_id": outcome.id, "message_id": outcome.messages[1].id, "call_id": call, "chain_id": outcome.messages[1].id, "ref": ref}  # fmt: skip
     for path, operations in document["paths"].items():
         if "get" in operations:
-            query = {"/api/v1/search/": {"q": "weather"}, "/api/v1/tools/examples/": {"tool": "get_weather"}}.get(path)
+            query = {
+                "/api/v1/search/": {"q": "weather"},
+                "/api/v1/tools/examples/": {"tool": "get_weather"},
+                "/api/v1/compare/": {"left": str(outcome.id), "right": str(outcome.id)},
+                "/api/v1/sessions/{session_id}/snapshots/parts/": {"refs": part},
+            }.get(path)
             response = client.get(path.format(**ids), query, headers={"X-API-Key": token})
             body = b"".join(response) if response.streaming else response.content
             assert response.status_code == 200, path

@@ -1,0 +1,77 @@
+"""`tracesite export-cassette SESSION > failure.json`: what a session contains that can answer a test of its agent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from access_app.models import Project
+from messages_app import ids
+from messages_app.models import Message
+from traces_app.management.row_arguments import session_named
+from traces_app.models import AgentStep, ToolCall
+from tracesite.recorder.recorded import Call, Recorded, Reply
+
+
+class Command(BaseCommand):
+    help = "Write the results of tools and the replies of models of a session, for tracesite.recorder.replaying."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("session", metavar="SESSION", help="id or external id of the session")
+        parser.add_argument(
+            "--project", metavar="SLUG", help="the project of the session, if several have its external id"
+        )
+
+    def handle(self, *_args: Any, session: str, project: str | None, **_options: Any) -> None:
+        projects = list(Project.objects.filter(slug=project)) if project else []
+        if project and not projects:
+            raise CommandError(f"There is no project {project!r}.", returncode=2)
+        session_id = session_named(session, projects)
+        messages = (
+            Message.objects.filter(session_id=session_id).order_by("pk") if session_id else Message.objects.none()
+        )
+        found = list(messages.values_list("pk", "role", "content"))
+        if not found:
+            raise CommandError(f"The session {session!r} has no messages, or was deleted.", returncode=2)
+        self.stdout.write(recorded_of(found).encoded().decode(), ending="")
+
+
+def recorded_of(messages: list[tuple[Any, str, str]]) -> Recorded:
+    """Read what happened below messages (id, role, content). The rows hold no secrets."""
+    number = 0
+    calls: list[Call] = []
+    replies: list[Reply] = []
+    for message_id, role, _content in messages:
+        if role != Message.Role.ASSISTANT:
+            continue
+        below: dict[Any, list[ToolCall]] = {}
+        for call in (
+            ToolCall.objects.filter(message_id=message_id).select_related("tool", "result").order_by("position", "pk")
+        ):
+            below.setdefault(call.step_id, []).append(call)
+        # Not before the time of a snapshot that was taken in this run.
+        number = max(number + 1, int(ids.created_at_of(message_id).timestamp() * 1e9))
+        for step in AgentStep.objects.filter(message_id=message_id).order_by("iteration", "ordinal", "pk"):
+            of_step = below.get(step.pk, [])
+            if step.thought or step.model or step.usage:
+                number += 1
+                requested = tuple({"id": call.call_id, "name": call.tool.name, "args": call.args} for call in of_step)
+                replies.append(
+                    Reply(
+                        number=number,
+                        model=step.model or None,
+                        text=step.thought or None,
+                        reasoning=step.reasoning or None,
+                        usage=step.usage,
+                        calls=requested,
+                    )
+                )
+            for call in of_step:
+                number += 1
+                result = getattr(call, "result", None)
+                value = None if result is None else result.data if result.data is not None else result.output
+                error = result.error if result is not None and call.status == ToolCall.Status.ERROR else None
+                calls.append(Call(tool=call.tool.name, args=call.args, number=number, result=value, error=error))
+    prompts = tuple(content for _id, role, content in messages if role == Message.Role.USER)
+    return Recorded(calls=calls, replies=replies, prompts=prompts)
