@@ -34,6 +34,7 @@ from traces_app.ingest.store import tag_sessions
 from traces_app.maintenance.purge import Scope as PurgeScope
 from traces_app.maintenance.purge import purge
 from traces_app.models import ToolCall
+from traces_app.queries.archived import where_archived
 from traces_app.queries.contexts import newest_contexts
 from traces_app.queries.waiting import waiting_calls
 from traces_app.schema import records
@@ -138,11 +139,27 @@ class TracedSessionAdmin(AddedByIngest, SessionAdmin):
         context = spans_context(self, request, session, traces[0])
         return TemplateResponse(request, "admin/traces_app/spans_page.html", context)
 
+    def missing(self, request: HttpRequest) -> HttpResponse:
+        """Say where a session is archived; redirect like other lists if it is not."""
+        names = request.resolver_match.kwargs.values() if request.resolver_match else ()
+        place = next(filter(None, (where_archived(self.scope(request), str(name)) for name in names)), None)
+        if place is None:
+            return super().missing(request)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("The session was archived"),
+            "opts": self.opts,
+            "place": place,
+            "session_id": next(iter(names)),
+        }
+        return TemplateResponse(request, "admin/traces_app/archived_page.html", context, status=410)
+
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         response = super().change_view(request, object_id, form_url, extra_context)
-        if isinstance(response, TemplateResponse) and response.context_data is not None:
+        # The page of an archived session has no session.
+        if isinstance(response, TemplateResponse) and response.context_data and "session" in response.context_data:
             session = response.context_data["session"]
             if "q" in request.GET and not session.deleted_at:
                 given = request.GET.get("found", "")

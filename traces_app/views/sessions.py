@@ -29,6 +29,7 @@ from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.store import change_session
 from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries import schemas
+from traces_app.queries.archived import find_session_here
 from traces_app.queries.filters import SessionFilterSet
 from traces_app.queries.search.pages import FoundPage, found_page, indexed_until
 from traces_app.queries.snapshots import beside_session
@@ -138,7 +139,7 @@ class SessionViewSet(TraceViewSet):
         """Return one session, with the references of its contexts."""
         check_parameters(request.query_params, ("fields", "project"))
         fields = words(request.query_params, "fields", _ONE_SESSION_FIELDS) or _ONE_SESSION_FIELDS
-        return answer(_one_session(find_session(requested_scope(request), session_id).pk, fields))
+        return answer(_one_session(find_session_here(requested_scope(request), session_id).pk, fields))
 
     @extend_schema(
         parameters=[openapi.PROJECT],
@@ -149,7 +150,7 @@ class SessionViewSet(TraceViewSet):
     def partial_update(self, request: Request, session_id: str) -> HttpResponseBase:
         """Update the given fields; null empties a field."""
         check_parameters(request.query_params, ("project",))
-        session = find_session(requested_scope(request), session_id)
+        session = find_session_here(requested_scope(request), session_id)
         patch = decode_session_patch(read_body(request)[1])
         change_session(session.pk, redact_session_patch(patch))
         return answer(_one_session(session.pk, _readable_fields(request)))
@@ -158,7 +159,7 @@ class SessionViewSet(TraceViewSet):
     def destroy(self, request: Request, session_id: str) -> HttpResponseBase:
         """Move a session with all its messages to the trash; see restore."""
         check_parameters(request.query_params, ("project",))
-        session = find_session(requested_scope(request), session_id)
+        session = find_session_here(requested_scope(request), session_id)
         delete_session(session.pk, by=sender_of(request))
         return no_content()
 
@@ -193,7 +194,7 @@ class SessionViewSet(TraceViewSet):
         chosen = request.query_params.get("format", "tracesite")
         if chosen not in EXPORTS:
             raise InvalidInput(_("Invalid value. Allowed: %(words)s.") % {"words": ", ".join(EXPORTS)}, field="format")
-        session = find_session(requested_scope(request), session_id)
+        session = find_session_here(requested_scope(request), session_id)
         written = EXPORTS[chosen]
         document = StreamingHttpResponse(written.pieces(session), content_type=written.content_type)
         document.headers["Content-Disposition"] = f'attachment; filename="session-{session.pk}.{written.extension}"'

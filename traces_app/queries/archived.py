@@ -1,0 +1,57 @@
+"""Find where a session is archived that the database does not have any more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.utils.translation import gettext as _
+
+from access_app.errors import NotFound
+from access_app.models import Project
+from access_app.visibility import ProjectScope, visible_to
+from messages_app.models import session_key
+from messages_app.queries import FoundSession, find_session
+from traces_app.models import Archive
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchivedPlace:
+    """The folder in which a session is archived, and its months there, the earliest first."""
+
+    project: str
+    url: str
+    periods: Sequence[str]
+
+
+def where_archived(scope: ProjectScope, name: str) -> ArchivedPlace | None:
+    """Return where the session with this id or external id is archived; the folder that was written last, if there are several."""
+    projects = visible_to(Project.objects.all(), scope, "pk").values_list("pk", flat=True)
+    keys = [session_key(project_id, name) for project_id in projects]
+    found = list(
+        Archive.objects.filter(sessions__key__in=keys)
+        .select_related("project")
+        .distinct()
+        .order_by("created_at")
+        .only("project__slug", "month", "url", "created_at")
+    )
+    if not found:
+        return None
+    newest = found[-1]
+    months = sorted(each.month for each in found if (each.url, each.project_id) == (newest.url, newest.project_id))
+    return ArchivedPlace(project=newest.project.slug, url=newest.url, periods=[f"{month:%Y-%m}" for month in months])
+
+
+def find_session_here(scope: ProjectScope, name: str) -> FoundSession:
+    """Return the session whose id or external id is `name`, like `find_session`. Of one that is archived, the error says where."""
+    try:
+        return find_session(scope, name)
+    except NotFound:
+        place = where_archived(scope, name)
+        if place is None:
+            raise
+    raise NotFound(
+        _("The session was archived in %(url)s (%(periods)s). The command restore_archive brings it back.")
+        % {"url": place.url, "periods": ", ".join(place.periods)},
+        code="session_archived",
+    )
