@@ -927,3 +927,28 @@ class SnapshotPart(models.Model):
 
     def __str__(self) -> str:
         return self.ref
+
+
+class Erasure(models.Model):
+    """The receipt of a command that erased what belongs to a person: what, how many and when, without content."""
+
+    id = models.UUIDField(primary_key=True)
+    kind = models.TextField()
+    """`end_user`, `session` or `match`."""
+    subject = models.TextField()
+    """HMAC of what was searched for, by the secret key of the site, hexadecimal."""
+    projects = ArrayField(models.TextField())
+    began_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    """Null if it was interrupted; then the next one removes the rest."""
+    found = models.JSONField()
+    """The rows to be removed, by table."""
+    removed = models.JSONField(default=dict)
+    """The rows that were removed, by table, and the segments of the search index."""
+    ids_sha256 = models.TextField()
+    """Of the ids of the sessions and messages, as text in order, a line each."""
+    archives = models.JSONField(default=list)
+    """[{url, project, period, rows, before, after}, ...]: rows removed, and SHA-256 of the manifests."""
+
+    def __str__(self) -> str:
+        return str(self.id)

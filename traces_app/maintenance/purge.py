@@ -222,6 +222,23 @@ def purge_deleted_message(message_id: UUID) -> bool:
     return report.tables["messages"].rows > 0
 
 
+def purge_sessions(session_ids: Sequence[UUID], report: Report, progress: Progress = lambda _: None) -> None:
+    """Remove sessions, in the trash or not, with everything below them. Safe like `purge`."""
+    for first in range(0, len(session_ids), _TRASHED_SESSIONS_AT_ONCE):
+        some = list(session_ids[first : first + _TRASHED_SESSIONS_AT_ONCE])
+        _remove_sessions(_Condition("id = ANY(%s)", [some]), report, progress, timezone.now())
+
+
+def purge_messages(message_ids: Sequence[UUID], report: Report, progress: Progress = lambda _: None) -> None:
+    """Remove messages, in the trash or not, with everything below them. Safe like `purge`."""
+    wanted = sorted(message_ids)
+    lanes = [
+        _Condition("id = ANY(%s)", [some]) & _below(some)
+        for some in (wanted[first : first + _MESSAGES_AT_ONCE] for first in range(0, len(wanted), _MESSAGES_AT_ONCE))
+    ]
+    _remove_messages(lanes, report, progress, timezone.now())
+
+
 def survey(scope: Scope) -> Report:
     """Count the rows that `purge` would remove now."""
     report = Report()
@@ -541,18 +558,20 @@ def _remove_trashed_sessions(scope: Scope, report: Report, progress: Progress, n
     lanes = [_sessions_of(scope)] if scope.session_id else _lanes_of_projects(scope)
     for lane in lanes:
         for page in _session_pages(lane & trashed, _TRASHED_SESSIONS_AT_ONCE):
-            doomed = _retrying(partial(_insert_tombstones, page & trashed, now))
-            while doomed:
-                messages = [_Condition("session_id = %s", [session_id]) for session_id in doomed]
-                _remove_messages(messages, report, progress, now, with_session=True)
-                these = _Condition("id = ANY(%s)", [doomed])
-                removed = _retrying(partial(_remove_session_rows, these, partial(_busy_among, doomed), now))
-                for model, rows, size in removed:
-                    report.add(model, rows, size)
-                # A write in flight at the deletion of the session may have added a message.
-                doomed = [
-                    session_id for (session_id,) in _rows(f"SELECT id FROM {_SESSIONS} WHERE {these.sql}", these.values)
-                ]
+            _remove_sessions(page & trashed, report, progress, now)
+
+
+def _remove_sessions(page: _Condition, report: Report, progress: Progress, now: datetime) -> None:
+    doomed = _retrying(partial(_insert_tombstones, page, now))
+    while doomed:
+        messages = [_Condition("session_id = %s", [session_id]) for session_id in doomed]
+        _remove_messages(messages, report, progress, now, with_session=True)
+        these = _Condition("id = ANY(%s)", [doomed])
+        removed = _retrying(partial(_remove_session_rows, these, partial(_busy_among, doomed), now))
+        for model, rows, size in removed:
+            report.add(model, rows, size)
+        # A write in flight at the deletion of the session may have added a message.
+        doomed = [session_id for (session_id,) in _rows(f"SELECT id FROM {_SESSIONS} WHERE {these.sql}", these.values)]
 
 
 def _remove_empty_sessions(scope: Scope, report: Report, now: datetime) -> None:

@@ -122,6 +122,29 @@ def _merge_all(report: Report, is_stopped: Callable[[], bool]) -> None:
         pass
 
 
+def forget_messages(message_ids: Collection[UUID]) -> int:
+    """Remove the segments that have rows of these messages, which are to be removed, and queue the other messages in them.
+
+    Return the number of segments. Their searches find the other messages meanwhile, because queued ones are searched, too.
+    """
+    gone = {message_id.bytes for message_id in message_ids}
+    if not gone:
+        return 0
+    first, last = (UUID(bytes=one) for one in (min(gone), max(gone)))
+    forgotten = 0
+    for segment_id in SearchSegment.objects.filter(first_message__lte=last, last_message__gte=first).values_list("pk"):
+        with transaction.atomic():
+            chunks = SearchRows.objects.filter(segment_id=segment_id[0]).values_list("rows", flat=True)
+            found = {one for chunk in chunks for one in np.frombuffer(chunk, dtype=ROW)["message"].tolist()}
+            if found.isdisjoint(gone):
+                continue
+            rest = [UnindexedMessage(message_id=UUID(bytes=one)) for one in found - gone]
+            UnindexedMessage.objects.bulk_create(rest)
+            _delete([segment_id[0]])
+            forgotten += 1
+    return forgotten
+
+
 # --- Indexing ---------------------------------------------------------------------------------------------------------
 
 

@@ -132,6 +132,14 @@ class Folder:
                 if self.path(name, path.split(f"/{name}/")[-1]) not in named:
                     self.files.rm_file(path)
 
+    def remove_all_leftovers(self) -> None:
+        """Remove what no manifest names, and what a process has begun to write."""
+        self.remove_unfinished()
+        for name in BY_NAME:
+            for directory in self.files.glob(self.path(name, "project=*", "period=*")):
+                project, period = (part.partition("=")[2] for part in directory.rstrip("/").split("/")[-2:])
+                self.remove_leftovers(project, period)
+
     def remove_unfinished(self) -> None:
         """Remove what a process has begun to write. Only one process may write to the folder at a time."""
         directory = self.path(UNFINISHED)

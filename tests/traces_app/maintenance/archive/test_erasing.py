@@ -1,0 +1,241 @@
+"""Tests of erase: a person is found in every column of every table and in archives, and gone afterwards; others are not touched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow.parquet as pq
+import pytest
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth.models import User
+from django.contrib.contenttypes.models import ContentType
+from django.core.management import CommandError, call_command
+from django.db import connection, models
+
+from access_app.models import AuditEntry, Project
+from messages_app import ids
+from messages_app.models import Message, Reference, SavedView, Session
+from messages_app.session_counters import disagreements
+from tests.traces_app.conftest import answer, question, store
+from tests.traces_app.maintenance.archive.conftest import FEBRUARY, JANUARY, MARCH, exports
+from traces_app.ingest.scores import PlacedScore, store_scores
+from traces_app.maintenance.archive.archiving import archive
+from traces_app.maintenance.archive.folder import open_folder
+from traces_app.maintenance.erasure import has_text
+from traces_app.models import AgentStep, Context, Erasure, Event, Score, SearchSegment, Span, Tool, ToolCall, ToolResult
+from traces_app.normalize.redaction import redact_score
+from traces_app.queries.scores import find_place
+from traces_app.schema import records
+from traces_app.transcripts.span_store import record_spans
+from traces_app.transcripts.spans.span import Span as SentSpan
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOKEN = "zq7x"
+PERSON = f'Zoë "{TOKEN}" 王芳'
+BELOW = (Session, Message, Reference, AgentStep, ToolCall, ToolResult, Event, Context, Score)
+
+
+def run(*arguments: str) -> str:
+    out = StringIO()
+    call_command(*arguments, stdout=out)
+    return out.getvalue()
+
+
+def tell(project: Project, name: str, at: datetime) -> UUID:
+    """Store a session with a row in each table; return its id."""
+    asked = {"messages": [{"role": "user", "content": f"asked by {name}"}]}
+    run_of = answer(external_id=f"{name}-a", created_at=at, knowledge_references=[{"id": "r", "content": "a passage"}])
+    run_of["agent_steps"][0]["input"] = asked
+    outcome = store(
+        project,
+        question(external_id=f"{name}-q", created_at=at),
+        run_of,
+        external_id=name,
+        created_at=at,
+        end_user=name,
+    )
+    assert outcome.id is not None
+    message = Message.objects.get(session=outcome.id, role="assistant")
+    Event.objects.create(
+        pk=ids.child_id(message.pk, "event"), project=project, session_id=outcome.id, message=message, seq=1,
+        external_id="e", type="note", level="info", category="run", timestamp=at,
+    )  # fmt: skip
+    score = records.Score(session_id=name, message_id=f"{name}-a", name="good", value=True)
+    store_scores(project.pk, [PlacedScore(redacted=redact_score(score), place=find_place(project.pk, score))])
+    return outcome.id
+
+
+def row_of(model: type[models.Model], session: UUID) -> models.QuerySet[Any]:
+    rows: models.QuerySet[Any] = model._base_manager.all()
+    match model.__name__:
+        case "Session":
+            return rows.filter(pk=session)
+        case "ToolResult":
+            return rows.filter(pk=ToolCall.objects.filter(message__session=session).earliest("pk").pk)
+        case "Message" | "Event" | "Context" | "Score":
+            return rows.filter(pk=rows.filter(session=session).order_by("pk").first().pk)
+        case _:
+            return rows.filter(pk=rows.filter(message__session=session).order_by("pk").first().pk)
+
+
+def places() -> Iterator[tuple[type[models.Model], str, Any]]:
+    """Yield every column for free text below a project, and the person as its value."""
+    for model in BELOW:
+        for field in model._meta.concrete_fields:
+            if isinstance(field, models.GeneratedField) or field.choices or not has_text(field):
+                continue
+            if (
+                isinstance(field, models.CharField)
+                and not isinstance(field, models.TextField)
+                and (field.max_length or 99) < 40
+            ):
+                continue
+            if (model, field.column) in ((Context, "kind"),):
+                continue
+            is_list = field.get_internal_type() == "ArrayField"
+            value = [PERSON] if is_list else {"a": {"b": PERSON}} if isinstance(field, models.JSONField) else PERSON
+            yield model, field.column, value
+
+
+def plant(projects: list[Project]) -> dict[str, UUID]:
+    """Plant the person in a session of its own for each place, by turns in each project; return the sessions."""
+    planted = {}
+    for number, (model, column, value) in enumerate(places()):
+        project = projects[number % len(projects)]
+        name = f"{model.__name__}-{column}"
+        session = tell(project, name, JANUARY + timedelta(minutes=number))
+        assert row_of(model, session).update(**{column: value}) == 1
+        planted[name] = session
+    # What has no message: a span that waits for its trace; JSON within JSON.
+    start = int(FEBRUARY.timestamp() * 1_000_000_000)
+    inner = json.dumps([{"role": "user", "content": f"I am {PERSON}"}])
+    for project, trace, attributes in (
+        (projects[0], "a" * 32, {"note": PERSON}),
+        (projects[1], "b" * 32, {"gen_ai.operation.name": "chat", "gen_ai.input.messages": inner}),
+        (projects[1], "c" * 32, {"gen_ai.operation.name": "chat", "gen_ai.input.messages": '[{"role": "user", "content": "Hi"}]'}),
+    ):  # fmt: skip
+        record_spans(
+            project.pk, [SentSpan(trace_id=trace, span_id="d" * 16, start=start, end=start + 1, attributes=attributes)]
+        )
+    return planted
+
+
+def dump() -> bytes:
+    """Return all tables as text."""
+    written = bytearray()
+    with connection.cursor() as cursor:
+        for table in connection.introspection.table_names():
+            with cursor.copy(f"COPY (SELECT * FROM {connection.ops.quote_name(table)}) TO STDOUT") as copy:
+                for part in copy:
+                    written += part
+    return bytes(written)
+
+
+def values_in(directory: Path) -> str:
+    tables = [pq.ParquetFile(path).read() for path in sorted(directory.rglob("*.parquet"))]
+    return "\n".join(str(table.to_pylist()) for table in tables)
+
+
+@pytest.mark.requirement("001-50")
+def test_person_is_erased_everywhere_and_others_are_untouched(tmp_path: Path) -> None:
+    projects = [Project.objects.create(slug=f"p{number}") for number in range(5)]
+    planted = plant(projects)
+    assert len(planted) > 30
+    others = [tell(project, f"other-{at:%m}", at) for project in projects for at in (JANUARY, FEBRUARY, MARCH)]
+    run("index_search")
+    clerk = User.objects.create_superuser("clerk")
+    SavedView.objects.create(owner=clerk, name="theirs", list_name="messages_app.session", query="end_user=zq7x")
+    LogEntry.objects.create(
+        user=clerk, content_type=ContentType.objects.get_for_model(Session), object_id=str(planted["Session-title"]),
+        object_repr=PERSON, action_flag=CHANGE,
+    )  # fmt: skip
+    Tool.objects.filter(project=projects[2], name="search").update(description=f"asks {PERSON}")
+    kept = exports("other-")
+    # In an archive only, in both, and in the database only.
+    folder = open_folder(str(tmp_path))
+    archive(folder, before=FEBRUARY.replace(day=1), projects=projects[:2], drop=True)
+    archive(folder, before=MARCH.replace(day=1), projects=projects[2:4])
+    assert TOKEN in values_in(tmp_path)
+    assert TOKEN.encode() in dump()
+
+    told = run("erase", "--match", PERSON, "--dry-run")
+    assert told.startswith("Would remove:")
+    assert TOKEN in values_in(tmp_path)
+    assert not Erasure.objects.exists()
+    before = {str(path) for path in tmp_path.rglob("*.parquet")}
+    said = run("erase", "--match", TOKEN.upper(), "--yes")
+    receipt = json.loads(said[said.index("{") :])
+    assert TOKEN.encode() not in dump()
+    assert TOKEN not in values_in(tmp_path)
+    assert all(TOKEN.encode() not in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    # The receipt has numbers and no content.
+    stored = Erasure.objects.get()
+    assert str(stored.pk) == receipt["id"]
+    assert stored.ended_at is not None
+    assert receipt["removed"]["search index"] >= 1
+    assert receipt["found"]["messages"] == receipt["removed"]["messages"]
+    assert {one["project"] for one in receipt["archives"]} == {"p0", "p1", "p2", "p3"}
+    audited = AuditEntry.objects.get(object_type="erasure")
+    assert (audited.object_id, audited.action) == (receipt["id"], "purge")
+
+    run("index_search")
+    assert SearchSegment.objects.exists()
+    run("restore_archive", str(tmp_path))
+    assert exports("other-") == kept
+    assert TOKEN.encode() not in dump()
+    assert set(others) <= set(Session.objects.values_list("pk", flat=True))
+    assert Span.objects.count() == 1
+    assert disagreements(list(Session.with_deleted.values_list("pk", flat=True))) == {}
+    assert before != {str(path) for path in tmp_path.rglob("*.parquet")}
+    assert run("erase", "--match", PERSON, "--yes") == "This removes:\n  nothing\n"
+
+
+def test_end_user_and_session_are_erased(project: Project, stranger: Project, tmp_path: Path) -> None:
+    for owner in (project, stranger):
+        for name in ("ann", "bob"):
+            tell(owner, name, JANUARY)
+            tell(owner, f"{name}-2", FEBRUARY)
+    Session.objects.filter(external_id="ann-2").update(end_user="ann")
+    archive(open_folder(str(tmp_path)), before=FEBRUARY.replace(day=1), drop=True)
+    kept = exports("bob-2")
+    run("erase", "--end-user", "ann", "--yes")
+    assert "ann" not in values_in(tmp_path)
+    run("restore_archive", str(tmp_path))
+    assert sorted(Session.objects.values_list("external_id", flat=True)) == ["bob", "bob", "bob-2", "bob-2"]
+    assert exports("bob-2") == kept
+    run("erase", "--session", "bob", "--project", "owner", "--yes")
+    left = Session.objects.filter(external_id="bob").select_related("project")
+    assert [session.project.slug for session in left] == ["stranger"]
+    assert '"project=owner' not in values_in(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--match", "ab"), "--match 'ab': use a text of at least 3 characters."),
+        (("--end-user", " "), "--end-user ' ': use a text that is not empty."),
+        (("--match", "abc", "--project", "nobody"), "There is no project 'nobody'."),
+        (("--end-user", "ann"), "Confirmation needs a terminal. Use --yes"),
+    ],
+)
+def test_erase_with_wrong_arguments_removes_nothing(project: Project, arguments: tuple[str, ...], said: str) -> None:
+    tell(project, "ann", JANUARY)
+    with pytest.raises(CommandError) as error:
+        run("erase", *arguments)
+    assert str(error.value).startswith(said)
+    assert Message.objects.count() == 2
+
+
+def test_text_that_stays_elsewhere_is_named(project: Project) -> None:
+    User.objects.create(username="zq7x-user")
+    tell(project, "zq7x", JANUARY)
+    with pytest.raises(CommandError, match=r"rows that this command does not change: auth_user \(1\)"):
+        run("erase", "--match", "zq7x", "--yes")
+    assert not Session.objects.exists()
