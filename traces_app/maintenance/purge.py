@@ -729,11 +729,26 @@ def remove_archived(messages: Sequence[Unchanged], archived_at: datetime, report
         f"AND NOT EXISTS (SELECT 1 FROM {_SCORES} AS score WHERE score.message_id = {_MESSAGES}.id AND score.updated_at > %s)",
         [*([list(column) for column in zip(*messages, strict=True)] or [[], [], []]), archived_at],
     )
-    candidates = [message.id for message in messages]
-    removed = _retrying(partial(_remove_batch, candidates, unchanged, timezone.now(), with_session=False))
+    removed = _retrying(partial(_remove_archived_batch, [message.id for message in messages], unchanged))
     for model, rows, size in removed:
         report.add(model, rows, size)
     return next((rows for model, rows, _size in removed if model is Message), 0)
+
+
+@transaction.atomic
+def _remove_archived_batch(candidates: list[UUID], unchanged: _Condition) -> list[tuple[type[Model], int, int]]:
+    # Sessions keep the time of their last change: what is in the archive is not a change, and a restore brings it back.
+    times = _rows(
+        f"SELECT id, updated_at FROM {_SESSIONS} WHERE id IN (SELECT session_id FROM {_MESSAGES} WHERE id = ANY(%s))",
+        [candidates],
+    )
+    removed = _remove_batch(candidates, unchanged, timezone.now(), with_session=False)
+    _rows(
+        f"UPDATE {_SESSIONS} SET updated_at = before.updated_at FROM unnest(%s::uuid[], %s::timestamptz[]) "
+        f"AS before (id, updated_at) WHERE {_SESSIONS}.id = before.id AND {_SESSIONS}.updated_at = now() RETURNING 1",
+        [[session_id for session_id, _time in times], [time for _session_id, time in times]],
+    )
+    return removed
 
 
 def remove_archived_sessions(
