@@ -33,6 +33,9 @@ from traces_app.models import (
     Context,
     Event,
     Score,
+    Snapshot,
+    SnapshotPart,
+    SnapshotSums,
     Span,
     Tool,
     ToolCall,
@@ -81,6 +84,8 @@ class Found:
     spans: set[UUID] = field(default_factory=set)
     """Spans of traces without a message."""
     scores: set[UUID] = field(default_factory=set)
+    snapshots: set[UUID] = field(default_factory=set)
+    """Sessions that stay, whose snapshots go: their parts are shared."""
     tools: set[int] = field(default_factory=set)
     views: set[int] = field(default_factory=set)
     """Saved views of lists."""
@@ -88,7 +93,9 @@ class Found:
     """Entries of the admin's history, which keep neither name nor change."""
 
     def __bool__(self) -> bool:
-        return any((self.sessions, self.messages, self.spans, self.scores, self.tools, self.views, self.log))
+        return any(
+            (self.sessions, self.messages, self.spans, self.scores, self.snapshots, self.tools, self.views, self.log)
+        )
 
     @property
     def ids_sha256(self) -> str:
@@ -132,6 +139,9 @@ def count(found: Found) -> dict[str, int]:
         "messages": len(messages),
         "spans": len(found.spans),
         "scores": len(found.scores),
+        "snapshots": sum(
+            rows.filter(session__in=found.sessions | found.snapshots).count() for rows in _snapshot_rows()
+        ),
         "tools": len(found.tools),
         "saved views": len(found.views),
         "entries of the admin's history": len(found.log),
@@ -171,6 +181,7 @@ def erase(found: Found, *, progress: Progress = lambda _: None) -> dict[str, int
             "saved views": _delete(SavedView.objects.filter(pk__in=found.views)),
             "spans": _delete(Span.objects.filter(pk__in=found.spans)),
             "scores": _delete(Score.with_deleted.filter(pk__in=found.scores)),
+            "snapshots": sum(_delete(rows.filter(session__in=found.snapshots)) for rows in _snapshot_rows()),
         }
         _forget_queues(gone)
     purge_sessions(sorted(found.sessions), report, progress)
@@ -217,14 +228,17 @@ def left_over(subject: Subject) -> dict[str, int]:
 def _find_matches(forms: Sequence[str], projects: Sequence[int], found: Found) -> None:
     found.sessions.update(_matching(Session, forms, "t.id", "t.project_id = ANY(%s)", projects))
     of_project = "EXISTS (SELECT 1 FROM messages_app_message AS m WHERE m.id = t.message_id AND m.project_id = ANY(%s))"
+    of_session = "EXISTS (SELECT 1 FROM messages_app_session AS s WHERE s.id = t.session_id AND s.project_id = ANY(%s))"
     messages = found.messages
     messages.update(_matching(Message, forms, "t.id", "t.project_id = ANY(%s)", projects))
     messages.update(_matching(ToolCall, forms, "t.message_id", "t.project_id = ANY(%s)", projects))
     messages.update(_matching(Event, forms, "t.message_id", "t.project_id = ANY(%s)", projects))
     for model in (Reference, AgentStep):
         messages.update(_matching(model, forms, "t.message_id", of_project, projects))
+    for of_snapshots in (Snapshot, SnapshotPart, SnapshotSums):
+        found.snapshots.update(_matching(of_snapshots, forms, "t.session_id", of_session, projects))
+    found.snapshots -= found.sessions
     calls = set(_matching(ToolResult, forms, "t.id", "true"))
-    of_session = "EXISTS (SELECT 1 FROM messages_app_session AS s WHERE s.id = t.session_id AND s.project_id = ANY(%s))"
     entries: set[UUID] = set()
     for context_id, message_id in _matching_rows(Context, forms, "t.id, t.message_id", of_session, projects):
         if message_id is None:
@@ -275,7 +289,7 @@ def _matching_rows(
     model: type[models.Model], forms: Sequence[str], columns: str, condition: str, projects: Sequence[int] = ()
 ) -> Iterator[tuple[Any, ...]]:
     """Yield columns of the rows of a table of which a text has one of the forms; every row is read."""
-    texts = ", ".join(f't."{field.column}"::text' for field in model._meta.concrete_fields if has_text(field))
+    texts = ", ".join(_text_of(field) for field in model._meta.concrete_fields if has_text(field))
     with transaction.atomic(), connection.chunked_cursor() as cursor:
         cursor.execute(
             f"SELECT {columns} FROM {model._meta.db_table} AS t "
@@ -290,7 +304,14 @@ def has_text(field: models.Field[Any, Any]) -> bool:
     """Return whether a column holds texts of producers."""
     if isinstance(field, ArrayField):
         return has_text(field.base_field)
+    if isinstance(field, models.BinaryField):
+        return field.model is SnapshotPart  # JSON
     return isinstance(field, models.TextField | models.CharField | models.JSONField)
+
+
+def _text_of(field: models.Field[Any, Any]) -> str:
+    column = f't."{field.column}"'
+    return f"convert_from({column}, 'UTF8')" if isinstance(field, models.BinaryField) else f"{column}::text"
 
 
 def _patterns(forms: Iterable[str]) -> list[str]:
@@ -330,6 +351,10 @@ def _uuid(text: str) -> UUID | None:
 
 
 # --- Removing ---------------------------------------------------------------------------------------------------------
+
+
+def _snapshot_rows() -> tuple[models.QuerySet[Any], ...]:
+    return Snapshot.objects.all(), SnapshotPart.objects.all(), SnapshotSums.objects.all()
 
 
 def _delete(rows: models.QuerySet[Any]) -> int:

@@ -231,9 +231,9 @@ def _rows(
     folder: Folder, dataset: Dataset, project: Project, month: Month, earlier: Manifest | None
 ) -> Iterator[list[Row]]:
     """Yield the rows of the database, then those of the earlier archive that the database no longer has."""
-    place = dataset.place_of("id")
+    place = dataset.place_of(dataset.key)
     carries = earlier is not None and dataset.name in earlier.tables
-    seen: set[str] = set()
+    seen: set[object] = set()
     for rows in dataset.read(project.pk, month):
         if carries:
             seen.update(row[place] for row in rows)

@@ -19,7 +19,19 @@ from django.db import connection, models
 
 from messages_app.models import Message, Reference, Session
 from messages_app.sql.partitions import Month
-from traces_app.models import AgentStep, Context, Event, Score, Span, Tool, ToolCall, ToolResult
+from traces_app.models import (
+    AgentStep,
+    Context,
+    Event,
+    Score,
+    Snapshot,
+    SnapshotPart,
+    SnapshotSums,
+    Span,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
 
 FETCHED_BYTES = 2_000_000
 """Rows that are fetched at once have about so many bytes."""
@@ -66,6 +78,8 @@ class Dataset:
     """FROM and WHERE of the rows of a project and month, where `t` is the row."""
     added: Mapping[str, tuple[str, pa.DataType, str]] = field(default_factory=dict)
     """Columns that the table lacks: SQL, type, and type in PostgreSQL."""
+    key: str = "id"
+    """The column that identifies a row."""
 
     @cached_property
     def columns(self) -> Sequence[Column]:
@@ -96,7 +110,7 @@ class Dataset:
         values = ", ".join(column.sql for column in self.columns)
         with connection.chunked_cursor() as cursor:
             cursor.execute(
-                f"SELECT {values} {self.rows} ORDER BY t.id",
+                f"SELECT {values} {self.rows} ORDER BY t.{self.key}",
                 {"project": project_id, "first": month.first_id, "after": month.next.first_id},
             )
             count = 20
@@ -129,7 +143,8 @@ def _column(field: models.Field[Any, Any]) -> Column:
         type=kind,
         sql=sql,
         stored_as=str(stored_as),
-        is_restored=not isinstance(field, models.GeneratedField),
+        # Numbers that the database gives are given anew.
+        is_restored=not isinstance(field, models.GeneratedField | models.AutoField),
     )
 
 
@@ -159,9 +174,10 @@ _HAS_TRACE = "m.metadata ->> 'trace_id' ~ '^[0-9a-f]{32}$'"
 
 DIGEST_OF_SESSION = (
     "md5(row(t.external_id, t.title, t.description, t.end_user, t.said_status, t.current_phase, t.workflow, t.tags, "
-    "t.metadata, t.redactions, t.pinned_at, t.deleted_at, t.deleted_by, t.last_event)::text)"
+    "t.metadata, t.redactions, t.pinned_at, t.deleted_at, t.deleted_by, t.last_event)::text "
+    f"|| coalesce((SELECT row(sums.*)::text FROM {SnapshotSums._meta.db_table} AS sums WHERE sums.session_id = t.id), ''))"
 )
-"""Of what a sender or a person sets: all but its counters and the times that change with them."""
+"""Of what a sender or a person sets, snapshots too: all but its counters and the times that change with them."""
 
 SESSIONS = Dataset(
     "sessions",
@@ -231,6 +247,30 @@ TOOLS = Dataset(
     f"SELECT c.tool_id FROM {ToolCall._meta.db_table} AS c WHERE c.project_id = %(project)s AND {_IN_MONTH.format('c')})",
 )
 
-DATASETS = (SESSIONS, MESSAGES, REFERENCES, STEPS, TOOLS, CALLS, RESULTS, EVENTS, CONTEXTS, SPANS, SCORES)
+_OF_SESSIONS = f"WHERE t.session_id IN (SELECT t.id {SESSIONS.rows})"
+SNAPSHOTS = Dataset("snapshots", Snapshot, f"FROM {Snapshot._meta.db_table} AS t {_OF_SESSIONS}")
+SNAPSHOT_PARTS = Dataset("snapshot_parts", SnapshotPart, f"FROM {SnapshotPart._meta.db_table} AS t {_OF_SESSIONS}")
+SNAPSHOT_SUMS = Dataset(
+    "snapshot_sums", SnapshotSums, f"FROM {SnapshotSums._meta.db_table} AS t {_OF_SESSIONS}", key="session_id"
+)
+
+DATASETS = (
+    SESSIONS,
+    MESSAGES,
+    REFERENCES,
+    STEPS,
+    TOOLS,
+    CALLS,
+    RESULTS,
+    EVENTS,
+    CONTEXTS,
+    SPANS,
+    SCORES,
+    SNAPSHOTS,
+    SNAPSHOT_PARTS,
+    SNAPSHOT_SUMS,
+)
 """Parents before their children."""
+WITH_SESSION = (SNAPSHOTS, SNAPSHOT_PARTS, SNAPSHOT_SUMS)
+"""Those that go with their session as a whole."""
 BY_NAME = {dataset.name: dataset for dataset in DATASETS}

@@ -22,7 +22,20 @@ from traces_app.maintenance.erasure import Found, Subject, forms_of, has_text
 from traces_app.models import Archive
 
 from .archiving import alone, note_sessions, write_manifest
-from .datasets import BY_NAME, CALLS, CONTEXTS, DATASETS, MESSAGES, SCORES, SESSIONS, SPANS, TOOLS, Dataset, Row
+from .datasets import (
+    BY_NAME,
+    CALLS,
+    CONTEXTS,
+    DATASETS,
+    MESSAGES,
+    SCORES,
+    SESSIONS,
+    SPANS,
+    TOOLS,
+    WITH_SESSION,
+    Dataset,
+    Row,
+)
 from .folder import ArchiveError, Folder, Manifest
 
 
@@ -48,23 +61,27 @@ class _Doomed:
     sessions: set[str] = field(default_factory=set)
     messages: set[str] = field(default_factory=set)
     traces: set[str] = field(default_factory=set)
+    snapshots: set[str] = field(default_factory=set)
+    """Sessions of which only the snapshots go."""
     rows: dict[str, set[Any]] = field(default_factory=lambda: {dataset.name: set() for dataset in DATASETS})
     """Single rows, by dataset; of tools those whose description goes."""
     tool_names: set[str] = field(default_factory=set)
     """Tools whose name goes, with all of their calls."""
 
     def __bool__(self) -> bool:
-        return bool(self.sessions or self.messages or any(self.rows.values()))
+        return bool(self.sessions or self.messages or self.snapshots or any(self.rows.values()))
 
     def has(self, dataset: Dataset) -> Callable[[Row], bool]:
         """Return the function that tells whether a row of a dataset goes."""
-        own, at = self.rows[dataset.name], dataset.place_of("id")
+        own, at = self.rows[dataset.name], dataset.place_of(dataset.key)
         names = dataset.schema.names
         above: list[tuple[int, set[str]]] = []
         if dataset is SESSIONS:
             above = [(at, self.sessions)]
         elif dataset is SPANS:
             above = [(dataset.place_of("trace_id"), self.traces)]
+        elif dataset in WITH_SESSION:
+            above = [(names.index("session_id"), self.sessions | self.snapshots)]
         elif dataset is not TOOLS:
             message = at if dataset is MESSAGES else names.index("message_id")
             above = [(names.index("session_id"), self.sessions), (message, self.messages)]
@@ -211,6 +228,8 @@ def _add_matches(folder: Folder, manifest: Manifest, matches: dict[str, list[dic
             doomed.messages.update(row["id"] for row in rows)
         elif name == "spans":
             doomed.traces.update(row["trace_id"] for row in rows)
+        elif name.startswith("snapshot"):
+            doomed.snapshots.update(row["session_id"] for row in rows)
         elif name in ("scores", "tools"):
             doomed.rows[name].update(row["id"] for row in rows)
         elif name != "sessions":
@@ -237,6 +256,8 @@ def _matches(folder: Folder, manifest: Manifest, dataset: Dataset, forms: Sequen
         hits = pa.array([False] * len(batch))
         for name in set(texts) & set(batch.schema.names):
             column = batch.column(name)
+            if pa.types.is_binary(column.type):
+                column = column.cast(pa.string())
             if pa.types.is_list(column.type):
                 column = pa.array(["\n".join(one or ()) for one in column.to_pylist()], pa.string())
             lower = pc.utf8_lower(column)

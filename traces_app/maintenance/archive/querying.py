@@ -19,7 +19,15 @@ MEMORY = "1GB"
 """Of DuckDB; larger sorts and joins use temporary files."""
 
 # These are in each month in which their session or trace has messages.
-_REPEATED = {"sessions": "updated_at", "scores": "updated_at", "spans": "id", "tools": "id"}
+_REPEATED = {
+    "sessions": "updated_at",
+    "scores": "updated_at",
+    "spans": "id",
+    "tools": "id",
+    "snapshots": "id",
+    "snapshot_parts": "id",
+    "snapshot_sums": "generation",
+}
 _ROWS_AT_ONCE = 1_000
 
 
@@ -58,7 +66,7 @@ def _make_view(
     rows.create_view(every)
     database.execute(
         f"CREATE VIEW {dataset.name} AS SELECT * FROM {every} "  # noqa: S608 - names of this package
-        f"QUALIFY row_number() OVER (PARTITION BY project, id ORDER BY {_REPEATED[dataset.name]} DESC, period DESC) = 1"
+        f"QUALIFY row_number() OVER (PARTITION BY project, {dataset.key} ORDER BY {_REPEATED[dataset.name]} DESC, period DESC) = 1"
     )
 
 

@@ -32,7 +32,7 @@ from traces_app.ingest.partitions import ensure_months
 from traces_app.models import Archive, Tool, UnindexedMessage
 
 from .archiving import alone, note_sessions
-from .datasets import CALLS, CONTEXTS, DATASETS, MESSAGES, SCORES, SESSIONS, SPANS, TOOLS, Dataset, Row
+from .datasets import CALLS, CONTEXTS, DATASETS, MESSAGES, SCORES, SESSIONS, SPANS, TOOLS, WITH_SESSION, Dataset, Row
 from .folder import ArchiveError, Folder, Manifest
 
 _AT_ONCE = 1_000
@@ -203,7 +203,7 @@ class _Restoring:
         columns = ", ".join(f'"{name}"' for name in values)
         insert = (
             f"INSERT INTO {dataset.table} ({columns}) SELECT {', '.join(values.values())} FROM {source} "
-            f"WHERE {condition} ORDER BY t.id ON CONFLICT DO NOTHING"
+            f"WHERE {condition} ORDER BY t.{dataset.key} ON CONFLICT DO NOTHING"
         )
         if into:
             insert = f"WITH new AS ({insert} RETURNING id) INSERT INTO {into} SELECT id FROM new"
@@ -264,6 +264,8 @@ class _Restoring:
         below = "t.message_id IN (SELECT id FROM restored_message)"
         if dataset is SPANS:
             return "true"
+        if dataset in WITH_SESSION:
+            return "t.session_id IN (SELECT id FROM restored_session)"
         if dataset is CONTEXTS:
             return f"({below} OR (t.message_id IS NULL AND t.session_id IN (SELECT id FROM {SESSIONS.table})))"
         if dataset is SCORES:

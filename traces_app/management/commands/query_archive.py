@@ -13,7 +13,7 @@ from traces_app.management.archive_arguments import archive_errors, check_period
 class Command(BaseCommand):
     help = (
         "Run SQL over an archive with DuckDB and print the result. The views are the datasets: sessions, messages, references, "
-        "steps, tools, calls, results, events, contexts, spans, scores, with the columns project and period. "
+        "steps, tools, calls, results, events, contexts, spans, scores, snapshots and their parts, with the columns project and period. "
         "Exit status: 0 done, 1 error, 2 invalid arguments."
     )
 

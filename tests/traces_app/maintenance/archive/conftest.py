@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from uuid import UUID
 
 import pytest
 from django.db import connection
 
 from access_app.models import Project
+from messages_app import ids
 from messages_app.models import MessageKey, Session
 from messages_app.queries import FoundSession
 from messages_app.sql.partitions import months_of, settle_months
@@ -16,6 +18,7 @@ from tests.traces_app.conftest import answer, question, store
 from traces_app.ingest.partitions import TABLES, forget
 from traces_app.ingest.scores import PlacedScore, store_scores
 from traces_app.maintenance.archive.datasets import DATASETS
+from traces_app.models import Snapshot, SnapshotPart, SnapshotSums
 from traces_app.normalize.redaction import redact_score
 from traces_app.queries.scores import find_place
 from traces_app.schema import records
@@ -42,7 +45,7 @@ def only_our_months(transactional_db: None) -> None:
 def tell(project: Project, name: str, *times: datetime) -> None:
     """Store a session with a question and an answer at each time."""
     for number, at in enumerate(times):
-        store(
+        outcome = store(
             project,
             question(created_at=at, external_id=f"{name}-q{number}"),
             answer(created_at=at, external_id=f"{name}-a{number}"),
@@ -50,6 +53,8 @@ def tell(project: Project, name: str, *times: datetime) -> None:
             created_at=times[0],
             end_user=f"user of {name}",
         )
+    assert outcome.id is not None
+    add_snapshot(outcome.id, times[0])
 
 
 def fill(project: Project, stranger: Project) -> None:
@@ -77,6 +82,15 @@ def fill(project: Project, stranger: Project) -> None:
     delete_message(half.messages.earliest("pk").pk, by="test")
 
 
+def add_snapshot(session: UUID, at: datetime) -> None:
+    """Add a snapshot of an agent's context, in one part."""
+    Snapshot.objects.create(
+        pk=ids.session_id(at), session_id=session, external_id="s", ts=1, node_ids=["plan"], context_ref="r"
+    )
+    SnapshotPart.objects.create(session_id=session, ref="r", content=b'{"messages": ["Hello"]}', below=[])
+    SnapshotSums.objects.create(session_id=session, size=23, left_out={"too_large": 1})
+
+
 def exports(beginning: str = "") -> dict[str, bytes]:
     """Return what every session is exported as, of those whose external id has this beginning."""
     found = {}
@@ -92,6 +106,8 @@ def rows() -> dict[str, list[str]]:
     found = {}
     with connection.cursor() as cursor:
         for table in (*(dataset.table for dataset in DATASETS), MessageKey._meta.db_table):
-            cursor.execute(f"SELECT to_jsonb(t)::text FROM {table} AS t ORDER BY 1")
+            # The parts of snapshots get other numbers.
+            row = "to_jsonb(t) - 'id'" if table == SnapshotPart._meta.db_table else "to_jsonb(t)"
+            cursor.execute(f"SELECT ({row})::text FROM {table} AS t ORDER BY 1")
             found[table] = [row for (row,) in cursor.fetchall()]
     return found

@@ -23,12 +23,26 @@ from messages_app import ids
 from messages_app.models import Message, Reference, SavedView, Session
 from messages_app.session_counters import disagreements
 from tests.traces_app.conftest import answer, question, store
-from tests.traces_app.maintenance.archive.conftest import FEBRUARY, JANUARY, MARCH, exports
+from tests.traces_app.maintenance.archive.conftest import FEBRUARY, JANUARY, MARCH, add_snapshot, exports
 from traces_app.ingest.scores import PlacedScore, store_scores
 from traces_app.maintenance.archive.archiving import archive
 from traces_app.maintenance.archive.folder import open_folder
 from traces_app.maintenance.erasure import has_text
-from traces_app.models import AgentStep, Context, Erasure, Event, Score, SearchSegment, Span, Tool, ToolCall, ToolResult
+from traces_app.models import (
+    AgentStep,
+    Context,
+    Erasure,
+    Event,
+    Score,
+    SearchSegment,
+    Snapshot,
+    SnapshotPart,
+    SnapshotSums,
+    Span,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
 from traces_app.normalize.redaction import redact_score
 from traces_app.queries.scores import find_place
 from traces_app.schema import records
@@ -39,7 +53,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 TOKEN = "zq7x"
 PERSON = f'Zoë "{TOKEN}" 王芳'
-BELOW = (Session, Message, Reference, AgentStep, ToolCall, ToolResult, Event, Context, Score)
+BELOW = (
+    *(Session, Message, Reference, AgentStep, ToolCall, ToolResult, Event, Context, Score),
+    *(Snapshot, SnapshotPart, SnapshotSums),
+)
 
 
 def run(*arguments: str) -> str:
@@ -69,6 +86,7 @@ def tell(project: Project, name: str, at: datetime) -> UUID:
     )  # fmt: skip
     score = records.Score(session_id=name, message_id=f"{name}-a", name="good", value=True)
     store_scores(project.pk, [PlacedScore(redacted=redact_score(score), place=find_place(project.pk, score))])
+    add_snapshot(outcome.id, at)
     return outcome.id
 
 
@@ -79,6 +97,8 @@ def row_of(model: type[models.Model], session: UUID) -> models.QuerySet[Any]:
             return rows.filter(pk=session)
         case "ToolResult":
             return rows.filter(pk=ToolCall.objects.filter(message__session=session).earliest("pk").pk)
+        case "Snapshot" | "SnapshotPart" | "SnapshotSums":
+            return rows.filter(session=session)
         case "Message" | "Event" | "Context" | "Score":
             return rows.filter(pk=rows.filter(session=session).order_by("pk").first().pk)
         case _:
@@ -100,7 +120,14 @@ def places() -> Iterator[tuple[type[models.Model], str, Any]]:
             if (model, field.column) in ((Context, "kind"),):
                 continue
             is_list = field.get_internal_type() == "ArrayField"
-            value = [PERSON] if is_list else {"a": {"b": PERSON}} if isinstance(field, models.JSONField) else PERSON
+            in_bytes = json.dumps([PERSON]).encode() if isinstance(field, models.BinaryField) else None
+            value = (
+                in_bytes or [PERSON]
+                if in_bytes or is_list
+                else {"a": {"b": PERSON}}
+                if isinstance(field, models.JSONField)
+                else PERSON
+            )
             yield model, field.column, value
 
 
@@ -173,6 +200,7 @@ def test_person_is_erased_everywhere_and_others_are_untouched(tmp_path: Path) ->
     said = run("erase", "--match", TOKEN.upper(), "--yes")
     receipt = json.loads(said[said.index("{") :])
     assert TOKEN.encode() not in dump()
+    assert not SnapshotPart.objects.filter(session=planted["SnapshotPart-content"]).exists()
     assert TOKEN not in values_in(tmp_path)
     assert all(TOKEN.encode() not in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     # The receipt has numbers and no content.
@@ -190,6 +218,9 @@ def test_person_is_erased_everywhere_and_others_are_untouched(tmp_path: Path) ->
     run("restore_archive", str(tmp_path))
     assert exports("other-") == kept
     assert TOKEN.encode() not in dump()
+    # A session of which only a snapshot had it stays, without snapshots.
+    for place in ("Snapshot-external_id", "SnapshotPart-content", "SnapshotSums-fork"):
+        assert Session.objects.filter(pk=planted[place], snapshots=None, snapshot_sums=None).exists()
     assert set(others) <= set(Session.objects.values_list("pk", flat=True))
     assert Span.objects.count() == 1
     assert disagreements(list(Session.with_deleted.values_list("pk", flat=True))) == {}

@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("traces_app", "0020_archives"),
+        ("traces_app", "0021_snapshots"),
     ]
 
     operations = [
