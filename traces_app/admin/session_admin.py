@@ -33,7 +33,7 @@ from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.store import tag_sessions
 from traces_app.maintenance.purge import Scope as PurgeScope
 from traces_app.maintenance.purge import purge
-from traces_app.models import ToolCall
+from traces_app.models import Snapshot, ToolCall
 from traces_app.queries.archived import where_archived
 from traces_app.queries.contexts import newest_contexts
 from traces_app.queries.waiting import waiting_calls
@@ -45,6 +45,7 @@ from .filters import SessionAgentFilter, SessionModelFilter, SessionScoreFilter,
 from .forms import REFUSALS, AddedByIngest, SessionForm, TagForm
 from .scores import judgements_of, judgements_of_session
 from .session_search import search_session
+from .snapshot_pages import has_snapshots_or_forks, snapshot_context, snapshots_context
 from .span_page import spans_context
 from .text_search import is_searched, named_or_saying, with_found
 
@@ -124,13 +125,43 @@ class TracedSessionAdmin(AddedByIngest, SessionAdmin):
         spans = path(
             "<uuid:session_id>/spans/", self.admin_site.admin_view(self.spans_view), name="messages_app_session_spans"
         )
-        return [live, spans, *super().get_urls()]
+        snapshots = path(
+            "<uuid:session_id>/snapshots/",
+            self.admin_site.admin_view(self.snapshots_view),
+            name="messages_app_session_snapshots",
+        )
+        snapshot = path(
+            "<uuid:session_id>/snapshots/<uuid:snapshot_id>/",
+            self.admin_site.admin_view(self.snapshot_view),
+            name="messages_app_session_snapshot",
+        )
+        return [live, spans, snapshots, snapshot, *super().get_urls()]
+
+    def snapshots_view(self, request: HttpRequest, session_id: UUID) -> HttpResponse:
+        """Show the snapshots of a session and the tree of its forks."""
+        session = self._visible(request, session_id)
+        if session is None:
+            return self.missing(request)
+        context = snapshots_context(self, request, session)
+        return TemplateResponse(request, "admin/traces_app/snapshots_page.html", context)
+
+    def snapshot_view(self, request: HttpRequest, session_id: UUID, snapshot_id: UUID) -> HttpResponse:
+        """Show a snapshot, and its difference to the one before."""
+        session = self._visible(request, session_id)
+        row = None if session is None else Snapshot.objects.filter(session_id=session.pk, pk=snapshot_id).first()
+        if session is None or row is None:
+            return self.missing(request)
+        context = snapshot_context(self, request, session, row)
+        return TemplateResponse(request, "admin/traces_app/snapshot_page.html", context)
+
+    def _visible(self, request: HttpRequest, session_id: UUID) -> Session | None:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        return self.get_queryset(request).filter(pk=session_id).first()
 
     def spans_view(self, request: HttpRequest, session_id: UUID) -> HttpResponse:
         """Show the spans of a session that have made no message."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        session = self.get_queryset(request).filter(pk=session_id).first()
+        session = self._visible(request, session_id)
         if session is None:
             return self.missing(request)
         traces = traces_of(session.pk)
@@ -169,6 +200,7 @@ class TracedSessionAdmin(AddedByIngest, SessionAdmin):
             # What was found stays as it is.
             is_followed = is_active and "search" not in response.context_data
             response.context_data["follows"] = not session.deleted_at and is_followed
+            response.context_data["has_snapshots"] = has_snapshots_or_forks(session)
             response.context_data["failures_url"] = url_of_failures(session)
             user = request.user.get_username()
             shown = [bubble.message for bubble, _run in response.context_data["bubbles"]]

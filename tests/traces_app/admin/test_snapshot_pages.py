@@ -1,0 +1,113 @@
+"""The pages of a session's snapshots and forks, and of one snapshot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from django.test import Client
+
+from access_app.models import Project
+from messages_app.models import Session
+from tests.admin_pages import html_of, links_of, statements_of, text_of
+from tests.traces_app.conftest import answer, question, store
+from traces_app.ingest.snapshots import remove_contents, store_snapshots
+from traces_app.models import Snapshot
+from traces_app.normalize.redaction import redact_snapshots
+from traces_app.queries.json_changes import MISSING, changes
+from traces_app.schema import records
+from traces_app.schema.snapshot_parts import ref_of
+
+SCRIPT = "<script>alert(1)</script>"
+
+
+def keep(project: Project, number: int, context: Any, node: str) -> str:
+    content = msgspec.json.encode(context)
+    ref = ref_of(content)
+    snapshot = records.Snapshot(id=f"s{number}", ts=10**18 + number * 10**9, node_ids=[node], context_ref=ref)
+    sent = records.Snapshots(session_id="task", snapshot=snapshot, parts={ref: msgspec.Raw(content)})
+    store_snapshots(project.pk, redact_snapshots(sent))
+    return str(Snapshot.objects.get(external_id=f"s{number}").pk)
+
+
+@pytest.fixture
+def session(project: Project) -> Session:
+    made = store(project, question(), answer(), title="Weather", external_id="task")
+    return Session.objects.get(pk=made.id)
+
+
+def fork(project: Project, name: str, of: str, node: str, **overrides: Any) -> Session:
+    metadata = {"forked_from": {"session": of, "node": node, "snapshot": "s1", "overrides": overrides}}
+    made = store(project, question(), answer(), title=name, external_id=name, metadata=metadata)
+    return Session.objects.get(pk=made.id)
+
+
+def test_forks_are_a_tree_and_lead_to_comparisons(staff: Client, project: Project, session: Session) -> None:
+    page = f"/admin/messages_app/session/{session.pk}/"
+    assert "Snapshots and forks" not in links_of(staff.get(f"{page}change/"))
+    first = fork(project, "first", "task", "plan", model=f"m2 {SCRIPT}")
+    fork(project, "second", str(session.pk), "search")
+    deeper = fork(project, "deeper", "first", SCRIPT)
+    fork(project, "circle", "circle", "plan")
+    assert links_of(staff.get(f"{page}change/"))["Snapshots and forks"] == f"{page}snapshots/"
+    shown = staff.get(f"/admin/messages_app/session/{deeper.pk}/snapshots/")
+    text = text_of(shown)
+    assert SCRIPT not in html_of(shown)
+    for names in (("Weather", "first", "replays plan", "deeper"), ("Weather", "second", "replays search")):
+        places = [text.rindex(name) for name in names]
+        assert places == sorted(places), names
+    assert 'with {"model":"m2 ' in text
+    assert f"/message/{session.last_run_id}/compare/?other={first.last_run_id}" in html_of(shown)
+    assert "circle" in text_of(
+        staff.get(f"/admin/messages_app/session/{Session.objects.get(external_id='circle').pk}/snapshots/")
+    )
+    # Two for each session of the tree, and its page's own.
+    assert len(statements_of(staff, f"/admin/messages_app/session/{deeper.pk}/snapshots/")) < 20
+
+
+def test_snapshot_is_shown_with_its_difference_to_the_one_before(
+    staff: Client, project: Project, session: Session
+) -> None:
+    messages = [{"role": "user", "content": "How is Oslo today?"}]
+    first = keep(project, 1, {"messages": messages, "city": "Oslo", "gone": 1}, "plan")
+    second = keep(
+        project, 2, {"messages": [*messages, {"role": "assistant", "content": SCRIPT}], "city": "Oslo now"}, "search"
+    )
+    page = f"/admin/messages_app/session/{session.pk}/snapshots/"
+    index = staff.get(page)
+    assert "plan" in text_of(index)
+    assert f"{page}{second}/" in html_of(index)
+    shown = staff.get(f"{page}{second}/")
+    text = text_of(shown)
+    assert SCRIPT not in html_of(shown)
+    assert "Snapshot before search" in text
+    for change in ("messages[1]", '{"role":"assistant"', "gone 1", "city Oslo Oslo now"):
+        assert change in text, change
+    assert "<mark> now</mark>" in html_of(shown)
+    assert links_of(shown)["The snapshot before"] == f"{page}{first}/"
+    assert "Changed since" not in text_of(staff.get(f"{page}{first}/"))
+    assert '"city":"Oslo now"' in text_of(staff.get(f"/api/v1/snapshots/{second}/"))
+    remove_contents(session.pk)
+    assert "The content of this snapshot was purged." in text_of(staff.get(f"{page}{second}/"))
+    for wrong in (
+        f"{page}00000000-0000-7000-8000-000000000000/",
+        "/admin/messages_app/session/00000000-0000-7000-8000-000000000000/snapshots/",
+    ):
+        assert staff.get(wrong).status_code == 302
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "expected"),
+    [
+        ({"a": 1}, {"a": 1}, []),
+        ({"a": 1}, {"a": True}, [("a", 1, True)]),
+        ({"a": {"b": 1}}, {"a": {"b": 2}, "c": 3}, [("a.b", 1, 2), ("c", MISSING, 3)]),
+        ([1, 2, 3], [2, 3, 4], [("[0]", 1, MISSING), ("[2]", MISSING, 4)]),
+        ([{"a": 1, "b": 1}], [{"a": 1, "b": 2}], [("[0].b", 1, 2)]),
+        ({"a": [1]}, {"a": "1"}, [("a", [1], "1")]),
+        (1, 2, [("", 1, 2)]),
+    ],
+)
+def test_changes_of_values_have_paths(left: Any, right: Any, expected: list[Any]) -> None:
+    assert [tuple(one) for one in changes(left, right)] == expected

@@ -1,0 +1,207 @@
+"""The pages of a session's snapshots and forks, and of one snapshot with its difference to the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from django.contrib.admin import ModelAdmin
+from django.db.models import Exists, OuterRef, QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from msgspec import UNSET
+
+from messages_app.admin.model_admins import context_in_session, session_name
+from messages_app.models import FORKED_FROM, IS_FORK, Session
+from messages_app.safe_text import Excerpt, excerpt, one_line
+from traces_app.models import Snapshot
+from traces_app.queries.json_changes import MISSING, Changed, changes
+from traces_app.queries.snapshots import context_of, forked_from
+from traces_app.queries.word_changes import Pieces, WordChanges
+
+MOST_SNAPSHOTS = 200
+MOST_FORKS = 200
+_MOST_UP = 20
+"""Sessions from a fork to the one that began it."""
+MOST_LINES = 3_000
+"""Values of a context on its page; the API has all."""
+MOST_CHANGES = 200
+_VALUE_CHARACTERS = 4_000
+_CHANGED_CHARACTERS = 2_000
+_WORDS_SECONDS = 0.5
+
+
+@dataclass(kw_only=True)
+class Fork:
+    """A session in the tree of forks."""
+
+    session: Session
+    name: str
+    node: str
+    """That it has replayed; "" of the session that was not a replay."""
+    overrides: str
+    depth: int
+    is_shown: bool
+    """Whether the page is about it."""
+    source_run: UUID | None = None
+    """The last run of the session that it has replayed, to compare with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A value of a context: `open` begins one that holds others, `close` ends it."""
+
+    kind: str
+    name: str = ""
+    count: int = 0
+    value: Excerpt | None = None
+    is_folded: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeLine:
+    """A change with its values in pieces; None where there is no value."""
+
+    path: str
+    left: Pieces | None
+    right: Pieces | None
+
+
+def has_snapshots_or_forks(session: Session) -> bool:
+    """Return whether the page of a session leads to these. One query; none for a fork."""
+    if "forked_from" in session.metadata:
+        return True
+    snapshots = Snapshot.objects.filter(session_id=OuterRef("pk"))
+    found = Session.with_deleted.filter(pk=session.pk).filter(Exists(snapshots) | Exists(_forks(session)))
+    return found.exists()
+
+
+def snapshots_context(model_admin: ModelAdmin[Any], request: HttpRequest, session: Session) -> dict[str, Any]:
+    """Return the context of the page of a session's snapshots and forks."""
+    found = list(Snapshot.objects.filter(session_id=session.pk).order_by("-pk")[: MOST_SNAPSHOTS + 1])
+    return {
+        **context_in_session(model_admin, request, session, _("Snapshots and forks")),
+        "snapshots": [(row, _moment(row)) for row in found[:MOST_SNAPSHOTS]],
+        "has_more": len(found) > MOST_SNAPSHOTS,
+        "most": MOST_SNAPSHOTS,
+        "forks": fork_tree(session),
+    }
+
+
+def snapshot_context(
+    model_admin: ModelAdmin[Any], request: HttpRequest, session: Session, row: Snapshot
+) -> dict[str, Any]:
+    """Return the context of the page of a snapshot."""
+    before = Snapshot.objects.filter(session_id=session.pk, pk__lt=row.pk).order_by("-pk").first()
+    content = context_of(row)
+    earlier = UNSET if before is None else context_of(before)
+    lines = [] if content is UNSET else list(islice(_lines(content, "", 0), MOST_LINES + 1))
+    comparable = content is not UNSET and earlier is not UNSET
+    found = list(islice(changes(earlier, content), MOST_CHANGES + 1)) if comparable else []
+    words = WordChanges(_WORDS_SECONDS)
+    return {
+        **context_in_session(
+            model_admin, request, session, _("Snapshot before %(node)s") % {"node": one_line(row.node_ids[0], 60)}
+        ),
+        "snapshot": row,
+        "moment": _moment(row),
+        "before": before,
+        "is_compared": comparable,
+        "changes": [_change(one, words) for one in found[:MOST_CHANGES]],
+        "has_more_changes": len(found) > MOST_CHANGES,
+        "lines": _closed(lines[:MOST_LINES]),
+        "is_cut": len(lines) > MOST_LINES,
+        "notes": [(note.get("path", ""), note.get("reason", "")) for note in row.notes if isinstance(note, dict)],
+    }
+
+
+def fork_tree(session: Session) -> list[Fork]:
+    """Return the forks around a session, from the one that was not a replay down; empty without forks."""
+    root, seen = session, {session.pk}
+    for _step in range(_MOST_UP):
+        of = forked_from(root.metadata.get("forked_from"))
+        above = None if of is None else _named(root.project_id, of.session)
+        if above is None or above.pk in seen:
+            break
+        root = above
+        seen.add(above.pk)
+    found: list[Fork] = []
+    waiting: list[tuple[Session, int, UUID | None]] = [(root, 0, None)]
+    known = {root.pk}
+    while waiting and len(found) < MOST_FORKS:
+        row, depth, source_run = waiting.pop()
+        of = forked_from(row.metadata.get("forked_from"))
+        found.append(
+            Fork(
+                session=row,
+                name=session_name(row),
+                node="" if of is None else of.node,
+                overrides="" if of is None else _overrides(of.overrides),
+                depth=min(depth, 8),
+                is_shown=row.pk == session.pk,
+                source_run=source_run if row.last_run_id else None,
+            )
+        )
+        for child in _forks(row)[:MOST_FORKS]:
+            if child.pk not in known:
+                known.add(child.pk)
+                waiting.append((child, depth + 1, row.last_run_id))
+    return found if len(found) > 1 or found[0].node else []
+
+
+def _forks(session: Session) -> QuerySet[Session, Any]:
+    names = [str(session.pk), *([session.external_id] if session.external_id else [])]
+    rows = Session.objects.filter(IS_FORK, project_id=session.project_id).annotate(source=FORKED_FROM)
+    return rows.filter(source__in=names).order_by("-pk")
+
+
+def _named(project_id: int, name: str) -> Session | None:
+    rows = Session.objects.filter(project_id=project_id)
+    return rows.filter(external_id=name).first() if name else None
+
+
+def _overrides(overrides: Any) -> str:
+    value = msgspec.json.decode(overrides)
+    return one_line(msgspec.json.encode(value).decode(), 200) if value else ""
+
+
+def _moment(row: Snapshot) -> datetime:
+    return datetime.fromtimestamp(row.ts // 1000 / 1_000_000, UTC)
+
+
+def _lines(value: Any, name: str, depth: int) -> Iterator[Line]:
+    if isinstance(value, dict | list) and value:
+        items = value.items() if isinstance(value, dict) else ((f"[{place}]", item) for place, item in enumerate(value))
+        yield Line(kind="open", name=name, count=len(value), is_folded=depth > 1)
+        for key, item in items:
+            yield from _lines(item, key, depth + 1)
+        yield Line(kind="close")
+    else:
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        shown = excerpt(text[:_VALUE_CHARACTERS], len(text.encode()))
+        yield Line(kind="value", name=name, value=shown)
+
+
+def _closed(lines: list[Line]) -> list[Line]:
+    """Return the lines with an end for each beginning, if they were cut."""
+    still_open = sum((line.kind == "open") - (line.kind == "close") for line in lines)
+    return [*lines, *[Line(kind="close")] * still_open]
+
+
+def _change(found: Changed, words: WordChanges) -> ChangeLine:
+    one, other = (
+        None if value is MISSING else value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        for value in (found.left, found.right)
+    )
+    if one is None or other is None:
+        left, right = (
+            [(one_line(text, _CHANGED_CHARACTERS), True)] if text is not None else None for text in (one, other)
+        )
+        return ChangeLine(path=found.path, left=left, right=right)
+    of_left, of_right = words.of(one_line(one, _CHANGED_CHARACTERS), one_line(other, _CHANGED_CHARACTERS))
+    return ChangeLine(path=found.path, left=of_left, right=of_right)
