@@ -18,6 +18,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from access_app.audit.record import record
+from access_app.db.direct import session_cursor
 from access_app.models import AuditAction, AuditEntry
 from access_app.seal_keys import SealKey, seal_key, seal_keys
 from messages_app.sql.partitions import Month
@@ -44,9 +45,9 @@ class Fault:
 def alone() -> Iterator[bool]:
     """Yield whether this process is the only one that makes seals, and keep it so meanwhile.
 
-    A lock of the connection and not of the transaction, because the snapshot of a transaction must be younger than its lock.
+    A lock of the session and not of the transaction, because the snapshot of a transaction must be younger than its lock.
     """
-    with connection.cursor() as cursor:
+    with session_cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK])
         (locked,) = cursor.fetchone()
         try:
