@@ -10,7 +10,7 @@ from django.contrib import admin, messages
 from django.contrib.admin import helpers
 from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.models import User
-from django.db import models
+from django.db import models, transaction
 from django.db.models import Exists, OuterRef, QuerySet
 from django.forms.fields import InvalidJSONInput
 from django.http import HttpRequest, HttpResponse
@@ -22,7 +22,8 @@ from django.utils.translation import gettext_lazy, ngettext
 from .admin_roles import RoleAdmin
 from .errors import InvalidInput
 from .keys import LONGEST_OVERLAP_HOURS, create_key, revoke_key, rotate_key
-from .models import ApiKey, AuditAction, AuthenticatorApp, Membership, Project, Role, Scope, check_shares
+from .masking import MOST_RULES, check_masking, forget_masking, record_rule
+from .models import ApiKey, AuditAction, AuthenticatorApp, MaskingRule, Membership, Project, Role, Scope, check_shares
 from .roles import access, grant_role, record_role
 from .two_factor import remove
 from .visibility import visible_to
@@ -30,15 +31,17 @@ from .visibility import visible_to
 if TYPE_CHECKING:
     ProjectModelForm = forms.ModelForm[Project]
     ApiKeyModelForm = forms.ModelForm[ApiKey]
+    MaskingRuleModelForm = forms.ModelForm[MaskingRule]
     Members = admin.TabularInline[Membership, Project]
     MembershipModelForm = forms.ModelForm[Membership]
+    MaskingRules = admin.TabularInline[MaskingRule, Project]
     NameField = forms.ModelChoiceField[models.Model]
     Users = UserAdmin[User]
 else:  # not generic at run time
     Users = UserAdmin
-    ProjectModelForm = ApiKeyModelForm = MembershipModelForm = forms.ModelForm
+    ProjectModelForm = ApiKeyModelForm = MembershipModelForm = MaskingRuleModelForm = forms.ModelForm
     NameField = forms.ModelChoiceField
-    Members = admin.TabularInline
+    Members = MaskingRules = admin.TabularInline
 
 STATUS_LABELS = {
     "active": gettext_lazy("active"),
@@ -90,29 +93,14 @@ class MembershipForm(MembershipModelForm):
                 self.initial[name] = getattr(self.instance, name)
 
 
-class MembershipInline(Members):
-    """Members of a project, shown to its owners."""
-
-    model = Membership
-    form = MembershipForm
-    fields = ("user", "group", "role")
-    extra = 1
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Membership]:
-        return super().get_queryset(request).select_related("user", "group")
+class OfOwners:
+    """Rows of a project that only its owners see."""
 
     def formfield_for_dbfield(
         self, db_field: models.Field[Any, Any], request: HttpRequest, **kwargs: Any
     ) -> forms.Field | None:
         """Return the field with a label of its own: in a table of forms, Django names only the columns."""
-        field = super().formfield_for_dbfield(db_field, request, **kwargs)
-        if isinstance(field, forms.ModelChoiceField) and not request.user.is_superuser:
-            field = TypedName(
-                field.queryset,
-                to_field_name="username" if db_field.name == "user" else "name",
-                required=False,
-                label=field.label,
-            )
+        field: forms.Field | None = super().formfield_for_dbfield(db_field, request, **kwargs)  # type: ignore[misc] # mixin
         if field is not None:
             field.widget.attrs["aria-label"] = str(field.label)
         return field
@@ -130,12 +118,59 @@ class MembershipInline(Members):
         return self.has_view_permission(request, obj)
 
 
+class MembershipInline(OfOwners, Members):
+    """Members of a project, shown to its owners."""
+
+    model = Membership
+    form = MembershipForm
+    fields = ("user", "group", "role")
+    extra = 1
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Membership]:
+        return super().get_queryset(request).select_related("user", "group")
+
+    def formfield_for_dbfield(
+        self, db_field: models.Field[Any, Any], request: HttpRequest, **kwargs: Any
+    ) -> forms.Field | None:
+        field = super().formfield_for_dbfield(db_field, request, **kwargs)
+        if isinstance(field, forms.ModelChoiceField) and not request.user.is_superuser:
+            field = TypedName(
+                field.queryset,
+                to_field_name="username" if db_field.name == "user" else "name",
+                required=False,
+                label=field.label,
+            )
+            field.widget.attrs["aria-label"] = str(field.label)
+        return field
+
+
+class MaskingRuleForm(MaskingRuleModelForm):
+    class Meta:
+        model = MaskingRule
+        fields = ("name", "kind", "value", "enabled")
+
+    def clean(self) -> dict[str, Any] | None:
+        fields = super().clean()
+        if fields and fields.get("kind") and fields.get("value"):
+            check_masking(fields["kind"], fields["value"])
+        return fields
+
+
+class MaskingRuleInline(OfOwners, MaskingRules):
+    """Masking rules of a project, shown to its owners. The model checks them."""
+
+    model = MaskingRule
+    form = MaskingRuleForm
+    extra = 0
+    max_num = MOST_RULES
+
+
 @admin.register(Project)
 class ProjectAdmin(RoleAdmin):
     project_path = "pk"
     change_role = Role.OWNER
     form = ProjectForm
-    inlines = (MembershipInline,)
+    inlines = (MembershipInline, MaskingRuleInline)
     list_display = ("slug", "name", "created_at")
     search_fields = ("slug", "name")
     fieldsets = (
@@ -164,6 +199,15 @@ class ProjectAdmin(RoleAdmin):
 
     def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
         super().save_formset(request, form, formset, change)
+        if formset.model is MaskingRule:
+            for rule in formset.new_objects:
+                record_rule(AuditAction.CREATE, rule)
+            for rule, _fields in formset.changed_objects:
+                record_rule(AuditAction.CHANGE, rule)
+            for rule in formset.deleted_objects:
+                record_rule(AuditAction.DELETE, rule)
+            transaction.on_commit(forget_masking)
+            return
         for membership in (*formset.new_objects, *(changed for changed, _fields in formset.changed_objects)):
             grant_role(membership.project, membership.user or membership.group, Role(membership.role))
         for membership in formset.deleted_objects:

@@ -219,6 +219,43 @@ class Membership(models.Model):
         return f"{self.user or self.group}: {self.role}"
 
 
+class MaskingKind(models.TextChoices):
+    """By what a masking rule recognises values."""
+
+    PRESET = "preset", _("preset: email, phone, card, iban or chinese_id")
+    KEY = "key", _("key: the name of a value, in all spellings")
+    PATTERN = "pattern", _("pattern: a regular expression")
+    PATH = "path", _("path: a place in JSON, such as args.customer.name")
+    FUNCTION = "function", _("function: one that the settings allow")
+
+
+class MaskingRule(models.Model):
+    """Values that are removed from what a project receives, besides the secrets that are always removed."""
+
+    project = models.ForeignKey(
+        Project, on_delete=models.CASCADE, related_name="masking_rules", verbose_name=_("project")
+    )
+    name = models.SlugField(_("name"), max_length=64, help_text=_("Name of the rule in the receipts of traces."))
+    kind = models.CharField(_("kind"), max_length=16, choices=MaskingKind.choices)
+    value = models.CharField(_("value"), max_length=500)
+    enabled = models.BooleanField(_("enabled"), default=True, db_default=True)
+
+    class Meta:
+        verbose_name = _("masking rule")
+        verbose_name_plural = _("masking rules")
+        ordering: ClassVar = ["id"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["project", "name"],
+                name="masking_rule_of_a_name",
+                violation_error_message=_("The project has a masking rule with this name already."),
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.kind} {self.value}"
+
+
 class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
     def active(self, now: dt.datetime | None = None) -> ApiKeyQuerySet:
         """Return keys that are neither revoked nor expired at `now` (default: the present)."""

@@ -93,6 +93,7 @@ def store(project_id: int, runs: int, *, with_inputs: bool) -> None:
 
 
 def store_events(project_id: int, *, with_inputs: bool) -> None:
+    from access_app.redaction.rules import DEFAULT_RULES
     from traces_app.events.store import record_events
     from traces_app.normalize.redaction import redact_event
     from traces_app.schema import records
@@ -109,7 +110,7 @@ def store_events(project_id: int, *, with_inputs: bool) -> None:
             timestamp=_AT + timedelta(seconds=number),
             data=data,
         )
-        record_events(project_id, [redact_event(event)])
+        record_events(project_id, [redact_event(event, DEFAULT_RULES)])
 
 
 def disk_bytes() -> int:

@@ -1,6 +1,6 @@
-"""Measure redaction: python -m benchmarks.redaction [--held-out] [--show] [--tree DIRECTORY]
+"""Measure redaction: python -m benchmarks.redaction [--held-out] [--show] [--tree DIRECTORY] [--masking]
 
-Prints the share of the corpus' secrets that are redacted (recall), the number of innocent snippets that are changed, and
+Prints the share of the corpus' secrets that are redacted (recall) and the number of innocent snippets that are changed, or
 the time for the messages of the other benchmarks. See tests/access_app/redaction/corpus and docs/redaction.md.
 """
 
@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+import django
 from django.conf import settings
 
 from access_app.redaction.engine import redact
+from access_app.redaction.presets import PRESETS
 from tests.access_app.redaction.corpus import Innocent, Trial, innocents, trials
 from traces_app.ingest.decode import decode_ingest
 from traces_app.normalize.records import normalise
@@ -29,13 +31,39 @@ from . import workload
 MESSAGES = 200
 ROUNDS = 15
 
+Rows = tuple[tuple[str, str, str], ...]
+_PRESETS: Rows = tuple((name, "preset", name) for name in PRESETS)
+_PATTERN = ("staff", "pattern", r"\bEMP-\d{6}\b")
+_KEYS = (("id", "key", "national_id"), ("number", "key", "kundennummer"))
+_PATHS = (("name", "path", "args.customer.name"), ("price", "path", "args.items[*].price"))
+MASKING: dict[str, Rows] = {
+    "no masking": (),
+    **{f"preset {row[0]}": (row,) for row in _PRESETS},
+    "pattern": (_PATTERN,),
+    "key national_id": _KEYS[:1],
+    "path args.customer.name": _PATHS[:1],
+    "ten rules": (*_PRESETS, _PATTERN, *_KEYS, *_PATHS),
+    "key customerId, 2.8 hits": (("customer", "key", "customerId"),),
+}
+"""Sets of masking rules. Without hits in the messages, but for the last."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--held-out", action="store_true", help="Measure the third that rules are not written against.")
     parser.add_argument("--show", action="store_true", help="Print each secret that is left and each innocent change.")
     parser.add_argument("--tree", type=Path, help="Also count the changed lines of the source files of a directory.")
+    parser.add_argument(
+        "--masking", action="store_true", help="Measure the time instead, with masking rules and without."
+    )
     options = parser.parse_args()
+    if options.masking:
+        os.environ["DJANGO_SETTINGS_MODULE"] = "tracesite.settings"
+        os.environ.setdefault("DATABASE_URL", "postgresql://unused")
+        django.setup()
+        for name, time_with in microseconds(MASKING).items():
+            print(f"{name:24}{time_with:6.0f} us of CPU a message")
+        return
     settings.configure(USE_TZ=True)
     secrets = [trial for trial in trials() if trial.held_out == options.held_out]
     harmless = [one for one in innocents() if one.held_out == options.held_out]
@@ -49,7 +77,6 @@ def main() -> None:
         show(left, changed)
     if options.tree:
         count_tree(options.tree, options.show)
-    print(f"time: {microseconds():.0f} us of CPU a message (the median of {ROUNDS} rounds, {MESSAGES} messages)")
 
 
 def leaks(secrets: Iterable[Trial]) -> list[Trial]:
@@ -103,18 +130,22 @@ def count_tree(directory: Path, detailed: bool) -> None:
     print(f"{directory}: {changed} of {lines} lines changed")
 
 
-def microseconds() -> float:
-    """Return the time to redact a message of the ingest benchmark, as decoded and normalised."""
+def microseconds(rule_sets: Mapping[str, Rows]) -> dict[str, float]:
+    """Return the time to redact a message of the ingest benchmark, as decoded and normalised, with each set of masking rules."""
+    from access_app.masking import compiled
+
     work = workload.of_reading()
     noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
     sessions = [normalise(session, now=noon) for session in decode_ingest(work.batch(range(MESSAGES)), ndjson=False)]
-    times = []
+    times: dict[str, list[float]] = {name: [] for name in rule_sets}
     for _round in range(ROUNDS):
-        begin = time.process_time()
-        for session in sessions:
-            redact_session(session)
-        times.append(time.process_time() - begin)
-    return median(times) / MESSAGES * 1e6
+        for name, rows in rule_sets.items():
+            rules = compiled(rows)
+            begin = time.process_time()
+            for session in sessions:
+                redact_session(session, rules)
+            times[name].append(time.process_time() - begin)
+    return {name: min(rounds) / MESSAGES * 1e6 for name, rounds in times.items()}
 
 
 if __name__ == "__main__":

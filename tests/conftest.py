@@ -63,6 +63,7 @@ django.setup()
 from django.contrib.auth.models import User  # noqa: E402
 from django.test import Client  # noqa: E402
 
+from access_app.masking import forget_masking  # noqa: E402
 from access_app.models import Project  # noqa: E402  # models need Django set up
 from traces_app.ingest.prices import forget_prices  # noqa: E402
 from traces_app.models import ModelPrice  # noqa: E402
@@ -79,6 +80,7 @@ def language_of_the_settings() -> Iterator[None]:
 def no_prices_of_other_tests() -> None:
     """Forget the prices that an earlier test has set, because the process keeps them for a minute."""
     forget_prices()
+    forget_masking()
 
 
 @pytest.fixture(scope="session")

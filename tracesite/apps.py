@@ -13,3 +13,4 @@ class TracesiteConfig(AppConfig):
         register(system_checks.check_settings)
         register(system_checks.check_deployment, deploy=True)
         register(system_checks.check_database, Tags.database)
+        register(system_checks.check_masking_rules, Tags.database)

@@ -63,6 +63,8 @@ TRASH_DAYS = env.whole_number("TRACESITE_TRASH_DAYS", 0, at_least=0)
 SEAL_KEYS = env.tokens("TRACESITE_SEAL_KEYS", at_least=32)
 # Whether `serve` adds up the statistics of tools and indexes messages; otherwise run roll_up_tools and index_search.
 BACKGROUND_JOBS = env.boolean("TRACESITE_BACKGROUND_JOBS", default=True)
+# Functions that masking rules may name.
+MASKING_FUNCTIONS = env.words("TRACESITE_MASKING_FUNCTIONS")
 # What makes vectors of questions, for similar runs: hashed n-grams, a function (package.module:function), or an OpenAI-compatible
 # URL, to which questions are sent.
 EMBEDDER = env.embedder("TRACESITE_EMBEDDER")

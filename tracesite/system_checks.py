@@ -18,9 +18,11 @@ from django.apps.config import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import ImproperlyConfigured
-from django.db import OperationalError, connections
+from django.db import OperationalError, connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from access_app.masking import unusable_rules
+from access_app.models import MaskingRule
 from access_app.program import program
 from traces_app.ingest.partitions import TABLES
 from traces_app.queries.embedders import configured
@@ -208,6 +210,27 @@ def check_database(app_configs: Apps, databases: Iterable[str] | None = None, **
                 )
             )
     return found
+
+
+def check_masking_rules(
+    app_configs: Apps, databases: Iterable[str] | None = None, **options: Any
+) -> list[CheckMessage]:
+    """Whether every masking rule can be applied."""
+    try:
+        if not databases or MaskingRule._meta.db_table not in connection.introspection.table_names():
+            return []
+    except OperationalError:
+        return []  # check_database reports it
+    return [
+        Error(
+            f"The masking rule {rule.name!r} of project {rule.project.slug} cannot be applied: {reason} "
+            "Until then every text and number that the project receives is removed.",
+            hint="Correct the rule (set_masking_rule), delete it (delete_masking_rule), or allow its function in "
+            "TRACESITE_MASKING_FUNCTIONS.",
+            id="tracesite.E012",
+        )
+        for rule, reason in unusable_rules()
+    ]
 
 
 def describe(connection: BaseDatabaseWrapper) -> Server:

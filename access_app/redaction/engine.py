@@ -21,12 +21,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec import Raw, json
 
 from .json_text import is_json, parts_of_json
-from .prefilter import filter_of
+from .places import redact_places, steps_of
+from .prefilter import filter_of, place_filter_of
 from .rules import DEFAULT_RULES, LONG_NAME, MARKER, KeyRule, Rules, Shape
 from .text import SecretText, secrets_by_name
 from .values import is_secret, is_secret_of_pair
@@ -75,51 +76,96 @@ def redact(value: Any, rules: Rules = DEFAULT_RULES, path: str = "") -> tuple[An
     receipts begin with `path`. The value must be a tree, as JSON is; a Raw must hold valid JSON, and is decoded in the
     result only if something in it was redacted. Raise nothing: a value that cannot be searched is dropped with a receipt.
     """
-    if not may_hold_secrets((value,), rules):
+    found = _texts_of((value,), rules)
+    secrets = found is None or filter_of(rules).finds(found.texts, found.written)
+    places = bool(rules.functions) or _may_have_places(
+        found, rules, outside=frozenset(steps_of(path)) if rules.paths else None
+    )
+    if not secrets and not places:
         return value, []
     walk = _Walk(rules)
     try:
-        return walk.value(value, path, 0), counted(walk.receipts)
+        clean = walk.value(value, path, 0) if secrets else value
+        if places:
+            clean, of_places = redact_places(clean, rules, path, MAX_DEPTH)
+            walk.receipts += [Receipt(place, rule) for place, rule in of_places]
+        return clean, counted(walk.receipts)
     except RecursionError:
         # The caller had used up most of the stack before.
         return MARKER, [Receipt(path, "failure")]
 
 
-def may_hold_secrets(values: Iterable[Any], rules: Rules = DEFAULT_RULES) -> bool:
+def may_hold_secrets(
+    values: Iterable[Any], rules: Rules = DEFAULT_RULES, outside: frozenset[str] | None = None
+) -> bool:
     """Return False if `redact` would change none of these values, True if it must look closer.
 
     One call for many values is much cheaper than many calls. A Raw is searched without decoding it; if that is not
-    possible the result is True.
+    possible the result is True. `outside` are the names that the paths of these values consist of; None: any.
     """
+    if rules.functions:
+        return True
+    found = _texts_of(values, rules)
+    return (
+        found is None
+        or filter_of(rules).finds(found.texts, found.written)
+        or _may_have_places(found, rules, outside=outside)
+    )
+
+
+class _Texts(NamedTuple):
+    """What the filters search in."""
+
+    texts: list[str]
+    written: list[bytes]
+    """Undecoded JSON documents."""
+    keys: set[str]
+    """The keys of path rules that decoded values have."""
+
+
+def _may_have_places(found: _Texts | None, rules: Rules, *, outside: frozenset[str] | None) -> bool:
+    if not rules.paths or found is None:
+        return bool(rules.paths)
+    if outside is not None:
+        # Few different sets, so that their filters stay in the cache.
+        outside &= rules.path_keys
+    return place_filter_of(rules, outside).finds(found.keys, found.texts, found.written)
+
+
+def _texts_of(values: Iterable[Any], rules: Rules) -> _Texts | None:
+    """Return all texts of these values; None if a key is that of a secret, or if they are nested too deeply."""
     harmless = rules.harmless
-    quick = filter_of(rules)
-    texts: list[str] = []
-    written: list[bytes] = []
+    path_keys = rules.path_keys
+    found = _Texts([], [], set())
     level = list(values)
     # The values of the innermost allowed container are one level below it.
     for _depth in range(MAX_DEPTH + 2):
         # Every stored value passes here, so exact types are checked first, for a whole level at once.
-        texts += [node for node in level if type(node) is str]
+        found.texts.extend([node for node in level if type(node) is str])
+        if rules.integers:
+            found.texts.extend([str(node) for node in level if type(node) is int])
         nodes = [node for node in level if type(node) not in _LEAVES]
         if not nodes:
-            return quick.finds(texts, written)
+            return found
         level = []
         for node in nodes:
             if isinstance(node, dict):
+                if path_keys:
+                    found.keys.update(path_keys.intersection(node))
                 if not harmless.issuperset(node):
                     if _has_secret_key(node, rules):
-                        return True
-                    texts += [key for key in node if isinstance(key, str) and len(key) >= LONG_NAME]
+                        return None
+                    found.texts.extend([key for key in node if isinstance(key, str) and len(key) >= LONG_NAME])
                 level += node.values()
             elif isinstance(node, (list, tuple)):
                 if len(node) == 2 and _rule_of_pair(node, rules) is not None:
-                    return True
+                    return None
                 level += node
             elif isinstance(node, Raw):
-                written.append(bytes(node))
+                found.written.append(bytes(node))
             elif isinstance(node, str):
-                texts.append(node)
-    return True
+                found.texts.append(node)
+    return None
 
 
 def _has_secret_key(mapping: dict[Any, Any], rules: Rules) -> bool:
@@ -152,6 +198,9 @@ class _Walk:
             decoded = json.decode(value)
             clean = self.value(decoded, path, depth)
             return value if clean is decoded else clean
+        if self.rules.integers and type(value) is int:
+            text = str(value)
+            return value if self.text(text, path) is text else MARKER
         return value
 
     def mapping(self, mapping: dict[Any, Any], path: str, depth: int) -> dict[Any, Any]:
@@ -204,7 +253,8 @@ class _Walk:
         return changed if isinstance(sequence, list) else tuple(changed)
 
     def text(self, text: str, path: str) -> str:
-        if len(text) <= 4 or not self.quick.finds([text]):
+        # Only patterns of users may match so little.
+        if (len(text) <= 4 and not self.quick.of_users) or not self.quick.finds([text]):
             return text
         if "\\u00" in text:
             # Programs also write escapes in text that is not JSON.
@@ -214,23 +264,29 @@ class _Walk:
                 return text if clean is plain else clean
         if is_json(text):
             return self.json(text, path)
-        for shape in self.rules.shapes:
+        low = text.lower()
+        shapes = [
+            shape
+            for shape in self.rules.shapes
+            if not shape.anchors or any(anchor in text or anchor in low for anchor in shape.anchors)
+        ]
+        for shape in shapes:
             if shape.before_names:
                 text = self.shape(shape, text, path)
         text = self.names(text, path)
-        for shape in self.rules.shapes:
+        for shape in shapes:
             if not shape.before_names:
                 text = self.shape(shape, text, path)
         return text
 
     def shape(self, shape: Shape, text: str, path: str) -> str:
-        group = "secret" if "secret" in shape.pattern.groupindex else 0
+        group = shape.pattern.groupindex.get("secret", 0)
         return _with_changes(
             text,
             [
                 (match.start(group), match.end(group), self.drop(path, shape.name))
                 for match in shape.pattern.finditer(text)
-                if match[group] != MARKER
+                if match[group] and match[group] != MARKER and (shape.accept is None or shape.accept(match[group]))
             ],
         )
 

@@ -11,12 +11,12 @@ the shapes accept. `tests/access_app/redaction/test_engine.py` compares both on 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from msgspec import json
+from msgspec import DecodeError, json
 
 from .rules import Rules
 
@@ -49,19 +49,34 @@ _FIELD: Final = re.compile(rb"""[^"\\]{0,1300}(?:\\|"\s{0,200}:)""")
 
 _STRING: Final = re.compile(rb'"(?:[^"\\]+|\\.)*"', re.DOTALL)
 _RARE: Final = b"~JKG_"
+# ASCII that is escaped without need, and may be part of a key.
+_HIDDEN: Final = re.compile(rb"\\u00[2-7]")
+_ESCAPED_KEY: Final = re.compile(r"[\x00-\x1f\"'\\/<>&=+]")
+_FEW: Final = 4
+"""Substrings that are searched for first, each of which takes about 1 us in 20 KB."""
+
+
+class Kinds(NamedTuple):
+    """Patterns of a `part` after one of the words that it requires."""
+
+    in_text: re.Pattern[bytes]
+    in_json: re.Pattern[bytes]
+    """For names of fields, which may have any character between the two words."""
 
 
 class Search(NamedTuple):
     """Search for the literals that share a pin."""
 
     pin: bytes
-    also: bytes
-    """Another part of each match; a text without it is not searched."""
+    also: tuple[bytes, ...]
+    """A text without any of these is not searched. Empty: every text is."""
     pattern: re.Pattern[bytes]
+    kinds: Kinds | None = None
+    """For the group `part`."""
 
     def matches(self, text: bytes) -> Iterator[re.Match[bytes]]:
         """Yield the matches."""
-        if self.also not in text:
+        if self.also and not any(part in text for part in self.also):
             return
         at = text.find(self.pin)
         if len(self.pin) == 1 and self.pin in _RARE:
@@ -85,10 +100,6 @@ class Filter:
     searches: tuple[Search, ...]
     """Searches in lower-case text. Their groups: `name` for words, `part` for words that count only after others, `value` for
     the key of `{"name": "token", "value": "x"}`."""
-    kinds: re.Pattern[bytes]
-    """Matches a `part` after one of the words that it requires."""
-    kinds_in_json: re.Pattern[bytes]
-    """The same for names of fields, which may have any character between the two words."""
     foreign: tuple[bytes, ...]
     """Non-ASCII words; of words with upper and lower case only one character, in both cases."""
     escapes: re.Pattern[bytes]
@@ -96,6 +107,13 @@ class Filter:
     foreign_words: re.Pattern[str] | None
     shapes: tuple[re.Pattern[str], ...]
     """Patterns of shapes without anchors, which every text is searched with."""
+    quick: tuple[Callable[[bytes], object], ...]
+    """Checks of all texts together, by other shapes without anchors."""
+
+    @property
+    def of_users(self) -> bool:
+        """Whether there are shapes without anchors, which Tracesite's own all have."""
+        return bool(self.shapes or self.quick)
 
     def finds(self, texts: Sequence[str], written: Sequence[bytes] = ()) -> bool:
         """Return False only if no rule can match in these texts and these undecoded JSON documents."""
@@ -108,6 +126,13 @@ class Filter:
         begin_of_json = sum(map(len, pieces)) + len(pieces)
         pieces += written
         encoded = b"\n".join(pieces)
+        if self.quick:
+            # The escapes of JSON may be part of a secret. Numbers are in the documents only.
+            escaped = [piece for piece in pieces if b"\\" in piece and piece.lstrip()[:1] in (b"{", b"[", b'"')]
+            inside = [text.encode("utf-8", "surrogatepass") for piece in escaped for text in _unescaped(piece)]
+            joined = b"\n".join([encoded, *inside]) if inside else encoded
+            if any(quick(joined) for quick in self.quick):
+                return True
         if (backslash := encoded.find(b"\\")) >= 0 and (
             self.escapes.search(encoded, backslash) or encoded.find(rb"\b", begin_of_json) >= 0
         ):
@@ -131,20 +156,11 @@ class Filter:
                 group = found.lastgroup
                 if group is None:
                     return True
-                if group != "value" and self._is_name(found, low, in_json=found.start() >= begin_of_json):
+                if group != "value" and _is_name(found, low, search.kinds, in_json=found.start() >= begin_of_json):
                     return True
                 groups.add(group)
         # In `{"name": "token", "value": "x"}` the value does not follow the word.
         return len(groups) > 1 and "value" in groups
-
-    def _is_name(self, found: re.Match[bytes], low: bytes, *, in_json: bool) -> bool:
-        """Return whether a value may follow the matched word."""
-        end = found.end()
-        if found.lastgroup == "part":
-            kinds = self.kinds_in_json if in_json else self.kinds
-            if kinds.search(low, max(0, end - 40), end) is None:
-                return False
-        return _AHEAD.match(low, end) is not None or (in_json and _FIELD.match(low, end) is not None)
 
     def _is_foreign(self, rest: bytes, pieces: Sequence[bytes]) -> bool:
         if any(letter in rest for letter in _BETWEEN_LETTERS):
@@ -156,6 +172,24 @@ class Filter:
         )
 
 
+def _is_name(found: re.Match[bytes], low: bytes, kinds: Kinds | None, *, in_json: bool) -> bool:
+    """Return whether a value may follow the matched word."""
+    end = found.end()
+    if found.lastgroup == "part":
+        assert kinds, "searches with this group have them"
+        if (kinds.in_json if in_json else kinds.in_text).search(low, max(0, end - 40), end) is None:
+            return False
+    return _AHEAD.match(low, end) is not None or (in_json and _FIELD.match(low, end) is not None)
+
+
+def _kinds_of(kinds: Iterable[str], parts: Iterable[tuple[str, str, str]]) -> Kinds:
+    before = "|".join(sorted(map(re.escape, kinds))) or "(?!)"
+    word = "|".join(re.escape(part) for part, *_rest in parts) or "(?!)"
+    after = rf"(?:{before}|\\u[0-9a-f]{{4}}|[\x80-\xff])[_\-. ]?(?:{word})\Z|[_\-. ]{{2}}(?:{word})\Z"
+    odd = rf"""(?:[^a-z0-9_\-. "]|[^a-z0-9][_\-. ]|\\["nrtfb][_\-. ]?)(?:{word})\Z"""
+    return Kinds(re.compile(after.encode()), re.compile(f"{after}|{odd}".encode()))
+
+
 def _strings_of(document: bytes) -> Iterator[str]:
     """Yield the keys and texts of undecoded JSON one by one, because a pattern may depend on where a text begins and ends."""
     if b"\\" not in document:
@@ -165,7 +199,7 @@ def _strings_of(document: bytes) -> Iterator[str]:
         yield json.decode(found[0]) if b"\\" in found[0] else found[0][1:-1].decode("utf-8", "surrogatepass")
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def filter_of(rules: Rules) -> Filter:
     """Return the filter of these rules, cached for each table."""
     keys, shapes = rules.keys, rules.shapes
@@ -180,28 +214,92 @@ def filter_of(rules: Rules) -> Filter:
 
     names: list[tuple[str, str, str]] = []
     parts: list[tuple[str, str, str]] = []
+    # Words that count after a few others only, so that most texts need not be searched for them.
+    rare: dict[tuple[str, ...], list[tuple[str, str, str]]] = {}
     for word in ascii_words:
         rules_of_word = [rule for rule in keys if word in rule.words]
         # No letter follows a word that counts only at the end of a name.
         behind = "(?![a-z])" if all(rule.only_last for rule in rules_of_word) else ""
-        only_after = all(rule.only_after is not None for rule in rules_of_word)
-        (parts if only_after else names).append((word, behind, ""))
-    kinds = "|".join(sorted({re.escape(kind) for rule in keys for kind in rule.only_after or ()}))
-    word = "|".join(re.escape(part) for part, *_rest in parts) or "(?!)"
-    after = rf"(?:{kinds or '(?!)'}|\\u[0-9a-f]{{4}}|[\x80-\xff])[_\-. ]?(?:{word})\Z|[_\-. ]{{2}}(?:{word})\Z"
-    odd = rf"""(?:[^a-z0-9_\-. "]|[^a-z0-9][_\-. ]|\\["nrtfb][_\-. ]?)(?:{word})\Z"""
+        if any(rule.only_after is None for rule in rules_of_word):
+            names.append((word, behind, ""))
+            continue
+        before = {kind for rule in rules_of_word for kind in rule.only_after or ()}
+        few = len(before) <= _FEW and all(map(str.isascii, before))
+        (rare.setdefault(tuple(sorted(before)), []) if few else parts).append((word, behind, ""))
+    kinds = _kinds_of({kind for rule in keys for kind in rule.only_after or ()}, parts)
+    common = _pinned(_PINS, {"": lower, "P<name>": names, "P<part>": parts, "P<value>": [('"value', "", "")]})
     return Filter(
         exact=tuple(_pinned(_CAPITALS, {"": exact})),
-        searches=tuple(
-            _pinned(_PINS, {"": lower, "P<name>": names, "P<part>": parts, "P<value>": [('"value', "", "")]})
+        searches=(
+            *(search._replace(kinds=kinds) for search in common),
+            *(
+                search._replace(also=tuple(kind.encode() for kind in before), kinds=_kinds_of(before, few))
+                for before, few in rare.items()
+                for search in _pinned(_PINS, {"P<part>": few})
+            ),
         ),
-        kinds=re.compile(after.encode()),
-        kinds_in_json=re.compile(f"{after}|{odd}".encode()),
         foreign=tuple(sorted({part.encode() for word in foreign for part in _parts_of(word)})),
         escapes=_escapes(foreign),
         foreign_words=re.compile("|".join(map(re.escape, foreign))) if foreign else None,
-        shapes=tuple(shape.pattern for shape in shapes if not shape.anchors),
+        shapes=tuple(shape.pattern for shape in shapes if not shape.anchors and shape.quick is None),
+        quick=tuple(dict.fromkeys(shape.quick for shape in shapes if shape.quick is not None)),
     )
+
+
+@dataclass(frozen=True)
+class PlaceFilter:
+    """Quick check of path rules: whether all keys of a rule occur."""
+
+    rules: tuple[frozenset[str], ...]
+    """The keys that each rule needs inside of a value."""
+    keys: frozenset[str]
+    """All of them."""
+    ends: Mapping[str, tuple[bytes, ...]]
+    """How JSON may write the end of each key."""
+
+    def finds(self, seen: Set[str], texts: Iterable[str], written: Iterable[bytes]) -> bool:
+        """Return False only if no rule can match, given the decoded keys, the texts, and undecoded JSON documents."""
+        encoded = b"\n".join([*(text.encode("utf-8", "surrogatepass") for text in texts if "{" in text), *written])
+        if _HIDDEN.search(encoded):
+            return True
+        found = seen | {key for key in self.keys - seen if any(end in encoded for end in self.ends[key])}
+        return any(keys <= found for keys in self.rules)
+
+
+@lru_cache(maxsize=4096)
+def place_filter_of(rules: Rules, outside: frozenset[str] | None) -> PlaceFilter:
+    """Return the check of the path rules for values whose own path consists of `outside`; None if that is unknown."""
+    needed = tuple(
+        frozenset(
+            step
+            for step in rule.steps
+            if step == rule.key or (outside is not None and step not in outside and step not in ("*", "[*]"))
+        )
+        for rule in rules.paths
+    )
+    keys = frozenset().union(*needed)
+    return PlaceFilter(needed, keys, {key: _ends_of_key(key) for key in keys})
+
+
+def _unescaped(text: bytes) -> list[str]:
+    """Return the strings of a text that may be JSON; none if it is not."""
+    try:
+        return list(_strings_of(text))
+    except (DecodeError, UnicodeDecodeError):
+        return []
+
+
+def _ends_of_key(key: str) -> tuple[bytes, ...]:
+    """Return what JSON has at the end of a key in text, however often it is encoded: the key and a quote or a backslash."""
+    if _ESCAPED_KEY.search(key):
+        return (b"",)
+    forms = [key.encode()]
+    if not key.isascii():
+        # Encoders may escape each character, with one backslash or several, so that only the last one is known.
+        place, last = next((at, char) for at, char in reversed([*enumerate(key)]) if not char.isascii())
+        unit = last.encode("utf-16-be", "surrogatepass").hex()[-4:]
+        forms += [f"u{digits}{key[place + 1 :]}".encode() for digits in (unit, unit.upper())]
+    return tuple(form + end for form in forms for end in (b'"', b"\\"))
 
 
 def _escapes(foreign: Iterable[str]) -> re.Pattern[bytes]:
@@ -256,7 +354,7 @@ def _pinned(common: Sequence[str], groups: Mapping[str, Sequence[tuple[str, str,
         if parts:
             also = others.pop() if len(others) == 1 else ""
             pattern = re.compile(f"{re.escape(pin)}(?:{'|'.join(parts)})".encode())
-            yield Search(pin.encode(), also.encode(), pattern)
+            yield Search(pin.encode(), (also.encode(),) if also else (), pattern)
 
 
 def _alternatives(pin: str, literals: dict[str, list[str]]) -> str:

@@ -11,9 +11,10 @@ linear because repetitions are bounded, or because the repeated part cannot matc
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 MARKER: Final = "[redacted]"
 """Replacement for a secret."""
@@ -62,6 +63,39 @@ class Shape:
     """Another part of each match, rarer than the anchors."""
     before_names: bool = False
     """Applied before the search for names, because `name: value` would redact only one of its lines."""
+    accept: Callable[[str], bool] | None = None
+    """Checks a match, for example its check digit. A shape with it is also searched for in integers."""
+    quick: Callable[[bytes], object] | None = None
+    """Takes all texts of a value in UTF-8, one per line, and returns something false only if no text has a match. In place of
+    anchors."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathRule:
+    """Values that are secret because of their place, whatever they are."""
+
+    name: str
+    steps: tuple[str, ...]
+    """The last steps to the value: keys, `*` for any key and `[*]` for any index. The last is a key."""
+
+    @property
+    def key(self) -> str:
+        return self.steps[-1]
+
+    def matches(self, path: tuple[str, ...]) -> bool:
+        """Return whether a path ends with the steps of the rule. An index in a path is `[*]`."""
+        end = path[-len(self.steps) :]
+        return len(end) == len(self.steps) and all(
+            step == found or (step == "*" and found != "[*]") for step, found in zip(self.steps, end, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRule:
+    """A function that is called with each text and number, and its path, and returns the value to keep."""
+
+    name: str
+    function: Callable[[str, Any], Any]
 
 
 def prefixed(name: str, prefixes: str, rest: str, example: str) -> Shape:
@@ -86,6 +120,8 @@ class Rules:
     harmless_endings: frozenset[str]
     """A name that ends with one of these describes a secret and holds none: `token_count`, `secret_name`."""
     shapes: tuple[Shape, ...]
+    paths: tuple[PathRule, ...] = ()
+    functions: tuple[FunctionRule, ...] = ()
 
     def rule_for(self, name: str) -> KeyRule | None:
         """Return the rule for values under this name, or None if they are not secret."""
@@ -112,6 +148,16 @@ class Rules:
     def harmless(self) -> set[str]:
         """Cached names without a rule, so that all keys of a mapping are compared at once."""
         return set()
+
+    @cached_property
+    def path_keys(self) -> frozenset[str]:
+        """The keys of all path rules."""
+        return frozenset(step for rule in self.paths for step in rule.steps)
+
+    @cached_property
+    def integers(self) -> bool:
+        """Whether integers may be secrets by their form."""
+        return any(shape.accept is not None for shape in self.shapes)
 
     @cached_property
     def words(self) -> re.Pattern[str]:
@@ -492,3 +538,11 @@ DEFAULT_RULES: Final = Rules(
         ),
     ),
 )
+
+
+def key_named(name: str) -> KeyRule:
+    """Return the rule for values under a name that a user chose, in all spellings (`nationalId`, `NATIONAL-ID`)."""
+    if not name.isascii():
+        return KeyRule(name, frozenset({name.lower()}))
+    *before, last = DEFAULT_RULES.split(name)
+    return KeyRule(name, frozenset({last}), frozenset(before[-1:]) or None, any_value=True)

@@ -18,7 +18,12 @@ from access_app.models import ApiKey, Project, Role
 from access_app.roles import grant_role
 
 KEYS, NEW_KEY = "/admin/access_app/apikey/", "/admin/access_app/apikey/add/"
-NO_MEMBERS = {"memberships-TOTAL_FORMS": 0, "memberships-INITIAL_FORMS": 0}
+NO_MEMBERS = {
+    "memberships-TOTAL_FORMS": 0,
+    "memberships-INITIAL_FORMS": 0,
+    "masking_rules-TOTAL_FORMS": 0,
+    "masking_rules-INITIAL_FORMS": 0,
+}
 PROJECTS, NEW_PROJECT = "/admin/access_app/project/", "/admin/access_app/project/add/"
 
 

@@ -185,6 +185,8 @@ def test_owner_types_names_of_members(login: Callable[[User], Client], staff: Us
         "sampling_tools": "{}",
         "memberships-TOTAL_FORMS": 2,
         "memberships-INITIAL_FORMS": 1,
+        "masking_rules-TOTAL_FORMS": 0,
+        "masking_rules-INITIAL_FORMS": 0,
         "memberships-0-id": own.pk,
         "memberships-0-project": project.pk,
         "memberships-0-user": staff.username,
@@ -227,6 +229,8 @@ def test_member_added_in_the_admin_can_log_in(
             "memberships-0-user": user.pk,
             "memberships-0-group": "",
             "memberships-0-role": "analyst",
+            "masking_rules-TOTAL_FORMS": 0,
+            "masking_rules-INITIAL_FORMS": 0,
         },
     )
 

@@ -20,6 +20,7 @@ from psycopg.conninfo import make_conninfo
 
 import benchmarks
 from access_app.models import Project
+from access_app.redaction.rules import DEFAULT_RULES
 from benchmarks import span_load
 from benchmarks.event_load import EventLoad
 from benchmarks.floor_events import EventFloor
@@ -180,7 +181,9 @@ def test_event_floor_stores_the_same_rows_as_the_server(way: str, write: Callabl
     floor = EventFloor(make_conninfo("", **parameters_of_connection()), projects[0].pk, tail=1)
     for body in bodies:
         write(floor, body)
-        record_events(projects[1].pk, [redact_event(event) for event in decode_events(body, ndjson=False)])
+        record_events(
+            projects[1].pk, [redact_event(event, DEFAULT_RULES) for event in decode_events(body, ndjson=False)]
+        )
     floor.close()
     by_floor, by_server = map(rows_of_events, projects)
     assert [len(by_server[table]) for table in ("messages", "steps", "calls", "results", "events")] == [

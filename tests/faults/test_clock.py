@@ -9,6 +9,7 @@ import pytest
 from django.utils import timezone
 
 from access_app.models import Project
+from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import ids
 from messages_app.models import Message, Session
 from messages_app.session_counters import disagreements
@@ -88,7 +89,7 @@ def test_a_message_that_was_begun_before_the_clock_went_back_can_be_changed_dele
     monkeypatch.setattr(timezone, "now", lambda: RIGHT - timedelta(hours=1))
 
     patch = records.MessagePatch(version=1, is_completed=True, content="done")
-    changed = change_message([project.pk], message_id, redact_message_patch(normalise_patch(patch)))
+    changed = change_message([project.pk], message_id, redact_message_patch(normalise_patch(patch), DEFAULT_RULES))
     assert (changed.version, changed.is_completed, changed.content) == (2, True, "done")
     # It seems to have ended before it began: not a time of less than nothing.
     assert changed.duration_ms is None or changed.duration_ms >= 0

@@ -16,6 +16,7 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from access_app.masking import masking_of
 from messages_app.admin.trash import TrashAdmin
 from messages_app.models import Message
 from messages_app.safe_text import one_line
@@ -102,7 +103,8 @@ def _give(score: records.Score, rows: Sequence[Any]) -> None:
             "admin", score.author, score.name, place.session_id, place.trace_id, place.message_name or place.message_id
         )
         of_row = msgspec.structs.replace(score, external_id=identity)
-        of_project.setdefault(row.project_id, []).append(PlacedScore(redacted=redact_score(of_row), place=place))
+        redacted = redact_score(of_row, masking_of(row.project_id))
+        of_project.setdefault(row.project_id, []).append(PlacedScore(redacted=redacted, place=place))
     for project_id, scores in of_project.items():
         store_scores(project_id, scores)
 

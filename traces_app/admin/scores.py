@@ -18,6 +18,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from access_app.masking import masking_of
 from messages_app.admin.filters import (
     CreatedFilter,
     NameFilter,
@@ -125,7 +126,9 @@ def judge(message: Message, user: str, thumb: str, comment: str) -> None:
     record = records.Score(
         name=THUMBS, value=value, comment=comment or None, source="person", author=user, external_id=external_id
     )
-    store_scores(message.project_id, [PlacedScore(redacted=redact_score(record), place=place)])
+    store_scores(
+        message.project_id, [PlacedScore(redacted=redact_score(record, masking_of(message.project_id)), place=place)]
+    )
 
 
 def _identity(place: Place, user: str) -> str:

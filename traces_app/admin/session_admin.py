@@ -22,6 +22,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from access_app.errors import Conflict
+from access_app.masking import masking_of
 from access_app.models import Project, Role
 from access_app.visibility import visible_to
 from messages_app.admin.conversation import ids_below
@@ -34,6 +35,7 @@ from traces_app.ingest.store import tag_sessions
 from traces_app.maintenance.purge import Scope as PurgeScope
 from traces_app.maintenance.purge import purge
 from traces_app.models import Snapshot, ToolCall
+from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries.archived import where_archived
 from traces_app.queries.contexts import newest_contexts
 from traces_app.queries.waiting import waiting_calls
@@ -227,7 +229,7 @@ class TracedSessionAdmin(AddedByIngest, SessionAdmin):
         if form.is_valid():
             tag = form.cleaned_data["tag"]
             rows = list(selection.rows)
-            changed = set(tag_sessions([row.pk for row in rows], form.cleaned_data["change"]))
+            changed = _tagged(rows, tag)
             for row in rows:
                 if row.pk in changed:
                     self.log_change(request, row, [{"changed": {"fields": ["tags"]}}])
@@ -310,3 +312,15 @@ def url_of_failures(session: Session) -> str:
 # This replaces the admin of messages_app, which is registered by now, because this module imports it.
 admin.site.unregister(Session)
 admin.site.register(Session, TracedSessionAdmin)
+
+
+def _tagged(sessions: Sequence[Session], tag: str) -> set[UUID]:
+    """Add a tag to sessions, masked as each project asks. Return the changed ones."""
+    of_project: dict[int, list[UUID]] = {}
+    for session in sessions:
+        of_project.setdefault(session.project_id, []).append(session.pk)
+    changed: set[UUID] = set()
+    for project_id, session_ids in of_project.items():
+        change = redact_session_patch(records.SessionPatch(tags=[tag]), masking_of(project_id))
+        changed.update(tag_sessions(session_ids, change))
+    return changed

@@ -11,6 +11,7 @@ from django.db import connection, transaction
 from django.utils.translation import gettext as _
 
 from access_app.errors import InvalidInput
+from access_app.masking import masking_of
 from traces_app.adapters.eko_callbacks import Nodes, events_of, task_named
 from traces_app.normalize.redaction import RedactedEvent, redact_event
 from traces_app.schema import pg_text
@@ -54,12 +55,13 @@ def record_callbacks(project_id: int, messages: Sequence[Any]) -> CallbackOutcom
         # Only some messages have times, and these do not order them. They are numbered as they arrive, by the clock that
         # orders events without a number.
         first = time.time_ns()
+        rules = masking_of(project_id)
         events: list[RedactedEvent] = []
         places: list[int] = []
         for index, (message, task) in enumerate(zip(messages, tasks, strict=True)):
             for document in _documents(message, nodes[task], f"messages[{index}]"):
                 document["number"] = first + len(events)
-                events.append(redact_event(event_from(document, f"messages[{index}]")))
+                events.append(redact_event(event_from(document, f"messages[{index}]"), rules))
                 places.append(index)
         outcomes = record_events(project_id, events) if events else []
     return CallbackOutcome(events=outcomes, places=places, ignored=len(messages) - len(set(places)))

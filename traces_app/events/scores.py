@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 
+from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import ids
 from traces_app.ingest.decode import score_from
 from traces_app.ingest.scores import Place, PlacedScore, identity_of
@@ -52,7 +53,7 @@ def placed_score(session_id: UUID, message_id: UUID, event: records.Event) -> Pl
         external_id=score.external_id or identity_of(session_id, event.id),
     )
     # Redacted already, with the event; this finds nothing more.
-    redacted = redact_score(score)
+    redacted = redact_score(score, DEFAULT_RULES)
     redacted = replace(redacted, receipts=[*receipts, *redacted.receipts])
     call = projection.call_named(event.agent or "", data)
     if data.get(_ABOUT) == _SESSION:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.utils import timezone
 
+from access_app.masking import masking_of
 from traces_app.normalize.records import normalise
 from traces_app.normalize.redaction import redact
 from traces_app.schema import records
@@ -31,8 +32,9 @@ def ingest(
     started = time.perf_counter()
     now = timezone.now()
     batch = []
+    rules = masking_of(project_id)
     for session in sessions:
-        batch.append(redact(normalise(session, now=now)))
+        batch.append(redact(normalise(session, now=now), rules))
         # Messages without times get different ones, because pages by time cannot end between messages of one time.
         now += timedelta(microseconds=len(session.messages or ()))
     outcomes = store(project_id, batch, source=source, touched=touched, latest_event_at=latest_event_at)

@@ -23,6 +23,7 @@ from django.db.models.fields.json import KeyTextTransform
 from django.utils import timezone
 
 from access_app.db.statements import read_prepared
+from access_app.masking import masking_of
 from messages_app import ids
 from messages_app.models import Message, Session
 from traces_app.models import AgentStep, Score, Span, ToolCall, ToolResult
@@ -150,7 +151,8 @@ def store_scores(project_id: int, scores: Sequence[PlacedScore], *, keep_existin
 
 def store_named_scores(project_id: int, scores: Iterable[records.Score], *, keep_existing: bool = False) -> list[UUID]:
     """Redact and store scores of a wire; see `store_scores`."""
-    placed = [PlacedScore(redacted=redact_score(score), place=place_named(score)) for score in scores]
+    rules = masking_of(project_id)
+    placed = [PlacedScore(redacted=redact_score(score, rules), place=place_named(score)) for score in scores]
     return store_scores(project_id, placed, keep_existing=keep_existing) if placed else []
 
 
@@ -163,13 +165,14 @@ def store_scores_of(project_id: int, session: records.Session, outcome: SessionO
     if outcome.id is None or outcome.refused:
         return
     placed = []
+    rules = masking_of(project_id)
     for score in session.scores or ():
         place = _place_in(score, session, outcome.id, outcome.messages)
         if place is not None:
             identity = identity_of(outcome.id, score.message_id, score.call_id, score.name, score.value, score.comment)
             if not (score.external_id or score.id):
                 score = msgspec.structs.replace(score, external_id=identity)
-            placed.append(PlacedScore(redacted=redact_score(score), place=place))
+            placed.append(PlacedScore(redacted=redact_score(score, rules), place=place))
     store_scores(project_id, placed)
 
 

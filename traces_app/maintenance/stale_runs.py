@@ -16,6 +16,7 @@ import msgspec
 from django.db import connection
 from django.utils import timezone
 
+from access_app.masking import masking_of
 from messages_app import ids
 from messages_app.interruptions import NO_NEWS
 from traces_app.events.store import record_events
@@ -91,5 +92,5 @@ def close(run: StaleRun) -> bool:
         category="system",
         data={"interrupted": NO_NEWS},
     )
-    (outcome,) = record_events(run.project_id, [redact_event(event)])
+    (outcome,) = record_events(run.project_id, [redact_event(event, masking_of(run.project_id))])
     return outcome.state == "stored"

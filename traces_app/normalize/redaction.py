@@ -1,5 +1,7 @@
 """Redact records before anything stores them: search the fields that are declared `Searched`, and collect receipts.
 
+The rules are those of the project that the records belong to (access_app.masking.masking_of).
+
 The engine works on plain values (access_app.redaction.engine). The `Redacted...` types are created only here, and sinks
 and ingest accept nothing else, so that forgetting to redact is a type error.
 """
@@ -18,6 +20,7 @@ from msgspec.structs import replace
 
 from access_app.redaction.engine import Receipt, may_hold_secrets
 from access_app.redaction.engine import redact as redact_value
+from access_app.redaction.rules import Rules
 from traces_app.schema import records
 
 from .records import NormalPatch
@@ -67,6 +70,12 @@ def _is_searched(type_: inspect.Type) -> bool | None:
 
 
 _SEARCHED = searched_fields([type_ for type_ in records.Record.__subclasses__() if type_ is not records.Events])
+
+
+# What the paths of values consist of, but for indexes.
+_OUTSIDE = frozenset(
+    {"knowledge_references", "agent_steps", "tool_calls", "result", "input", "[*]"}.union(*_SEARCHED.values())
+)
 
 
 @cache
@@ -140,61 +149,61 @@ class RedactedSnapshots:
     receipts: list[Receipt]
 
 
-def redact_snapshots(sent: records.Snapshots) -> RedactedSnapshots:
+def redact_snapshots(sent: records.Snapshots, rules: Rules) -> RedactedSnapshots:
     receipts: list[Receipt] = []
-    if may_hold_secrets(sent.parts.values()):
+    if may_hold_secrets(sent.parts.values(), rules):
         parts = {}
         for name, content in sent.parts.items():
-            clean, found = redact_value(msgspec.json.decode(content), path="")
+            clean, found = redact_value(msgspec.json.decode(content), rules)
             parts[name] = Raw(msgspec.json.encode(clean)) if found else content
             receipts += found
         sent = replace(sent, parts=parts)
     # Without receipts: those of the session, whose metadata has the fork, are enough.
-    fork = sent.fork and _redact_fields(sent.fork, "fork.", [])
-    snapshot = sent.snapshot and _redact_fields(sent.snapshot, "", receipts)
+    fork = sent.fork and _redact_fields(sent.fork, "fork.", [], rules)
+    snapshot = sent.snapshot and _redact_fields(sent.snapshot, "", receipts, rules)
     return RedactedSnapshots(snapshots=replace(sent, fork=fork, snapshot=snapshot), receipts=receipts)
 
 
-def redact_score(score: records.Score) -> RedactedScore:
+def redact_score(score: records.Score, rules: Rules) -> RedactedScore:
     receipts: list[Receipt] = []
-    return RedactedScore(score=_redact_fields(score, "", receipts), receipts=receipts)
+    return RedactedScore(score=_redact_fields(score, "", receipts, rules), receipts=receipts)
 
 
-def redact_score_patch(patch: records.ScorePatch) -> RedactedScorePatch:
+def redact_score_patch(patch: records.ScorePatch, rules: Rules) -> RedactedScorePatch:
     receipts: list[Receipt] = []
-    return RedactedScorePatch(patch=_redact_fields(patch, "", receipts), receipts=receipts)
+    return RedactedScorePatch(patch=_redact_fields(patch, "", receipts, rules), receipts=receipts)
 
 
-def redact_event(event: records.Event) -> RedactedEvent:
+def redact_event(event: records.Event, rules: Rules) -> RedactedEvent:
     receipts: list[Receipt] = []
-    return RedactedEvent(event=_redact_fields(event, "", receipts), receipts=receipts)
+    return RedactedEvent(event=_redact_fields(event, "", receipts, rules), receipts=receipts)
 
 
-def redact(session: records.Session) -> Redacted:
+def redact(session: records.Session, rules: Rules) -> Redacted:
     receipts: list[Receipt] = []
     message_receipts: list[list[Receipt]] = []
     messages = []
     for message in session.messages or ():
         of_message: list[Receipt] = []
         # Nearly all messages are clean, and one check of a whole message is cheaper than one for each of its fields.
-        if may_hold_secrets(_searched(message)):
-            message = _redact_children(_redact_fields(message, "", of_message), of_message)
+        if may_hold_secrets(_searched(message), rules, outside=_OUTSIDE):
+            message = _redact_children(_redact_fields(message, "", of_message, rules), of_message, rules)
         messages.append(message)
         message_receipts.append(of_message)
-    session = replace(_redact_fields(session, "", receipts), messages=messages)
+    session = replace(_redact_fields(session, "", receipts, rules), messages=messages)
     return Redacted(session=session, receipts=receipts, message_receipts=message_receipts)
 
 
-def redact_message_patch(normal: NormalPatch) -> RedactedMessagePatch:
+def redact_message_patch(normal: NormalPatch, rules: Rules) -> RedactedMessagePatch:
     """Redact a normalised change; in values that are still encoded several times, secrets would not be found."""
     receipts: list[Receipt] = []
-    patch = _redact_children(_redact_fields(normal.patch, "", receipts), receipts)
+    patch = _redact_children(_redact_fields(normal.patch, "", receipts, rules), receipts, rules)
     return RedactedMessagePatch(patch=patch, receipts=receipts, flags=normal.flags)
 
 
-def redact_session_patch(patch: records.SessionPatch) -> RedactedSessionPatch:
+def redact_session_patch(patch: records.SessionPatch, rules: Rules) -> RedactedSessionPatch:
     receipts: list[Receipt] = []
-    return RedactedSessionPatch(patch=_redact_fields(patch, "", receipts), receipts=receipts)
+    return RedactedSessionPatch(patch=_redact_fields(patch, "", receipts, rules), receipts=receipts)
 
 
 def receipts_as_json(receipts: Iterable[Receipt]) -> list[dict[str, Any]]:
@@ -224,36 +233,42 @@ def _values(record: records.Record) -> Iterable[Any]:
 M = TypeVar("M", records.Message, records.MessagePatch)
 
 
-def _redact_children(message: M, receipts: list[Receipt]) -> M:
+def _redact_children(message: M, receipts: list[Receipt], rules: Rules) -> M:
     before = len(receipts)
     references = [
-        _redact_fields(reference, f"knowledge_references[{i}].", receipts)
+        _redact_fields(reference, f"knowledge_references[{i}].", receipts, rules)
         for i, reference in enumerate(message.knowledge_references or ())
     ]
-    steps = [_redact_step(step, f"agent_steps[{i}].", receipts) for i, step in enumerate(message.agent_steps or ())]
+    steps = [
+        _redact_step(step, f"agent_steps[{i}].", receipts, rules) for i, step in enumerate(message.agent_steps or ())
+    ]
     return message if len(receipts) == before else replace(message, knowledge_references=references, agent_steps=steps)
 
 
-def _redact_step(step: records.AgentStep, path: str, receipts: list[Receipt]) -> records.AgentStep:
+def _redact_step(step: records.AgentStep, path: str, receipts: list[Receipt], rules: Rules) -> records.AgentStep:
     before = len(receipts)
     calls = []
     for i, call in enumerate(step.tool_calls or ()):
         below = f"{path}tool_calls[{i}]."
         if isinstance(call.result, records.ToolResult):
-            call = replace(call, result=_redact_fields(call.result, f"{below}result.", receipts))
-        calls.append(_redact_fields(call, below, receipts))
-    input_ = step.input and _redact_fields(step.input, f"{path}input.", receipts)
-    step = _redact_fields(step, path, receipts)
+            call = replace(call, result=_redact_fields(call.result, f"{below}result.", receipts, rules))
+        calls.append(_redact_fields(call, below, receipts, rules))
+    input_ = step.input and _redact_fields(step.input, f"{path}input.", receipts, rules)
+    step = _redact_fields(step, path, receipts, rules)
     return step if len(receipts) == before else replace(step, tool_calls=calls, input=input_)
 
 
-def _redact_fields(record: R, path: str, receipts: list[Receipt]) -> R:
+def _redact_fields(record: R, path: str, receipts: list[Receipt], rules: Rules) -> R:
     changed: dict[str, Any] = {}
-    for field in _searched_fields(type(record)):
+    fields = _searched_fields(type(record))
+    # One check of all fields, because most records of a message with a secret are clean.
+    if len(fields) > 1 and not may_hold_secrets(_values(record), rules, outside=_OUTSIDE):
+        return record
+    for field in fields:
         value = getattr(record, field)
         if not value or not isinstance(value, (str, dict, list, Raw)):
             continue
-        clean, found = redact_value(value, path=path + field)
+        clean, found = redact_value(value, rules, path=path + field)
         if found:
             changed[field] = clean
             receipts += found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from django.db.models import QuerySet
@@ -33,12 +33,18 @@ def scores(ids: Collection[str], fields: frozenset[str] = SCORE_FIELDS) -> list[
     return [found[score_id] for score_id in ids if score_id in found]
 
 
-def find_score(scope: ProjectScope, name: str) -> UUID:
-    """Return the id of a score that is not deleted. Raise NotFound."""
+class FoundScore(NamedTuple):
+    pk: UUID
+    project_id: int
+
+
+def find_score(scope: ProjectScope, name: str) -> FoundScore:
+    """Return a score that is not deleted. Raise NotFound."""
     score_id = as_uuid(name)
-    if score_id is None or not Score.objects.visible_to(scope).filter(pk=score_id).exists():
+    found = score_id and Score.objects.visible_to(scope).filter(pk=score_id).values_list("pk", "project_id").first()
+    if not found:
         raise NotFound(_("There is no score with this id."), code="score_not_found")
-    return score_id
+    return FoundScore(*found)
 
 
 def find_place(project_id: int, score: records.Score, path: str = "") -> Place:

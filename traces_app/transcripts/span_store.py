@@ -26,6 +26,7 @@ from django.utils.translation import gettext as _
 from msgspec.structs import replace
 
 from access_app.db.statements import read_prepared
+from access_app.masking import masking_of
 from messages_app import ids
 from messages_app.models import Message, Session
 from messages_app.sql.partitions import Month
@@ -149,7 +150,7 @@ def record_spans(
     outcome = SpanOutcome()
     items: list[Span | LogRecord] = [*spans, *logs]
     valid = [item for item in items if _is_valid(item, outcome)]
-    deliveries = [_delivery(project_id, item, now) for item in redact(valid)]
+    deliveries = [_delivery(project_id, item, now) for item in redact(valid, masking_of(project_id))]
     if not deliveries:
         return outcome
     refused, outcome.messages = _store_patiently(project_id, deliveries, now)

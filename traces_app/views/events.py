@@ -10,6 +10,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 
 from access_app.errors import InvalidInput
+from access_app.masking import masking_of
 from access_app.permissions import project_for_write
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
@@ -84,7 +85,8 @@ class EventViewSet(TraceViewSet):
         events = decode_events(body, ndjson=media_type == NDJSON)
         del body  # may be 64 MB
         project = project_for_write(request, request.query_params.get("project"))
-        return answer(sent_events(record_events(project.pk, [redact_event(event) for event in events])))
+        rules = masking_of(project.pk)
+        return answer(sent_events(record_events(project.pk, [redact_event(event, rules) for event in events])))
 
 
 class EkoCallbackViewSet(TraceViewSet):

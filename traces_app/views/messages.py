@@ -16,6 +16,7 @@ from rest_framework.request import Request
 from rest_framework.reverse import reverse
 
 from access_app.errors import Conflict, InvalidInput, NotFound, PreconditionRequired
+from access_app.masking import masking_of
 from access_app.models import Scope
 from access_app.permissions import may_read, require_scope
 from access_app.visibility import ProjectScope
@@ -166,9 +167,8 @@ class MessageViewSet(TraceViewSet):
                 _("A version is required. Send “version” in the body, or the ETag in the header If-Match."),
                 field="version",
             )
-        change_message(
-            [message.project_id], message.pk, redact_message_patch(normalise_patch(patch)), if_match=if_match
-        )
+        redacted = redact_message_patch(normalise_patch(patch), masking_of(message.project_id))
+        change_message([message.project_id], message.pk, redacted, if_match=if_match)
         return _answer(message.pk, _readable(request))
 
     @extend_schema(

@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.reverse import reverse
 
 from access_app.errors import Conflict
+from access_app.masking import masking_of
 from access_app.models import ApiKey
 from access_app.permissions import may_read, project_for_write
 from messages_app.http import openapi
@@ -72,7 +73,7 @@ class ScoreViewSet(TraceViewSet):
         project = project_for_write(request, request.query_params.get("project"))
         placed = [
             PlacedScore(
-                redacted=redact_score(_signed(score, request)),
+                redacted=redact_score(_signed(score, request), masking_of(project.pk)),
                 place=find_place(project.pk, score, f"[{index}]." if is_list else ""),
             )
             for index, score in enumerate(received)
@@ -94,7 +95,7 @@ class ScoreViewSet(TraceViewSet):
         """Return one score."""
         check_parameters(request.query_params, ("fields", "project"))
         fields = words(request.query_params, "fields", SCORE_FIELDS) or SCORE_FIELDS
-        return answer(scores([str(find_score(requested_scope(request), score_id))], fields)[0])
+        return answer(scores([str(find_score(requested_scope(request), score_id).pk)], fields)[0])
 
     @extend_schema(
         parameters=[openapi.PROJECT],
@@ -106,14 +107,15 @@ class ScoreViewSet(TraceViewSet):
         """Update the given fields; null empties a field."""
         check_parameters(request.query_params, ("project",))
         found = find_score(requested_scope(request), score_id)
-        change_score(found, redact_score_patch(decode_score_patch(read_body(request)[1])))
-        return answer(scores([str(found)], SCORE_FIELDS if may_read(request) else _IDENTITY)[0])
+        patch = decode_score_patch(read_body(request)[1])
+        change_score(found.pk, redact_score_patch(patch, masking_of(found.project_id)))
+        return answer(scores([str(found.pk)], SCORE_FIELDS if may_read(request) else _IDENTITY)[0])
 
     @extend_schema(parameters=[openapi.PROJECT], responses={204: None, **openapi.errors(404)})
     def destroy(self, request: Request, score_id: str) -> HttpResponseBase:
         """Delete a score for good."""
         check_parameters(request.query_params, ("project",))
-        delete_score(find_score(requested_scope(request), score_id))
+        delete_score(find_score(requested_scope(request), score_id).pk)
         return no_content()
 
 

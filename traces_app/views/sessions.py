@@ -14,6 +14,7 @@ from rest_framework.request import Request
 from rest_framework.reverse import reverse
 
 from access_app.errors import Conflict, InvalidInput
+from access_app.masking import masking_of
 from access_app.models import Scope
 from access_app.permissions import may_read, project_for_write, require_scope
 from messages_app.http import openapi
@@ -152,7 +153,7 @@ class SessionViewSet(TraceViewSet):
         check_parameters(request.query_params, ("project",))
         session = find_session_here(requested_scope(request), session_id)
         patch = decode_session_patch(read_body(request)[1])
-        change_session(session.pk, redact_session_patch(patch))
+        change_session(session.pk, redact_session_patch(patch, masking_of(session.project_id)))
         return answer(_one_session(session.pk, _readable_fields(request)))
 
     @extend_schema(parameters=[openapi.PROJECT], responses={204: None, **openapi.errors(404)})

@@ -10,6 +10,7 @@ from rest_framework import status
 from rest_framework.request import Request
 
 from access_app.errors import InvalidInput
+from access_app.masking import masking_of
 from access_app.permissions import project_for_write
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
@@ -64,7 +65,7 @@ class SnapshotViewSet(TraceViewSet):
         check_parameters(request.query_params, ("project",))
         sent = decode_snapshots(read_body(request)[1])
         project = project_for_write(request, request.query_params.get("project"))
-        sums = store_snapshots(project.pk, redact_snapshots(sent))
+        sums = store_snapshots(project.pk, redact_snapshots(sent, masking_of(project.pk)))
         stored = None if sent.snapshot is None else str(snapshot_id_of(sums.session_id, sent.snapshot))
         return answer(
             schemas.StoredSnapshot(session_id=str(sums.session_id), snapshot_id=stored), status=status.HTTP_201_CREATED

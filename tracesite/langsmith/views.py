@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from access_app.errors import InvalidInput, NotFound
+from access_app.masking import masking_of
 from access_app.permissions import project_for_write
 from messages_app.http.request_body import JSON, media_type_of, read_body
 from messages_app.http.responses import answer
@@ -101,7 +102,7 @@ class FeedbackChangeView(LangSmithView):
         score = Score.objects.filter(project_id=project.pk, external_id=feedback_id.replace("\x00", "")).first()
         if score is None:
             raise NotFound(_("There is no score with this id."), code="score_not_found")
-        change_score(score.pk, redact_score_patch(change))
+        change_score(score.pk, redact_score_patch(change, masking_of(project.pk)))
         return answer({**value, "id": feedback_id})
 
 

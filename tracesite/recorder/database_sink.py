@@ -26,6 +26,7 @@ import msgspec
 from django.db import DataError, Error, InterfaceError, OperationalError, close_old_connections, connections
 
 from access_app.errors import ApiError, Conflict, NotFound
+from access_app.masking import masking_of
 from access_app.models import Project
 from traces_app.events.decode import event_from
 from traces_app.events.store import record_events
@@ -178,10 +179,11 @@ class DatabaseSink:
                 self._refuse(outcome.refused)
 
     def _decoded(self, events: Sequence[Clean]) -> Iterator[RedactedEvent]:
+        rules = _again(lambda: masking_of(self._find_project()))
         for event in events:
             try:
-                # Redacted again, because the types demand it and it is cheap.
-                yield redact_event(event_from(msgspec.json.decode(event), ""))
+                # Redacted again, because the project may have masking rules of its own.
+                yield redact_event(event_from(msgspec.json.decode(event), ""), rules)
             except (ApiError, msgspec.DecodeError) as error:
                 self._refuse(error.code if isinstance(error, ApiError) else "invalid_input")
 

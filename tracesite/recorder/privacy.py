@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Raw
 
 from access_app.redaction.engine import MAX_DEPTH, Receipt, counted, may_hold_secrets, redact
-from access_app.redaction.rules import DEFAULT_RULES, MARKER, KeyRule, Rules, Shape
+from access_app.redaction.rules import DEFAULT_RULES, MARKER, Rules, Shape, key_named
 from traces_app.schema.event_types import EventType
 
 from .entries import MARGIN, Cut, Entry, Kind, MessageSubject, beginning, result_says_error
@@ -110,16 +110,9 @@ class Privacy:
         """The rules of Tracesite with the additional names and patterns."""
         if not self.keys and not self.patterns:
             return DEFAULT_RULES
-        keys = tuple(_key_rule(name) for name in self.keys)
+        keys = tuple(key_named(name) for name in self.keys)
         shapes = tuple(Shape("pattern", re.compile(pattern)) for pattern in self.patterns)
         return replace(DEFAULT_RULES, keys=(*keys, *DEFAULT_RULES.keys), shapes=(*DEFAULT_RULES.shapes, *shapes))
-
-
-def _key_rule(name: str) -> KeyRule:
-    if not name.isascii():
-        return KeyRule(name, frozenset({name.lower()}))
-    *before, last = DEFAULT_RULES.split(name)
-    return KeyRule(name, frozenset({last}), frozenset(before[-1:]) or None, any_value=True)
 
 
 def clean(entries: Sequence[Entry], privacy: Privacy) -> list[Clean]:

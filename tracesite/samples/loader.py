@@ -19,6 +19,7 @@ from typing import TypeVar
 from django.utils import timezone
 from msgspec.structs import replace
 
+from access_app.masking import masking_of
 from access_app.models import Project
 from messages_app.models import Session
 from traces_app.events.decode import decode_events
@@ -68,7 +69,9 @@ def load_samples(project: Project) -> int:
     for sample, start in fresh:
         if isinstance(sample, _Recording):
             by = start - sample.created_at
-            record_events(project.pk, [redact_event(_shift_times(event, by, "timestamp")) for event in sample.events])
+            rules = masking_of(project.pk)
+            events = [redact_event(_shift_times(event, by, "timestamp"), rules) for event in sample.events]
+            record_events(project.pk, events)
     return len(fresh) + len(missing)
 
 

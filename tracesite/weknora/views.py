@@ -16,6 +16,7 @@ from rest_framework.request import Request
 
 from access_app.authentication import ApiKeyAuthentication
 from access_app.errors import InvalidInput, NotFound, Unavailable
+from access_app.masking import masking_of
 from access_app.models import Scope
 from access_app.permissions import may_read, project_for_write, project_scope, require_scope
 from messages_app.http.responses import answer, stream_answer
@@ -127,9 +128,8 @@ class SessionViewSet(WeKnoraViewSet):
         """Replace title and description; a missing one is emptied."""
         session = find_session(project_scope(request), session_id)
         new = body_as(request, _NewSession)
-        change_session(
-            session.pk, redact_session_patch(records.SessionPatch(title=new.title, description=new.description))
-        )
+        change = records.SessionPatch(title=new.title, description=new.description)
+        change_session(session.pk, redact_session_patch(change, masking_of(session.project_id)))
         return _success(data=_session(session.pk) if may_read(request) else {"id": str(session.pk)})
 
     def destroy(self, request: Request, session_id: str) -> HttpResponseBase:
@@ -182,7 +182,9 @@ class SessionViewSet(WeKnoraViewSet):
             title = title_from(question or first_question(session.pk))
             if not title:
                 raise InvalidInput(_("The session has no user message to generate a title from."), field="messages")
-            change_session(session.pk, redact_session_patch(records.SessionPatch(title=title)))
+            change_session(
+                session.pk, redact_session_patch(records.SessionPatch(title=title), masking_of(session.project_id))
+            )
             title = _session(session.pk).title
         return _success(data=title)
 
@@ -248,7 +250,7 @@ def _stop_by_event(session: FoundSession, message: FoundMessage, by: str) -> Ref
         number=None if last is None else min(last + 1, 2**63 - 1),
         data={"status": "aborted", "by": by, **_REASON},
     )
-    (outcome,) = record_events(session.project_id, [redact_event(event)])
+    (outcome,) = record_events(session.project_id, [redact_event(event, masking_of(session.project_id))])
     return outcome.refused
 
 

@@ -99,6 +99,8 @@ def test_admin_changes_name_login_and_address(project: Project, staff: User, sup
         "sampling_tools": "{}",
         "memberships-TOTAL_FORMS": "1",
         "memberships-INITIAL_FORMS": "1",
+        "masking_rules-TOTAL_FORMS": "0",
+        "masking_rules-INITIAL_FORMS": "0",
         "memberships-0-id": membership.pk,
         "memberships-0-project": project.pk,
         "memberships-0-user": staff.pk,

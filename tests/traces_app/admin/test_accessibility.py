@@ -16,6 +16,7 @@ from playwright.sync_api import sync_playwright
 
 from access_app.keys import create_key
 from access_app.models import Project, Scope
+from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import writes
 from messages_app.models import SavedView
 from tests.axe import AXE, faults_of, needs_axe
@@ -65,7 +66,7 @@ def pages(session_key: str) -> list[str]:
     assert session is not None
     for place in (Place(session_id=session), Place(session_id=session, message_id=run)):
         score = records.Score(name="helpful", value=True, comment="Good.", author="ada")
-        store_scores(project.pk, [PlacedScore(redacted=redact_score(score), place=place)])
+        store_scores(project.pk, [PlacedScore(redacted=redact_score(score, DEFAULT_RULES), place=place)])
     deleted = store(project, question(), external_id="deleted", title="Deleted").id
     assert deleted is not None
     writes.delete_session(deleted, by="ada")

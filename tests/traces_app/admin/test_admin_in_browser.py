@@ -19,6 +19,7 @@ from django.test import Client
 from playwright.sync_api import BrowserContext, Locator, Page, sync_playwright
 
 from access_app.models import Project
+from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import writes
 from messages_app.models import Message, Session
 from tests.traces_app.conftest import answer, question, store
@@ -71,7 +72,7 @@ def pages(transactional_db: None) -> list[str]:
     writes.delete_session(deleted.id, by=HOSTILE)
     for place in (Place(session_id=outcome.id), Place(session_id=outcome.id, message_id=message)):
         score = records.Score(name=HOSTILE, value=HOSTILE, comment=HOSTILE, author=HOSTILE)
-        store_scores(project.pk, [PlacedScore(redacted=redact_score(score), place=place)])
+        store_scores(project.pk, [PlacedScore(redacted=redact_score(score, DEFAULT_RULES), place=place)])
     price = ModelPrice.objects.create(
         project=project, model=HOSTILE, input=1, output=2, as_of=date(2026, 1, 1), source=HOSTILE
     )

@@ -15,6 +15,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from access_app.models import Project, Role
+from access_app.redaction.rules import DEFAULT_RULES
 from access_app.roles import grant_role
 from messages_app.models import ListColumns, SavedView
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
@@ -57,7 +58,9 @@ def runs(project: Project) -> dict[str, UUID]:
 
 def score(project: Project, name: str, value: Any, **place: str) -> None:
     record = records.Score(name=name, value=value, **place)
-    store_scores(project.pk, [PlacedScore(redacted=redact_score(record), place=find_place(project.pk, record))])
+    store_scores(
+        project.pk, [PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=find_place(project.pk, record))]
+    )
 
 
 def api_of(page: Any) -> str:

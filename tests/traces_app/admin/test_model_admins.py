@@ -18,6 +18,7 @@ from django.template.defaultfilters import filesizeformat
 from django.test import Client
 
 from access_app.models import Project
+from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import ids, writes
 from messages_app.models import Message, Reference, Session
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
@@ -463,7 +464,7 @@ def test_download_of_unknown_value_leads_to_list(staff: Client, client: Client, 
 @pytest.mark.requirement("004-03")
 def test_session_page_lists_its_contexts(staff: Client, project: Project) -> None:
     prompts = [{"session_id": "weather", "type": "prompt_build", "data": {"text": f"Be kind. {n}"}} for n in range(60)]
-    record_events(project.pk, [redact_event(msgspec.convert(one, records.Event)) for one in prompts])
+    record_events(project.pk, [redact_event(msgspec.convert(one, records.Event), DEFAULT_RULES) for one in prompts])
     session = Session.objects.get()
     page = f"{SESSIONS}{session.pk}/change/"
     refs = {label: url for label, url in links_of(staff.get(page)).items() if label.startswith("ctx_")}

@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from access_app.models import Project
+from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import writes
 from messages_app.models import Message
 from tests.admin_pages import html_of, rows_of, text_of
@@ -48,7 +49,9 @@ def press(staff: Client, message: UUID, thumb: str, comment: str = "", back: str
 
 def judge(project: Project, **fields: object) -> None:
     record = records.Score(**fields)  # type: ignore[arg-type]
-    store_scores(project.pk, [PlacedScore(redacted=redact_score(record), place=find_place(project.pk, record))])
+    store_scores(
+        project.pk, [PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=find_place(project.pk, record))]
+    )
 
 
 def test_thumb_and_note_are_shown_where_they_were_given(staff: Client, run: UUID) -> None:

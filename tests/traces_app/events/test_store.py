@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from access_app.models import Project
+from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import ids
 from messages_app.models import Message, Reference, Session
 from messages_app.writes import delete_message, delete_session
@@ -41,7 +42,9 @@ def events_of(*documents: dict[str, Any], session: str = "task-1") -> list[recor
 
 
 def send(project: Project, *documents: dict[str, Any], session: str = "task-1") -> list[EventOutcome]:
-    return record_events(project.pk, [redact_event(event) for event in events_of(*documents, session=session)])
+    return record_events(
+        project.pk, [redact_event(event, DEFAULT_RULES) for event in events_of(*documents, session=session)]
+    )
 
 
 def said(number: int, type_: str, agent: str = "", **data: Any) -> dict[str, Any]:
@@ -498,7 +501,7 @@ def test_one_notification_per_batch_names_every_session(transactional_db: None) 
         record_events(
             project.pk,
             [
-                redact_event(event)
+                redact_event(event, DEFAULT_RULES)
                 for name in ("one", "two")
                 for event in events_of(
                     {"type": "agent_start", "id": "a"}, {"type": "agent_start", "id": "b"}, session=name
@@ -658,7 +661,7 @@ def send_as(project: Project, type_: EventType, *documents: dict[str, Any]) -> N
     typed = [
         replace(event, type=type_) if name == "a_note" else event for event, name in zip(events, names, strict=True)
     ]
-    record_events(project.pk, [redact_event(event) for event in typed])
+    record_events(project.pk, [redact_event(event, DEFAULT_RULES) for event in typed])
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from access_app.errors import InvalidInput
+from access_app.redaction.rules import DEFAULT_RULES
 from traces_app.ingest import decode
 from traces_app.normalize.extra_fields import FIELDS
 from traces_app.normalize.records import normalise
@@ -185,7 +186,7 @@ def test_any_json_is_decoded_or_refused_with_message(decoder: Callable[[bytes], 
 def test_any_decoded_record_can_be_normalised_and_redacted(value: Any, field: str) -> None:
     body = encode({"external_id": "s", "messages": [{"role": "assistant", field: value}]})
     with suppress(InvalidInput):
-        redact(normalise(decode.decode_session(body), now=timezone.now()))
+        redact(normalise(decode.decode_session(body), now=timezone.now()), DEFAULT_RULES)
 
 
 @pytest.mark.parametrize("depth", [50, 150, 900, 1_500, 100_000])
@@ -201,7 +202,7 @@ def test_json_of_any_depth_is_decoded_or_refused(depth: int) -> None:
         except InvalidInput as error:
             assert (error.code, depth > 500) == ("invalid_json", True)
         else:
-            redact(normalise(records.Session(external_id="s", messages=[message]), now=timezone.now()))
+            redact(normalise(records.Session(external_id="s", messages=[message]), now=timezone.now()), DEFAULT_RULES)
 
 
 @pytest.mark.parametrize("name", ["titel", "role", "external_id", "created_at"])

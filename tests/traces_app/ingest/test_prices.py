@@ -13,6 +13,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from access_app.models import Project
+from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import ids
 from messages_app.models import Message, Session
 from messages_app.session_counters import disagreements, recount
@@ -120,7 +121,9 @@ def test_patch_prices_new_steps(project: Project) -> None:
     stored = store(project, run({"id": "s1", "model": "m", "usage": USAGE}, is_completed=False)).messages[0].id
     assert stored is not None
     body = b'{"agent_steps": [{"id": "s2", "model": "m", "usage": {"input_tokens": 500000}}], "is_completed": true}'
-    change_message([project.pk], stored, redact_message_patch(normalise_patch(decode.decode_message_patch(body))))
+    change_message(
+        [project.pk], stored, redact_message_patch(normalise_patch(decode.decode_message_patch(body)), DEFAULT_RULES)
+    )
     assert costs()[1:] == ([(D("1.003"), 0)], (D("1.003"), 0))
 
 
@@ -129,7 +132,7 @@ def send(project: Project, *documents: dict[str, Any]) -> None:
     message = str(ids.message_id(NOON, "assistant", 0, ("test", "run")))
     about = {"session_id": "task", "timestamp": NOON, "message_id": message}
     batch = [msgspec.convert({**about, **document}, records.Event) for document in documents]
-    record_events(project.pk, [redact_event(one) for one in batch])
+    record_events(project.pk, [redact_event(one, DEFAULT_RULES) for one in batch])
 
 
 def test_late_events_price_the_step(project: Project) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from access_app.errors import InvalidInput
+from access_app.redaction.rules import DEFAULT_RULES
 from traces_app.ingest.decode import decode_messages
 from traces_app.ingest.raw_json import decoded
 from traces_app.normalize.images import Found, json_may_hold_images
@@ -251,7 +252,9 @@ def test_raw_json_hides_no_secret(args: Any, data: Any, write: Callable[[Any], s
 
     def redacted(call: records.ToolCall) -> tuple[Any, Any]:
         message = records.Message(role="assistant", agent_steps=[records.AgentStep(tool_calls=[call])])
-        made = redact(normalise(records.Session(external_id="s", messages=[message]), now=timezone.now()))
+        made = redact(
+            normalise(records.Session(external_id="s", messages=[message]), now=timezone.now()), DEFAULT_RULES
+        )
         (clean,) = made.session.messages or ()
         assert clean.agent_steps and clean.agent_steps[0].tool_calls
         (call,) = clean.agent_steps[0].tool_calls

@@ -11,6 +11,7 @@ from django.db import connection, connections
 from msgspec.structs import replace
 
 from access_app.models import Project
+from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Message, Session
 from messages_app.writes import delete_message
 from traces_app.ingest.scores import Place, PlacedScore, delete_score, store_scores
@@ -51,7 +52,7 @@ def project(db: None) -> Project:
 
 def judge(project: Project, name: str, place: Place, value: float = 1, **fields: str) -> None:
     record = records.Score(name=name, value=value, external_id=fields.pop("id", name), **fields)  # type: ignore[arg-type]
-    store_scores(project.pk, [PlacedScore(redacted=redact_score(record), place=place)])
+    store_scores(project.pk, [PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=place)])
 
 
 def judge_all(project: Project) -> None:
@@ -136,7 +137,7 @@ def test_deleted_score_of_a_trace_stays_deleted_without_content(project: Project
     judge(project, "tool", Place(trace_id=TRACE, span_id=TOOL), comment="secret thoughts")
     delete_score(Score.objects.get().pk)
     record = records.Score(name="tool", value=1, external_id="tool", comment="secret thoughts")
-    placed = PlacedScore(redacted=redact_score(record), place=Place(trace_id=TRACE, span_id=TOOL))
+    placed = PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=Place(trace_id=TRACE, span_id=TOOL))
     store_scores(project.pk, [placed], keep_existing=True)
     row = Score.with_deleted.get()
     assert (Score.objects.count(), row.comment, row.number) == (0, "", None)

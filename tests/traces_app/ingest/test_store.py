@@ -15,6 +15,7 @@ from django.utils.timezone import now
 
 from access_app.errors import Conflict, NotFound, PreconditionFailed
 from access_app.models import Project
+from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import ids
 from messages_app.models import Message, MessageKey, Reference, Session, SessionTombstone, session_key
 from messages_app.writes import delete_message, delete_session, restore_message, restore_session
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.django_db
 
 
 def patch(project: Project, message_id: UUID, body: str, **fields: int) -> Message:
-    change = redact_message_patch(normalise_patch(decode.decode_message_patch(body.encode())))
+    change = redact_message_patch(normalise_patch(decode.decode_message_patch(body.encode())), DEFAULT_RULES)
     return change_message([project.pk], message_id, change, **fields)
 
 

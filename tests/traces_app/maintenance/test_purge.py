@@ -33,6 +33,7 @@ from django.utils import timezone
 from access_app.errors import NotFound
 from access_app.keys import create_key
 from access_app.models import Project
+from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import ids
 from messages_app.models import Message, MessageKey, PurgedMonth, Session, SessionTombstone
 from messages_app.session_counters import disagreements
@@ -239,7 +240,9 @@ def prompts(project: Project, name: str, *times: datetime) -> None:
              "message_id": f"{name} {number}"}
             for type_, data in said.items()
         ]  # fmt: skip
-        record_events(project.pk, [redact_event(msgspec.convert(one, records.Event)) for one in documents])
+        record_events(
+            project.pk, [redact_event(msgspec.convert(one, records.Event), DEFAULT_RULES) for one in documents]
+        )
 
 
 def contexts_left() -> list[tuple[str, int, str]]:
@@ -256,7 +259,7 @@ def judge(project: Project, name: str, created_at: datetime = LATER, **fields: A
     """Store a score with this name, about the session or message of this external id."""
     record = records.Score(name=name, value=1, comment=PLANTED, created_at=created_at, **fields)
     place = find_place(project.pk, record) if not record.trace_id else Place(trace_id=record.trace_id)
-    store_scores(project.pk, [PlacedScore(redacted=redact_score(record), place=place)])
+    store_scores(project.pk, [PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=place)])
 
 
 def scores_left() -> list[str]:

@@ -17,6 +17,7 @@ import pytest
 from django.http import QueryDict
 
 from access_app.models import Project
+from access_app.redaction.rules import DEFAULT_RULES
 from access_app.visibility import ProjectScope
 from messages_app import writes
 from messages_app.models import Message
@@ -98,7 +99,7 @@ def test_waiting_messages_are_compared_before_their_vectors_are_stored(project: 
 def test_vectors_follow_changed_and_late_questions(project: Project, runs: UUID) -> None:
     before = dict(RunVector.objects.values_list("message__external_id", "vector"))
     question = Message.objects.get(role="user", session__external_id="near")
-    patch = redact_message_patch(normalise_patch(records.MessagePatch(content=QUESTION)))
+    patch = redact_message_patch(normalise_patch(records.MessagePatch(content=QUESTION)), DEFAULT_RULES)
     change_message([project.pk], question.pk, patch)
     run = {"role": "assistant", "external_id": "unasked", "created_at": NOON}
     store(project, run, external_id="late")

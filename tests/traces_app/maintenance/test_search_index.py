@@ -15,6 +15,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from access_app.models import Project
+from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Message
 from messages_app.sql.pagination import IdRange
 from messages_app.sql.partitions import Month
@@ -82,7 +83,7 @@ def test_merge_keeps_the_youngest_version_of_what_exists(project: Project, monke
     remove_messages(list(Message.objects.filter(external_id="gone").values_list("pk", flat=True)))
     message = Message.objects.get(external_id="first")
     patch = records.MessagePatch(content="needle second")
-    change_message([project.pk], message.pk, redact_message_patch(normalise_patch(patch)))
+    change_message([project.pk], message.pk, redact_message_patch(normalise_patch(patch), DEFAULT_RULES))
     assert index_queued(patience=NO_PATIENCE).merged == 3
     (segment,) = SearchSegment.objects.all()
     assert segment.rows == 1

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from access_app.redaction.rules import DEFAULT_RULES
 from traces_app.ingest import decode
 from traces_app.normalize.records import normalise, normalise_patch
 from traces_app.normalize.redaction import redact, redact_message_patch, redact_session_patch, searched_fields
@@ -63,7 +64,7 @@ def planted() -> dict[str, Any]:
 
 def test_secrets_in_all_fields_are_redacted() -> None:
     session = msgspec.convert(planted(), records.Session)
-    clean = redact(session)
+    clean = redact(session, DEFAULT_RULES)
     assert SECRET in msgspec.json.encode(session).decode()
     assert SECRET not in msgspec.json.encode(clean.session).decode()
     assert [receipt.path for receipt in clean.receipts] == [
@@ -128,13 +129,13 @@ def test_field_that_cannot_hold_text_needs_no_classification() -> None:
 
 def test_clean_records_are_returned_unchanged() -> None:
     session = msgspec.convert({"messages": [{"role": "user", "content": "hello"}]}, records.Session)
-    clean = redact(session)
+    clean = redact(session, DEFAULT_RULES)
     assert (clean.session, clean.receipts, clean.message_receipts) == (session, [], [[]])
 
 
 @pytest.mark.parametrize("body", [b'{"metadata": {"auth_token": "t0p"}}', b'{"content": "password=hunter2"}'])
 def test_patches_are_redacted_too(body: bytes) -> None:
-    change = redact_message_patch(normalise_patch(decode.decode_message_patch(body)))
+    change = redact_message_patch(normalise_patch(decode.decode_message_patch(body)), DEFAULT_RULES)
     assert len(change.receipts) == 1
     assert b"t0p" not in msgspec.json.encode(change.patch)
     assert b"hunter2" not in msgspec.json.encode(change.patch)
@@ -149,12 +150,12 @@ def test_secret_in_any_encoding_of_a_result_is_redacted(times: int, as_blocks: b
     said = [{"type": "text", "text": text}] if as_blocks else text
     steps = [{"tool_calls": [{"name": "login", "result": said}]}]
     patch = msgspec.convert({"agent_steps": steps}, records.MessagePatch)
-    assert SECRET.encode() not in msgspec.json.encode(redact_message_patch(normalise_patch(patch)).patch)
+    assert SECRET.encode() not in msgspec.json.encode(redact_message_patch(normalise_patch(patch), DEFAULT_RULES).patch)
     session = msgspec.convert({"messages": [{"role": "assistant", "agent_steps": steps}]}, records.Session)
-    assert SECRET.encode() not in msgspec.json.encode(redact(normalise(session, now=NOON)).session)
+    assert SECRET.encode() not in msgspec.json.encode(redact(normalise(session, now=NOON), DEFAULT_RULES).session)
 
 
 def test_session_patches_are_redacted_too() -> None:
-    change = redact_session_patch(decode.decode_session_patch(b'{"metadata": {"api_key": "k"}}'))
+    change = redact_session_patch(decode.decode_session_patch(b'{"metadata": {"api_key": "k"}}'), DEFAULT_RULES)
     assert change.patch.metadata == {"api_key": "[redacted]"}
     assert [receipt.path for receipt in change.receipts] == ["metadata.api_key"]

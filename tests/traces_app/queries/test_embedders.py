@@ -13,6 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from access_app.models import Project
+from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Message
 from tests.traces_app.conftest import NOON
 from tests.traces_app.maintenance.test_run_vectors import brought_up_to_date, found
@@ -102,7 +103,7 @@ def test_function_embeds_questions(project: Project) -> None:
     assert found(run) == {"rain": (1, 1), "money": (0.375, 0)}
     question = Message.objects.get(role="user", session__external_id="money")
     change = records.MessagePatch(content="The weather and my money")
-    change_message([project.pk], question.pk, redact_message_patch(normalise_patch(change)))
+    change_message([project.pk], question.pk, redact_message_patch(normalise_patch(change), DEFAULT_RULES))
     assert found(run)["money"][1] == 0  # the stored question is another one
     assert brought_up_to_date() == 1
     assert found(run)["money"][1] == pytest.approx(0.7071, abs=0.01)

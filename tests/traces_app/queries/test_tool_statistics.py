@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from access_app.models import Project
+from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import ids, writes
 from messages_app.models import ChangedHour, Message, Session
 from messages_app.sql.pagination import IdRange
@@ -212,7 +213,7 @@ class Site:
         for message in self._messages(place):
             steps = [{"iteration": 1, "tool_calls": [{"name": "read", "duration": 77, "result": {"output": "x"}}]}]
             patch = msgspec.convert({"agent_steps": steps}, records.MessagePatch)
-            change_message([self.project.pk], message.pk, redact_message_patch(normalise_patch(patch)))
+            change_message([self.project.pk], message.pk, redact_message_patch(normalise_patch(patch), DEFAULT_RULES))
 
     def delete_session_alone(self) -> None:
         for session in Session.objects.filter(project=self.project):

@@ -12,6 +12,7 @@ from django.utils import translation
 
 from access_app.keys import create_key
 from access_app.models import Project
+from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Message
 from tests.traces_app.conftest import answer, question, store
 from traces_app.admin.flag_labels import FLAG_LABELS, losses_of, problems_of
@@ -136,7 +137,7 @@ def test_losses_are_shown_to_readers_and_can_be_filtered(project: Project, clien
     lost = {"dropped": 12, "sampled_out": 3}
     for name, said in (("lossy", {"recorder": lost}), ("whole", {})):
         document = {"session_id": name, "message_id": name, "type": "workflow_execute_start", "data": said}
-        record_events(project.pk, [redact_event(msgspec.convert(document, records.Event))])
+        record_events(project.pk, [redact_event(msgspec.convert(document, records.Event), DEFAULT_RULES)])
     token = create_key(project, "reader", ["read"])[1]
     for flag in ("events_dropped", "sampled"):
         found = client.get("/api/v1/messages/", {"health": flag}, headers={"X-API-Key": token}).json()["results"]

@@ -14,6 +14,7 @@ from drf_spectacular.drainage import GENERATOR_STATS
 from drf_spectacular.validation import validate_schema
 
 from access_app.keys import create_key
+from access_app.redaction.rules import DEFAULT_RULES
 from tests.traces_app.conftest import answer, question, store
 from traces_app import urls
 from traces_app.ingest.scores import Place, PlacedScore, store_scores
@@ -191,7 +192,7 @@ def test_forms_do_not_begin_with_nulls(document: dict[str, Any]) -> None:
 def test_request_examples_are_accepted(document: dict[str, Any], project: Any, client: Client) -> None:
     token = create_key(project, "agent", ["read", "write"])[1]
     sent = []
-    judged = redact_score(records.Score(name="helpful", value=1))
+    judged = redact_score(records.Score(name="helpful", value=1), DEFAULT_RULES)
     [score] = store_scores(project.pk, [PlacedScore(redacted=judged, place=Place())])
     for path, operations in document["paths"].items():
         for method, operation in operations.items():

@@ -27,6 +27,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, RetryPolicy, interrupt
 
 from access_app.models import Project
+from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Message, Session
 from tests.traces_app.transcripts.formats import reading
 from traces_app.events.decode import decode_events
@@ -204,7 +205,7 @@ def other(db: None) -> Project:
 def send(project: Project, recorder: RecorderForTests) -> None:
     """Store the events as POST /api/v1/events/ does."""
     body = msgspec.json.encode({"events": recorder.events})
-    record_events(project.pk, [redact_event(event) for event in decode_events(body, ndjson=False)])
+    record_events(project.pk, [redact_event(event, DEFAULT_RULES) for event in decode_events(body, ndjson=False)])
 
 
 def answers(project: Project) -> list[dict[str, Any]]:

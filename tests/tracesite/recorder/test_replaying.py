@@ -14,6 +14,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from access_app.models import Project
+from access_app.redaction.rules import DEFAULT_RULES
 from traces_app.events.decode import decode_events
 from traces_app.events.store import record_events
 from traces_app.normalize.redaction import redact_event
@@ -150,7 +151,11 @@ def test_exported_session_answers_a_test_by_the_fixture(tmp_path: Path) -> None:
             call.error = "ValueError: gone"
     project = Project.objects.create(slug="owner")
     record_events(
-        project.pk, [redact_event(event) for event in decode_events(json.dumps(recorder.events).encode(), ndjson=False)]
+        project.pk,
+        [
+            redact_event(event, DEFAULT_RULES)
+            for event in decode_events(json.dumps(recorder.events).encode(), ndjson=False)
+        ],
     )
     written = StringIO()
     call_command("export_cassette", "weather-1", stdout=written)

@@ -10,6 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from access_app.models import Project
+from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Message as MessageRow
 from messages_app.models import Session as SessionRow
 from messages_app.session_counters import disagreements
@@ -289,7 +290,7 @@ def test_stop_of_run_with_events_stores_event(
         {"type": "agent_complete", "agent": "writer", "data": {"result": "It is"}, "number": numbers[1]},
     ]
     events = [EventRecord(session_id="task", **one) for one in fields]  # type: ignore[arg-type]
-    record_events(project.pk, [redact_event(event) for event in events])
+    record_events(project.pk, [redact_event(event, DEFAULT_RULES) for event in events])
     message = MessageRow.objects.get(role="assistant")
     assert weknora.stop("task", message.pk).message == "Generation stopped"
     assert [(found.content, found.is_completed) for found in weknora.load("task")] == [

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from access_app.redaction.engine import Receipt, may_hold_secrets
 from access_app.redaction.engine import redact as redact_value
+from access_app.redaction.rules import Rules
 
 from .span import LogRecord, Scope, Span
 
@@ -16,20 +17,20 @@ _TOGETHER = 16
 """Items that are checked at once: nearly all are clean, and one check of many is much cheaper than one of each."""
 
 
-def redact(items: Sequence[Span | LogRecord]) -> list[Span | LogRecord]:
+def redact(items: Sequence[Span | LogRecord], rules: Rules) -> list[Span | LogRecord]:
     """Return the items without secrets, with a receipt for each in `redactions`."""
     found: list[Span | LogRecord] = []
     for first in range(0, len(items), _TOGETHER):
         some: Sequence[Span | LogRecord] = items[first : first + _TOGETHER]
         values = [_values_of(item) for item in some]
-        if may_hold_secrets(values):
-            some = [_redacted(item, of_item) for item, of_item in zip(some, values, strict=True)]
+        if may_hold_secrets(values, rules):
+            some = [_redacted(item, of_item, rules) for item, of_item in zip(some, values, strict=True)]
         found += some
     return found
 
 
-def _redacted(item: Span | LogRecord, values: dict[str, Any]) -> Span | LogRecord:
-    clean, receipts = redact_value(values, path=f"spans.{item.span_id}")
+def _redacted(item: Span | LogRecord, values: dict[str, Any], rules: Rules) -> Span | LogRecord:
+    clean, receipts = redact_value(values, rules, path=f"spans.{item.span_id}")
     return _with_values(item, clean, receipts) if receipts else item
 
 

@@ -91,6 +91,8 @@ class Command(BaseCommand):
                 made = self._prepare()
             elif unapplied_migrations():
                 raise CommandError(f"The database has unapplied migrations. Run: {program()} migrate")
+            for fault in system_checks.check_masking_rules(None, databases=["default"]):
+                self.stderr.write(str(fault))
             connections.close_all()  # the workers are forks, and a connection cannot be shared
             try:
                 if handover is None:

@@ -9,6 +9,7 @@ import pytest
 from django.db import connection
 
 from access_app.models import Project
+from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import ids
 from messages_app.models import MessageKey, Session
 from messages_app.queries import FoundSession
@@ -76,7 +77,10 @@ def fill(project: Project, stranger: Project) -> None:
             records.Score(session_id="january", name="quality", value=0.5),
             records.Score(session_id="both", message_id="both-a1", name="good", value=True),
         ):
-            store_scores(owner.pk, [PlacedScore(redacted=redact_score(record), place=find_place(owner.pk, record))])
+            store_scores(
+                owner.pk,
+                [PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=find_place(owner.pk, record))],
+            )
     delete_session(Session.objects.get(project=project, external_id="deleted").pk, by="test")
     half = Session.objects.get(project=project, external_id="half")
     delete_message(half.messages.earliest("pk").pk, by="test")

@@ -19,6 +19,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection, models
 
 from access_app.models import AuditEntry, Project
+from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import ids
 from messages_app.models import Message, Reference, SavedView, Session
 from messages_app.session_counters import disagreements
@@ -85,7 +86,9 @@ def tell(project: Project, name: str, at: datetime) -> UUID:
         external_id="e", type="note", level="info", category="run", timestamp=at,
     )  # fmt: skip
     score = records.Score(session_id=name, message_id=f"{name}-a", name="good", value=True)
-    store_scores(project.pk, [PlacedScore(redacted=redact_score(score), place=find_place(project.pk, score))])
+    store_scores(
+        project.pk, [PlacedScore(redacted=redact_score(score, DEFAULT_RULES), place=find_place(project.pk, score))]
+    )
     add_snapshot(outcome.id, at)
     return outcome.id
 

@@ -11,6 +11,7 @@ import msgspec
 from django.core.management import CommandError, call_command
 
 from access_app.models import Project
+from access_app.redaction.rules import DEFAULT_RULES
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.events.store import record_events
 from traces_app.maintenance.seals.sealing import Report, seal_marked
@@ -40,7 +41,7 @@ def send_event(project: Project, session: str, message_id: UUID, name: str) -> N
     event = records.Event(
         id=name, session_id=session, message_id=str(message_id), type="prompt_build", timestamp=NOON, data={"n": 1}
     )
-    record_events(project.pk, [redact_event(event)])
+    record_events(project.pk, [redact_event(event, DEFAULT_RULES)])
 
 
 def seal() -> Report:

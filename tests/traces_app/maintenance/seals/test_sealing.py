@@ -20,6 +20,7 @@ from django.urls import reverse
 
 from access_app.audit.chain import append_recorded
 from access_app.models import AuditEntry, Project
+from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Message, SealMark
 from messages_app.seal_marks import mark, new_token
 from messages_app.writes import clear_session, delete_message, restore_message
@@ -45,7 +46,7 @@ def sql(statement: str, *values: object) -> None:
 
 
 def patch(project: Project, message_id: UUID, **fields: object) -> None:
-    change = redact_message_patch(normalise_patch(records.MessagePatch(**fields)))  # type: ignore[arg-type]
+    change = redact_message_patch(normalise_patch(records.MessagePatch(**fields)), DEFAULT_RULES)  # type: ignore[arg-type]
     change_message([project.pk], message_id, change)
 
 

@@ -14,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 
 from access_app.errors import InvalidInput
 from access_app.models import Project
+from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Message, Session
 from messages_app.sql.pagination import IdRange
 from tests.traces_app.conftest import NOON, answer, store
@@ -124,7 +125,9 @@ def write_something(project: Project, random_: random.Random) -> None:
             store(project, message_of(random_, f"m{number}"), external_id=session, **title)
         case "title":
             for key in Session.objects.filter(external_id=session).values_list("pk", flat=True):
-                change_session(key, redact_session_patch(records.SessionPatch(title=text_of(random_, 15))))
+                change_session(
+                    key, redact_session_patch(records.SessionPatch(title=text_of(random_, 15)), DEFAULT_RULES)
+                )
         case "delete":
             Message.objects.filter(external_id=f"m{number}").update(deleted_at=NOON)
         case "restore":

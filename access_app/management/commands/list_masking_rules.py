@@ -1,0 +1,35 @@
+"""Lists the masking rules of projects."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from access_app.arguments import project_named
+from access_app.models import MaskingRule
+
+
+class Command(BaseCommand):
+    help = "List the masking rules of projects."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--project", metavar="SLUG", help="only this project")
+        parser.add_argument("--json", action="store_true", help="print JSON, one rule a line")
+
+    def handle(self, *, project: str | None, **options: Any) -> None:
+        found = MaskingRule.objects.select_related("project").order_by("project__slug", "id")
+        if project is not None:
+            found = found.filter(project=project_named(project))
+        for each in found:
+            row = {
+                "project": each.project.slug,
+                "name": each.name,
+                "kind": each.kind,
+                "value": each.value,
+                "enabled": each.enabled,
+            }
+            state = "" if each.enabled else "  (disabled)"
+            text = f"{row['project']}  {row['name']}  {row['kind']}  {row['value']}{state}"
+            self.stdout.write(json.dumps(row) if options["json"] else text)
