@@ -34,7 +34,7 @@ from traces_app.schema import pg_text
 from .parameters import requested_scope
 from .viewset import TraceViewSet
 
-WORDS_SECONDS = 0.5
+WORDS_SECONDS = 0.3
 """After this time other changed texts are returned in one piece."""
 _FACTS = ("step_count", "call_count", "failure_count", "input_tokens", "output_tokens", "cost", "duration_ms")
 

@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 
 from access_app.models import Project
+from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Session
 from tests.admin_pages import html_of, links_of, statements_of, text_of
 from tests.traces_app.conftest import answer, question, store
@@ -27,7 +28,7 @@ def keep(project: Project, number: int, context: Any, node: str) -> str:
     ref = ref_of(content)
     snapshot = records.Snapshot(id=f"s{number}", ts=10**18 + number * 10**9, node_ids=[node], context_ref=ref)
     sent = records.Snapshots(session_id="task", snapshot=snapshot, parts={ref: msgspec.Raw(content)})
-    store_snapshots(project.pk, redact_snapshots(sent))
+    store_snapshots(project.pk, redact_snapshots(sent, DEFAULT_RULES))
     return str(Snapshot.objects.get(external_id=f"s{number}").pk)
 
 

@@ -26,8 +26,8 @@ class TestConnection:
     __test__ = False
 
     def __init__(self, project: Project) -> None:
-        token = create_key(project, "agent", ["read", "write", "delete"])[1]
-        self.client = Client(headers={"Authorization": f"Bearer {token}"})
+        self.token = create_key(project, "agent", ["read", "write", "delete"])[1]
+        self.client = Client(headers={"Authorization": f"Bearer {self.token}"})
 
     def get(self, path: str) -> Answer:
         return self._answer(self.client.get(path))
