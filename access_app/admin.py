@@ -147,7 +147,7 @@ class MembershipInline(OfOwners, Members):
 class MaskingRuleForm(MaskingRuleModelForm):
     class Meta:
         model = MaskingRule
-        fields = ("name", "kind", "value", "enabled")
+        fields = ("name", "kind", "value", "when", "enabled")
 
     def clean(self) -> dict[str, Any] | None:
         fields = super().clean()

@@ -23,7 +23,7 @@ class RoleAdmin(AnyModelAdmin):
 
     project_path: ClassVar[str] = "project_id"
     """Where the rows carry the id of their project."""
-    view_role: ClassVar[Role] = Role.ANALYST
+    view_role: ClassVar[Role] = Role.VIEWER
     change_role: ClassVar[Role | None] = None
     """Who may change a row; None: nobody. So with `add_role`."""
     add_role: ClassVar[Role | None] = None

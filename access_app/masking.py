@@ -21,7 +21,7 @@ from django.utils.module_loading import import_string
 from django.utils.translation import gettext as _
 
 from .audit.record import record
-from .models import AuditAction, MaskingKind, MaskingRule, Project
+from .models import AuditAction, MaskingKind, MaskingMoment, MaskingRule, Project
 from .redaction.presets import PRESETS
 from .redaction.rules import DEFAULT_RULES, MARKER, FunctionRule, PathRule, Rules, Shape, key_named
 
@@ -47,7 +47,9 @@ def masking_of(project_id: int) -> Rules:
     found = _CACHE.get(project_id)
     if found is not None and now - found[0] < MAX_AGE:
         return found[1]
-    rows = MaskingRule.objects.filter(project=project_id, enabled=True).values_list("name", "kind", "value")
+    rows = MaskingRule.objects.filter(project=project_id, enabled=True, when=MaskingMoment.STORE).values_list(
+        "name", "kind", "value"
+    )
     rules = compiled(tuple(rows), strict=False)
     _CACHE[project_id] = now, rules
     return rules
@@ -217,11 +219,13 @@ def _function(name: str) -> Callable[[str, Any], Any]:
 
 
 @transaction.atomic
-def save_rule(project: Project, name: str, kind: str, value: str, *, enabled: bool = True) -> MaskingRule:
+def save_rule(
+    project: Project, name: str, kind: str, value: str, *, when: str = MaskingMoment.STORE, enabled: bool = True
+) -> MaskingRule:
     """Store a masking rule, in place of the one with this name. Raise ValidationError, by field."""
     rule = MaskingRule.objects.filter(project=project, name=name).first() or MaskingRule(project=project, name=name)
     is_new = rule.pk is None
-    rule.kind, rule.value, rule.enabled = kind, value, enabled
+    rule.kind, rule.value, rule.when, rule.enabled = kind, value, when, enabled
     rule.full_clean()
     check_masking(kind, value)
     if is_new and project.masking_rules.count() >= MOST_RULES:
@@ -252,5 +256,5 @@ def record_rule(action: AuditAction, rule: MaskingRule) -> None:
         object_type="masking_rule",
         object_id=rule.pk,
         object_name=rule.name,
-        detail={"kind": rule.kind, "value": rule.value, "enabled": rule.enabled},
+        detail={"kind": rule.kind, "value": rule.value, "when": rule.when, "enabled": rule.enabled},
     )

@@ -33,7 +33,8 @@ class Scope(models.TextChoices):
 class Role(models.TextChoices):
     """What a member of a project may do; each role includes those before it."""
 
-    ANALYST = "analyst", _("analyst: reads")
+    VIEWER = "viewer", _("viewer: reads masked values")
+    ANALYST = "analyst", _("analyst: reads all values")
     EDITOR = "editor", _("editor: also writes, deletes, restores and scores")
     OWNER = "owner", _("owner: also purges, and manages members, API keys and settings")
 
@@ -229,8 +230,16 @@ class MaskingKind(models.TextChoices):
     FUNCTION = "function", _("function: one that the settings allow")
 
 
+class MaskingMoment(models.TextChoices):
+    """When a masking rule is applied."""
+
+    STORE = "store", _("before it is stored")
+    READ = "read", _("when a viewer reads")
+
+
 class MaskingRule(models.Model):
-    """Values that are removed from what a project receives, besides the secrets that are always removed."""
+    """Values that are removed from what a project receives, besides the secrets that are always removed, or from what its
+    viewers read."""
 
     project = models.ForeignKey(
         Project, on_delete=models.CASCADE, related_name="masking_rules", verbose_name=_("project")
@@ -238,6 +247,13 @@ class MaskingRule(models.Model):
     name = models.SlugField(_("name"), max_length=64, help_text=_("Name of the rule in the receipts of traces."))
     kind = models.CharField(_("kind"), max_length=16, choices=MaskingKind.choices)
     value = models.CharField(_("value"), max_length=500)
+    when = models.CharField(
+        _("when"),
+        max_length=8,
+        choices=MaskingMoment.choices,
+        default=MaskingMoment.STORE,
+        db_default=MaskingMoment.STORE,
+    )
     enabled = models.BooleanField(_("enabled"), default=True, db_default=True)
 
     class Meta:

@@ -31,7 +31,7 @@ class HasScope(BasePermission):
         return True
 
 
-ROLE_OF_SCOPE = {Scope.READ: Role.ANALYST, Scope.WRITE: Role.EDITOR, Scope.DELETE: Role.EDITOR}
+ROLE_OF_SCOPE = {Scope.READ: Role.VIEWER, Scope.WRITE: Role.EDITOR, Scope.DELETE: Role.EDITOR}
 """The role that a login needs for what a key needs a scope for."""
 
 

@@ -35,7 +35,7 @@ class TracesiteAdminSite(AdminSite):
 
         return {
             **super().each_context(request),
-            "reads_traces": access(request).allows(Role.ANALYST),
+            "reads_traces": access(request).allows(Role.VIEWER),
             "has_single_sign_on": bool(settings.OIDC_ISSUER),
         }
 

@@ -164,6 +164,7 @@ MIDDLEWARE = [
     "tracesite.http.pages.TimeZone",
     "access_app.audit.record.AuditMiddleware",
     "access_app.two_factor_pages.TwoFactorMiddleware",
+    "access_app.masked_reading.MaskedReadingMiddleware",
     "axes.middleware.AxesMiddleware",
 ]
 

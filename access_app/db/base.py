@@ -8,6 +8,7 @@ to poll that. A machine that vanished without closing its connections is not fou
 from __future__ import annotations
 
 import select
+from contextvars import ContextVar
 from typing import Any
 
 import psycopg
@@ -34,6 +35,18 @@ class PreparedCursor(psycopg.Cursor[Any]):
         return self
 
 
+masking_of_reader: ContextVar[Any] = ContextVar("masking_of_reader", default=None)
+"""The row factory of cursors while a viewer reads: see access_app.masked_reading."""
+
+
+def masking(cursor: Any) -> Any:
+    """Return the cursor, which masks its rows if a viewer reads."""
+    factory = masking_of_reader.get()
+    if factory is not None:
+        cursor.row_factory = factory
+    return cursor
+
+
 class DatabaseOperations(operations.DatabaseOperations):
     def last_executed_query(self, cursor: Any, sql: Any, params: Any) -> str:
         """Return the text for Django's log of queries; of a prepared statement Django has none."""
@@ -48,6 +61,9 @@ class DatabaseWrapper(base.DatabaseWrapper):
     """The statement_timeout of this process's connections; None leaves the configured one."""
     avoids_whole_tables = False
     """Whether connections of this process plan by PLANS_FOR_ANY_SIZE."""
+
+    def create_cursor(self, name: str | None = None) -> Any:
+        return masking(super().create_cursor(name))
 
     def is_usable(self) -> bool:
         # A connection that failed in the last request is closed by now, and has no socket to look at.

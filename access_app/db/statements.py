@@ -16,7 +16,7 @@ from django.db.backends.utils import CursorWrapper
 from django.db.transaction import TransactionManagementError
 
 from . import pipeline
-from .base import PreparedCursor
+from .base import PreparedCursor, masking
 
 ACCESS_CHANGED = "access_app_changed"
 """The channel on which PostgreSQL notifies that a project or a key was changed: see the migration of this name."""
@@ -27,7 +27,7 @@ def prepared_cursor() -> CursorWrapper:
     connection.close_if_health_check_failed()
     connection.ensure_connection()
     with connection.wrap_database_errors:
-        cursor: Any = PreparedCursor(connection.connection)
+        cursor: Any = masking(PreparedCursor(connection.connection))
     return connection.make_debug_cursor(cursor) if connection.queries_logged else connection.make_cursor(cursor)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -153,6 +153,14 @@ class Rules:
     def path_keys(self) -> frozenset[str]:
         """The keys of all path rules."""
         return frozenset(step for rule in self.paths for step in rule.steps)
+
+    @cached_property
+    def anywhere(self) -> Rules:
+        """The same rules for values whose own path is unknown: of path rules, any of the first steps may be part of it."""
+        paths = (PathRule(rule.name, rule.steps[first:]) for rule in self.paths for first in range(len(rule.steps)))
+        # A step alone would be a rule for all values of this name, but for rules that have no other.
+        some = tuple(path for path in paths if len(path.steps) > 1 or path.steps in {rule.steps for rule in self.paths})
+        return replace(self, paths=some)
 
     @cached_property
     def integers(self) -> bool:

@@ -43,13 +43,13 @@ MANY = 200
 
 def readable_projects(request: HttpRequest) -> dict[str, int]:
     """Return the ids of the first MANY projects that a reader of the admin may see, by slug."""
-    projects = visible_to(Project.objects.order_by("slug"), access(request).scope(Role.ANALYST), "pk")
+    projects = visible_to(Project.objects.order_by("slug"), access(request).scope(Role.VIEWER), "pk")
     return dict(projects.values_list("slug", "pk")[:MANY])
 
 
 def scope_of_page(request: HttpRequest, project_id: int | None) -> ProjectScope:
     """Return the project that is chosen on a page, or all that the reader may see; `project_id` is one of these."""
-    return access(request).scope(Role.ANALYST) if project_id is None else ProjectScope(frozenset([project_id]))
+    return access(request).scope(Role.VIEWER) if project_id is None else ProjectScope(frozenset([project_id]))
 
 
 class InvalidFilter(IncorrectLookupParameters):
@@ -313,7 +313,7 @@ class SessionNameFilter(NameFilter):
     parameter_name = "session"
 
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
-        scope = access(request).scope(Role.ANALYST)
+        scope = access(request).scope(Role.VIEWER)
         if slug := request.GET.get(ProjectFilter.parameter_name):
             named = visible_to(Project.objects.filter(slug=slug), scope, "pk")
             scope = ProjectScope(frozenset(named.values_list("pk", flat=True)))

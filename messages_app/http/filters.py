@@ -34,6 +34,7 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 
 from access_app.errors import InvalidInput
+from access_app.masked_reading import hides, is_masked
 from access_app.visibility import ProjectScope
 from messages_app import ids
 from messages_app.http.schemas import A_DATE_IS_MIDNIGHT, INSTANT_OR_DATE
@@ -147,7 +148,21 @@ class NamesField(forms.Field):
             raise ValidationError(_("Too many values: at most %(most)d are allowed.") % {"most": MOST_NAMES})
         if any("\x00" in name for name in names):
             raise ValidationError(_("Null characters are not allowed."))
+        if any(map(hides, names)):
+            raise ValidationError(_("Your role reads this value masked, so it cannot be searched for."))
         return names
+
+
+class SeenTextField(forms.CharField):
+    """A part of a text, for readers who see all of it: others could guess what is masked letter by letter."""
+
+    def clean(self, value: Any) -> Any:
+        text = super().clean(value)
+        if text and is_masked():
+            raise ValidationError(
+                _("Your role reads masked values, so it cannot search in titles this way. Use the search (q).")
+            )
+        return text
 
 
 class TextFilter(Filter):
@@ -156,6 +171,10 @@ class TextFilter(Filter):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, strip=False, **kwargs)
+
+
+class SeenTextFilter(TextFilter):
+    field_class = SeenTextField
 
 
 class NameFilter(Filter):
@@ -355,7 +374,7 @@ class SessionFilterSet(ListFilterSet):
     end_user = TextFilter(help_text="The user of the agent.")
     tag = NamesFilter("tags", "contains", help_text="Sessions with this tag; repeated: with all of them.")
     external_id = TextFilter(help_text="The producer's id.")
-    title = TextFilter(lookup_expr="icontains", help_text="Part of the title, case-insensitive.")
+    title = SeenTextFilter(lookup_expr="icontains", help_text="Part of the title, case-insensitive.")
     has_errors = YesNoFilter(
         method=with_problems,
         help_text="true: with a failed call, a model error, or a run with an error; false: without.",

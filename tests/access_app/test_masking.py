@@ -197,7 +197,7 @@ def test_commands_set_list_and_delete_rules(project: Project) -> None:
         return out.getvalue()
 
     assert "applied" in run("set_masking_rule", "mail", "--project=owner", "--kind=preset", "--value=email")
-    rule = {"project": "owner", "name": "mail", "kind": "preset", "value": "email", "enabled": True}
+    rule = {"project": "owner", "name": "mail", "kind": "preset", "value": "email", "when": "store", "enabled": True}
     assert json.loads(run("list_masking_rules", "--json")) == rule
     assert run("list_masking_rules", "--project=owner") == "owner  mail  preset  email\n"
     with pytest.raises(CommandError, match="value: Unknown preset"):
@@ -226,13 +226,14 @@ def test_owner_edits_rules_in_the_admin(
     grant_role(project, staff, role)
     client, page = login(staff), f"/admin/access_app/project/{project.pk}/change/"
     assert ("masking_rules-TOTAL_FORMS" in client.get(page).content.decode()) is stored
-    client.post(page, form(name="mail", kind="preset", value="email", enabled="on"))
+    client.post(page, form(name="mail", kind="preset", value="email", when="store", enabled="on"))
     assert MaskingRule.objects.filter(project=project, name="mail").exists() is stored
 
 
 def test_admin_names_the_fault_of_a_rule(login: Callable[[User], Client], superuser: User, project: Project) -> None:
     response = login(superuser).post(
-        f"/admin/access_app/project/{project.pk}/change/", form(name="x", kind="pattern", value="(a", enabled="on")
+        f"/admin/access_app/project/{project.pk}/change/",
+        form(name="x", kind="pattern", value="(a", when="store", enabled="on"),
     )
     assert response.status_code == 200
     assert "missing )" in response.content.decode()

@@ -36,15 +36,25 @@ def allowed(user: User) -> dict[str, set[str]]:
 
 @pytest.mark.requirement("001-54")
 def test_role_includes_those_before_it(staff: User, project: Project, stranger: Project) -> None:
-    assert allowed(staff) == {"analyst": set(), "editor": set(), "owner": set()}
+    assert allowed(staff) == {"viewer": set(), "analyst": set(), "editor": set(), "owner": set()}
     grant_role(project, staff, Role.EDITOR)
     grant_role(stranger, staff, Role.ANALYST)
-    assert allowed(staff) == {"analyst": {"owner", "stranger"}, "editor": {"owner"}, "owner": set()}
+    assert allowed(staff) == {
+        "viewer": {"owner", "stranger"},
+        "analyst": {"owner", "stranger"},
+        "editor": {"owner"},
+        "owner": set(),
+    }
     grant_role(project, staff, Role.OWNER)
-    assert allowed(staff) == {"analyst": {"owner", "stranger"}, "editor": {"owner"}, "owner": {"owner"}}
+    assert allowed(staff) == {
+        "viewer": {"owner", "stranger"},
+        "analyst": {"owner", "stranger"},
+        "editor": {"owner"},
+        "owner": {"owner"},
+    }
     assert revoke_role(project, staff)
     assert not revoke_role(project, staff)
-    assert allowed(staff) == {"analyst": {"stranger"}, "editor": set(), "owner": set()}
+    assert allowed(staff) == {"viewer": {"stranger"}, "analyst": {"stranger"}, "editor": set(), "owner": set()}
 
 
 def test_highest_role_of_user_and_groups_counts(staff: User, project: Project) -> None:
@@ -90,6 +100,7 @@ def test_membership_is_of_one_user_or_one_group(staff: User, project: Project) -
     ("role", "statuses"),
     [
         (None, {"GET": 403, "POST": 403, "PUT": 403, "PATCH": 403, "DELETE": 403, "restore": 403}),
+        (Role.VIEWER, {"GET": 200, "POST": 403, "PUT": 403, "PATCH": 403, "DELETE": 403, "restore": 403}),
         (Role.ANALYST, {"GET": 200, "POST": 403, "PUT": 403, "PATCH": 403, "DELETE": 403, "restore": 403}),
         (Role.EDITOR, {"GET": 200, "POST": 200, "PUT": 200, "PATCH": 200, "DELETE": 200, "restore": 200}),
         (Role.OWNER, {"GET": 200, "POST": 200, "PUT": 200, "PATCH": 200, "DELETE": 200, "restore": 200}),

@@ -53,7 +53,7 @@ class ToolFilter(NameFilter):
     parameter_name = "tool"
 
     def suggestions(self) -> Sequence[str]:
-        readable = visible_to(Tool.objects.order_by("name"), access(self.request).scope(Role.ANALYST))
+        readable = visible_to(Tool.objects.order_by("name"), access(self.request).scope(Role.VIEWER))
         return [name for name in readable.values_list("name", flat=True).distinct()[:MANY] if is_plain(name)]
 
 
@@ -105,7 +105,7 @@ def suggested_names(request: HttpRequest) -> StepNames:
     """Return the names that the filters of a page suggest, of projects that the reader may see. They are read once a page."""
     found: StepNames | None = getattr(request, "suggested_names", None)
     if found is None:
-        names = newest_names(access(request).scope(Role.ANALYST))
+        names = newest_names(access(request).scope(Role.VIEWER))
         models, agents = ([name for name in some if is_plain(name)][:MANY] for some in (names.models, names.agents))
         found = StepNames(models=models, agents=agents)
         request.suggested_names = found  # type: ignore[attr-defined]  # read only here

@@ -62,7 +62,7 @@ KINDS: Mapping[str, str | Promise] = {
 
 def home(request: HttpRequest) -> dict[str, Any]:
     """Return the context of the page: nothing for people who may not see traces."""
-    if not access(request).allows(Role.ANALYST):
+    if not access(request).allows(Role.VIEWER):
         return {}
     projects = readable_projects(request)
     parameters = _parameters(request)

@@ -37,7 +37,7 @@ def error_page(request: HttpRequest, status: int, words: tuple[Promise, Promise]
     title, text = words
     # Middleware may refuse a request before AuthenticationMiddleware has seen it.
     has_permission = hasattr(request, "user") and admin.site.has_permission(request)
-    reads_traces = has_permission and access(request).allows(Role.ANALYST)
+    reads_traces = has_permission and access(request).allows(Role.VIEWER)
     context = {
         "title": title,
         "text": text,

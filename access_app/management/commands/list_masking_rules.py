@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from access_app.arguments import project_named
-from access_app.models import MaskingRule
+from access_app.models import MaskingMoment, MaskingRule
 
 
 class Command(BaseCommand):
@@ -28,8 +28,10 @@ class Command(BaseCommand):
                 "name": each.name,
                 "kind": each.kind,
                 "value": each.value,
+                "when": each.when,
                 "enabled": each.enabled,
             }
-            state = "" if each.enabled else "  (disabled)"
+            state = "  (when a viewer reads)" if each.when == MaskingMoment.READ else ""
+            state += "" if each.enabled else "  (disabled)"
             text = f"{row['project']}  {row['name']}  {row['kind']}  {row['value']}{state}"
             self.stdout.write(json.dumps(row) if options["json"] else text)

@@ -10,7 +10,7 @@ from django.core.management.base import CommandError, CommandParser
 from access_app.arguments import project_named
 from access_app.audit.record import AuditedCommand
 from access_app.masking import save_rule
-from access_app.models import MaskingKind
+from access_app.models import MaskingKind, MaskingMoment
 
 
 class Command(AuditedCommand):
@@ -21,11 +21,19 @@ class Command(AuditedCommand):
         parser.add_argument("--project", required=True, metavar="SLUG")
         parser.add_argument("--kind", required=True, choices=MaskingKind.values)
         parser.add_argument("--value", required=True, help="the preset, key, pattern, path or function")
+        parser.add_argument(
+            "--when",
+            choices=MaskingMoment.values,
+            default=MaskingMoment.STORE,
+            help="before data is stored (default), or only when a viewer reads it",
+        )
         parser.add_argument("--disabled", action="store_true", help="store the rule without applying it")
 
-    def handle(self, *, name: str, project: str, kind: str, value: str, disabled: bool, **options: Any) -> None:
+    def handle(
+        self, *, name: str, project: str, kind: str, value: str, when: str, disabled: bool, **options: Any
+    ) -> None:
         try:
-            rule = save_rule(project_named(project), name, kind, value, enabled=not disabled)
+            rule = save_rule(project_named(project), name, kind, value, when=when, enabled=not disabled)
         except ValidationError as error:
             faults = (f"{field}: {' '.join(texts)}" for field, texts in error.message_dict.items())
             raise CommandError(" ".join(faults), returncode=2) from error
