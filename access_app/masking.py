@@ -70,6 +70,19 @@ def check_masking(kind: str, value: str) -> None:
         raise ValidationError({"value": _("The pattern matches the empty text, so it would be found everywhere.")})
 
 
+def rules_named(project: Project, name: str | None) -> Rules:
+    """Return the rules for new data of a project, or the one of this name, whether it is enabled or not.
+
+    Raise ValueError, for people, if there is none, or if one cannot be applied.
+    """
+    found = project.masking_rules.order_by("id")
+    found = found.filter(name=name) if name else found.filter(enabled=True, when=MaskingMoment.STORE)
+    rows = tuple(found.values_list("name", "kind", "value"))
+    if not rows:
+        raise ValueError(f"{project.slug} has no such masking rule. List them with: manage.py list_masking_rules")
+    return compiled(rows)
+
+
 def unusable_rules() -> Iterator[tuple[MaskingRule, str]]:
     """Yield the enabled rules that cannot be applied, with the reason, for people."""
     for rule in MaskingRule.objects.filter(enabled=True).select_related("project").order_by("project__slug", "id"):

@@ -27,6 +27,7 @@ from msgspec.structs import replace
 
 from access_app.db.statements import read_prepared
 from access_app.masking import masking_of
+from access_app.redaction.rules import Rules
 from messages_app import ids
 from messages_app.models import Message, Session
 from messages_app.sql.partitions import Month
@@ -346,6 +347,15 @@ def _pieces(project_id: int, trace_ids: Collection[str]) -> dict[str, _Pieces]:
     for trace_id, kind, content in rows.order_by("id").values_list("trace_id", "kind", "content").iterator():
         found[trace_id.hex].add(_DECODE[kind](content))
     return found
+
+
+def masked_content(kind: str, content: str, rules: Rules) -> str | None:
+    """Return the content of a stored span or log record without what the rules find; None if they find nothing."""
+    item = _DECODE[kind](content)
+    if not isinstance(item, Span | LogRecord):
+        return None
+    (clean,) = redact([item], rules)
+    return None if clean is item else msgspec.json.encode(clean).decode()
 
 
 def _with_logs(spans: Sequence[Span], logs: Sequence[LogRecord]) -> list[Span]:

@@ -1,0 +1,276 @@
+"""Apply masking rules to what is stored already, and show beforehand what they would change.
+
+Messages are read in batches, in the order of ids and without locks. Those in which a rule finds something are locked, read again
+and written in one short transaction for each batch; sessions with what belongs to no message follow. So it can run beside
+agents, be interrupted, and be run again. See docs/masking.md.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import models, transaction
+from django.db.models import F, QuerySet
+from django.utils import timezone
+
+from access_app.audit.record import record
+from access_app.masked_reading import MASKED_COLUMNS
+from access_app.models import AuditAction
+from access_app.redaction.engine import Receipt, may_hold_secrets, redact
+from access_app.redaction.rules import Rules
+from messages_app import ids
+from messages_app.models import Message, Reference, Session
+from messages_app.seal_marks import mark
+from traces_app.ingest.sessions import queue_retitled
+from traces_app.models import AgentStep, Context, Event, Score, Span, ToolCall, ToolResult, UnindexedMessage
+from traces_app.transcripts.span_store import masked_content
+
+AT_A_TIME = 100
+"""Messages of a batch."""
+_TEXTS = (models.TextField, models.CharField, models.JSONField)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A row in which rules find something."""
+
+    row: models.Model
+    owner_id: UUID
+    """The message that the row belongs to, or the session."""
+    values: dict[str, Any]
+    """The new values of its columns."""
+    receipts: list[Receipt]
+
+
+@dataclass(kw_only=True)
+class Masked:
+    """How far a run is."""
+
+    read: int = 0
+    """Messages and sessions that were read."""
+    changed: int = 0
+    """Of them those in which values were removed."""
+    rules: Counter[str] = field(default_factory=Counter)
+    """Removed values, by rule."""
+    reached: UUID | None = None
+    """The last message that is done."""
+
+
+def preview_masking(project_id: int, rules: Rules, newest: int) -> Iterator[Change]:
+    """Yield what the rules would change in the newest messages of a project."""
+    keys = Message.objects.filter(project=project_id).order_by("-pk").values_list("pk", flat=True)[:newest]
+    for some in _batches(list(keys)):
+        yield from _changes_in_messages(some, rules)
+
+
+def apply_masking(
+    project_id: int, rules: Rules, *, from_: datetime | None = None, until: datetime | None = None
+) -> Iterator[Masked]:
+    """Remove what the rules find in stored messages and sessions; yield the state after each batch.
+
+    Changed messages get receipts and another version, are sealed and indexed again, and each batch is in the audit log.
+    """
+    done = Masked()
+    messages = Message.with_deleted.filter(project=project_id).order_by("pk")
+    messages = messages.filter(pk__gte=ids.first_id_at(from_)) if from_ else messages
+    messages = messages.filter(pk__lt=ids.first_id_at(until)) if until else messages
+    while keys := list(messages.filter(pk__gt=done.reached or UUID(int=0)).values_list("pk", flat=True)[:AT_A_TIME]):
+        if suspects := {change.owner_id for change in _changes_in_messages(keys, rules)}:
+            _mask_messages(project_id, suspects, rules, done)
+        done.read += len(keys)
+        done.reached = keys[-1]
+        yield done
+    sessions = Session.with_deleted.filter(project=project_id).order_by("pk")
+    last = UUID(int=0)
+    while keys := list(sessions.filter(pk__gt=last).values_list("pk", flat=True)[:AT_A_TIME]):
+        if suspects := {change.owner_id for change in _changes_in_sessions(keys, rules)}:
+            _mask_sessions(project_id, suspects, rules, done)
+        done.read += len(keys)
+        last = keys[-1]
+        yield done
+    _mask_spans(project_id, rules, done)
+    yield done
+
+
+def _mask_spans(project_id: int, rules: Rules, done: Masked) -> None:
+    """Mask spans as they arrived. Nothing else changes them, and their receipts are inside."""
+    spans = Span.objects.filter(project=project_id).exclude(kind=Span.Kind.MEDIA).order_by("pk")
+    last = UUID(int=0)
+    while rows := list(spans.filter(pk__gt=last).values_list("pk", "kind", "content")[:AT_A_TIME]):
+        clean = {key: masked_content(kind, content, rules) for key, kind, content in rows}
+        changed = {key: content for key, content in clean.items() if content is not None}
+        with transaction.atomic():
+            for key, content in changed.items():
+                Span.objects.filter(pk=key).update(content=content)
+            if changed:
+                detail: dict[str, str | int | list[str] | None] = {
+                    "masked": len(changed),
+                    "ids": list(map(str, changed)),
+                }
+                record(AuditAction.CHANGE, project_id=project_id, object_type="span", detail=detail)
+        done.changed += len(changed)
+        last = rows[-1][0]
+
+
+@transaction.atomic
+def _mask_messages(project_id: int, message_ids: Collection[UUID], rules: Rules, done: Masked) -> None:
+    locked = Message.with_deleted.filter(pk__in=message_ids).order_by("pk").select_for_update()
+    stored = dict(locked.values_list("pk", "redactions"))
+    # Read again, because they may have changed before they were locked.
+    of_message = _by_owner(_changes_in_messages(list(stored), rules))
+    for message_id, changes in of_message.items():
+        for change in changes:
+            _save(change)
+        receipts = _together(stored[message_id], changes)
+        Message.with_deleted.filter(pk=message_id).update(
+            redactions=receipts, version=F("version") + 1, updated_at=timezone.now()
+        )
+    mark(list(of_message))
+    UnindexedMessage.objects.bulk_create(UnindexedMessage(message_id=key) for key in of_message)
+    _count(project_id, "message", of_message, done)
+
+
+@transaction.atomic
+def _mask_sessions(project_id: int, session_ids: Collection[UUID], rules: Rules, done: Masked) -> None:
+    locked = Session.with_deleted.filter(pk__in=session_ids).order_by("pk").select_for_update()
+    stored = dict(locked.values_list("pk", "redactions"))
+    of_session = _by_owner(_changes_in_sessions(list(stored), rules))
+    for session_id, changes in of_session.items():
+        for change in changes:
+            if "title" in change.values:
+                queue_retitled(session_id, change.values["title"])
+            _save(change)
+        Session.with_deleted.filter(pk=session_id).update(
+            redactions=_together(stored[session_id], changes), updated_at=timezone.now()
+        )
+    # Conversations are parts of the seals of all runs of a session.
+    shared = [key for key, changes in of_session.items() if any(isinstance(one.row, Context) for one in changes)]
+    mark(list(Message.with_deleted.filter(session__in=shared).values_list("pk", flat=True)))
+    _count(project_id, "session", of_session, done)
+
+
+def _save(change: Change) -> None:
+    rows = _ROWS[type(change.row)]().filter(pk=change.row.pk)
+    values = dict(change.values)
+    if isinstance(change.row, Score):
+        values["redactions"] = _together(change.row.redactions, [change])
+    rows.update(**values)
+
+
+def _together(stored: list[dict[str, Any]], changes: Iterable[Change]) -> list[dict[str, Any]]:
+    new = [receipt.as_json() for change in changes for receipt in change.receipts]
+    return [*stored, *(one for one in new if one not in stored)]
+
+
+def _count(project_id: int, kind: str, changed: dict[UUID, list[Change]], done: Masked) -> None:
+    rules = Counter[str]()
+    for changes in changed.values():
+        for receipt in (receipt for change in changes for receipt in change.receipts):
+            rules[receipt.rule] += receipt.count
+    if changed:
+        record(
+            AuditAction.CHANGE,
+            project_id=project_id,
+            object_type=kind,
+            detail={"masked": len(changed), "rules": sorted(rules), "ids": [str(key) for key in changed]},
+        )
+    done.changed += len(changed)
+    done.rules += rules
+
+
+def _by_owner(changes: Iterable[Change]) -> dict[UUID, list[Change]]:
+    found: dict[UUID, list[Change]] = {}
+    for change in changes:
+        found.setdefault(change.owner_id, []).append(change)
+    return found
+
+
+# --- Finding ------------------------------------------------------------------------------------------------------------
+
+
+_ROWS: dict[type[models.Model], Callable[[], QuerySet[Any]]] = {
+    Message: lambda: Message.with_deleted.order_by("pk"),
+    Reference: lambda: Reference.objects.order_by("message", "position"),
+    AgentStep: lambda: AgentStep.with_deleted.order_by("message", "iteration", "ordinal"),
+    ToolCall: lambda: ToolCall.with_deleted.order_by("step", "position"),
+    ToolResult: lambda: ToolResult.objects.order_by("pk"),
+    Event: lambda: Event.objects.order_by("pk"),
+    Context: lambda: Context.objects.order_by("pk"),
+    Score: lambda: Score.with_deleted.order_by("pk"),
+    Session: lambda: Session.with_deleted.order_by("pk"),
+}
+"""All rows of each table, deleted ones too, in the order of answers."""
+
+
+def _changes_in_messages(message_ids: Sequence[UUID], rules: Rules) -> Iterator[Change]:
+    if not message_ids:
+        return
+    below = {"message__in": message_ids}
+    sessions = Message.with_deleted.filter(pk__in=message_ids).values_list("session", flat=True)
+    within = {**below, "session__in": list(sessions)}
+    steps, calls = list(_ROWS[AgentStep]().filter(**below)), list(_ROWS[ToolCall]().filter(**below))
+    results = list(_ROWS[ToolResult]().filter(pk__in=[call.pk for call in calls]))
+    references = list(_ROWS[Reference]().filter(**below))
+    at_step = _numbered("agent_steps", steps, lambda step: step.message_id)
+    of_step = _numbered("tool_calls", calls, lambda call: call.step_id)
+    at_call = {call.pk: f"{at_step[call.step_id]}{of_step[call.pk]}" for call in calls}
+    message_of = {call.pk: call.message_id for call in calls}
+    at_reference = _numbered("knowledge_references", references, lambda reference: reference.message_id)
+    yield from _changes(_ROWS[Message]().filter(pk__in=message_ids), rules, lambda row: (row.pk, ""))
+    yield from _changes(references, rules, lambda row: (row.message_id, at_reference[row.pk]))
+    yield from _changes(steps, rules, lambda row: (row.message_id, at_step[row.pk]))
+    yield from _changes(calls, rules, lambda row: (row.message_id, at_call[row.pk]))
+    yield from _changes(results, rules, lambda row: (message_of[row.pk], f"{at_call[row.pk]}result."))
+    yield from _changes(_ROWS[Event]().filter(**within), rules, lambda row: (row.message_id, f"events[{row.seq}]."))
+    yield from _changes(_ROWS[Context]().filter(**within), rules, lambda row: (row.message_id, "contexts."))
+    yield from _changes(_ROWS[Score]().filter(**below), rules, lambda row: (row.message_id, "scores."))
+
+
+def _changes_in_sessions(session_ids: Sequence[UUID], rules: Rules) -> Iterator[Change]:
+    alone = {"session__in": session_ids, "message": None}
+    yield from _changes(_ROWS[Session]().filter(pk__in=session_ids), rules, lambda row: (row.pk, ""))
+    yield from _changes(_ROWS[Event]().filter(**alone), rules, lambda row: (row.session_id, f"events[{row.seq}]."))
+    yield from _changes(_ROWS[Context]().filter(**alone), rules, lambda row: (row.session_id, "contexts."))
+    yield from _changes(_ROWS[Score]().filter(**alone), rules, lambda row: (row.session_id, "scores."))
+
+
+def _changes(rows: Iterable[Any], rules: Rules, place: Callable[[Any], tuple[UUID, str]]) -> Iterator[Change]:
+    """Yield the changes of rows; `place` returns the owner of a row and the beginning of its paths."""
+    for some in _batches(list(rows)):
+        names = _masked_fields(type(some[0]))
+        if not may_hold_secrets((getattr(row, name) for row in some for name in names), rules):
+            continue
+        for row in some:
+            owner_id, before = place(row)
+            values, receipts = {}, []
+            for name in names:
+                clean, found = redact(getattr(row, name), rules, f"{before}{name}")
+                if found:
+                    values[name] = clean
+                    receipts += found
+            if receipts:
+                yield Change(row=row, owner_id=owner_id, values=values, receipts=receipts)
+
+
+def _masked_fields(model: type[models.Model]) -> list[str]:
+    fields = (one for one in model._meta.concrete_fields if one.column in MASKED_COLUMNS)
+    return [one.attname for one in fields if isinstance(one, _TEXTS) or one.name == "tags"]
+
+
+def _numbered(name: str, rows: Iterable[Any], owner: Callable[[Any], UUID]) -> dict[UUID, str]:
+    """Return the path of each row among those with the same owner."""
+    counts, found = Counter[UUID](), {}
+    for row in rows:
+        found[row.pk] = f"{name}[{counts[owner(row)]}]."
+        counts[owner(row)] += 1
+    return found
+
+
+def _batches(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for first in range(0, len(rows), AT_A_TIME):
+        yield rows[first : first + AT_A_TIME]

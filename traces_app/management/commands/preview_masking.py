@@ -1,0 +1,77 @@
+"""manage.py preview_masking: show what masking rules would remove from recent traces."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from access_app.arguments import project_named
+from access_app.masking import compiled, rules_named
+from access_app.models import MaskingKind
+from traces_app.maintenance.masking import Change, preview_masking
+
+_SHOWN = 20
+_CHARACTERS = 120
+
+
+class Command(BaseCommand):
+    help = (
+        "Show what the masking rules of a project, or a rule that is not stored yet, would remove from its newest messages. "
+        "Changes nothing. Prints the values as they are stored."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--project", required=True, metavar="SLUG")
+        parser.add_argument("--rule", metavar="NAME", help="only this rule, also one that is disabled or for viewers")
+        parser.add_argument("--kind", choices=MaskingKind.values, help="try a rule of this kind, with --value")
+        parser.add_argument("--value", help="the preset, key, pattern, path or function to try")
+        parser.add_argument("--messages", type=int, default=200, help="the newest that are read (default: %(default)s)")
+
+    def handle(
+        self, *, project: str, rule: str | None, kind: str | None, value: str | None, messages: int, **options: Any
+    ) -> None:
+        if (kind is None) != (value is None):
+            raise CommandError("--kind and --value belong together.", returncode=2)
+        if messages < 1:
+            raise CommandError("--messages: expected a number from 1.", returncode=2)
+        found = project_named(project)
+        try:
+            rules = compiled((("preview", kind, value),)) if kind and value else rules_named(found, rule)
+        except ValueError as error:
+            raise CommandError(str(error), returncode=2) from error
+        rows, removed = Counter[str](), Counter[str]()
+        for number, change in enumerate(preview_masking(found.pk, rules, messages)):
+            for receipt in change.receipts:
+                rows[receipt.rule] += 1
+                removed[receipt.rule] += receipt.count
+            if number < _SHOWN:
+                self._show(change)
+        for name in sorted(removed):
+            self.stdout.write(f"{name}: {removed[name]} values in {rows[name]} places")
+        if not removed:
+            self.stdout.write("Nothing would be removed.")
+
+    def _show(self, change: Change) -> None:
+        paths = ", ".join(f"{receipt.path} ({receipt.rule})" for receipt in change.receipts)
+        self.stdout.write(f"{change.owner_id}  {paths}")
+        for name, after in change.values.items():
+            before = getattr(change.row, name)
+            self.stdout.write(f"  - {_in_short(before, after)}")
+            self.stdout.write(f"  + {_in_short(after, before)}")
+
+
+def _in_short(value: Any, other: Any) -> str:
+    """Return one line around the first difference to the other value."""
+    text, beside = (one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in (value, other))
+    same = next((at for at, (a, b) in enumerate(zip(text, beside, strict=False)) if a != b), 0)
+    begin = max(0, same - 20)
+    cut = text[begin : begin + _CHARACTERS]
+    # Escaped, because a terminal obeys control characters.
+    return (
+        ("…" if begin else "")
+        + json.dumps(cut, ensure_ascii=False)[1:-1]
+        + ("…" if len(text) > begin + _CHARACTERS else "")
+    )
