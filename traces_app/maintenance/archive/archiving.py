@@ -45,7 +45,9 @@ from .datasets import DATASETS, DIGEST_OF_SESSION, MESSAGES, Dataset, Row
 from .folder import FORMAT, UNFINISHED, ArchiveError, File, Folder, Manifest, digest_rows
 
 ROW_GROUP_BYTES = 16_000_000
-"""Values of a row group, before compression: what is in memory at a time."""
+"""Values of a row group in Python: what is in memory at a time."""
+_VALUE_BYTES = 50
+"""Of a value in Python, in addition to its text."""
 _SESSIONS_AT_ONCE = 500
 _MESSAGES_AT_ONCE = 500
 _LOCK = 0x7472_6172
@@ -99,7 +101,9 @@ def archive(
         for month in sorted(months_of(Message._meta.db_table)):
             if datetime(month.next.year, month.next.month, 1, tzinfo=UTC) > before:
                 continue
+            _analyze(month)
             with one_snapshot(read_only=True):
+                _plan_for_whole_months()
                 found = [done for project in wanted if (done := _archive_month(folder, project, month, progress))]
             for done in found:
                 _note(folder, done)
@@ -109,6 +113,26 @@ def archive(
         if drop:
             _finish_drops(folder, wanted, before, report)
     return report
+
+
+def _analyze(month: Month) -> None:
+    """Let the planner know the sizes of a month, which may just have been filled."""
+    with connection.cursor() as cursor:
+        for table in TABLES:
+            cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [month.leaf(table.name)])
+            if cursor.fetchone() == (True,):
+                cursor.execute(f"ANALYZE {month.leaf(table.name)}")
+
+
+def _plan_for_whole_months() -> None:
+    """Join whole months by hashes, for the rest of the transaction.
+
+    Measured with 20,000 messages of a project: 118 s with the plans of short reads.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL cursor_tuple_fraction = 1; SET LOCAL enable_nestloop = off"
+        )
 
 
 @contextmanager
@@ -204,7 +228,11 @@ def _row_groups(batches: Iterable[list[Row]]) -> Iterator[list[Row]]:
     size = 0
     for batch in batches:
         group += batch
-        size += sum(len(value) if isinstance(value, str | bytes) else 8 for row in batch for value in row)
+        size += sum(
+            _VALUE_BYTES + len(value) if isinstance(value, str | bytes) else _VALUE_BYTES
+            for row in batch
+            for value in row
+        )
         if size >= ROW_GROUP_BYTES:
             yield group
             group, size = [], 0
