@@ -105,7 +105,8 @@ def pages(trace: dict[str, Any]) -> Iterator[str]:
         if not path.startswith(("/admin/messages_app/", "/admin/traces_app/")) or "modelprice" in path:
             continue
         model = path.split("/")[3]
-        values = {**trace, "object_id": trace["objects"].get(model)}
+        # The session has no snapshots: their pages lead back to the list.
+        values = {**trace, "object_id": trace["objects"].get(model), "snapshot_id": trace["message_id"]}
         for name in pattern.pattern.converters:
             start = path.index("<")
             assert path[start : path.index(">") + 1].rpartition(":")[2].strip("<>") == name
