@@ -8,6 +8,7 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
+from .audit.trail import note_objects
 from .models import Role
 from .roles import access
 from .visibility import ProjectScope, visible_to
@@ -54,4 +55,7 @@ class RoleAdmin(AnyModelAdmin):
         """Return whether the reader has the role in the project of a row; without a row, in any project."""
         if role is None:
             return False
-        return access(request).allows(role, None if obj is None else getattr(obj, self.project_path))
+        project_id = None if obj is None else getattr(obj, self.project_path)
+        if obj is not None:
+            note_objects(self.opts.model_name or "", [obj.pk], project_id=project_id)
+        return access(request).allows(role, project_id)

@@ -9,3 +9,9 @@ from django.utils.translation import gettext_lazy as _
 class AccessConfig(AppConfig):
     name = "access_app"
     verbose_name = _("Access")
+
+    def ready(self) -> None:
+        # Imported here, because it needs the models.
+        from access_app.audit import logins
+
+        logins.connect()

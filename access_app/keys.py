@@ -14,6 +14,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from .audit.record import record_key
+from .audit.trail import note_key
 from .db.statements import prepared_cursor
 from .errors import InvalidInput, NotPermitted
 from .models import PREFIX_LENGTH, ApiKey, AuditAction, Project, Scope
@@ -112,20 +113,24 @@ def bearer_in(authorization: str) -> str | None:
     return token.strip() if scheme.lower() == "bearer" else None
 
 
-def find_key(token: str, now: dt.datetime | None = None, *, address: str = "") -> ApiKey | None:
-    """Return the active key of a token with its project, or None. Record its use from an address, once a minute."""
+def find_key(token: str, now: dt.datetime | None = None) -> ApiKey | None:
+    """Return the active key of a token with its project, or None. Set `last_used_at`, once a minute."""
     now = now or timezone.now()
     key = _read_key(digest_of(token))
-    if key is None or key.status(now) != "active":
+    if key is None:
+        return None
+    # Also one that is revoked: who goes on using it is recorded.
+    note_key(key)
+    if key.status(now) != "active":
         return None
     if key.last_used_at is None or key.last_used_at <= now - LAST_USED_PRECISION:
-        _note_use(key, now, address)
+        _note_use(key, now)
     return key
 
 
 def admitted_key(token: str, address: str) -> ApiKey | None:
     """Return the active key of a token with its project, or None. Raise NotPermitted for a foreign `address`."""
-    key = find_key(token, address=address)
+    key = find_key(token)
     if key is not None and not key.allows_address(address):
         raise NotPermitted(
             _("The key %(prefix)s… may not be used from the address %(address)s.")
@@ -174,8 +179,7 @@ def _read_key(digest: str) -> ApiKey | None:
     return key
 
 
-@transaction.atomic
-def _note_use(key: ApiKey, now: dt.datetime, address: str) -> None:
+def _note_use(key: ApiKey, now: dt.datetime) -> None:
     """Set `last_used_at` without waiting: of concurrent requests, one writes and the others skip."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -184,7 +188,4 @@ def _note_use(key: ApiKey, now: dt.datetime, address: str) -> None:
             " FOR UPDATE SKIP LOCKED)",
             [now, key.pk, now - LAST_USED_PRECISION],
         )
-        is_first = cursor.rowcount == 1
-    if is_first:
-        record_key(AuditAction.KEY_USE, key, address=address, by_key=True)
     key.last_used_at = now

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypedDict
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import BrinIndex
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
@@ -409,6 +410,11 @@ class AuditEntry(models.Model):
         ]
         indexes: ClassVar = [
             models.Index(fields=["project", "-id"], name="audit_of_project"),
+            # Who read this, and what did they do?
+            models.Index(fields=["object_id", "-id"], name="audit_of_object", condition=~Q(object_id="")),
+            models.Index(fields=["actor_name", "-id"], name="audit_of_actor"),
+            # Times come in order, so that a few pages say where a range of them is.
+            BrinIndex(fields=["time"], name="audit_of_time"),
             # The queue of the background job that chains.
             models.Index(fields=["id"], condition=Q(sequence=None), name="audit_unchained"),
         ]

@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
+from .audit.trail import note_scope
 from .errors import InvalidInput, NotAuthenticated, NotFound, NotPermitted
 from .models import ApiKey, Project, Role, Scope
 from .roles import access
@@ -69,6 +70,17 @@ def may_read(request: Request) -> bool:
     return not isinstance(key, ApiKey) or Scope.READ in key.scopes
 
 
+def owned_projects(request: Request) -> ProjectScope:
+    """Return the projects that a login owns. Raise NotPermitted for a login that owns none, and for every key."""
+    if request.auth is not None or not access(request).allows(Role.OWNER):
+        raise NotPermitted(
+            _("Log in as an owner of the project or as a superuser. API keys have no access."), code="missing_role"
+        )
+    found = access(request).scope(Role.OWNER)
+    note_scope(found)
+    return found
+
+
 def project_scope(request: Request, scope: str | None = None) -> ProjectScope:
     """Return the projects that the request may act on: a key's own; those in which a login has the role for `scope`.
 
@@ -78,7 +90,9 @@ def project_scope(request: Request, scope: str | None = None) -> ProjectScope:
     if isinstance(key, ApiKey):
         return ProjectScope(frozenset({key.project_id}))
     needed = scope or _needed_scope(request, request.parser_context["view"])
-    return access(request).scope(ROLE_OF_SCOPE[Scope(needed)])
+    found = access(request).scope(ROLE_OF_SCOPE[Scope(needed)])
+    note_scope(found)
+    return found
 
 
 def projects_visible_to(request: Request) -> QuerySet[Project]:
@@ -102,10 +116,12 @@ def project_for_write(request: Request, slug: str | None, field: str = "project"
             raise NotFound(
                 _("Project “%(slug)s” does not exist, or you have no access to it.") % {"slug": slug[:64]}, field=field
             )
+        note_scope(ProjectScope(frozenset({project.pk})))
         return project
     found = list(projects[:2])
     if len(found) != 1:
         raise InvalidInput(_("“%(field)s” is required: the slug of the project.") % {"field": field}, field=field)
+    note_scope(ProjectScope(frozenset({found[0].pk})))
     return found[0]
 
 

@@ -13,6 +13,7 @@ from django.http import HttpRequest
 from rest_framework.request import Request
 
 from .audit.record import record
+from .audit.trail import note_readable
 from .models import AuditAction, Membership, Project, Role
 from .visibility import ALL_PROJECTS, ProjectScope
 
@@ -48,6 +49,7 @@ def access(request: HttpRequest | Request) -> Access:
     found = _OF_REQUESTS.get(request)
     if found is None:
         found = _OF_REQUESTS[request] = access_of(request.user)
+        note_readable(found.scope(Role.VIEWER))
     return found
 
 

@@ -136,7 +136,7 @@ def empty_month(database: psycopg.Connection) -> None:
 
 
 def _measure_shape(crew: Crew, server: Server, shape: Shape, runs: int, database: psycopg.Connection) -> Line:
-    line = in_turns(crew, server, shape.clients, shape.messages, lambda way: list(_jobs(shape, way)), runs, database)
+    line = in_turns(crew, server, shape.clients, shape.messages, lambda way: list(jobs(shape, way)), runs, database)
     return replace(line, name=f"ingest, {shape.clients} x {shape.batch}", unit="msg/s", bar=shape.bar)
 
 
@@ -186,7 +186,7 @@ def in_turns(
     return replace(line, beside=beside)
 
 
-def _jobs(shape: Shape, way: Way, kind: type[Job] = Job) -> Iterator[Job]:
+def jobs(shape: Shape, way: Way, kind: type[Job] = Job) -> Iterator[Job]:
     for client in range(shape.clients):
         yield kind(
             workload=workload_of(client),
@@ -198,7 +198,7 @@ def _jobs(shape: Shape, way: Way, kind: type[Job] = Job) -> Iterator[Job]:
 
 
 def _span_jobs(shape: Shape, way: Way) -> list[Job]:
-    return list(_jobs(shape, way, SpanJob))
+    return list(jobs(shape, way, SpanJob))
 
 
 def workload_of(client: int) -> Workload:

@@ -10,6 +10,7 @@ from django.db.models import QuerySet, TextField, UUIDField
 from django.utils.translation import gettext as _
 from msgspec import UNSET
 
+from access_app.audit.trail import note_objects
 from access_app.errors import Conflict, NotFound
 from access_app.visibility import ProjectScope
 
@@ -57,6 +58,7 @@ def find_session(scope: ProjectScope, name: str, *, among: Among = "alive", fiel
         )
     if not found:
         raise NotFound(_("There is no session with this id."), code="session_not_found", field=field)
+    note_objects("session", [found[0].pk], project_id=found[0].project_id)
     return found[0]
 
 
@@ -75,7 +77,9 @@ def find_message(
             _("There is no deleted message with this id.") if deleted else _("There is no message with this id."),
             code="message_not_found",
         )
-    return FoundMessage(*rows[0])
+    found = FoundMessage(*rows[0])
+    note_objects("message", [found.pk], project_id=found.project_id)
+    return found
 
 
 def _find_sessions(column: str, value: UUID | str, among: Among, scope: ProjectScope) -> list[FoundSession]:

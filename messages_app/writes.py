@@ -19,6 +19,7 @@ from django.db.models import F
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from access_app.audit.trail import note_counts
 from access_app.errors import NotFound
 
 from .changed_hours import mark_messages, mark_sessions
@@ -158,6 +159,7 @@ def delete_sessions(project_id: int, session_ids: Collection[UUID] | None, *, by
         if len(found) < AT_A_TIME:
             break
     if deleted:
+        note_counts(project_id, sessions=deleted)
         logger.info("deleted sessions", extra={"project_id": project_id, "sessions": deleted, "by": by})
     return deleted
 
@@ -207,6 +209,7 @@ def clear_session(session_id: UUID, *, by: str) -> int:
     if found:
         mark_messages(found[0].project_id, [message.pk for message in found])
         mark([message.pk for message in found])
+    note_counts(messages=len(found))
     logger.info("cleared a session", extra={"session_id": str(session_id), "messages": len(found), "by": by})
     return len(found)
 

@@ -16,12 +16,13 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.http import HttpResponse
 from django.test import Client
-from django.urls import URLPattern, URLResolver, get_resolver
+from django.urls import URLPattern, URLResolver, get_resolver, resolve
 from django.utils import timezone
 
+from access_app.audit.requests import NOT_RECORDED, route_of
 from access_app.keys import create_key, revoke_key
 from access_app.masking import save_rule
-from access_app.models import ApiKey, Project, Role, Scope
+from access_app.models import ApiKey, AuditEntry, Project, Role, Scope
 from access_app.roles import grant_role
 
 TABLE = Path(__file__).resolve().parents[1] / "docs" / "access.md"
@@ -62,6 +63,10 @@ MAY: Mapping[str, frozenset[str]] = {
     "key: read and write": frozenset(["foreign key"]),  # of the living keys, the only one with both
 }
 """The callers that each word of the table lets in. Callers of a foreign project are let in to see their own project."""
+
+
+WITHOUT_LOGIN = ("/v3/auth/token", "/api/public/media/upload/<str:ticket>")
+"""The key is in the body, the ticket in the URL: see the tests of these APIs."""
 
 
 def rows() -> list[tuple[str, str, frozenset[str]]]:
@@ -193,6 +198,24 @@ def is_refused(answer: HttpResponse) -> bool:
     return login or answer.status_code in (401, 403)
 
 
+def entry_fault(caller: str, where: str, answer: HttpResponse, entries: list[AuditEntry], *, shows: bool) -> str:
+    """Return what is wrong with the entries of a request in the audit log, "" if they are right.
+
+    One entry names the caller and the result, unless nobody acted who is known: logins are none for foreign APIs, keys are
+    none for the admin.
+    """
+    if route_of(resolve(where)) in NOT_RECORDED:
+        return "shows content without an entry" if shows else ""
+    login = answer.status_code == 302 and "/login/" in answer["Location"]
+    if answer.status_code == 405 or (not entries and not shows and (login or answer.status_code == 401)):
+        return ""
+    by_key = caller in KEYS and not where.startswith("/admin/")
+    name = str(ApiKey.objects.get(name=caller)) if by_key else caller
+    result = "allowed" if answer.status_code < 400 else "refused" if is_refused(answer) else "failed"
+    found = [(entry.actor_kind, entry.actor_name, entry.result) for entry in entries]
+    return "" if found == [("key" if by_key else "user", name, result)] else f"entries: {found}"
+
+
 def test_every_route_has_a_row_and_every_row_a_route() -> None:
     assert [route for route in ROUTES if row_of(*route) is None] == []
     used = {
@@ -203,12 +226,14 @@ def test_every_route_has_a_row_and_every_row_a_route() -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.requirement("001-54", "001-56")
-def test_routes_let_in_whom_the_table_names(
+@pytest.mark.requirement("001-54", "001-55", "001-56")
+def test_routes_let_in_whom_the_table_names_and_record_it(
     cast: dict[str, tuple[Client, dict[str, str]]], ids: dict[str, str]
 ) -> None:
     assert not settings.METRICS_TOKEN
-    wrong, readers = [], Counter[str]()
+    wrong: list[tuple[object, ...]] = []
+    readers = Counter[str]()
+    before = set(AuditEntry.objects.values_list("pk", flat=True))
     for path, method in ROUTES:
         where, expected = address(path, ids), row_of(path, method)
         for caller, (client, headers) in cast.items():
@@ -217,16 +242,22 @@ def test_routes_let_in_whom_the_table_names(
                 body = b"{}" if path.startswith(("/api/", "/weknora/")) else b""
                 answer = client.generic(method, where, body, "application/json", headers=headers)
                 content = answer.getvalue()
+                entries = list(AuditEntry.objects.exclude(pk__in=before))
                 transaction.set_rollback(True)
             client.cookies = cookies  # logging out removes them
             let_in = not is_refused(answer)
+            shows = CANARY.encode() in content
+            # Of a request without a valid login or key, only what it shows is recorded: here, nothing.
+            if path not in WITHOUT_LOGIN or shows:
+                fault = entry_fault(caller, where, answer, entries, shows=shows)
+                wrong += [(method, path, caller, answer.status_code, fault)] if fault else []
             # Of these the answer shows nothing, which the check of the content below tests.
             is_lost = answer.status_code == 302 and "<" in path and answer["Location"] in NOT_FOUND
             if not is_lost and expected is not None and let_in != (caller in expected):
                 wrong.append((method, path, caller, answer.status_code))
-            if caller in BLIND and CANARY.encode() in content:
+            if caller in BLIND and shows:
                 wrong.append((method, path, caller, "reads content"))
-            readers[caller] += CANARY.encode() in content
+            readers[caller] += shows
             # Streams are served by the live part alone: here they are 503.
             if answer.status_code >= 500 and "continue-stream" not in path:
                 wrong.append((method, path, caller, answer.status_code))

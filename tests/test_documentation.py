@@ -10,6 +10,7 @@ import pytest
 from django.core.management import get_commands
 from django.urls import URLPattern, URLResolver, get_resolver
 
+from messages_app.audit_log import AuditFilterSet
 from traces_app.queries.filters import (
     CallFilterSet,
     ChainFilterSet,
@@ -72,6 +73,7 @@ def test_filters_of_lists_exist() -> None:
         "tools/": ToolFilterSet,
         "usage/": UsageFilterSet,
         "scores/": ScoreFilterSet,
+        "audit/": AuditFilterSet,
     }
     rows = re.findall(
         r"^\| `([a-z-]+/)` \| (`\w+`,? ?.*) \|$", section("The API").partition("| list | filters")[2], re.M

@@ -8,6 +8,7 @@ from django.urls import path
 
 from access_app.models import Scope
 
+from .views.audit import AuditViewSet
 from .views.calls import CallViewSet
 from .views.chains import ChainViewSet
 from .views.comparison import ComparisonViewSet
@@ -107,6 +108,8 @@ urlpatterns = [
     path("tools/examples/", ToolViewSet.as_view({"get": "examples"}), name="tool-examples"),
     path("tools/unused/", ToolViewSet.as_view({"get": "unused"}), name="unused-tools"),
     path("compare/", ComparisonViewSet.as_view({"get": "retrieve"}), name="compare"),
+    path("audit/", AuditViewSet.as_view({"get": "list"}), name="audit"),
+    path("audit/<int:entry_id>/", AuditViewSet.as_view({"get": "retrieve"}), name="audit-entry"),
     path("search/", SearchViewSet.as_view({"get": "list"}), name="search"),
     path("scores/", ScoreViewSet.as_view({"get": "list", "post": "create"}), name="scores"),
     path(

@@ -61,6 +61,8 @@ STALE_RUN_HOURS = env.whole_number("TRACESITE_STALE_RUN_HOURS", 24, at_least=1)
 TRASH_DAYS = env.whole_number("TRACESITE_TRASH_DAYS", 0, at_least=0)
 # Keys of seals, the newest first: see access_app/seal_keys.py. Empty: derived from the secret key.
 SEAL_KEYS = env.tokens("TRACESITE_SEAL_KEYS", at_least=32)
+# Entries of the audit log that are older are removed by `manage.py purge_audit`; 0: never.
+AUDIT_DAYS = env.whole_number("TRACESITE_AUDIT_DAYS", 0, at_least=0)
 # Whether `serve` adds up the statistics of tools and indexes messages; otherwise run roll_up_tools and index_search.
 BACKGROUND_JOBS = env.boolean("TRACESITE_BACKGROUND_JOBS", default=True)
 # Functions that masking rules may name.
@@ -162,7 +164,7 @@ MIDDLEWARE = [
     "tracesite.http.pages.Messages",
     "tracesite.http.pages.XFrameOptions",
     "tracesite.http.pages.TimeZone",
-    "access_app.audit.record.AuditMiddleware",
+    "access_app.audit.requests.AuditMiddleware",
     "access_app.two_factor_pages.TwoFactorMiddleware",
     "access_app.masked_reading.MaskedReadingMiddleware",
     "axes.middleware.AxesMiddleware",

@@ -26,7 +26,9 @@ BATCH = 1000
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext('tracesite audit chain'))"
 _TRY_LOCK = "SELECT pg_try_advisory_xact_lock(hashtext('tracesite audit chain'))"
 _APPEND = """
-    UPDATE access_app_auditentry SET sequence = %s, previous_hash = %s, hash = %s WHERE id = %s
+    UPDATE access_app_auditentry AS entry SET sequence = new.sequence, previous_hash = new.previous_hash, hash = new.hash
+    FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[]) AS new (id, sequence, previous_hash, hash)
+    WHERE entry.id = new.id
     """
 
 
@@ -180,10 +182,10 @@ def _append_batch(report: ChainReport) -> int:
         entry.sequence, entry.previous_hash = head.sequence + 1, head.hash
         entry.hash = hash_of(entry)
         heads[entry.project_id] = Head(entry.sequence, entry.hash)
-        values.append((entry.sequence, entry.previous_hash, entry.hash, entry.pk))
+        values.append((entry.pk, entry.sequence, entry.previous_hash, entry.hash))
     if values:
         with connection.cursor() as cursor:
-            cursor.executemany(_APPEND, values)
+            cursor.execute(_APPEND, [list(column) for column in zip(*values, strict=True)])
     report.chained += len(values)
     for project_id, head in heads.items():
         report.heads[chain_name(project_id)] = f"{head.sequence}:{head.hash}"

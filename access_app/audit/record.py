@@ -1,31 +1,51 @@
-"""The one function that writes entries of the audit log, and the actor that they name."""
+"""The one function that writes entries of the audit log, the actor that they name, and the base of commands that leave one."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+from django.contrib.auth.base_user import AbstractBaseUser
 from django.core.management.base import BaseCommand
-from django.db import connection
 from django.http import HttpRequest
-from django.http.response import HttpResponseBase
 from django.utils import timezone
 from psycopg.types.json import Jsonb
 
+from access_app.db.statements import prepared_cursor
 from access_app.logins import client_address
 from access_app.models import ActorKind, ApiKey, AuditAction, AuditEntry, AuditResult
+
+from .trail import following, note_entry, place_of
 
 _COLUMNS = (
     *("project_id", "time", "actor_kind", "actor_name", "actor_id", "action", "object_type", "object_id"),
     *("object_name", "address", "request_id", "result", "detail"),
 )
+_TYPES = {"project_id": "bigint", "time": "timestamptz", "detail": "jsonb"}
 _INSERT = f"""
     INSERT INTO access_app_auditentry ({", ".join(_COLUMNS)}) VALUES ({", ".join(["%s"] * len(_COLUMNS))})
     """  # noqa: S608 - built of constants
+# Committed without waiting for the disk, in one round trip: https://www.postgresql.org/docs/current/wal-async-commit.html
+_INSERT_SOON = f"""
+    WITH soon AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))
+    INSERT INTO access_app_auditentry ({", ".join(_COLUMNS)})
+    SELECT {", ".join(f"%s::{_TYPES.get(name, 'text')}" for name in _COLUMNS)} FROM soon
+    """  # noqa: S608 - built of constants
+_OF_DJANGO = {
+    "verbosity",
+    "settings",
+    "pythonpath",
+    "traceback",
+    "no_color",
+    "force_color",
+    "skip_checks",
+    "stdout",
+    "stderr",
+}
 _LONGEST = {column.attname: column.max_length for column in AuditEntry._meta.concrete_fields}
 
 
@@ -46,6 +66,16 @@ _current: ContextVar[Origin] = ContextVar("audit_origin", default=_SYSTEM)
 
 
 @contextmanager
+def serving(request: HttpRequest) -> Iterator[None]:
+    """Name the login or key of this request in the entries that are recorded meanwhile."""
+    token = _request.set(request)
+    try:
+        yield
+    finally:
+        _request.reset(token)
+
+
+@contextmanager
 def acting(origin: Origin) -> Iterator[None]:
     """Name this actor in the entries that are recorded meanwhile in this thread or task."""
     token = _current.set(origin)
@@ -55,27 +85,32 @@ def acting(origin: Origin) -> Iterator[None]:
         _current.reset(token)
 
 
-class AuditMiddleware:
-    """Name the login or key of the request, and its address, in the entries that are recorded meanwhile."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        token = _request.set(request)
-        try:
-            return self.get_response(request)
-        finally:
-            _request.reset(token)
-
-
 class AuditedCommand(BaseCommand):
-    """Management command that entries name, with the id of the user of the operating system."""
+    """Command that entries name. It leaves one entry when it ends, unless it was a dry run or changes nothing."""
+
+    action: ClassVar[AuditAction | None] = None
+    """What the command does; None if the functions that it calls record that."""
+    object_type: ClassVar[str] = ""
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         name = type(self).__module__.rpartition(".")[2]
-        with acting(Origin(kind=ActorKind.COMMAND, name=name, id=f"uid {os.getuid()}")):
-            return super().execute(*args, **options)
+        with acting(Origin(kind=ActorKind.COMMAND, name=name, id=f"uid {os.getuid()}")), following() as trail:
+            if self.action is None or options.get("dry_run"):
+                return super().execute(*args, **options)
+            result = AuditResult.FAILED
+            try:
+                output = super().execute(*args, **options)
+                result = AuditResult.ALLOWED
+                return output
+            finally:
+                project_id, projects = place_of(trail)
+                record(
+                    self.action,
+                    project_id=project_id,
+                    object_type=self.object_type,
+                    result=result,
+                    detail={**_said(options), **projects, **trail.counts},
+                )
 
 
 def record(
@@ -88,61 +123,76 @@ def record(
     result: AuditResult = AuditResult.ALLOWED,
     detail: Mapping[str, str | int | list[str] | None] | None = None,
     origin: Origin | None = None,
+    soon: bool = False,
 ) -> None:
     """Add an entry to the audit log, in the transaction of the caller if there is one.
 
     `detail` must hold no content of traces. Long texts are cut, and characters that PostgreSQL cannot store are replaced.
-    Chaining happens in the background, so that no writer waits for another.
+    Chaining happens in the background, so that no writer waits for another. `soon`, outside of a transaction: do not wait
+    until the disk has it; a crash of the database loses the entries of its last moments then.
     """
-    who = origin or _origin()
+    who = origin or current_origin()
+    note_entry(object_type)
     values = (
         *(project_id, timezone.now(), who.kind.value, who.name, who.id, action.value, object_type, str(object_id)),
         *(object_name, who.address, who.request_id, result.value, Jsonb(dict(detail or {}))),
     )
-    with connection.cursor() as cursor:
-        cursor.execute(_INSERT, [_storable(name, value) for name, value in zip(_COLUMNS, values, strict=True)])
+    with prepared_cursor() as cursor:
+        cursor.execute(
+            _INSERT_SOON if soon else _INSERT,
+            [_storable(name, value) for name, value in zip(_COLUMNS, values, strict=True)],
+        )
 
 
-def record_key(action: AuditAction, key: ApiKey, *, address: str = "", by_key: bool = False) -> None:
-    """Record what happened to a key; `by_key`: what the key itself did from an address."""
-    origin = None
-    if by_key:
-        # Without a look at the login, which would read the session of the request.
-        request_id = getattr(_request.get(), "request_id", "")
-        origin = Origin(kind=ActorKind.KEY, name=str(key), id=str(key.pk), address=address, request_id=request_id)
+def record_key(action: AuditAction, key: ApiKey) -> None:
+    """Record what happened to a key."""
     record(
         action,
         project_id=key.project_id,
         object_type="apikey",
         object_id=key.pk,
         object_name=str(key),
-        detail=None if by_key else {"scopes": list(key.scopes)},
-        origin=origin,
+        detail={"scopes": list(key.scopes)},
     )
 
 
-def _origin() -> Origin:
+def current_origin() -> Origin:
+    """Return who acts: the command, or the key or login of the request."""
     request = _request.get()
-    if request is None:
-        return _current.get()
-    # Read now, because the login is not known yet when the request begins.
-    if isinstance(key := getattr(request, "auth", None), ApiKey):
-        return Origin(
-            kind=ActorKind.KEY,
-            name=str(key),
-            id=str(key.pk),
-            address=client_address(request),
-            request_id=getattr(request, "request_id", ""),
-        )
-    user = getattr(request, "user", None)
-    known = user is not None and user.is_authenticated
+    return _current.get() if request is None else origin_of(request)
+
+
+def origin_of(request: HttpRequest, key: ApiKey | None = None, user: AbstractBaseUser | None = None) -> Origin:
+    """Return the key or login of a request, and the system without either. Call it late: the login is not known at first."""
+    kind, name, number = ActorKind.SYSTEM, _SYSTEM.name, ""
+    key = key or getattr(request, "auth", None)
+    user = user or getattr(request, "user", None)
+    if isinstance(key, ApiKey):
+        kind, name, number = ActorKind.KEY, str(key), str(key.pk)
+    elif user is not None and user.is_authenticated:
+        kind, name, number = ActorKind.USER, user.get_username(), str(user.pk)
     return Origin(
-        kind=ActorKind.USER if known else ActorKind.SYSTEM,
-        name=str(user) if known else _SYSTEM.name,
-        id=str(getattr(user, "pk", "") or "") if known else "",
+        kind=kind,
+        name=name,
+        id=number,
         address=client_address(request),
         request_id=getattr(request, "request_id", ""),
     )
+
+
+def _said(options: dict[str, Any]) -> dict[str, str | int | list[str]]:
+    """Return the options that were given, without the values of texts other than the project."""
+    found: dict[str, str | int | list[str]] = {}
+    for name, value in options.items():
+        if name in _OF_DJANGO or not value:
+            continue
+        if isinstance(value, int):
+            found[f"--{name}"] = value
+        elif name == "project":
+            found["--project"] = [str(one)[:64] for one in value] if isinstance(value, list) else str(value)[:64]
+        else:
+            found[f"--{name}"] = "given"
+    return found
 
 
 def _storable(name: str, value: Any) -> Any:

@@ -212,6 +212,18 @@ class CreatedFilter(BarFilter):
             "is_reversed": self.is_reversed,
         }
 
+    def times(self, column: str) -> dict[str, datetime]:
+        """Return the bounds as filter arguments on a column with times."""
+        period, after, before = (self.given.get(name) for name in self.parameter_names)
+        bounds: dict[str, datetime] = {}
+        if period:
+            bounds[f"{column}__gte"] = timezone.now() - _length_of(period, self.title)
+        if after:
+            bounds[f"{column}__gte"] = max(_instant(after, self.title), bounds.get(f"{column}__gte", ids.EPOCH))
+        if before:
+            bounds[f"{column}__lt"] = _instant(before, self.title)
+        return bounds
+
 
 class BeganFilter(CreatedFilter):
     """Filter sessions by the time of their start."""
@@ -226,14 +238,7 @@ class ActiveFilter(CreatedFilter):
     parameter_names = ("active", "active_after", "active_before")
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        bounds: dict[str, datetime] = {}
-        if period := self.given.get("active"):
-            bounds["active_at__gte"] = timezone.now() - _length_of(period, self.title)
-        if after := self.given.get("active_after"):
-            bounds["active_at__gte"] = max(_instant(after, self.title), bounds.get("active_at__gte", ids.EPOCH))
-        if before := self.given.get("active_before"):
-            bounds["active_at__lt"] = _instant(before, self.title)
-        return queryset.filter(**bounds)
+        return queryset.filter(**self.times("active_at"))
 
 
 class OrderFilter(ChoiceFilter):

@@ -26,7 +26,7 @@ from django.contrib.admin.utils import label_for_field
 from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db import OperationalError, connection, transaction
-from django.db.models import Model, Q, QuerySet, UUIDField
+from django.db.models import Model, Q, QuerySet
 from django.http import (
     Http404,
     HttpRequest,
@@ -50,7 +50,7 @@ from messages_app import ids
 from messages_app.models import SavedView
 from messages_app.safe_text import one_line
 from messages_app.sql.batch import was_stopped
-from messages_app.sql.pagination import Cursor, IdRange, PageRequest, read_page
+from messages_app.sql.pagination import Cursor, PageRequest, QuerySetKeys, read_page
 
 from .columns import COLUMNS, columns_of, forget_columns, in_order, keep_columns, unknown_columns
 from .downloads import Source, value_file
@@ -71,23 +71,6 @@ class RowPage:
     rows: list[Any]
     next: str | None = None
     previous: str | None = None
-
-
-@dataclass(frozen=True)
-class QuerySetKeys:
-    """A QuerySet as `Keys` for pagination.read_page."""
-
-    queryset: QuerySet[Any]
-
-    def within(self, ids: IdRange) -> QuerySetKeys:
-        bounds = ids.of("pk")
-        if not isinstance(self.queryset.model._meta.pk, UUIDField):
-            return QuerySetKeys(self.queryset.filter(**{lookup: bound.int for lookup, bound in bounds.items()}))
-        return QuerySetKeys(self.queryset.filter(**bounds))
-
-    def keys(self, *, newest_first: bool, limit: int, offset: int = 0) -> list[Any]:
-        found = self.queryset.values_list("pk", flat=True).order_by("-pk" if newest_first else "pk")
-        return list(found[offset : offset + limit])
 
 
 ReadKeys = Callable[[Sequence[Any]], Mapping[Any, Any]]

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from msgspec import Meta, Raw, Struct
 
+from access_app.models import ActorKind, AuditAction, AuditResult
 from messages_app.models import Session as SessionRow
 
 JsonObject = Annotated[Raw, Meta(extra_json_schema={"type": "object", "additionalProperties": True})]
@@ -125,3 +126,37 @@ class ErrorAnswer(Resource, frozen=True):
     """The response to every request that failed."""
 
     error: Error
+
+
+class AuditEntry(Resource, frozen=True):
+    """A line of the audit log: who did or read what, when, from where, and with which result."""
+
+    id: int
+    time: Time
+    actor_kind: Annotated[str, Meta(extra_json_schema={"enum": list(ActorKind.values)})]
+    actor_name: str
+    actor_id: str
+    action: Annotated[str, Meta(extra_json_schema={"enum": list(AuditAction.values)})]
+    object_type: str
+    object_id: str
+    object_name: str
+    project: Annotated[
+        str | None, Meta(description="The slug of its project; null for what belongs to none or to several.")
+    ]
+    address: str
+    request_id: str
+    result: Annotated[str, Meta(extra_json_schema={"enum": list(AuditResult.values)})]
+    detail: JsonObject
+    sequence: Annotated[
+        int | None, Meta(description="Its number in the chain of its project; null until it is chained.")
+    ]
+    previous_hash: str
+    hash: str
+
+
+class AuditPage(Resource, frozen=True):
+    """A page of the audit log, with the cursors of the next and previous pages; null at either end."""
+
+    results: list[AuditEntry]
+    next: str | None
+    previous: str | None

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import MAXYEAR, UTC, datetime
 from functools import lru_cache
 from hashlib import blake2b
@@ -20,6 +21,7 @@ from time import monotonic
 from typing import Any, Literal, Protocol, TypeVar
 from uuid import UUID
 
+from django.db.models import QuerySet, UUIDField
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 from msgspec import Struct
@@ -190,6 +192,23 @@ class Keys(Protocol):
     def within(self, ids: IdRange) -> Keys: ...
 
     def keys(self, *, newest_first: bool, limit: int, offset: int = 0) -> list[Any]: ...
+
+
+@dataclass(frozen=True)
+class QuerySetKeys:
+    """A QuerySet as `Keys` for pagination.read_page."""
+
+    queryset: QuerySet[Any]
+
+    def within(self, ids: IdRange) -> QuerySetKeys:
+        bounds = ids.of("pk")
+        if not isinstance(self.queryset.model._meta.pk, UUIDField):
+            return QuerySetKeys(self.queryset.filter(**{lookup: bound.int for lookup, bound in bounds.items()}))
+        return QuerySetKeys(self.queryset.filter(**bounds))
+
+    def keys(self, *, newest_first: bool, limit: int, offset: int = 0) -> list[Any]:
+        found = self.queryset.values_list("pk", flat=True).order_by("-pk" if newest_first else "pk")
+        return list(found[offset : offset + limit])
 
 
 def read_page(rows: Keys, request: PageRequest) -> Page:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.utils import timezone
 
+from access_app.audit.trail import note_counts
 from access_app.masking import masking_of
 from traces_app.normalize.records import normalise
 from traces_app.normalize.redaction import redact
@@ -41,5 +42,6 @@ def ingest(
     for session, outcome in zip(sessions, outcomes, strict=True):
         if session.scores:
             store_scores_of(project_id, session, outcome)
+    note_counts(project_id, sessions=len(batch), messages=sum(len(outcome.messages) for outcome in outcomes))
     metrics.count_batch(batch, outcomes, source=source, seconds=time.perf_counter() - started)
     return outcomes

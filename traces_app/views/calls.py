@@ -7,6 +7,7 @@ from django.utils.translation import gettext as _
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
+from access_app.audit.trail import note_objects
 from access_app.errors import NotFound
 from access_app.visibility import ProjectScope
 from messages_app.http import openapi
@@ -88,6 +89,7 @@ def _find(request: Request, call_id: str) -> ToolCall:
     call = rows.filter(pk=key).first() if key else None
     if call is None:
         raise _no_call()
+    note_objects("toolcall", [call.pk], project_id=call.project_id)
     return call
 
 

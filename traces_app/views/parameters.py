@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 
+from access_app.audit.trail import note_scope
 from access_app.errors import InvalidInput, NotFound
 from access_app.models import ApiKey, Project
 from access_app.permissions import project_scope
@@ -55,7 +56,9 @@ def requested_scope(request: Request, needed: str | None = None) -> ProjectScope
         raise NotFound(
             _("Project “%(slug)s” does not exist, or you have no access to it.") % {"slug": slug[:64]}, field="project"
         )
-    return ProjectScope(frozenset(project_id))
+    named = ProjectScope(frozenset(project_id))
+    note_scope(named)
+    return named
 
 
 def session_in(request: Request, scope: ProjectScope, *, among: Among = "alive") -> FoundSession | None:

@@ -36,6 +36,7 @@ _PATH = {
     "snapshot_id": "The id of a snapshot, or the one that its recorder gave it.",
     "ref": "The `contextRef` of an event of the session.",
     "score_id": "The `id` of a score.",
+    "entry_id": "The `id` of an entry.",
     "chain_id": "The `id` of the message, or a tracker's `chain-...` id.",
 }
 

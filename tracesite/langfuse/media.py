@@ -18,6 +18,7 @@ from rest_framework.request import Request
 from rest_framework.reverse import reverse
 from rest_framework.views import APIView
 
+from access_app.audit.trail import note_actor, note_counts
 from access_app.errors import Conflict, InvalidInput, NotPermitted, TooLarge
 from access_app.models import Project, Scope
 from access_app.permissions import project_for_write
@@ -82,6 +83,8 @@ class MediaUploadView(APIView):
             )
         except signing.BadSignature as error:
             raise NotPermitted(_("The URL of this upload is not valid any more. Ask for a new one.")) from error
+        note_actor("signed URL")
+        note_counts(project_id)
         _media_type, content = read_body(request, (content_type,))
         if sha256(content).hexdigest() != content_hash:
             raise InvalidInput(_("The content is not that of the announced SHA-256."))

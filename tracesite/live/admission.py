@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -15,9 +15,10 @@ from django.http import HttpRequest
 from django.http.request import split_domain_port, validate_host
 from django.utils.translation import gettext as _
 
+from access_app.audit.record import Origin, record
 from access_app.errors import NotAuthenticated, NotFound, NotPermitted
 from access_app.keys import admitted_key
-from access_app.models import ApiKey, Role, Scope
+from access_app.models import ActorKind, ApiKey, AuditAction, Role, Scope
 from access_app.roles import access_of
 from access_app.two_factor import must_set_up
 from access_app.visibility import ProjectScope
@@ -39,6 +40,8 @@ class Viewer:
     key_id: int | None = None
     login: str = ""
     """The session cookie of a member of staff; "" for a key."""
+    origin: Origin | None = field(default=None, compare=False)
+    """Who it is and from where, for the audit log."""
 
     @property
     def project_id(self) -> int | None:
@@ -61,10 +64,11 @@ def viewer_of_key(token: str, address: str) -> Viewer:
             % {"scope": Scope.READ, "prefix": key.prefix, "scopes": ", ".join(key.scopes)},
             code="missing_scope",
         )
-    return Viewer(ProjectScope(frozenset({key.project_id})), key_id=key.pk)
+    origin = Origin(kind=ActorKind.KEY, name=str(key), id=str(key.pk), address=address)
+    return Viewer(ProjectScope(frozenset({key.project_id})), key_id=key.pk, origin=origin)
 
 
-def viewer_of_login(cookie: str) -> Viewer:
+def viewer_of_login(cookie: str, address: str = "") -> Viewer:
     """Return the viewer of a logged-in member of staff. Raises NotAuthenticated."""
     close_old_connections()
     request = HttpRequest()
@@ -72,7 +76,8 @@ def viewer_of_login(cookie: str) -> Viewer:
     user = get_user(request)
     if not (user.is_active and user.is_staff) or must_set_up(user, request.session):
         raise NotAuthenticated(_("An API key or a staff login is required."))
-    return Viewer(access_of(user).scope(Role.ANALYST), login=cookie)
+    origin = Origin(kind=ActorKind.USER, name=user.get_username(), id=str(user.pk), address=address)
+    return Viewer(access_of(user).scope(Role.ANALYST), login=cookie, origin=origin)
 
 
 def find_session(viewer: Viewer, name: str, field: str) -> UUID | None:
@@ -83,13 +88,17 @@ def find_session(viewer: Viewer, name: str, field: str) -> UUID | None:
     """
     close_old_connections()
     try:
-        return queries.find_session(viewer.projects, name, field=field).pk
+        found = queries.find_session(viewer.projects, name, field=field)
+        _record(viewer, "session", found.pk, found.project_id)
+        return found.pk
     except NotFound:
         if viewer.project_id is None or not 0 < len(name) <= LONGEST_NAME or "\x00" in name:
             raise session_not_found(name, field) from None
     try:
         queries.find_session(viewer.projects, name, among="deleted")
     except NotFound:
+        # Not by its name, which comes from outside; when the session begins, it has an id.
+        _record(viewer, "session", "", viewer.project_id)
         return None
     raise session_not_found(name, field)  # events of a deleted session are refused, so waiting would be in vain
 
@@ -97,7 +106,21 @@ def find_session(viewer: Viewer, name: str, field: str) -> UUID | None:
 def find_message(viewer: Viewer, session: str, message: str) -> FoundMessage:
     """Find a message of a session named by id or external id. Raises NotFound."""
     close_old_connections()
-    return queries.find_message(viewer.projects, message, queries.find_session(viewer.projects, session))
+    found = queries.find_message(viewer.projects, message, queries.find_session(viewer.projects, session))
+    _record(viewer, "message", found.pk, found.project_id)
+    return found
+
+
+def _record(viewer: Viewer, kind: str, found: UUID | str, project_id: int | None) -> None:
+    """Record that a viewer begins to follow something: once, however much is pushed."""
+    record(
+        AuditAction.READ,
+        project_id=project_id,
+        object_type=kind,
+        object_id=found,
+        detail={"route": "live"},
+        origin=viewer.origin,
+    )
 
 
 def read_message(message_id: UUID, *, whole: bool) -> schemas.Message | None:

@@ -6,14 +6,17 @@ import json
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.utils.text import slugify
 
-from access_app.models import Project
+from access_app.audit.record import AuditedCommand
+from access_app.models import AuditAction, Project
 from access_app.program import program
 
 
-class Command(BaseCommand):
+class Command(AuditedCommand):
+    action = AuditAction.CREATE
+    object_type = "project"
     help = "Create a project. Sessions and API keys belong to a project."
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 from django.utils import timezone
 
@@ -19,9 +20,18 @@ class Command(AuditedCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--older-than", required=True, type=int, metavar="DAYS", help="at least 1")
+        parser.add_argument(
+            "--older-than",
+            type=int,
+            metavar="DAYS",
+            help="at least 1 (default: TRACESITE_AUDIT_DAYS; nothing if that is 0)",
+        )
 
-    def handle(self, *, older_than: int, **options: Any) -> None:
+    def handle(self, *, older_than: int | None, **options: Any) -> None:
+        if older_than is None and not settings.AUDIT_DAYS:
+            self.stderr.write("TRACESITE_AUDIT_DAYS is 0: all entries are kept.")
+            return
+        older_than = settings.AUDIT_DAYS if older_than is None else older_than
         if not 1 <= older_than <= 36_500:
             raise CommandError(
                 f"--older-than {older_than} is invalid. Use a number of days from 1 to 36500.", returncode=2

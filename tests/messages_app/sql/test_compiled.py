@@ -18,12 +18,11 @@ from access_app.errors import InvalidInput
 from access_app.models import Project
 from access_app.visibility import ALL_PROJECTS, NO_PROJECTS, ProjectScope
 from messages_app import ids
-from messages_app.admin.keyset import QuerySetKeys
 from messages_app.models import HAS_PROBLEMS, Session
 from messages_app.sql import compiled as module
 from messages_app.sql.batch import fetch
 from messages_app.sql.compiled import Bounds, CompiledRows, Param, Statement, compiled, shape_of
-from messages_app.sql.pagination import IdRange
+from messages_app.sql.pagination import IdRange, QuerySetKeys
 from tests.traces_app.conftest import NOON
 from traces_app.models import Tool
 

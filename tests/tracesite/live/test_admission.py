@@ -38,13 +38,23 @@ def boss(site: Site) -> dict[str, str]:
     return cookie_of(site, "boss", superuser=True)
 
 
+@pytest.mark.requirement("001-55")
 def test_same_origin_page_may_subscribe_with_session_cookie(
-    viewers: Viewers, boss: dict[str, str], agent: Agent, port: int
+    viewers: Viewers,
+    boss: dict[str, str],
+    agent: Agent,
+    port: int,
+    database: psycopg.Connection[tuple[object, ...]],
 ) -> None:
     socket = viewers.socket(boss | {"Origin": f"http://127.0.0.1:{port}"})
     socket.subscribe(str(agent.session))
     assert hear(socket, "session_update")["data"]["status"] == "running"
     assert hear(viewers.stream(str(agent.session), boss), "session_update")["data"]["status"] == "running"
+    entries = database.execute(
+        "SELECT actor_kind, action, object_type, object_id <> '', project_id IS NOT NULL, address"
+        " FROM access_app_auditentry WHERE actor_name = 'boss' AND detail ->> 'route' = 'live'"
+    )
+    assert entries.fetchall() == [("user", "read", "session", True, True, "127.0.0.1")] * 2
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", ""])

@@ -8,14 +8,18 @@ from dataclasses import asdict
 from typing import Any
 
 import msgspec
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from access_app.arguments import project_named
+from access_app.audit.record import AuditedCommand
+from access_app.models import AuditAction
 from traces_app.maintenance.integrity import KINDS, NOTES, Problem, Tally, check
 from traces_app.management.row_arguments import session_named
 
 
-class Command(BaseCommand):
+class Command(AuditedCommand):
+    action = AuditAction.READ
+    object_type = "session"
     help = (
         (
             "Report inconsistent traces: one line per problem, with ids and numbers but no content. Changes "

@@ -7,14 +7,18 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.utils import timezone
 
 from access_app.arguments import project_named
+from access_app.audit.record import AuditedCommand
+from access_app.models import AuditAction
 from traces_app.maintenance.stale_runs import close, stale_runs
 
 
-class Command(BaseCommand):
+class Command(AuditedCommand):
+    action = AuditAction.CHANGE
+    object_type = "message"
     help = (
         "Close open runs that have received no data for some hours. They become completed with the flag "
         "`interrupted` and a reason, and their sessions are no longer running. A run continues if its "

@@ -6,12 +6,16 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
+from access_app.audit.record import AuditedCommand
+from access_app.models import AuditAction
 from traces_app.maintenance.prices import SHIPPED, BadPrices, import_prices, read_prices_file
 
 
-class Command(BaseCommand):
+class Command(AuditedCommand):
+    action = AuditAction.CHANGE
+    object_type = "modelprice"
     help = (
         "Store prices of models: the published ones that Tracesite ships, or those of a file. Prices with the same "
         "project, model and first day are replaced, unless they were read later (as_of). Nothing is stored if anything "

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, Never
 
 import msgspec
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from tqdm import tqdm
 
-from access_app.models import Project
+from access_app.audit.record import AuditedCommand
+from access_app.models import AuditAction, Project
 from access_app.program import program
 from traces_app.transcripts.files.documents import Source
 from traces_app.transcripts.formats.registry import FORMATS, format_named
@@ -37,7 +38,9 @@ _WHY_REFUSED: dict[str, str] = {
 }
 
 
-class Command(BaseCommand):
+class Command(AuditedCommand):
+    action = AuditAction.IMPORT
+    object_type = "session"
     help = (
         "Import transcripts into a project. The format is detected from the content. Importing a file "
         "again changes nothing; a different conversation with an id that is taken gets another id. Exit "

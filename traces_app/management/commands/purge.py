@@ -10,11 +10,14 @@ from typing import Any
 
 import msgspec
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.utils import timezone
 from tqdm import tqdm
 
 from access_app.arguments import project_named
+from access_app.audit.record import AuditedCommand
+from access_app.audit.trail import note_counts
+from access_app.models import AuditAction
 from messages_app import ids
 from messages_app.sql.partitions import MonthInUse
 from messages_app.timestamps import instant_text, parse_limit
@@ -28,7 +31,9 @@ NO_AGE = (
 )
 
 
-class Command(BaseCommand):
+class Command(AuditedCommand):
+    action = AuditAction.PURGE
+    object_type = "session"
     help = (
         "Permanently remove sessions, and messages with their steps, calls, results and references. Safe "
         "to interrupt and to run again, also while agents write. Digests of ids, without content, are "
@@ -120,6 +125,7 @@ class Command(BaseCommand):
         except MonthInUse as error:
             self._print(scope, slugs, report, json=json, verb="Removed so far", is_complete=False)
             raise CommandError(f"{error} Run the same command again later to remove the rest.") from error
+        note_counts(messages=report.tables["messages"].rows, sessions=report.tables["sessions"].rows)
         self._print(scope, slugs, report, json=json, verb="Removed")
 
     def _ask(self, scope: Scope, projects: list[str], counted: Report) -> None:

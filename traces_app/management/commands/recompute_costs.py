@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from access_app.arguments import project_named
+from access_app.audit.record import AuditedCommand
+from access_app.models import AuditAction
 from messages_app import ids
 from messages_app.timestamps import instant_text
 from traces_app.maintenance.costs import Recomputed, recompute_costs
 from traces_app.management.row_arguments import add_time_range, time_named
 
 
-class Command(BaseCommand):
+class Command(AuditedCommand):
+    action = AuditAction.CHANGE
+    object_type = "message"
     help = (
         "Compute the costs of stored steps anew, by the prices of their days, with the sums of messages and sessions. "
         "Costs that a producer stated stay. Can run while agents write; safe to interrupt and to run again. Exit "

@@ -6,13 +6,17 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from access_app.arguments import positive_number
+from access_app.audit.record import AuditedCommand
+from access_app.models import AuditAction
 from tracesite.backups import BackupError, back_up
 
 
-class Command(BaseCommand):
+class Command(AuditedCommand):
+    action = AuditAction.EXPORT
+    object_type = "database"
     help = (
         "Make a backup of the whole database in a new directory below DIR, with the programs of PostgreSQL. It is of one moment, "
         "consistent while agents write, and has all that was acknowledged before the command began. It is checked by "

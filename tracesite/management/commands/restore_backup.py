@@ -6,12 +6,14 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
+from access_app.audit.record import AuditedCommand, record
+from access_app.models import AuditAction
 from tracesite.backups import BackupError, missing_migrations, newest, restore
 
 
-class Command(BaseCommand):
+class Command(AuditedCommand):
     help = (
         "Restore a backup into the database of DATABASE_URL, which must be empty: all of it or nothing. First the files are "
         "compared with their SHA-256, at the end the rows of each table are counted. Exit status: 0 done, 1 nothing restored."
@@ -32,5 +34,7 @@ class Command(BaseCommand):
         except BackupError as error:
             raise CommandError(str(error)) from error
         self.stdout.write(f"{backup}: {manifest.rows:,} rows as of {manifest.began:%Y-%m-%d %H:%M:%S} UTC.")
-        if missing_migrations(manifest):
+        if not missing_migrations(manifest):
+            record(AuditAction.RESTORE, object_type="database", detail={"rows": manifest.rows})
+        else:
             self.stdout.write("It is of an earlier version. Now run: tracesite migrate")

@@ -1,0 +1,52 @@
+"""Entries of logins, failed logins and logouts, by the signals that Django documents for them.
+
+Every way in sends them: the page with its second factor, a proxy, and an OpenID provider.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
+from django.http import HttpRequest
+
+from access_app.logins import LONGEST_NAME, client_address
+from access_app.models import ActorKind, AuditAction, AuditResult
+
+from .record import Origin, origin_of, record
+
+
+def connect() -> None:
+    user_logged_in.connect(_logged_in, dispatch_uid="tracesite audit")
+    user_logged_out.connect(_logged_out, dispatch_uid="tracesite audit")
+    user_login_failed.connect(_login_failed, dispatch_uid="tracesite audit")
+
+
+def _logged_in(sender: Any, request: HttpRequest, user: User, **kwargs: Any) -> None:
+    record(AuditAction.LOGIN, object_type="login", origin=origin_of(request, user=user))
+
+
+def _logged_out(sender: Any, request: HttpRequest, user: User | None, **kwargs: Any) -> None:
+    if user is not None:
+        record(AuditAction.LOGOUT, object_type="login", origin=origin_of(request, user=user))
+
+
+def _login_failed(sender: Any, credentials: dict[str, Any], request: HttpRequest | None = None, **kwargs: Any) -> None:
+    """Record a failed login of a user. Of names that nobody has, the entry holds none: people type passwords there."""
+    if request is None or getattr(request, "axes_locked_out", False):
+        return  # After the limit of attempts, of which there is an entry each, nobody may fill the log.
+    name = str(credentials.get("username") or "")[:LONGEST_NAME].replace("\x00", "")
+    user = User.objects.filter(username=name).first()
+    record(
+        AuditAction.LOGIN,
+        object_type="login",
+        result=AuditResult.REFUSED,
+        origin=Origin(
+            kind=ActorKind.USER,
+            name="unknown" if user is None else user.get_username(),
+            id="" if user is None else str(user.pk),
+            address=client_address(request),
+            request_id=getattr(request, "request_id", ""),
+        ),
+    )

@@ -1,0 +1,229 @@
+"""The one entry of each request: what it read or changed, for whom, and with which result.
+
+Every route is recorded unless NOT_RECORDED names it, so that a new one is. Views and writes note what they found and wrote
+(`trail`); everything else follows from the route and the method.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.db import Error
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.urls import ResolverMatch
+
+from access_app.models import ActorKind, AuditAction, AuditResult
+from access_app.redaction.engine import redact
+
+from .record import Origin, origin_of, record, serving
+from .trail import Trail, following, place_of
+
+logger = logging.getLogger(__name__)
+
+NOT_RECORDED = frozenset(
+    [
+        *("home", "set_language", "api", "schema", "docs", "healthz", "readyz", "metrics", "security_txt"),
+        # Logins have entries of their own; see `logins`.
+        *("admin:login", "admin:logout", "oidc_authentication_init", "oidc_authentication_callback", "oidc_logout"),
+        *("admin:jsi18n", "admin:time_zone", "admin:app_list"),
+        # By the route, because these have no name.
+        *("info", "api/info", "langsmith/info", "api/public/health", r"admin/(?P<url>.*)$"),
+    ]
+)
+"""Views by name, else by route, that show nothing of a project and change nothing."""
+
+_TYPES = {
+    "sessions": "session",
+    "messages": "message",
+    "tool-calls": "toolcall",
+    "chains": "chain",
+    "scores": "score",
+    "tools": "tool",
+    "audit": "auditentry",
+}
+"""The models whose lists these are; other routes are named by their last word."""
+_PARAMETERS = {
+    "score_id": "score",
+    "call_id": "toolcall",
+    "ref": "context",
+    "chain_id": "chain",
+    "message_id": "message",
+    "session_id": "session",
+    "run_id": "run",
+    "feedback_id": "score",
+    "media_id": "media",
+    "entry_id": "auditentry",
+}
+"""What the parameters of routes name, the innermost first."""
+_OF_ADMIN = re.compile(r"admin:(?:[a-z]+_app|auth)_([a-z]+)_(\w+)")
+_BY_METHOD = {
+    "POST": AuditAction.CREATE,
+    "PUT": AuditAction.CHANGE,
+    "PATCH": AuditAction.CHANGE,
+    "DELETE": AuditAction.DELETE,
+}
+_BY_WORD = {
+    "export": AuditAction.EXPORT,
+    "value": AuditAction.EXPORT,
+    "search": AuditAction.SEARCH,
+    "restore": AuditAction.RESTORE,
+    "import": AuditAction.IMPORT,
+}
+_OWN_PAGES = frozenset(["admin:two_factor", "admin:password_change", "admin:password_change_done"])
+"""Pages of users about themselves."""
+_SITE_WIDE = frozenset(["user", "group", "modelprice"])
+"""What belongs to no project."""
+_KEY_ONLY = frozenset(["recorder", "v3/auth/token", "api/public/projects"])
+"""Views by name, else by route, that tell a key about itself and its project, and nothing of traces."""
+_PARAMETER_NAME = re.compile(r"[a-z_]{1,40}")
+LISTED = 100
+"""Most ids in one entry."""
+
+
+class Subject(NamedTuple):
+    """What a route is about."""
+
+    kind: str
+    id: str
+    word: str
+    """What the page does with it, as its name says."""
+
+
+class AuditMiddleware:
+    """Write the entry of the request before its answer leaves. Without the entry there is no answer."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        with serving(request), following() as trail:
+            response = self.get_response(request)
+            match = request.resolver_match
+            if match is not None and route_of(match) not in NOT_RECORDED:
+                _record(request, match, response.status_code, trail)
+            return response
+
+
+def route_of(match: ResolverMatch) -> str:
+    """Return the name of a view, or the pattern of its URL if it has none."""
+    return match.view_name if match.url_name else match.route
+
+
+def _record(request: HttpRequest, match: ResolverMatch, status: int, trail: Trail) -> None:
+    origin = _origin(request, trail)
+    if origin is None or status in (405, 429):
+        return
+    subject = _subject(match, origin)
+    if subject.kind in trail.recorded:
+        return
+    action = _action(request, match, subject, status, trail)
+    result = (
+        AuditResult.ALLOWED if status < 400 else AuditResult.REFUSED if status in (401, 403) else AuditResult.FAILED
+    )
+    project_id, projects = _place(subject, trail)
+    ids = list(trail.objects.get(subject.kind, ()))
+    detail: dict[str, Any] = {"route": route_of(match), "status": status, **projects, **trail.counts}
+    if len(ids) > 1:
+        detail |= {"ids": ids[:LISTED], "count": len(ids)}
+    if request.GET:
+        detail["parameters"] = sorted(name for name in request.GET if _PARAMETER_NAME.fullmatch(name))[:LISTED]
+    try:
+        record(
+            action,
+            project_id=project_id,
+            object_type=subject.kind,
+            object_id=ids[0] if len(ids) == 1 else subject.id,
+            result=result,
+            detail=detail,
+            origin=origin,
+            # Senders do not wait for the disk. Who reads does, and who deletes.
+            soon=origin.kind == ActorKind.KEY and action in (AuditAction.CREATE, AuditAction.CHANGE),
+        )
+    except Error:
+        # Of a request that failed because the database is away, nothing was read or changed.
+        if status < 500:
+            raise
+        logger.warning("an entry of the audit log could not be written", exc_info=True)
+
+
+def _origin(request: HttpRequest, trail: Trail) -> Origin | None:
+    """Return who acts; None for nobody who is known, such as requests without a valid key."""
+    origin = origin_of(request, key=trail.key)
+    if origin.kind != ActorKind.SYSTEM:
+        return origin
+    if not trail.actor:
+        return None
+    return Origin(kind=ActorKind.SYSTEM, name=trail.actor, address=origin.address, request_id=origin.request_id)
+
+
+def _subject(match: ResolverMatch, origin: Origin) -> Subject:
+    name = match.view_name if match.url_name else ""
+    if found := _OF_ADMIN.fullmatch(name):
+        kind, word = found.groups()
+        given = (
+            match.kwargs.get("object_id")
+            or match.kwargs.get(f"{kind}_id")
+            or match.kwargs.get("id")
+            or match.kwargs.get("key")
+        )
+        return Subject(kind, _clean(given), word)
+    last = name.rpartition(":")[2].rpartition("-")[2]
+    for parameter, kind in _PARAMETERS.items():
+        if parameter in match.kwargs:
+            return Subject(kind, _clean(match.kwargs[parameter]), last)
+    if name in _OWN_PAGES:
+        return Subject("user", origin.id, last)
+    if name.startswith("admin:"):
+        return Subject({"index": "home"}.get(last, last), "", last)
+    parts = [part for part in match.route.split("/") if part and "<" not in part]
+    return Subject(_TYPES.get(parts[-1], parts[-1]) if parts else "home", "", last)
+
+
+def _action(request: HttpRequest, match: ResolverMatch, subject: Subject, status: int, trail: Trail) -> AuditAction:
+    method = request.method or ""
+    if route_of(match) in _KEY_ONLY:
+        return AuditAction.KEY_USE
+    is_page = request.path.startswith("/admin/")
+    if method in ("GET", "HEAD", "OPTIONS") or (is_page and status == 200 and trail.action is None):
+        # A page of the admin that is shown again asks for a confirmation, or says what is wrong.
+        if subject.word in ("export", "value", "search"):
+            return _BY_WORD[subject.word]
+        if request.GET.get("q"):
+            return AuditAction.SEARCH
+        return AuditAction.READ if subject.id else AuditAction.LIST
+    if is_page and trail.action is not None:
+        return trail.action
+    if subject.word in _BY_WORD:
+        return _BY_WORD[subject.word]
+    if is_page and subject.word == "purge":
+        return AuditAction.PURGE
+    if is_page and subject.word == "delete":
+        return AuditAction.DELETE
+    if is_page and subject.word not in ("add", "judge"):
+        return AuditAction.CHANGE
+    return _BY_METHOD.get(method, AuditAction.CHANGE)
+
+
+def _place(subject: Subject, trail: Trail) -> tuple[int | None, dict[str, Any]]:
+    if trail.key is not None:
+        return trail.key.project_id, {}
+    if subject.kind in _SITE_WIDE:
+        return None, {}
+    if subject.kind == "project" and subject.id.isdecimal():
+        return int(subject.id), {}
+    return place_of(trail)
+
+
+def _clean(value: Any) -> str:
+    """Return an id of a URL. It comes from outside, so that it may be anything, also a key by mistake."""
+    if value is None:
+        return ""
+    if isinstance(value, UUID | int):
+        return str(value)
+    text = "".join(char if char.isprintable() else "?" for char in str(value)[:1000])
+    return str(redact(text)[0])

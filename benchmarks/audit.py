@@ -1,0 +1,137 @@
+"""Measure what the audit log costs: python -m benchmarks.audit
+
+Two servers on one database, one of which records no requests, take the same batches and answer the same reads in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from statistics import median
+from typing import Literal
+
+import psycopg
+
+from . import data, http_client, ingest
+from .clients import Crew, Target
+from .report import Report
+from .server import Server, database, serving
+
+Side = Literal["off", "on"]
+SETTINGS: dict[Side, str] = {"off": "benchmarks.without_audit", "on": "tracesite.settings"}
+SHAPES = {shape.name: shape for shape in ingest.SHAPES if shape.name in ("1x1", "4x20")}
+STORED = 1_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.audit", description=__doc__)
+    parser.add_argument("--runs", type=int, default=9, help="Turns of each side (default: %(default)s).")
+    parser.add_argument("--reads", type=int, default=100, help="Requests of a turn of reading (default: %(default)s).")
+    options = parser.parse_args()
+    with database() as url, psycopg.connect(url, autocommit=True) as connection:
+        project_id, token = data.prepare()
+        servers: dict[Side, Server] = {}
+        # What both start is started by the environment, so that the processes differ in nothing else.
+        os.environ["DJANGO_SETTINGS_MODULE"] = SETTINGS["off"]
+        with serving(1) as servers["off"]:
+            os.environ["DJANGO_SETTINGS_MODULE"] = SETTINGS["on"]
+            with serving(1) as servers["on"]:
+                targets: dict[Side, Target] = {
+                    side: Target(port=server.port, token=token, database_url=url, project_id=project_id)
+                    for side, server in servers.items()
+                }
+                with Crew(4, targets["off"]) as off, Crew(4, targets["on"]) as on:
+                    crews: dict[Side, Crew] = {"off": off, "on": on}
+                    _measure_reads(servers, on, connection, project_id, token, options.runs, options.reads)
+                    _measure_ingest(crews, connection, options.runs)
+        _measure_chaining(connection)
+
+
+def _measure_ingest(crews: dict[Side, Crew], connection: psycopg.Connection, runs: int) -> None:
+    for shape in SHAPES.values():
+
+        def turn(side: Side, shape: ingest.Shape = shape) -> float:
+            crews[side].prepare(list(ingest.jobs(shape, "HTTP")))
+            return crews[side].go(shape.clients)
+
+        seconds = _in_turns(turn, runs)
+        _print(f"ingest, {shape.clients} x {shape.batch}", seconds, shape.messages // shape.batch)
+        ingest.empty_month(connection)
+
+
+def _measure_reads(
+    servers: dict[Side, Server],
+    crew: Crew,
+    connection: psycopg.Connection,
+    project_id: int,
+    token: str,
+    runs: int,
+    reads: int,
+) -> None:
+    report = Report(circumstances={"at": datetime.now(UTC).isoformat()})
+    stored = data.fill(report, crew, connection, project_id, STORED, 4)
+    head = {"Authorization": f"Bearer {token}"}
+    cookie = {"Cookie": data.session_cookie()}
+    pages = {
+        "one message": (f"/api/v1/messages/{stored.message_ids[0]}/", head),
+        "page of 50 messages": ("/api/v1/messages/?limit=50", head),
+        "list of 50 sessions": ("/api/v1/sessions/?limit=50", head),
+        "admin: 50 sessions": ("/admin/messages_app/session/", cookie),
+    }
+    for name, (path, headers) in pages.items():
+        request = http_client.get(path, headers)
+        connections = {side: server.connect() for side, server in servers.items()}
+
+        def turn(
+            side: Side, request: bytes = request, connections: dict[Side, http_client.Connection] = connections
+        ) -> float:
+            begin = time.perf_counter()
+            for _read in range(reads):
+                connections[side].send(request)
+            return time.perf_counter() - begin
+
+        _print(name, _in_turns(turn, runs), reads)
+
+
+def _in_turns(turn: Callable[[Side], float], runs: int) -> dict[Side, list[float]]:
+    seconds: dict[Side, list[float]] = {"off": [], "on": []}
+    for run in range(runs + 1):
+        order: list[Side] = ["off", "on"] if run % 2 else ["on", "off"]
+        for side in order:
+            took = turn(side)
+            # The first run only warms up connections and plans.
+            if run:
+                seconds[side].append(took)
+    return seconds
+
+
+def _print(name: str, seconds: dict[Side, list[float]], requests: int) -> None:
+    off, on = (1000 * median(seconds[side]) / requests for side in ("off", "on"))
+    ratios = sorted(off / on for off, on in zip(seconds["off"], seconds["on"], strict=True))
+    print(
+        f"{name}: {off:.2f} ms a request without, {on:.2f} with; throughput {median(ratios):.2f}"
+        f" ({ratios[0]:.2f} to {ratios[-1]:.2f})",
+        flush=True,
+    )
+
+
+def _measure_chaining(connection: psycopg.Connection) -> None:
+    from access_app.audit.chain import append_recorded
+
+    count = 10_000
+    connection.execute(
+        "INSERT INTO access_app_auditentry (time, actor_kind, actor_name, actor_id, action, object_type, object_id, object_name,"
+        " address, request_id, result, detail) SELECT now(), 'key', 'agent', '1', 'create', 'ingest', '', '', '127.0.0.1', '',"
+        """ 'allowed', '{"route": "ingest", "status": 200}' FROM generate_series(1, %s)""",
+        [count],
+    )
+    begin = time.perf_counter()
+    chained = append_recorded().chained
+    print(f"chaining: {chained / (time.perf_counter() - begin):,.0f} entries a second")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""The audit log over the API and in the admin: owners find entries of their project, and nobody else does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from access_app.audit.chain import append_recorded
+from access_app.audit.record import Origin, acting, record
+from access_app.keys import create_key
+from access_app.models import ActorKind, AuditAction, AuditEntry, AuditResult, Project, Role, Scope
+from access_app.roles import grant_role
+from messages_app.audit_log import AuditFilterSet
+
+pytestmark = pytest.mark.django_db
+EVE = Origin(kind=ActorKind.USER, name="eve", id="7", address="192.0.2.7", request_id="r-7")
+
+
+@pytest.fixture
+def entries(project: Project, stranger: Project) -> dict[str, int]:
+    """Ids of entries by name."""
+
+    def made(action: AuditAction, **fields: Any) -> int:
+        with acting(EVE):
+            record(action, **fields)
+        return AuditEntry.objects.latest("id").pk
+
+    found = {
+        "read": made(AuditAction.READ, project_id=project.pk, object_type="session", object_id="s-1", detail={"a": 1}),
+        "refused": made(AuditAction.DELETE, project_id=project.pk, result=AuditResult.REFUSED),
+        "foreign": made(AuditAction.READ, project_id=stranger.pk),
+        "several": made(AuditAction.LIST, detail={"projects": [project.pk, 999_999]}),
+        "others": made(AuditAction.LIST, detail={"projects": [stranger.pk]}),
+        "all": made(AuditAction.LIST, detail={"projects": "all"}),
+        "login": made(AuditAction.LOGIN),
+    }
+    append_recorded()
+    return found
+
+
+def reader(project: Project, role: Role, name: str = "reader") -> Client:
+    user = User.objects.create_user(name, is_staff=True)
+    grant_role(project, user, role)
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def ids_of(client: Client, query: str = "") -> list[int]:
+    answer = client.get(f"/api/v1/audit/?actor=eve&limit=200&{query}")
+    assert answer.status_code == 200, answer.content
+    return [entry["id"] for entry in answer.json()["results"]]
+
+
+@pytest.mark.requirement("001-55")
+def test_owners_find_entries_of_their_project(entries: dict[str, int], project: Project, stranger: Project) -> None:
+    owner = reader(project, Role.OWNER)
+    of_project = [entries[name] for name in ("all", "several", "refused", "read")]
+    assert ids_of(owner) == of_project
+    queries = {
+        "action=read": ["read"],
+        "result=refused": ["refused"],
+        "object_type=session&object_id=s-1": ["read"],
+        "address=192.0.2.8": [],
+        "address=192.0.2.7&request_id=r-7&actor_kind=user&action=delete": ["refused"],
+        "actor_kind=key": [],
+        "created_before=2020-01-01": [],
+        "created_after=2020-01-01&action=read": ["read"],
+        "project=owner&action=read": ["read"],
+    }
+    for query, names in queries.items():
+        assert ids_of(owner, query) == [entries[name] for name in names], query
+    asked = {name for query in queries for name in (pair.partition("=")[0] for pair in query.split("&"))}
+    assert set(AuditFilterSet.base_filters) - asked == {"actor"}
+    assert owner.get("/api/v1/audit/?project=stranger").status_code == 404
+    assert owner.get(f"/api/v1/audit/{entries['foreign']}/").status_code == 404
+    assert owner.get("/api/v1/audit/99999999999999999999999/").status_code == 404
+    assert owner.get("/api/v1/audit/?action=dance").json()["error"]["field"] == "action"
+
+    one = owner.get(f"/api/v1/audit/{entries['read']}/").json()
+    stored = AuditEntry.objects.get(pk=entries["read"])
+    assert (one["project"], one["detail"], one["hash"]) == ("owner", {"a": 1}, stored.hash)
+    first = owner.get("/api/v1/audit/?actor=eve&limit=3").json()
+    rest = owner.get(f"/api/v1/audit/?actor=eve&limit=3&cursor={first['next']}").json()
+    assert [entry["id"] for page in (first, rest) for entry in page["results"]] == of_project
+
+    root = Client()
+    root.force_login(User.objects.create_superuser("root"))
+    assert ids_of(root) == sorted(entries.values(), reverse=True)
+
+
+@pytest.mark.requirement("001-54", "001-55")
+def test_others_do_not_see_the_log(entries: dict[str, int], project: Project) -> None:
+    _key, token = create_key(project, "agent", list(Scope.values))
+    editor = reader(project, Role.EDITOR)
+    for path in ("", f"{entries['read']}/"):
+        answers = [
+            Client().get(f"/api/v1/audit/{path}", headers={"X-API-Key": token}),
+            editor.get(f"/api/v1/audit/{path}"),
+        ]
+        assert [answer.status_code for answer in answers] == [403, 403]
+        assert "owner" in answers[0].json()["error"]["message"]
+    assert editor.get("/admin/access_app/auditentry/").status_code == 403
+    assert b"auditentry" not in editor.get("/admin/").getvalue()
+
+
+@pytest.mark.requirement("001-55")
+def test_pages_of_the_admin_search_and_export_the_log(entries: dict[str, int], project: Project) -> None:
+    owner, place = reader(project, Role.OWNER), "/admin/access_app/auditentry/"
+
+    def shown(query: str) -> set[str]:
+        answer: Any = owner.get(f"{place}?{query}")
+        assert answer.status_code == 200, query
+        found = {row.pk for row in answer.context["cl"].result_list}
+        return {name for name, pk in entries.items() if pk in found}
+
+    assert shown("actor=eve") == {"all", "several", "refused", "read"}
+    assert shown("q=192.0.2.7") == {"all", "several", "refused", "read"}
+    assert shown("q=s-1&created=24h") == {"read"}
+    assert shown("action=delete&result=refused&actor_kind=user&address=192.0.2.7") == {"refused"}
+    assert shown("object_type=session&created_before=2020-01-01T00:00") == set()
+    page = owner.get(f"{place}{entries['read']}/change/").getvalue().decode()
+    assert AuditEntry.objects.get(pk=entries["read"]).hash in page
+    assert '<input type="submit"' not in page
+    assert owner.post(f"{place}{entries['read']}/change/", {}).status_code == 403
+    lines = owner.get(f"{place}export/jsonl/?actor=eve").getvalue().decode().splitlines()
+    assert len(lines) == 4
+    assert owner.get(f"{place}{entries['foreign']}/change/").status_code == 302

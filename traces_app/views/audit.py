@@ -1,0 +1,66 @@
+"""/audit/: search the audit log. For people who own the project; no key reads it."""
+
+from __future__ import annotations
+
+from django.db.models import BigIntegerField
+from django.http import HttpResponseBase
+from django.utils.translation import gettext as _
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+
+from access_app.audit.trail import note_scope
+from access_app.errors import NotFound
+from access_app.models import Project
+from access_app.permissions import owned_projects
+from access_app.visibility import ProjectScope, visible_to
+from messages_app.audit_log import AuditFilterSet, entries
+from messages_app.http import openapi, schemas
+from messages_app.http.filters import check_parameters
+from messages_app.http.responses import answer, list_answer
+from messages_app.sql.batch import LIST_MS, limited
+from messages_app.sql.pagination import QuerySetKeys, page_request, read_page
+
+from .viewset import TraceViewSet
+
+
+class AuditViewSet(TraceViewSet):
+    """Entries of the audit log."""
+
+    @extend_schema(
+        parameters=[*openapi.filters(AuditFilterSet), *openapi.PAGE, openapi.PROJECT],
+        responses={200: schemas.AuditPage, **openapi.errors(400, 404)},
+    )
+    def list(self, request: Request) -> HttpResponseBase:
+        """List entries of the audit log, newest first. For logins that own the project, and superusers."""
+        parameters = request.query_params
+        page = page_request(parameters)
+        scope = _scope(request)
+        rows = AuditFilterSet(parameters, also=("limit", "cursor", "order", "project")).found(scope)
+        with limited(LIST_MS):
+            found = read_page(QuerySetKeys(rows), page)
+        return list_answer(found, lambda ids: entries(ids, scope))
+
+    @extend_schema(parameters=[openapi.PROJECT], responses={200: schemas.AuditEntry, **openapi.errors(400, 404)})
+    def retrieve(self, request: Request, entry_id: int) -> HttpResponseBase:
+        """Return one entry, with its hash."""
+        check_parameters(request.query_params, ("project",))
+        found = entries([str(min(entry_id, BigIntegerField.MAX_BIGINT))], _scope(request))
+        if not found:
+            raise NotFound(_("There is no entry with this id."))
+        return answer(found[0])
+
+
+def _scope(request: Request) -> ProjectScope:
+    """Return the project that the request names, otherwise all that the login owns. Raise NotFound."""
+    scope, slug = owned_projects(request), request.query_params.get("project")
+    if not slug:
+        return scope
+    owned = visible_to(Project.objects.all(), scope, "pk")
+    project_id = None if "\x00" in slug else owned.filter(slug=slug).values_list("pk", flat=True).first()
+    if project_id is None:
+        raise NotFound(
+            _("Project “%(slug)s” does not exist, or you have no access to it.") % {"slug": slug[:64]}, field="project"
+        )
+    named = ProjectScope(frozenset([project_id]))
+    note_scope(named)
+    return named
