@@ -340,7 +340,7 @@ def test_page_takes_constant_queries(staff: Client, project: Project) -> None:
         store(project, *runs, external_id=f"s{number}")
     assert len(statements_of(staff, HOME)) == few
     # Of these 32 set and end the time limits of the parts.
-    assert few <= 58
+    assert few <= 59
 
 
 def test_people_without_access_see_no_figures(client: Client, project: Project) -> None:
