@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 from django.http import HttpResponse, HttpResponseBase
 from django.utils.translation import gettext as _
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.request import Request
 
 from access_app.errors import InvalidInput, NotFound
@@ -80,6 +82,8 @@ _EXAMPLE = OpenApiExample(
     response_only=True,
 )
 
+_CSV: dict[tuple[int, str], Any] = {(200, "text/csv"): OpenApiResponse(OpenApiTypes.STR, "with `format=csv`")}
+
 
 class ToolViewSet(TraceViewSet):
     """Tools. A tool is created at its first call."""
@@ -97,7 +101,7 @@ class ToolViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[*openapi.filters(ToolStatisticsFilterSet), *openapi.PAGE, _FORMAT, openapi.PROJECT],
-        responses={200: schemas.ToolStatisticsPage, **openapi.errors(400, 404)},
+        responses={(200, "application/json"): schemas.ToolStatisticsPage, **_CSV, **openapi.errors(400, 404)},
         examples=[_EXAMPLE],
     )
     def statistics(self, request: Request) -> HttpResponseBase:
@@ -128,7 +132,7 @@ class ToolViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[*openapi.filters(ToolExamplesFilterSet), _FORMAT_OF_EXAMPLES, openapi.PROJECT],
-        responses={200: schemas.ToolExamples, **openapi.errors(400, 404)},
+        responses={(200, "application/json"): schemas.ToolExamples, **_CSV, **openapi.errors(400, 404)},
     )
     def examples(self, request: Request) -> HttpResponseBase:
         """Show where a tool is slow: its slowest calls, the arguments and runs that took most time; and repeated calls."""
@@ -154,7 +158,7 @@ class ToolViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[*openapi.filters(UnusedToolsFilterSet), _FORMAT_OF_EXAMPLES, openapi.PROJECT],
-        responses={200: schemas.UnusedTools, **openapi.errors(400, 404)},
+        responses={(200, "application/json"): schemas.UnusedTools, **_CSV, **openapi.errors(400, 404)},
     )
     def unused(self, request: Request) -> HttpResponseBase:
         """List tools that models were offered in a range of times and did not call in it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -52,8 +53,7 @@ def test_schema_is_served_without_key(document: dict[str, Any]) -> None:
 
 def test_schema_has_every_route_and_method(document: dict[str, Any]) -> None:
     expected = {
-        "/api/v1/" + str(pattern.pattern).replace("<str:", "{").replace(">", "}"): METHODS
-        & set(pattern.callback.actions)
+        "/api/v1/" + re.sub(r"<\w+:(\w+)>", r"{\1}", str(pattern.pattern)): METHODS & set(pattern.callback.actions)
         for pattern in urls.urlpatterns
         if isinstance(pattern, URLPattern)
     }
@@ -242,7 +242,7 @@ def test_query_parameters_match_filters(document: dict[str, Any]) -> None:
     assert (tool["schema"], tool["explode"]) == ({"type": "array", "items": {"type": "string"}}, True)
 
 
-def test_responses_match_schema(document: dict[str, Any], project: Any, client: Client) -> None:
+def test_responses_match_schema(document: dict[str, Any], project: Any, client: Client, staff: Client) -> None:
     outcome = store(project, question(), answer(knowledge_references=[{"content": "x", "metadata": {"a": 1}}]))
     token = create_key(project, "agent", ["read", "write", "delete"])[1]
     call = client.get("/api/v1/tool-calls/?status=error", headers={"X-API-Key": token}).json()["results"][0]["uuid"]
@@ -256,7 +256,9 @@ def test_responses_match_schema(document: dict[str, Any], project: Any, client: 
     snapshot = {"id": "s", "ts": 10**18, "node_ids": ["plan"], "context_ref": part}
     body = {"session_id": str(outcome.id), "snapshot": snapshot, "parts": {part: {}}}
     assert client.post("/api/v1/snapshots/", body, content_type="application/json", headers={"X-API-Key": token}).status_code == 201  # fmt: skip
-    ids = {"snapshot_id": "s", "score_id": sent["id"], "session_id": outcome.id, "message_id": outcome.messages[1].id, "call_id": call, "chain_id": outcome.messages[1].id, "ref": ref}  # fmt: skip
+    # Keys do not read the audit log.
+    entry = staff.get("/api/v1/audit/").json()["results"][0]["id"]
+    ids = {"entry_id": entry, "snapshot_id": "s", "score_id": sent["id"], "session_id": outcome.id, "message_id": outcome.messages[1].id, "call_id": call, "chain_id": outcome.messages[1].id, "ref": ref}  # fmt: skip
     for path, operations in document["paths"].items():
         if "get" in operations:
             query = {
@@ -265,7 +267,8 @@ def test_responses_match_schema(document: dict[str, Any], project: Any, client: 
                 "/api/v1/compare/": {"left": str(outcome.id), "right": str(outcome.id)},
                 "/api/v1/sessions/{session_id}/snapshots/parts/": {"refs": part},
             }.get(path)
-            response = client.get(path.format(**ids), query, headers={"X-API-Key": token})
+            headers = {} if path.startswith("/api/v1/audit/") else {"X-API-Key": token}
+            response = (client if headers else staff).get(path.format(**ids), query, headers=headers)
             body = b"".join(response) if response.streaming else response.content
             assert response.status_code == 200, path
             expected = operations["get"]["responses"]["200"]["content"]["application/json"]["schema"]
