@@ -28,7 +28,7 @@ from traces_app.models import ToolCall, UnindexedMessage
 
 from .grams import fold
 from .query import SearchQuery, Term
-from .segments import numbers_with, numbers_with_all, rows_of, segments_within
+from .segments import Sizes, numbers_with, numbers_with_all, rows_of, segments_within
 from .texts import Kind, Mark, RowTexts, kinds_with, sessions_of, texts_of_messages, texts_of_rows
 
 SECONDS = 2.0
@@ -146,6 +146,7 @@ class _Search:
     """The candidates of each loaded segment for a search of sessions: sessions, ascending, and their messages."""
     queued_of: dict[UUID, list[UUID]] = field(default_factory=dict)
     """The queued messages of each session, for a search of sessions."""
+    sizes: Sizes = field(default_factory=dict)
     pool: NDArray[np.bytes_] = field(default_factory=lambda: np.zeros(0, dtype="S16"))
     """Candidates that were not compared yet, ascending."""
     sources_at_a_time: int = 1
@@ -233,10 +234,10 @@ class _Search:
         segments = [source.segment for source in sources if source.segment is not None]
         if self.unit == "call":
             # A call is one row, so rows that lack a term need not be read.
-            of_calls = numbers_with_all(segments, self.indexed, self.mark)
+            of_calls = numbers_with_all(segments, self.indexed, self.mark, self.sizes)
             numbers_of = {segment: [numbers] * len(self.indexed) for segment, numbers in of_calls.items()}
         else:
-            numbers_of = numbers_with(segments, self.indexed)
+            numbers_of = numbers_with(segments, self.indexed, self.sizes)
         every_of = {segment: np.unique(np.concatenate(numbers)) for segment, numbers in numbers_of.items()}
         rows_in = rows_of(every_of)
         for segment, numbers in numbers_of.items():

@@ -36,6 +36,8 @@ _MOST_GRAMS = 12
 """The grams of a long term that are looked up. More hardly exclude another row, and the text is compared anyway."""
 _PROBES = 3
 """Those of them that are looked up first."""
+_FEW = 4
+"""Rows of a segment for each term whose texts are compared rather than the other grams looked up."""
 _BEGINS = 0
 """The gram of the rows with which a message begins; that of no text and no mark."""
 
@@ -43,6 +45,8 @@ Numbers = NDArray[np.uint16]
 """Numbers of rows in a segment, in order."""
 Range = tuple[int, int]
 """The first and last gram of those that begin with the same units; one gram twice."""
+Sizes = dict[Range, int]
+"""How many rows the grams have in one of the segments that a search has read."""
 
 
 # --- Encoding ---------------------------------------------------------------------------------------------------------
@@ -122,28 +126,30 @@ def segments_within(ids: IdRange, *, of: Literal["message", "session"]) -> list[
     return list(segments)
 
 
-def numbers_with(segments: Collection[UUID], terms: Sequence[Term]) -> dict[UUID, list[Numbers]]:
+def numbers_with(segments: Collection[UUID], terms: Sequence[Term], sizes: Sizes) -> dict[UUID, list[Numbers]]:
     """Return the rows that may have each term, in order, for each segment in which a message may have every term.
 
-    Only rows of such messages are returned.
+    Only rows of such messages are returned. `sizes` is empty at the beginning of a search and passed to each of its calls.
     """
     ranges_of = [_ranges_of(term) for term in terms]
-    return _numbers(segments, _probes(ranges_of, _PROBES), ranges_of)
+    return _numbers(segments, _probes(ranges_of, _PROBES, sizes), ranges_of, sizes)
 
 
-def numbers_with_all(segments: Collection[UUID], terms: Sequence[Term], mark: Mark | None) -> dict[UUID, Numbers]:
+def numbers_with_all(
+    segments: Collection[UUID], terms: Sequence[Term], mark: Mark | None, sizes: Sizes
+) -> dict[UUID, Numbers]:
     """Return the rows that may have all of the terms, and have the mark, in order, for each segment with such rows."""
     marked: list[Range] = [] if mark is None else [(mark.value, mark.value)]
     ranges_of = [_ranges_of(term) for term in terms]
     # Terms exclude segments together, so fewer grams of each are enough.
     probes = max(_PROBES // len(terms), 1)
-    first = [*marked, *chain.from_iterable(_probes(ranges_of, probes))]
+    first = [*marked, *chain.from_iterable(_probes(ranges_of, probes, sizes))]
     every = [*marked, *chain.from_iterable(ranges_of)]
-    return {segment: numbers for segment, (numbers,) in _numbers(segments, [first], [every]).items()}
+    return {segment: numbers for segment, (numbers,) in _numbers(segments, [first], [every], sizes).items()}
 
 
 def _numbers(
-    segments: Collection[UUID], first: Sequence[Sequence[Range]], every: Sequence[Sequence[Range]]
+    segments: Collection[UUID], first: Sequence[Sequence[Range]], every: Sequence[Sequence[Range]], sizes: Sizes
 ) -> dict[UUID, list[Numbers]]:
     """Return the rows with a gram of each range of some, for each list of ranges, of the messages that have such rows for each
     list, for each segment with such messages."""
@@ -154,10 +160,16 @@ def _numbers(
     if len(every) > 1:
         probes.add((_BEGINS, _BEGINS))
     probed = _rows_of_ranges(segments, probes)
-    left = [segment for segment in segments if _in_lists(first, probed[segment])]
+    found = {segment: _in_lists(first, rows_of_range) for segment, rows_of_range in probed.items()}
+    # A few rows are compared at once, if the probes are of all terms.
+    few = _FEW * len(every) if len(first) == len(every) else 0
+    left = [segment for segment, numbers in found.items() if sum(map(len, numbers)) > few]
     others = set(chain.from_iterable(every)) - probes
     rest = _rows_of_ranges(left, others) if left and others else {}
-    found = {segment: _in_lists(every, {**probed[segment], **rest.get(segment, {})}) for segment in left}
+    for segment in left:
+        found[segment] = _in_lists(every, {**probed[segment], **rest.get(segment, {})})
+    for rows_of_range in (*probed.values(), *rest.values()):
+        sizes.update((one, len(rows)) for one, rows in rows_of_range.items())
     return {segment: numbers for segment, numbers in found.items() if numbers}
 
 
@@ -262,10 +274,14 @@ def _ranges_of(term: Term) -> list[Range]:
     return _some(gram_ranges(term.text), _MOST_GRAMS)
 
 
-def _probes(ranges_of: Sequence[list[Range]], most: int) -> list[list[Range]]:
-    """Return some of the ranges of each term, without terms of two or three units, which have many pages, if there are others."""
+def _probes(ranges_of: Sequence[list[Range]], most: int, sizes: Sizes) -> list[list[Range]]:
+    """Return some of the ranges of each term, the rarest ones if they are known, without terms of two or three units, which have
+    many pages, if there are others."""
     long = [ranges for ranges in ranges_of if ranges[0][0] == ranges[0][1]]
-    return [_some(ranges, most) for ranges in long or ranges_of]
+    return [
+        sorted(ranges, key=sizes.__getitem__)[:most] if sizes.keys() >= set(ranges) else _some(ranges, most)
+        for ranges in long or ranges_of
+    ]
 
 
 def _some(ranges: list[Range], most: int) -> list[Range]:

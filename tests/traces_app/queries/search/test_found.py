@@ -28,7 +28,7 @@ from traces_app.queries.search import found
 from traces_app.queries.search.found import Unit, find
 from traces_app.queries.search.grams import fold
 from traces_app.queries.search.query import SearchQuery, Term, parse
-from traces_app.queries.search.segments import Numbers, numbers_with, rows_of
+from traces_app.queries.search.segments import Numbers, Sizes, numbers_with, rows_of
 from traces_app.queries.search.texts import Kind, Mark, sessions_of, texts_of_messages
 from traces_app.schema import records
 
@@ -236,7 +236,7 @@ def test_pages_are_read_by_key_from_many_segments(project: Project) -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"ANALYZE {SearchPosting._meta.db_table}")
     with CaptureQueriesContext(connection) as statements:
-        numbers_with(list(SearchSegment.objects.values_list("pk", flat=True)), query.wanted)
+        numbers_with(list(SearchSegment.objects.values_list("pk", flat=True)), query.wanted, {})
     of_pages = [one["sql"] for one in statements if SearchPosting._meta.db_table in one["sql"]]
     assert 1 <= len(of_pages) <= 2
     with connection.cursor() as cursor:
@@ -254,9 +254,9 @@ def test_slow_loads_are_not_followed_by_larger_ones(project: Project, monkeypatc
         index_queued(patience=NO_PATIENCE)
     loads: list[int] = []
 
-    def counted(segments: Collection[UUID], terms: Sequence[Term]) -> dict[UUID, list[Numbers]]:
+    def counted(segments: Collection[UUID], terms: Sequence[Term], sizes: Sizes) -> dict[UUID, list[Numbers]]:
         loads.append(len(segments))
-        return numbers_with(segments, terms)
+        return numbers_with(segments, terms, sizes)
 
     monkeypatch.setattr(found, "numbers_with", counted)
     for seconds, expected in ((60.0, [1, 2, 2]), (0.0, [1] * 5)):
