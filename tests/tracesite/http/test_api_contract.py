@@ -102,6 +102,7 @@ def names(project: Project) -> dict[str, str]:
     sent = records.Snapshots(session_id="weather", snapshot=snapshot, parts={part: Raw(b"{}")})
     store_snapshots(project.pk, redact_snapshots(sent, DEFAULT_RULES))
     ids = {
+        "entry_id": "1",  # of the audit log, which keys do not read
         "snapshot_id": "snapshot",
         "message_id": message,
         "chain_id": message,
