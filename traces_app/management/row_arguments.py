@@ -1,20 +1,48 @@
-"""Read times and look up the rows that are named on a command line."""
+"""What commands about traces share: arguments and the rows that they name, confirmation, and how far a run is."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+import sys
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Never, Protocol, TypeVar
 from uuid import UUID
 
-from django.core.management.base import CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db.models import Q
+from django.utils import timezone
+from tqdm import tqdm
 
+from access_app.arguments import project_named
 from access_app.models import Project
+from messages_app import ids
 from messages_app.models import Session, SessionTombstone, session_key
-from messages_app.timestamps import parse_limit
+from messages_app.timestamps import instant_text, parse_limit
 from traces_app.normalize.records import hyphenated_uuid
 
 _SHOWN = 20
+
+
+class _State(Protocol):
+    """How far a run over messages is."""
+
+    reached: UUID | None
+    """The last message that is done."""
+
+
+_SomeState = TypeVar("_SomeState", bound=_State)
+
+
+def add_projects(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--project", action="append", default=[], metavar="SLUG", help="only this project; may be repeated"
+    )
+
+
+def projects_named(project: str | Sequence[str]) -> list[Project]:
+    """Return the projects of `add_projects`, each once; call_command may give one slug. Raise CommandError like project_named."""
+    return [project_named(slug) for slug in dict.fromkeys([project] if isinstance(project, str) else project)]
 
 
 def session_named(name: str, projects: Sequence[Project]) -> UUID | None:
@@ -52,3 +80,57 @@ def time_named(option: str, value: str | None) -> datetime | None:
         return parse_limit(value)
     except ValueError as error:
         raise CommandError(f"{option}: {error}", returncode=2) from error
+
+
+def moment(option: str, value: str | int | None) -> datetime | None:
+    """Parse a number of days, a date or an RFC 3339 time into a time in the past."""
+    if value is None:
+        return None
+    text, now = str(value).strip(), timezone.now()
+    try:
+        if text.isascii() and text.isdigit():
+            # Limited to the days since 2000, because no message is older.
+            found = now - timedelta(days=min(int(text), (now - ids.EARLIEST).days + 1))
+        else:
+            found = parse_limit(text)
+    except ValueError as error:
+        raise CommandError(
+            f"{option} {text}: use a number of days, a date such as 2026-01-31 or a time such as 2026-01-31T09:30:00Z.",
+            returncode=2,
+        ) from error
+    if found > now:
+        raise CommandError(f"{option} {text} is in the future; 0 means everything until now.", returncode=2)
+    return max(found, ids.EARLIEST)
+
+
+def confirm(command: BaseCommand, summary: str = "") -> None:
+    """Show what will be removed, and ask. Raise CommandError if the answer is not yes; with exit status 2 without a terminal."""
+    if not sys.stdin.isatty():
+        raise CommandError(
+            "Confirmation needs a terminal. Use --yes to skip it, or --dry-run to only count.", returncode=2
+        )
+    if summary:
+        command.stderr.write(summary)
+    command.stderr.write("This cannot be undone. Type yes to continue: ", ending="")
+    command.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CommandError("Nothing was removed.")
+
+
+def message_bar(total: int | None = None) -> tqdm[Never]:
+    """Return a progress bar of messages on standard error."""
+    # disable=None shows the bar only on a terminal.
+    return tqdm(total=total, unit=" messages", unit_scale=True, disable=None, file=sys.stderr)
+
+
+def last_of(
+    states: Iterable[_SomeState], done: _SomeState, in_words: Callable[[_SomeState], str], from_: str | None
+) -> _SomeState:
+    """Return the last state of a run, `done` if it has none. Raise CommandError if it is interrupted: where to continue."""
+    try:
+        for state in states:
+            done = state
+    except KeyboardInterrupt as error:
+        reached = instant_text(ids.created_at_of(done.reached)) if done.reached else from_ or "the beginning"
+        raise CommandError(f"Interrupted. {in_words(done)} Continue with: --from {reached}") from error
+    return done

@@ -9,10 +9,8 @@ from django.core.management.base import CommandError, CommandParser
 from access_app.arguments import project_named
 from access_app.audit.record import AuditedCommand
 from access_app.masking import rules_named
-from messages_app import ids
-from messages_app.timestamps import instant_text
 from traces_app.maintenance.masking import Masked, apply_masking
-from traces_app.management.row_arguments import add_time_range, time_named
+from traces_app.management.row_arguments import add_time_range, last_of, time_named
 
 
 class Command(AuditedCommand):
@@ -32,15 +30,8 @@ class Command(AuditedCommand):
             rules = rules_named(found, rule)
         except ValueError as error:
             raise CommandError(str(error), returncode=2) from error
-        done = Masked()
-        try:
-            for state in apply_masking(
-                found.pk, rules, from_=time_named("--from", from_), until=time_named("--until", until)
-            ):
-                done = state
-        except KeyboardInterrupt as error:
-            reached = instant_text(ids.created_at_of(done.reached)) if done.reached else from_ or "the beginning"
-            raise CommandError(f"Interrupted. {_in_words(done)} Continue with: --from {reached}") from error
+        states = apply_masking(found.pk, rules, from_=time_named("--from", from_), until=time_named("--until", until))
+        done = last_of(states, Masked(), _in_words, from_)
         self.stdout.write(_in_words(done))
 
 

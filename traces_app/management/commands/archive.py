@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from django.core.management.base import CommandError
-from tqdm import tqdm
 
-from access_app.arguments import project_named
 from access_app.audit.record import AuditedCommand
 from messages_app.sql.partitions import MonthInUse
 from traces_app.management.archive_arguments import archive_errors, require_extra
-from traces_app.management.commands.purge import moment
+from traces_app.management.row_arguments import add_projects, message_bar, moment, projects_named
 
 if TYPE_CHECKING:
     from traces_app.maintenance.archive.archiving import Report
@@ -42,9 +39,7 @@ class Command(AuditedCommand):
             required=True,
             help="where archives are kept: a directory, or a URL of a store such as s3://bucket/traces (needs s3fs)",
         )
-        parser.add_argument(
-            "--project", action="append", default=[], metavar="SLUG", help="only this project; may be repeated"
-        )
+        add_projects(parser)
         parser.add_argument(
             "--drop",
             action="store_true",
@@ -61,14 +56,12 @@ class Command(AuditedCommand):
 
         before = moment("--older-than", older_than)
         assert before is not None, "it is required"
-        slugs = [project] if isinstance(project, str) else list(dict.fromkeys(project))
-        projects = [project_named(slug) for slug in slugs]
+        projects = projects_named(project)
         report = Report()
         with archive_errors():
             folder = open_folder(to)
             try:
-                # disable=None shows the bar only on a terminal.
-                with tqdm(unit=" messages", unit_scale=True, disable=None, file=sys.stderr) as bar:
+                with message_bar() as bar:
                     archive(folder, before=before, projects=projects, drop=drop, report=report, progress=bar.update)
             except MonthInUse as error:
                 self._print(folder, report, json=json)

@@ -10,10 +10,10 @@ from django.conf import settings
 from django.core.management.base import CommandError
 from django.utils import timezone
 
-from access_app.arguments import project_named
 from access_app.audit.record import AuditedCommand
 from access_app.models import AuditAction
 from traces_app.maintenance.stale_runs import close, stale_runs
+from traces_app.management.row_arguments import add_projects, projects_named
 
 
 class Command(AuditedCommand):
@@ -32,15 +32,12 @@ class Command(AuditedCommand):
             metavar="HOURS",
             help=f"hours without data (default: TRACESITE_STALE_RUN_HOURS, {settings.STALE_RUN_HOURS})",
         )
-        parser.add_argument(
-            "--project", action="append", default=[], metavar="SLUG", help="only this project; may be repeated"
-        )
+        add_projects(parser)
         parser.add_argument("--dry-run", action="store_true", help="only count the runs that would be closed")
 
     def handle(self, *, older_than: str | int | None, project: str | list[str], dry_run: bool, **options: Any) -> None:
         hours = _hours(settings.STALE_RUN_HOURS if older_than is None else older_than)
-        slugs = [project] if isinstance(project, str) else list(dict.fromkeys(project))
-        projects = [project_named(slug).pk for slug in slugs] or None
+        projects = [found.pk for found in projects_named(project)] or None
         found = stale_runs(timezone.now() - timedelta(hours=hours), projects)
         count = sum(1 for run in found if dry_run or close(run))
         verb = "Would close" if dry_run else "Closed"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -11,13 +10,12 @@ from uuid import uuid4
 import msgspec
 from django.core.management.base import CommandError
 from django.utils import timezone
-from tqdm import tqdm
 
-from access_app.arguments import project_named
 from access_app.audit.record import AuditedCommand, record
 from access_app.models import AuditAction
 from traces_app.maintenance.erasure import SHORTEST_MATCH, Found, Kind, Subject, count, erase, find, left_over
 from traces_app.management.archive_arguments import archive_errors, require_extra
+from traces_app.management.row_arguments import add_projects, confirm, message_bar, projects_named
 from traces_app.models import Archive, Erasure
 
 if TYPE_CHECKING:
@@ -46,9 +44,7 @@ class Command(AuditedCommand):
                 f"views that have it; upper and lower case are the same; at least {SHORTEST_MATCH} characters"
             ),
         )
-        parser.add_argument(
-            "--project", action="append", default=[], metavar="SLUG", help="only this project; may be repeated"
-        )
+        add_projects(parser)
         parser.add_argument(
             "--archive",
             action="append",
@@ -79,8 +75,8 @@ class Command(AuditedCommand):
                 + (f" of at least {SHORTEST_MATCH} characters." if kind == "match" else " that is not empty."),
                 returncode=2,
             )
-        slugs = [project] if isinstance(project, str) else list(dict.fromkeys(project))
-        subject = Subject(kind=kind, text=text, projects=[project_named(slug) for slug in slugs])
+        subject = Subject(kind=kind, text=text, projects=projects_named(project))
+        slugs = [found.slug for found in subject.projects]
         urls = sorted(
             {*Archive.objects.values_list("url", flat=True), *([archive] if isinstance(archive, str) else archive)}
         )
@@ -97,7 +93,7 @@ class Command(AuditedCommand):
             self._archives(urls, subject, found, [], dry_run=False)
             return
         if not yes:
-            self._ask()
+            confirm(self)
         receipt = Erasure.objects.create(
             pk=uuid4(),
             kind=kind,
@@ -107,8 +103,7 @@ class Command(AuditedCommand):
             found={**counts, **{f"archived {name}": rows for name, rows in _rows_of(archived).items()}},
             ids_sha256=found.ids_sha256,
         )
-        # disable=None shows the bar only on a terminal.
-        with tqdm(unit=" messages", unit_scale=True, disable=None, file=sys.stderr) as bar:
+        with message_bar() as bar:
             receipt.removed = erase(found, progress=bar.update)
         erased: list[Erased] = []
         self._archives(urls, subject, found, erased, dry_run=False)
@@ -151,16 +146,6 @@ class Command(AuditedCommand):
         for one in archived:
             rows_in_words = ", ".join(f"{rows:,} {name}" for name, rows in one.rows.items())
             self.stdout.write(f"  {one.period} of {one.project} in {one.url}: {rows_in_words}")
-
-    def _ask(self) -> None:
-        if not sys.stdin.isatty():
-            raise CommandError(
-                "Confirmation needs a terminal. Use --yes to skip it, or --dry-run to only count.", returncode=2
-            )
-        self.stderr.write("This cannot be undone. Type yes to continue: ", ending="")
-        self.stderr.flush()
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            raise CommandError("Nothing was removed.")
 
 
 def _rows_of(archived: list[Erased]) -> dict[str, int]:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser
 from dataclasses import asdict
-from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 from django.conf import settings
 from django.core.management.base import CommandError
-from django.utils import timezone
-from tqdm import tqdm
 
-from access_app.arguments import project_named
 from access_app.audit.record import AuditedCommand
 from access_app.audit.trail import note_counts
 from access_app.models import AuditAction
-from messages_app import ids
 from messages_app.sql.partitions import MonthInUse
-from messages_app.timestamps import instant_text, parse_limit
+from messages_app.timestamps import instant_text
 from traces_app.maintenance.purge import Report, Scope, purge, survey
-from traces_app.management.row_arguments import session_named
+from traces_app.management.row_arguments import (
+    add_projects,
+    confirm,
+    message_bar,
+    moment,
+    projects_named,
+    session_named,
+)
 
 NO_AGE = (
     "Choose what to purge: --older-than DAYS|DATE (by age, in the trash or not), --deleted-longer-than "
@@ -63,9 +64,7 @@ class Command(AuditedCommand):
             action="store_true",
             help="sessions and messages that are in the trash for longer than TRACESITE_TRASH_DAYS; nothing if that is 0",
         )
-        parser.add_argument(
-            "--project", action="append", default=[], metavar="SLUG", help="only this project; may be repeated"
-        )
+        add_projects(parser)
         parser.add_argument(
             "--session",
             metavar="ID",
@@ -97,8 +96,8 @@ class Command(AuditedCommand):
                 self.stderr.write("TRACESITE_TRASH_DAYS is 0: what is in the trash is kept.")
                 return
             raise CommandError(NO_AGE, returncode=2)
-        slugs = [project] if isinstance(project, str) else list(dict.fromkeys(project))
-        projects = [project_named(slug) for slug in slugs]
+        projects = projects_named(project)
+        slugs = [found.slug for found in projects]
         wanted = session_named(session, projects) if session is not None else None
         if session is not None and wanted is None:
             self.stderr.write(f"Session {session!r} is already purged.")
@@ -115,29 +114,17 @@ class Command(AuditedCommand):
             self._print(scope, slugs, counted, json=json, verb="Would remove")
             return
         if counted is not None and not counted.is_empty:
-            self._ask(scope, slugs, counted)
+            confirm(self, _in_words(scope, slugs, counted, "This will remove"))
         report = Report()
         total = counted.tables["messages"].rows if counted else None
         try:
-            # disable=None shows the bar only on a terminal.
-            with tqdm(total=total, unit=" messages", unit_scale=True, disable=None, file=sys.stderr) as bar:
+            with message_bar(total) as bar:
                 purge(scope, report=report, progress=bar.update)
         except MonthInUse as error:
             self._print(scope, slugs, report, json=json, verb="Removed so far", is_complete=False)
             raise CommandError(f"{error} Run the same command again later to remove the rest.") from error
         note_counts(messages=report.tables["messages"].rows, sessions=report.tables["sessions"].rows)
         self._print(scope, slugs, report, json=json, verb="Removed")
-
-    def _ask(self, scope: Scope, projects: list[str], counted: Report) -> None:
-        if not sys.stdin.isatty():
-            raise CommandError(
-                "Confirmation needs a terminal. Use --yes to skip it, or --dry-run to only count.", returncode=2
-            )
-        self.stderr.write(_in_words(scope, projects, counted, "This will remove"), ending="\n")
-        self.stderr.write("This cannot be undone. Type yes to continue: ", ending="")
-        self.stderr.flush()
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            raise CommandError("Nothing was removed.")
 
     def _print(
         self, scope: Scope, projects: list[str], report: Report, *, json: bool, verb: str, is_complete: bool = True
@@ -157,27 +144,6 @@ class Command(AuditedCommand):
             "bytes_reusable": report.bytes_reusable,
         }
         self.stdout.write(msgspec.json.format(msgspec.json.encode(answer)).decode())
-
-
-def moment(option: str, value: str | int | None) -> datetime | None:
-    """Parse a number of days, a date or an RFC 3339 time into a time in the past."""
-    if value is None:
-        return None
-    text, now = str(value).strip(), timezone.now()
-    try:
-        if text.isascii() and text.isdigit():
-            # Limited to the days since 2000, because no message is older.
-            found = now - timedelta(days=min(int(text), (now - ids.EARLIEST).days + 1))
-        else:
-            found = parse_limit(text)
-    except ValueError as error:
-        raise CommandError(
-            f"{option} {text}: use a number of days, a date such as 2026-01-31 or a time such as 2026-01-31T09:30:00Z.",
-            returncode=2,
-        ) from error
-    if found > now:
-        raise CommandError(f"{option} {text} is in the future; 0 means everything until now.", returncode=2)
-    return max(found, ids.EARLIEST)
 
 
 def _in_words(scope: Scope, projects: list[str], report: Report, verb: str) -> str:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import CommandError, CommandParser
+from django.core.management.base import CommandParser
 
 from access_app.arguments import project_named
 from access_app.audit.record import AuditedCommand
 from access_app.models import AuditAction
-from messages_app import ids
-from messages_app.timestamps import instant_text
 from traces_app.maintenance.costs import Recomputed, recompute_costs
-from traces_app.management.row_arguments import add_time_range, time_named
+from traces_app.management.row_arguments import add_time_range, last_of, time_named
 
 
 class Command(AuditedCommand):
@@ -46,15 +44,10 @@ class Command(AuditedCommand):
     ) -> None:
         found = project_named(project) if project is not None else None
         first, last = time_named("--from", from_), time_named("--until", until)
-        done = Recomputed()
-        try:
-            for state in recompute_costs(
-                project_id=found.pk if found else None, model=model, from_=first, until=last, dry_run=dry_run
-            ):
-                done = state
-        except KeyboardInterrupt as error:
-            reached = instant_text(ids.created_at_of(done.reached)) if done.reached else from_ or "the beginning"
-            raise CommandError(f"Interrupted. {_in_words(done)} Continue with: --from {reached}") from error
+        states = recompute_costs(
+            project_id=found.pk if found else None, model=model, from_=first, until=last, dry_run=dry_run
+        )
+        done = last_of(states, Recomputed(), _in_words, from_)
         self.stdout.write(_in_words(done) + (" Nothing was changed." if dry_run else ""))
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser
 from typing import Any
 
-from tqdm import tqdm
-
 from access_app.audit.record import AuditedCommand
 from traces_app.management.archive_arguments import archive_errors, check_period, require_extra
+from traces_app.management.row_arguments import message_bar
 
 
 class Command(AuditedCommand):
@@ -33,11 +31,7 @@ class Command(AuditedCommand):
         from traces_app.maintenance.archive.restoring import restore
 
         period = check_period(period)
-        with (
-            archive_errors(),
-            # disable=None shows the bar only on a terminal.
-            tqdm(unit=" messages", unit_scale=True, disable=None, file=sys.stderr) as bar,
-        ):
+        with archive_errors(), message_bar() as bar:
             report = restore(open_folder(folder), project=project, period=period, session=session, progress=bar.update)
         for slug, month in report.restored:
             self.stdout.write(f"Read {month} of {slug}")

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from access_app.models import Project
+from access_app.arguments import project_named
 from messages_app import ids
 from messages_app.models import Message
 from traces_app.management.row_arguments import session_named
@@ -24,10 +24,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *_args: Any, session: str, project: str | None, **_options: Any) -> None:
-        projects = list(Project.objects.filter(slug=project)) if project else []
-        if project and not projects:
-            raise CommandError(f"There is no project {project!r}.", returncode=2)
-        session_id = session_named(session, projects)
+        session_id = session_named(session, [project_named(project)] if project else [])
         messages = (
             Message.objects.filter(session_id=session_id).order_by("pk") if session_id else Message.objects.none()
         )
