@@ -76,22 +76,21 @@ def apply_masking(
     Changed messages get receipts and another version, are sealed and indexed again, and each batch is in the audit log.
     """
     done = Masked()
-    messages = Message.with_deleted.filter(project=project_id).order_by("pk")
+    messages = Message.with_deleted.filter(project=project_id)
     messages = messages.filter(pk__gte=ids.first_id_at(from_)) if from_ else messages
     messages = messages.filter(pk__lt=ids.first_id_at(until)) if until else messages
-    while keys := list(messages.filter(pk__gt=done.reached or UUID(int=0)).values_list("pk", flat=True)[:AT_A_TIME]):
+    for page in _pages(messages):
+        keys = [key for (key,) in page]
         if suspects := {change.owner_id for change in _changes_in_messages(keys, rules)}:
             _mask_messages(project_id, suspects, rules, done)
         done.read += len(keys)
         done.reached = keys[-1]
         yield done
-    sessions = Session.with_deleted.filter(project=project_id).order_by("pk")
-    last = UUID(int=0)
-    while keys := list(sessions.filter(pk__gt=last).values_list("pk", flat=True)[:AT_A_TIME]):
+    for page in _pages(Session.with_deleted.filter(project=project_id)):
+        keys = [key for (key,) in page]
         if suspects := {change.owner_id for change in _changes_in_sessions(keys, rules)}:
             _mask_sessions(project_id, suspects, rules, done)
         done.read += len(keys)
-        last = keys[-1]
         yield done
     _mask_spans(project_id, rules, done)
     yield done
@@ -99,9 +98,8 @@ def apply_masking(
 
 def _mask_spans(project_id: int, rules: Rules, done: Masked) -> None:
     """Mask spans as they arrived. Nothing else changes them, and their receipts are inside."""
-    spans = Span.objects.filter(project=project_id).exclude(kind=Span.Kind.MEDIA).order_by("pk")
-    last = UUID(int=0)
-    while rows := list(spans.filter(pk__gt=last).values_list("pk", "kind", "content")[:AT_A_TIME]):
+    spans = Span.objects.filter(project=project_id).exclude(kind=Span.Kind.MEDIA)
+    for rows in _pages(spans, "kind", "content"):
         clean = {key: masked_content(kind, content, rules) for key, kind, content in rows}
         changed = {key: content for key, content in clean.items() if content is not None}
         with transaction.atomic():
@@ -114,7 +112,14 @@ def _mask_spans(project_id: int, rules: Rules, done: Masked) -> None:
                 }
                 record(AuditAction.CHANGE, project_id=project_id, object_type="span", detail=detail)
         done.changed += len(changed)
-        last = rows[-1][0]
+
+
+def _pages(rows: QuerySet[Any], *columns: str) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield the ids and columns of rows in the order of ids, some at a time."""
+    last = UUID(int=0)
+    while page := list(rows.filter(pk__gt=last).order_by("pk").values_list("pk", *columns)[:AT_A_TIME]):
+        yield page
+        last = page[-1][0]
 
 
 @transaction.atomic
