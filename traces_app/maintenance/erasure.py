@@ -93,9 +93,7 @@ class Found:
     """Entries of the admin's history, which keep neither name nor change."""
 
     def __bool__(self) -> bool:
-        return any(
-            (self.sessions, self.messages, self.spans, self.scores, self.snapshots, self.tools, self.views, self.log)
-        )
+        return any(vars(self).values())
 
     @property
     def ids_sha256(self) -> str:
@@ -146,8 +144,7 @@ def count(found: Found) -> dict[str, int]:
         "saved views": len(found.views),
         "entries of the admin's history": len(found.log),
     }
-    for first in range(0, len(messages), _AT_ONCE):
-        some = messages[first : first + _AT_ONCE]
+    for some in _parts(messages):
         calls = ToolCall.with_deleted.filter(message__in=some)
         below: dict[str, models.QuerySet[Any]] = {
             "references": Reference.objects.filter(message__in=some),
@@ -235,8 +232,8 @@ def _find_matches(forms: Sequence[str], projects: Sequence[int], found: Found) -
     messages.update(_matching(Event, forms, "t.message_id", "t.project_id = ANY(%s)", projects))
     for model in (Reference, AgentStep):
         messages.update(_matching(model, forms, "t.message_id", of_project, projects))
-    for of_snapshots in (Snapshot, SnapshotPart, SnapshotSums):
-        found.snapshots.update(_matching(of_snapshots, forms, "t.session_id", of_session, projects))
+    for rows in _snapshot_rows():
+        found.snapshots.update(_matching(rows.model, forms, "t.session_id", of_session, projects))
     found.snapshots -= found.sessions
     calls = set(_matching(ToolResult, forms, "t.id", "true"))
     entries: set[UUID] = set()
@@ -315,8 +312,7 @@ def _text_of(field: models.Field[Any, Any]) -> str:
 
 
 def _patterns(forms: Iterable[str]) -> list[str]:
-    escaped = (form.replace("\\", "\\\\").replace("%", r"\%").replace("_", r"\_") for form in forms)
-    return [f"%{form}%" for form in escaped]
+    return [f"%{connection.ops.prep_for_like_query(form)}%" for form in forms]
 
 
 def _messages_of(sessions: Collection[UUID]) -> Iterator[UUID]:
