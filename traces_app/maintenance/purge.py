@@ -318,13 +318,18 @@ def _below(message_ids: Sequence[UUID], column: str = "id") -> _Condition:
 
 
 def _whole_months(scope: Scope) -> Iterator[Month]:
-    """Yield the months that can be dropped: all their rows have expired and are in the scope."""
+    """Yield the months that can be dropped."""
+    for month in sorted(months_of(_MESSAGES)):
+        if _is_whole(scope, month):
+            yield month
+
+
+def _is_whole(scope: Scope, month: Month) -> bool:
+    """Return whether a month can be dropped: all its rows have expired and are in the scope."""
     # Inside a caller's transaction no month can be dropped; its messages are removed like the others.
     if scope.session_id is not None or connection.in_atomic_block:
-        return
-    for month in sorted(months_of(_MESSAGES)):
-        if month.next.first_id <= _expired_below(scope) and not _has_others(scope, month):
-            yield month
+        return False
+    return month.next.first_id <= _expired_below(scope) and not _has_others(scope, month)
 
 
 def _drop_months(scope: Scope, report: Report, progress: Progress, now: datetime, patience: float) -> None:
@@ -713,7 +718,7 @@ def drop_archived_month(
     `is_archived` is called while nobody can write to the messages of the month. Raise MonthInUse like purge.
     """
     scope, now = Scope(created_before=_end_of(month), project_ids=tuple(project_ids)), timezone.now()
-    if month not in set(_whole_months(scope)):
+    if month not in months_of(_MESSAGES) or not _is_whole(scope, month):
         return False
 
     def when_hidden() -> bool:
