@@ -137,11 +137,12 @@ _ADDED = ", ".join(
         **_changes_by_news("session", **{name: f"added.{name}" for name in _NEWS}),
     }.items()
 )
-_ADD_TO_SESSIONS = (
-    f"UPDATE messages_app_session AS session SET updated_at = now(), {_ADDED} "  # noqa: S608 - constants
-    f"FROM unnest(%s::uuid[], {', '.join(f'%s::{COUNTER_TYPES[name]}[]' for name in COUNTERS)}, %s::uuid[], %s::boolean[], "
-    f"%s::timestamptz[]) AS added (id, {', '.join((*COUNTERS, *_NEWS))}) WHERE session.id = added.id"
+_ADDING_ALL = (
+    f"{_ADDED} FROM unnest(%s::uuid[], {', '.join(f'%s::{COUNTER_TYPES[name]}[]' for name in COUNTERS)}, %s::uuid[], "
+    f"%s::boolean[], %s::timestamptz[]) AS added (id, {', '.join((*COUNTERS, *_NEWS))}) WHERE session.id = added.id"
 )
+_ADD_TO_SESSIONS = f"UPDATE messages_app_session AS session SET updated_at = now(), {_ADDING_ALL}"  # noqa: S608 - constants
+_ADD_UNTOUCHED = f"UPDATE messages_app_session AS session SET {_ADDING_ALL}"  # noqa: S608 - constants
 _ADDING = (
     f"UPDATE messages_app_session AS session SET updated_at = now(), {_ADDED} "  # noqa: S608 - constants
     f"FROM (SELECT {', '.join(f'%s::{COUNTER_TYPES[name]} AS {name}' for name in COUNTERS)}, %s::uuid AS last_run_id, "
@@ -450,14 +451,17 @@ def upsert_rows(tables: Tables, message_id: UUID, touched: WriteScope | None) ->
     return any(changed), _counted(*below) if below else None
 
 
-def add_to_sessions(counts: Mapping[UUID, Counts]) -> None:
-    """Add to the counters of sessions. Several must be locked before, in the order of ids."""
+def add_to_sessions(counts: Mapping[UUID, Counts], *, touch: bool = True) -> None:
+    """Add to the counters of sessions, which have changed now only with `touch`.
+
+    Several must be locked before, in the order of ids.
+    """
     added = {session_id: count for session_id, count in counts.items() if count}
     if not added:
         return
     with prepared_cursor() as cursor:
         cursor.execute(
-            _ADD_TO_SESSIONS,
+            _ADD_TO_SESSIONS if touch else _ADD_UNTOUCHED,
             # As text, because psycopg sends larger numbers with another type, which would prepare another statement.
             [
                 list(added),

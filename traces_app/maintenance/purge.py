@@ -123,6 +123,8 @@ _OF_TRACE = "metadata ->> 'trace_id' ~ '^[0-9a-f]{32}$'"
 _CLASHES = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 
 _Result = TypeVar("_Result")
+_Removed = list[tuple[type[Model], int, int]]
+"""(model, rows, size of the rows) of each table."""
 Progress = Callable[[int], object]
 """Called with the number of messages removed since the last call."""
 
@@ -179,6 +181,12 @@ class Report:
         table = self.tables[_NAMES[model]]
         table.rows += rows
         table.bytes_reusable += size
+
+    def add_all(self, removed: _Removed) -> int:
+        """Add the rows that were removed; return how many of them are messages."""
+        for model, rows, size in removed:
+            self.add(model, rows, size)
+        return sum(rows for model, rows, _size in removed if model is Message)
 
 
 def purge(
@@ -444,10 +452,7 @@ def _remove_messages(
 ) -> None:
     """Remove the messages in `lanes`, unless `still` does not hold any more once they are locked."""
     for candidates in _candidates(lanes):
-        removed = _retrying(partial(_remove_batch, candidates, still, now, with_session=with_session))
-        for model, rows, size in removed:
-            report.add(model, rows, size)
-        progress(next((rows for model, rows, _size in removed if model is Message), 0))
+        progress(report.add_all(_retrying(partial(_remove_batch, candidates, still, now, with_session=with_session))))
 
 
 def _candidates(lanes: Iterable[_Condition]) -> Iterator[list[UUID]]:
@@ -473,11 +478,11 @@ def _candidates(lanes: Iterable[_Condition]) -> Iterator[list[UUID]]:
 
 @transaction.atomic
 def _remove_batch(
-    candidates: list[UUID], still: _Condition, now: datetime, *, with_session: bool
-) -> list[tuple[type[Model], int, int]]:
+    candidates: list[UUID], still: _Condition, now: datetime, *, with_session: bool = False, touch: bool = True
+) -> _Removed:
     """Remove messages and their children, locking in the order of traces_app.ingest.store.
 
-    Return (model, rows, size of the rows) of each table.
+    With `touch` their sessions have changed, otherwise they keep the time of their last change.
     """
     _rows("SELECT 1 FROM messages_app_messagekey WHERE message_id = ANY(%s) ORDER BY key FOR UPDATE", [candidates])
     here = _Condition("id = ANY(%s)", [candidates]) & _below(candidates) & still
@@ -501,9 +506,7 @@ def _remove_batch(
         "(project_id, trace_id) IN (SELECT * FROM unnest(%s::bigint[], %s::uuid[]))",
         [[project_id for project_id, _trace_id in traces], [trace_id for _project_id, trace_id in traces]],
     )
-    removed: list[tuple[type[Model], int, int]] = [
-        (Score, *_remove_scores(_Condition("message_id = ANY(%s)", [message_ids])))
-    ]
+    removed: _Removed = [(Score, *_remove_scores(_Condition("message_id = ANY(%s)", [message_ids])))]
     # Referring rows first.
     for model, condition in ((Span, of_traces), (Event, of_messages), (Context, of_messages), (ToolResult, of_calls), (ToolCall, of_messages), (AgentStep, of_messages), (Reference, of_messages), (RunVector, _Condition("id = ANY(%s)", [message_ids]) & _below(message_ids))):  # fmt: skip
         ((rows, size),) = _rows(
@@ -513,7 +516,7 @@ def _remove_batch(
         )
         removed.append((model, rows, size))
     of_sessions = _rows(f"SELECT DISTINCT session_id FROM {_MESSAGES} WHERE {here.sql}", here.values)
-    removed.append((Message, *_remove_message_rows(message_ids)))
+    removed.append((Message, *_remove_message_rows(message_ids, touch=touch)))
     UnindexedMessage.objects.filter(message_id__in=message_ids).delete()
     removed.append(
         (Context, *remove_unused([session_id for (session_id,) in of_sessions], min(message_ids), max(message_ids)))
@@ -528,7 +531,7 @@ def _remove_batch(
     return removed
 
 
-def _remove_message_rows(message_ids: list[UUID]) -> tuple[int, int]:
+def _remove_message_rows(message_ids: list[UUID], *, touch: bool) -> tuple[int, int]:
     """Delete the rows and subtract the live ones from the counters of their sessions; return (rows, size)."""
     here = _Condition("id = ANY(%s)", [message_ids]) & _below(message_ids)
     live = " FILTER (WHERE deleted_at IS NULL)"
@@ -544,7 +547,7 @@ def _remove_message_rows(message_ids: list[UUID]) -> tuple[int, int]:
         session_id: Counts(**dict(zip(COUNTERS, counts, strict=True))) for session_id, _rows_, _size, *counts in found
     }
     _rows(f"SELECT 1 FROM {_SESSIONS} WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE", [list(gone)])
-    add_to_sessions({session_id: -counts for session_id, counts in gone.items()})
+    add_to_sessions({session_id: -counts for session_id, counts in gone.items()}, touch=touch)
     # Clear the id of the last run; whether it failed is kept.
     _rows(
         f"UPDATE {_SESSIONS} SET last_run_id = %s WHERE id = ANY(%s) AND last_run_id = ANY(%s) RETURNING 1",
@@ -572,9 +575,7 @@ def _remove_sessions(page: _Condition, report: Report, progress: Progress, now: 
         messages = [_Condition("session_id = %s", [session_id]) for session_id in doomed]
         _remove_messages(messages, report, progress, now, with_session=True)
         these = _Condition("id = ANY(%s)", [doomed])
-        removed = _retrying(partial(_remove_session_rows, these, partial(_busy_among, doomed), now))
-        for model, rows, size in removed:
-            report.add(model, rows, size)
+        report.add_all(_retrying(partial(_remove_session_rows, these, partial(_busy_among, doomed), now)))
         # A write in flight at the deletion of the session may have added a message.
         doomed = [session_id for (session_id,) in _rows(f"SELECT id FROM {_SESSIONS} WHERE {these.sql}", these.values)]
 
@@ -586,8 +587,7 @@ def _remove_empty_sessions(scope: Scope, report: Report, now: datetime) -> None:
     )
     for page in _session_pages(begun, _SESSIONS_AT_ONCE, end=_expired_below(scope)):
         busy = partial(_busy_between, *page.values[-2:])
-        for model, rows, size in _retrying(partial(_remove_session_rows, page, busy, now)):
-            report.add(model, rows, size)
+        report.add_all(_retrying(partial(_remove_session_rows, page, busy, now)))
 
 
 def _remove_expired_snapshots(scope: Scope, before: datetime, report: Report) -> None:
@@ -637,13 +637,8 @@ def _insert_tombstones(page: _Condition, now: datetime) -> list[UUID]:
     return session_ids
 
 
-def _remove_session_rows(
-    page: _Condition, busy: Callable[[], list[UUID]], now: datetime
-) -> list[tuple[type[Model], int, int]]:
-    """Remove sessions except the `busy` ones, with their scores and snapshots, and insert tombstones.
-
-    Return (model, rows, size of the rows) of each table.
-    """
+def _remove_session_rows(page: _Condition, busy: Callable[[], list[UUID]], now: datetime) -> _Removed:
+    """Remove sessions except the `busy` ones, with their scores and snapshots, and insert tombstones."""
     # A writer inserts its messages before it locks the session. If both happened before the snapshot, the session is
     # busy. If it locks the session after the snapshot, the transactions conflict and this one is retried. If it has not
     # locked the session yet, it will not find it and rolls back.
@@ -734,26 +729,9 @@ def remove_archived(messages: Sequence[Unchanged], archived_at: datetime, report
         f"AND NOT EXISTS (SELECT 1 FROM {_SCORES} AS score WHERE score.message_id = {_MESSAGES}.id AND score.updated_at > %s)",
         [*([list(column) for column in zip(*messages, strict=True)] or [[], [], []]), archived_at],
     )
-    removed = _retrying(partial(_remove_archived_batch, [message.id for message in messages], unchanged))
-    for model, rows, size in removed:
-        report.add(model, rows, size)
-    return next((rows for model, rows, _size in removed if model is Message), 0)
-
-
-@transaction.atomic
-def _remove_archived_batch(candidates: list[UUID], unchanged: _Condition) -> list[tuple[type[Model], int, int]]:
-    # Sessions keep the time of their last change: what is in the archive is not a change, and a restore brings it back.
-    times = _rows(
-        f"SELECT id, updated_at FROM {_SESSIONS} WHERE id IN (SELECT session_id FROM {_MESSAGES} WHERE id = ANY(%s))",
-        [candidates],
-    )
-    removed = _remove_batch(candidates, unchanged, timezone.now(), with_session=False)
-    _rows(
-        f"UPDATE {_SESSIONS} SET updated_at = before.updated_at FROM unnest(%s::uuid[], %s::timestamptz[]) "
-        f"AS before (id, updated_at) WHERE {_SESSIONS}.id = before.id AND {_SESSIONS}.updated_at = now() RETURNING 1",
-        [[session_id for session_id, _time in times], [time for _session_id, time in times]],
-    )
-    return removed
+    candidates = [message.id for message in messages]
+    # That a message is in the archive is no change of its session, and a restore brings it back.
+    return report.add_all(_retrying(partial(_remove_batch, candidates, unchanged, timezone.now(), touch=False)))
 
 
 def remove_archived_sessions(
@@ -767,8 +745,7 @@ def remove_archived_sessions(
         [list(session_ids), list(digests), archived_at],
     )
     busy = partial(_busy_among, list(session_ids))
-    for model, rows, size in _retrying(partial(_remove_session_rows, page, busy, timezone.now())):
-        report.add(model, rows, size)
+    report.add_all(_retrying(partial(_remove_session_rows, page, busy, timezone.now())))
 
 
 def _end_of(month: Month) -> datetime:
