@@ -80,6 +80,13 @@ _SITE_WIDE = frozenset(["user", "group", "modelprice"])
 """What belongs to no project."""
 _KEY_ONLY = frozenset(["recorder", "v3/auth/token", "api/public/projects"])
 """Views by name, else by route, that tell a key about itself and its project, and nothing of traces."""
+_SOON = frozenset(
+    [
+        *(AuditAction.CREATE, AuditAction.CHANGE, AuditAction.KEY_USE),
+        *(AuditAction.LIST, AuditAction.READ, AuditAction.SEARCH),
+    ]
+)
+"""What programs do often, which does not wait for the disk: it would double the time of a small read."""
 _PARAMETER_NAME = re.compile(r"[a-z_]{1,40}")
 LISTED = 100
 """Most ids in one entry."""
@@ -141,8 +148,7 @@ def _record(request: HttpRequest, match: ResolverMatch, status: int, trail: Trai
             result=result,
             detail=detail,
             origin=origin,
-            # Senders do not wait for the disk. Who reads does, and who deletes.
-            soon=origin.kind == ActorKind.KEY and action in (AuditAction.CREATE, AuditAction.CHANGE),
+            soon=origin.kind == ActorKind.KEY and action in _SOON,
         )
     except Error:
         # Of a request that failed because the database is away, nothing was read or changed.
