@@ -11,6 +11,8 @@ from django.http import HttpResponse
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from tests.traces_app.conftest import counted_in
+
 
 class _Page(HTMLParser):
     """A parser that collects the visible text and the links."""
@@ -78,7 +80,7 @@ def rows_of(response: HttpResponse) -> list[list[str]]:
 
 
 def statements_of(client: Client, url: str) -> list[str]:
-    """Return the SQL statements of a page."""
+    """Return the SQL statements of a page; see `counted_in`."""
     with CaptureQueriesContext(connection) as queries:
         html_of(client.get(url))
-    return [query["sql"] for query in queries.captured_queries]
+    return counted_in(queries)

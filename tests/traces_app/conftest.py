@@ -33,6 +33,14 @@ def statements_in(queries: Iterable[dict[str, str]]) -> list[str]:
     return [statement for query in queries for statement in query["sql"].split("; ")]
 
 
+def counted_in(queries: Iterable[dict[str, str]]) -> list[str]:
+    """Return the statements of one request, without those of each request: time limits, and one entry of the audit log."""
+    statements = [statement for statement in statements_in(queries) if not statement.startswith("SET LOCAL ")]
+    counted = [statement for statement in statements if "INTO access_app_auditentry" not in statement]
+    assert len(statements) - len(counted) == 1, "one entry of the audit log"
+    return counted
+
+
 def question(**fields: Any) -> dict[str, Any]:
     return {
         "external_id": "q1",

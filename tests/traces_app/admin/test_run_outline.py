@@ -94,7 +94,7 @@ def test_outline_of_longer_run_needs_no_more_queries(staff: Client, project: Pro
     steps = [{"iteration": step, "tool_calls": [call] * 10} for step in range(50)]
     long = store(project, answer(agent_steps=steps), external_id="long").messages[0].id
     assert isinstance(long, UUID)
-    assert len(statements_of(staff, url_of(long))) == len(short) <= 7
+    assert len(statements_of(staff, url_of(long))) == len(short) <= 6
     response = staff.get(url_of(long))
     assert len(response.json()["ids"]) == 550
     assert b"secret payload" not in response.content
@@ -138,7 +138,7 @@ def test_detail_of_call_has_its_payloads(staff: Client, project: Project) -> Non
     message_id = stored(project)
     failed = ToolCall.objects.get(status="error")
     queries = statements_of(staff, url_of(message_id, failed.pk))
-    assert len(queries) <= 8
+    assert len(queries) <= 7
     detail = staff.get(url_of(message_id, failed.pk)).json()
     values = {value["column"]: value["text"] for value in detail["values"]}
     assert detail["title"] == "get_weather"

@@ -114,7 +114,7 @@ def test_form_lists_matches_in_reading_order(staff: Client, run: UUID) -> None:
 
 def test_search_takes_few_queries(staff: Client, run: UUID) -> None:
     index_queued()
-    assert len(statements_of(staff, f"/admin/messages_app/message/{run}/search/?q=refund+5518")) <= 14
+    assert len(statements_of(staff, f"/admin/messages_app/message/{run}/search/?q=refund+5518")) <= 13
 
 
 def test_search_needs_permission_and_a_message(staff: Client, run: UUID) -> None:

@@ -100,7 +100,7 @@ def test_search_uses_a_bounded_number_of_queries(admin_client: Client, project: 
     times = [NOON + timedelta(minutes=number) for number in range(200)]
     store(project, *(question(external_id=f"m{number}", created_at=at) for number, at in enumerate(times)))
     for url in (SESSIONS, MESSAGES, CALLS):
-        assert len(statements_of(admin_client, f"{url}?q=weather")) <= 60
+        assert len(statements_of(admin_client, f"{url}?q=weather")) <= 56
 
 
 def test_list_says_until_when_messages_are_indexed(admin_client: Client, project: Project) -> None:
