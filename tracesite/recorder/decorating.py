@@ -107,21 +107,19 @@ def answering(answer: Answer) -> Iterator[None]:
 
 def carried(current: ContextVar[Any], function: Callable[P, R]) -> Callable[P, R]:
     """Return the function with the current scope of this context, and its `answering`."""
-    scope = current.get()
-    answer = ANSWER.get()
+    scope, answer = current.get(), ANSWER.get()
+    if answer is not None:
+        function = answering(answer)(function)
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         # Not by a token: see Scope._exit.
         before = current.get()
-        answer_before = ANSWER.get()
         current.set(scope if scope is None or scope.is_open else before)
-        ANSWER.set(answer or answer_before)
         try:
             return function(*args, **kwargs)
         finally:
             current.set(before)
-            ANSWER.set(answer_before)
 
     return call
 
