@@ -258,17 +258,22 @@ class TimeMachine:
         return order[-2::-1]
 
     def _snapshot_of(self, session_id: str, node_id: str, mode: Mode, live: frozenset[str]) -> Snapshot:
-        """Return the latest snapshot that holds the node; in a fork also that of its source, or a rebuilt one."""
-        found = self._store.latest(session_id, node_id)
+        """Return the latest snapshot that holds the node, or a rebuilt one."""
+        found = self._held(session_id, node_id)
         if found is not None:
             return found
         fork = self._store.fork(session_id)
-        if fork is not None and node_id in fork.nodes:
-            found = self._store.snapshot(fork.nodes[node_id])
-        if fork is not None and node_id in fork.pruned:
-            return self._rebuilt(fork, node_id, mode, live)
-        if found is None:
+        if fork is None or node_id not in fork.pruned:
             raise NodeNotFound(self._why_not_found(session_id, node_id))
+        return self._rebuilt(fork, node_id, mode, live)
+
+    def _held(self, session_id: str, node_id: str) -> Snapshot | None:
+        """Return the latest snapshot that holds the node; in a fork also that of its source."""
+        found = self._store.latest(session_id, node_id)
+        if found is None:
+            fork = self._store.fork(session_id)
+            if fork is not None and node_id in fork.nodes:
+                found = self._store.snapshot(fork.nodes[node_id])
         return found
 
     def _rebuilt(self, fork: Fork, node_id: str, mode: Mode, live: frozenset[str]) -> Snapshot:
@@ -355,7 +360,7 @@ class TimeMachine:
     ) -> Callable[[Called], Any]:
         """Return what answers the calls of tools while a node runs."""
         # Results from before the node belong to earlier ones.
-        snapshot = self._store.snapshot(self.nodes(session_id).get(node, ""))
+        snapshot = self._held(session_id, node)
         since = 0 if snapshot is None else snapshot.ts
         calls = () if self._recorded is None else self._recorded.calls
         results = Results((call for call in calls if call.number >= since), self._privacy)
