@@ -178,12 +178,11 @@ class Results:
         return without_secrets(thaw(args), self._privacy, "")[0]
 
     def take(self, tool: str, args: Any) -> Call:
-        """Return the next recorded call, which no later call gets. Raises Unrecorded."""
-        clean = self.clean(args)
-        left = self._left.get((tool, _canonical(clean)))
+        """Return the next recorded call with these arguments, from `clean`; no later call gets it. Raises Unrecorded."""
+        left = self._left.get((tool, _canonical(args)))
         if left:
             return left.pop(0)
-        called = described(tool, clean)
+        called = described(tool, args)
         if left is not None:
             raise Unrecorded(f"{called} was recorded, but less often than it is called now.")
         recorded = self._tools.get(tool)

@@ -67,10 +67,11 @@ class Replaying:
             return self._as_reply(self.reply())
         if not isinstance(called.scope, ToolCall):
             return RUN
+        name, arguments = called.scope.name, self._results.clean(called.arguments)
         with self._lock:
-            self._path.append(described(called.scope.name, self._results.clean(called.arguments)))
+            self._path.append(described(name, arguments))
             try:
-                call = self._results.take(called.scope.name, called.arguments)
+                call = self._results.take(name, arguments)
             except Unrecorded:
                 self._has_changed = True
                 raise

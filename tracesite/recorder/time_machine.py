@@ -374,7 +374,7 @@ class TimeMachine:
             if mode == "live" or name in live:
                 return RUN
             try:
-                return results.take(name, called.arguments).answer()
+                return results.take(name, results.clean(called.arguments)).answer()
             except Unrecorded:
                 if getattr(called.function, _IDEMPOTENT, False):
                     return RUN
