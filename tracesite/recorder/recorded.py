@@ -120,8 +120,7 @@ class Recorded:
         content = Path(path).read_bytes()
         try:
             if content.startswith(_BEGINNING):
-                found = msgspec.json.decode(content, type=_File)
-                return cls(calls=found.calls, replies=found.replies, prompts=found.prompts)
+                return msgspec.json.decode(content, type=cls)
             events = msgspec.json.Decoder(_Event).decode_lines(content)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             raise ValueError(f"{path}: expected events, one a line, or a file of Recorded.save: {error}") from error
@@ -135,13 +134,6 @@ class Recorded:
         """Return the content of such a file, in lines that a version control can compare."""
         fields = {"format": FORMAT, "prompts": self.prompts, "replies": self.replies, "calls": self.calls}
         return msgspec.json.format(msgspec.json.encode(fields), indent=1) + b"\n"
-
-
-class _File(msgspec.Struct):
-    format: str
-    prompts: list[str]
-    calls: list[Call]
-    replies: list[Reply]
 
 
 class _Event(msgspec.Struct):
