@@ -15,7 +15,6 @@ from secrets import token_hex
 from typing import Any
 
 from . import Recorder
-from .recorded import Recorded
 from .server_snapshots import ServerStore
 from .snapshot_stores import MemoryStore, SnapshotStore
 from .snapshotting import Snapshots
@@ -61,10 +60,10 @@ def _find_order(number: int) -> dict[str, str]:
     return ORDERS[number]
 
 
-def replay_failure(desk: ParcelDesk, session_id: str, recorded: Recorded | None = None) -> Replay:
+def replay_failure(desk: ParcelDesk, session_id: str) -> Replay:
     """Run the node that failed with the right number, and go on."""
     store = desk.recorder.snapshots.store
-    machine = TimeMachine(store, Workflow.chain(desk.run, NODES), recorder=desk.recorder, recorded=recorded)
+    machine = TimeMachine(store, Workflow.chain(desk.run, NODES), recorder=desk.recorder)
     replay = machine.replay(
         session_id=session_id,
         node_id="look_up",
