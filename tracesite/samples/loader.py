@@ -66,10 +66,10 @@ def load_samples(project: Project) -> int:
     missing = [session for session in earlier if session.external_id not in there]
     recorded = [_shift_session(sample, start) for sample, start in fresh if isinstance(sample, records.Session)]
     ingest(project.pk, [*recorded, *missing], source="import")
+    rules = masking_of(project.pk)
     for sample, start in fresh:
         if isinstance(sample, _Recording):
             by = start - sample.created_at
-            rules = masking_of(project.pk)
             events = [redact_event(_shift_times(event, by, "timestamp"), rules) for event in sample.events]
             record_events(project.pk, events)
     return len(fresh) + len(missing)
