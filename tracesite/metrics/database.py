@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -106,11 +107,14 @@ def _questions() -> Iterator[tuple[str, list[Any], Callable[[list[Row]], Iterabl
     )
     yield f"SELECT id FROM {MESSAGES} ORDER BY id DESC LIMIT 1", [], _newest  # noqa: S608 - a constant
     # A message that is written again has several marks, so the oldest mark says how old the index is.
-    for queue, metric in ((UnindexedMessage, _unindexed), (SealMark, _unsealed)):
+    for queue, name, done in (
+        (UnindexedMessage, "tracesite_search_index_lag_seconds", "indexed"),
+        (SealMark, "tracesite_seal_lag_seconds", "sealed"),
+    ):
         yield (
             f"SELECT extract(epoch FROM now() - queued_at)::float8 FROM {queue._meta.db_table} ORDER BY id LIMIT 1",  # noqa: S608 - a constant
             [],
-            metric,
+            partial(_lag, name, f"Time for which the oldest waiting message has not been {done}."),
         )
 
 
@@ -150,15 +154,6 @@ def _newest(rows: list[Row]) -> Iterable[Metric]:
     for (message_id,) in rows:
         age.add_metric([], (datetime.now(UTC) - ids.created_at_of(UUID(str(message_id)))).total_seconds())
     return (age,)
-
-
-def _unindexed(rows: list[Row]) -> Iterable[Metric]:
-    meaning = "Time for which the oldest waiting message has not been indexed."
-    return _lag("tracesite_search_index_lag_seconds", meaning, rows)
-
-
-def _unsealed(rows: list[Row]) -> Iterable[Metric]:
-    return _lag("tracesite_seal_lag_seconds", "Time for which the oldest waiting message has not been sealed.", rows)
 
 
 def _lag(name: str, meaning: str, rows: list[Row]) -> Iterable[Metric]:
