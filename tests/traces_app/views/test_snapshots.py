@@ -13,6 +13,7 @@ from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Session
 from messages_app.writes import delete_session
+from tests.traces_app.conftest import SECRET
 from traces_app.maintenance.purge import Scope, purge
 from traces_app.models import Snapshot, SnapshotPart, SnapshotSums
 from traces_app.schema.snapshot_parts import ref_of
@@ -20,7 +21,6 @@ from traces_app.schema.snapshot_parts import ref_of
 from .conftest import Caller
 
 TS = int(datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()) * 10**9
-SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
 
 
 def sent(

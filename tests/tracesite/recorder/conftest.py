@@ -1,4 +1,4 @@
-"""Each store of snapshots, and recorders that use it."""
+"""Each store of snapshots, recorders that use it, and the way of their events to the database."""
 
 from __future__ import annotations
 
@@ -6,18 +6,29 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from django.http import HttpResponseBase
 from django.test import Client
 
 from access_app.keys import create_key
 from access_app.models import Project
+from access_app.redaction.rules import DEFAULT_RULES
+from traces_app.events.decode import decode_events
+from traces_app.events.store import record_events
+from traces_app.normalize.redaction import redact_event
 from tracesite.recorder import Privacy
 from tracesite.recorder.server_snapshots import ServerStore
 from tracesite.recorder.snapshot_stores import MemoryStore, SnapshotStore, SqliteStore
 from tracesite.recorder.snapshotting import Snapshots
 from tracesite.recorder.testing import RecorderForTests
 from tracesite.recorder.transport import Answer
+
+
+def send(project: Project, recorder: RecorderForTests) -> None:
+    """Store the events as POST /api/v1/events/ does."""
+    body = msgspec.json.encode({"events": recorder.events})
+    record_events(project.pk, [redact_event(event, DEFAULT_RULES) for event in decode_events(body, ndjson=False)])
 
 
 class TestConnection:

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from access_app.models import Project
-from access_app.redaction.rules import DEFAULT_RULES
 from tests.traces_app.views.conftest import Caller
-from traces_app.events.decode import decode_events
-from traces_app.events.store import record_events
-from traces_app.normalize.redaction import redact_event
 from tracesite.recorder.example_time_machine import failed_and_replayed
 from tracesite.recorder.recorded import Recorded
 from tracesite.recorder.snapshot_stores import SnapshotStore
 from tracesite.recorder.testing import RecorderForTests, tree
 
-from .conftest import TestConnection
+from .conftest import TestConnection, send
 
 
 @pytest.mark.django_db
@@ -39,8 +33,7 @@ def test_failed_run_is_replayed_and_goes_on(store: SnapshotStore, project: Proje
     ]
     assert [call.error for call in Recorded.of(recorder.events).calls] == ["LookupError: There is no order 2014.", None]
     assert [snapshot.node_ids for snapshot in store.snapshots(session_id)] == [("plan",), ("look_up",)]
-    sent = decode_events(json.dumps(recorder.events).encode(), ndjson=False)
-    record_events(project.pk, [redact_event(event, DEFAULT_RULES) for event in sent])
+    send(project, recorder)
     owner = Caller(TestConnection(project).token)
     (fork,) = owner.get(f"sessions/{session_id}/forks/").results
     assert (fork["external_id"], fork["forked_from"]["node"]) == (replay.session_id, "look_up")

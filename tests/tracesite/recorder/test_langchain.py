@@ -27,19 +27,17 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, RetryPolicy, interrupt
 
 from access_app.models import Project
-from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Message, Session
 from tests.traces_app.transcripts.formats import reading
-from traces_app.events.decode import decode_events
-from traces_app.events.store import record_events
 from traces_app.ingest.pipeline import ingest
-from traces_app.normalize.redaction import redact_event
 from traces_app.queries import messages as queries
 from traces_app.queries.contexts import inputs
 from traces_app.transcripts.formats import langchain as transcripts_of_langchain
 from tracesite.recorder import langchain
 from tracesite.recorder.langchain import TracesiteHandler
 from tracesite.recorder.testing import RecorderForTests, recording, tree
+
+from .conftest import send
 
 
 class ScriptedChat(BaseChatModel):
@@ -200,12 +198,6 @@ def project(db: None) -> Project:
 @pytest.fixture
 def other(db: None) -> Project:
     return Project.objects.create(slug="other")
-
-
-def send(project: Project, recorder: RecorderForTests) -> None:
-    """Store the events as POST /api/v1/events/ does."""
-    body = msgspec.json.encode({"events": recorder.events})
-    record_events(project.pk, [redact_event(event, DEFAULT_RULES) for event in decode_events(body, ndjson=False)])
 
 
 def answers(project: Project) -> list[dict[str, Any]]:

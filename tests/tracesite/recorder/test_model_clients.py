@@ -28,8 +28,9 @@ from tracesite.recorder.model_apis import CHAT, MESSAGES, RESPONSES, Api
 from tracesite.recorder.model_clients import parsed_body
 from tracesite.recorder.testing import FIRST_TOKEN, RecorderForTests, recording, tree
 
+from .conftest import send
 from .scripted_agents import EXPERT, MODEL, PLANNER, QUESTION, Chat, Messages, Responses, awaited, plan
-from .test_langchain import answers, data_of, inputs_of, project, send
+from .test_langchain import answers, data_of, inputs_of, project
 
 __all__ = ["project"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,16 +13,14 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from access_app.models import Project
-from access_app.redaction.rules import DEFAULT_RULES
-from traces_app.events.decode import decode_events
-from traces_app.events.store import record_events
-from traces_app.normalize.redaction import redact_event
+from tests.traces_app.conftest import SECRET
 from tracesite.recorder import Recorder
 from tracesite.recorder.recorded import Recorded, Unrecorded
 from tracesite.recorder.replaying import PathChanged, replaying
 from tracesite.recorder.testing import RecorderForTests, recording
 
-SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
+from .conftest import send
+
 Agent = Callable[..., str]
 
 
@@ -150,13 +147,7 @@ def test_exported_session_answers_a_test_by_the_fixture(tmp_path: Path) -> None:
         with recorder.tool_call("fail", {}) as call:
             call.error = "ValueError: gone"
     project = Project.objects.create(slug="owner")
-    record_events(
-        project.pk,
-        [
-            redact_event(event, DEFAULT_RULES)
-            for event in decode_events(json.dumps(recorder.events).encode(), ndjson=False)
-        ],
-    )
+    send(project, recorder)
     written = StringIO()
     call_command("export_cassette", "weather-1", stdout=written)
     path = tmp_path / "failure.json"

@@ -15,7 +15,8 @@ from traces_app.schema import records
 from tracesite.recorder import MemorySink, Recorder, trace_tool
 from tracesite.recorder.testing import RecorderForTests, recording, tree
 
-from .test_langchain import answers, send
+from .conftest import send
+from .test_langchain import answers
 
 
 def data_of(recorder: RecorderForTests, type_: str) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ import pytest
 
 from access_app.keys import create_key
 from access_app.models import Project
+from tests.traces_app.conftest import SECRET
 from tracesite.recorder import Privacy, Recorder
 from tracesite.recorder.server_snapshots import ServerStore, StoreFailed
 from tracesite.recorder.sinks import MemorySink
@@ -30,8 +31,6 @@ from tracesite.recorder.snapshotting import Snapshots
 from tracesite.recorder.testing import RecorderForTests
 
 from .servers import free_port
-
-SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
 
 
 def restored(recorder: Recorder, node: str, session: str = "s") -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.traces_app.conftest import SECRET
 from tracesite.recorder import Privacy
 from tracesite.recorder.recorded import Recorded, RecordedError, Unrecorded
 from tracesite.recorder.snapshot_stores import MemoryStore, SnapshotStore
@@ -18,7 +19,6 @@ from tracesite.recorder.time_machine import NodeNotFound, Overrides, TimeMachine
 
 Graph = Mapping[str, Sequence[str]]
 Make = Callable[..., RecorderForTests]
-SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
 
 
 class Walk:
