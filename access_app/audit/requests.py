@@ -16,6 +16,7 @@ from django.db import Error
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import ResolverMatch
+from psycopg.errors import DiskFull
 
 from access_app.models import ActorKind, AuditAction, AuditResult
 from access_app.redaction.engine import redact
@@ -150,11 +151,23 @@ def _record(request: HttpRequest, match: ResolverMatch, status: int, trail: Trai
             origin=origin,
             soon=origin.kind == ActorKind.KEY and action in _SOON,
         )
-    except Error:
-        # Of a request that failed because the database is away, nothing was read or changed.
-        if status < 500:
+    except Error as error:
+        # Of a request that failed because the database is away, nothing was read or changed. And on a full disk people have to
+        # see what is there: the log has what they read instead.
+        is_read_on_full_disk = request.method in ("GET", "HEAD") and isinstance(error.__cause__, DiskFull)
+        if status < 500 and not is_read_on_full_disk:
             raise
-        logger.warning("an entry of the audit log could not be written", exc_info=True)
+        logger.warning(
+            "an entry of the audit log could not be written",
+            exc_info=not is_read_on_full_disk,
+            extra={
+                "actor": f"{origin.kind} {origin.name}",
+                "action": str(action),
+                "project_id": project_id,
+                "object": f"{subject.kind} {ids[0] if len(ids) == 1 else subject.id}",
+                "detail": detail,
+            },
+        )
 
 
 def _origin(request: HttpRequest, trail: Trail) -> Origin | None:
