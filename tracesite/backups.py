@@ -15,7 +15,7 @@ import os
 import secrets
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from django.db import connection, transaction
 from django.db.migrations.loader import MigrationLoader
 from psycopg import conninfo, sql
 
+from access_app.db.direct import session_lock
 from tracesite.serving import embedded_postgres
 
 FORMAT = 1
@@ -85,7 +86,9 @@ def back_up(directory: Path, *, jobs: int = 1, verify: bool = True, keep: int | 
     Raises BackupError. Then, and if the process is killed, there is no backup.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _only_one():
+    with session_lock(_LOCK) as is_only_one:
+        if not is_only_one:
+            raise BackupError("Another backup of this database is being made.")
         for leftover in directory.glob(f"{UNFINISHED}*"):
             shutil.rmtree(leftover)
         began = datetime.now(UTC)
@@ -181,18 +184,6 @@ def check_files(backup: Path, manifest: Manifest) -> None:
 # --- The parts ----------------------------------------------------------------------------------------------
 
 _RESTORE = ["--exit-on-error", "--no-owner", "--no-privileges"]
-
-
-@contextlib.contextmanager
-def _only_one() -> Iterator[None]:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK])
-        if not cursor.fetchone()[0]:
-            raise BackupError("Another backup of this database is being made.")
-        try:
-            yield
-        finally:
-            cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
 
 
 def _dump(draft: Path, began: datetime, jobs: int) -> Manifest:

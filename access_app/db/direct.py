@@ -32,3 +32,16 @@ def session_cursor() -> Iterator[Any]:
         return
     with connection.wrap_database_errors, psycopg.connect(**connection_parameters(), autocommit=True) as session:
         yield session.cursor()
+
+
+@contextmanager
+def session_lock(key: int) -> Iterator[bool]:
+    """Yield whether this process has the advisory lock, and keep it meanwhile: also between transactions, unlike their own."""
+    with session_cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [key])
+        (is_held,) = cursor.fetchone()
+        try:
+            yield is_held
+        finally:
+            if is_held:
+                cursor.execute("SELECT pg_advisory_unlock(%s)", [key])

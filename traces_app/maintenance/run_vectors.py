@@ -9,8 +9,7 @@ their vectors. An embedder other than that of the stored vectors begins with all
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -19,7 +18,7 @@ from django.db import connection, transaction
 from django.db.models import OuterRef, Subquery
 from numpy.typing import NDArray
 
-from access_app.db.direct import session_cursor
+from access_app.db.direct import session_lock
 from messages_app import ids
 from messages_app.models import Message
 from messages_app.sql.partitions import Month, make_months, months_of
@@ -48,7 +47,8 @@ class Report:
 def store_vectors(*, is_stopped: Callable[[], bool] = lambda: False) -> Report:
     """Make the vectors of the runs in the queue; end early if `is_stopped`, or if the embedder fails."""
     report = Report()
-    with _alone() as is_alone:
+    # So that nothing is embedded twice; of the session, because requests are outside of transactions.
+    with session_lock(_LOCK) as is_alone:
         try:
             while is_alone and not is_stopped() and _store_next(configured(), report):
                 pass
@@ -61,19 +61,6 @@ def store_vectors(*, is_stopped: Callable[[], bool] = lambda: False) -> Report:
 def queue_vectors(message_ids: Collection[UUID]) -> None:
     """Note messages that were written, in the caller's transaction."""
     UnvectoredMessage.objects.bulk_create(UnvectoredMessage(message_id=message_id) for message_id in message_ids)
-
-
-@contextmanager
-def _alone() -> Iterator[bool]:
-    """Hold an advisory lock, so that nothing is embedded twice; of a session, because requests are outside of transactions."""
-    with session_cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK])
-        (is_alone,) = cursor.fetchone()
-        try:
-            yield is_alone
-        finally:
-            if is_alone:
-                cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
 
 
 def _store_next(embedder: Embedder | None, report: Report) -> bool:

@@ -32,6 +32,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from access_app.audit.record import record
+from access_app.db.direct import session_lock
 from access_app.models import AuditAction, Project
 from messages_app.models import Message, Session, session_key
 from messages_app.sql.partitions import DROP_PATIENCE_SECONDS, Month, months_of, settle_months
@@ -138,14 +139,10 @@ def _plan_for_whole_months() -> None:
 @contextmanager
 def alone() -> Iterator[None]:
     """Hold the lock of those who write archives or read them into the database. Raise ArchiveError if another one does."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK])
-        if cursor.fetchone() != (True,):
+    with session_lock(_LOCK) as is_alone:
+        if not is_alone:
             raise ArchiveError("Another command is writing or restoring an archive. Try again later.")
-        try:
-            yield
-        finally:
-            cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
+        yield
 
 
 # --- Writing ----------------------------------------------------------------------------------------------------------

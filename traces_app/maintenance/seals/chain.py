@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from hmac import compare_digest
@@ -18,7 +17,6 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from access_app.audit.record import record
-from access_app.db.direct import session_cursor
 from access_app.models import AuditAction, AuditEntry
 from access_app.seal_keys import SealKey, seal_key, seal_keys
 from messages_app.sql.partitions import Month
@@ -27,7 +25,8 @@ from traces_app.models import MessageSeal, SealBatch, SealLayout
 START = bytes(32)
 """The HMAC before the first batch."""
 MAC_BYTES = 16
-_LOCK = 0x7365_616C  # "seal"
+LOCK = 0x7365_616C  # "seal"
+"""The advisory lock of whoever makes seals. Of the session, because the snapshot of a transaction must be younger than its lock."""
 
 
 @dataclass(frozen=True)
@@ -39,22 +38,6 @@ class Fault:
 
     def __str__(self) -> str:
         return f"batch {self.batch}: {self.reason}"
-
-
-@contextmanager
-def alone() -> Iterator[bool]:
-    """Yield whether this process is the only one that makes seals, and keep it so meanwhile.
-
-    A lock of the session and not of the transaction, because the snapshot of a transaction must be younger than its lock.
-    """
-    with session_cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK])
-        (locked,) = cursor.fetchone()
-        try:
-            yield locked
-        finally:
-            if locked:
-                cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
 
 
 def append(
@@ -88,7 +71,7 @@ def append(
 def append_dropped_month(month: Month) -> None:
     """Append that a month was dropped with all its messages and seals, which are not looked for any more."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
     batches = SealBatch.objects.filter(month=date(month.year, month.month, 1), kind=SealBatch.Kind.SEALS)
     if not batches.exists():
         return

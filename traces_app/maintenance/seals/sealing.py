@@ -18,6 +18,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from access_app.audit.record import record
+from access_app.db.direct import session_lock
 from access_app.models import AuditAction, AuditResult
 from access_app.seal_keys import seal_keys
 from messages_app import ids
@@ -28,7 +29,7 @@ from messages_app.sql.snapshot import one_snapshot
 from traces_app.ingest.partitions import TABLES
 from traces_app.models import MessageSeal, SealBatch, SealLayout
 
-from .chain import alone, append, part_mac, seal_mac
+from .chain import LOCK, append, part_mac, seal_mac
 from .rows import digests, fix_text_form, layout, layout_digest
 
 logger = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ def seal_marked(*, patience: timedelta = PATIENCE, is_stopped: Callable[[], bool
             break
         stored = months_of(Message._meta.db_table)
         make_months(TABLES, stored & {_month_of(message_id) for message_id in message_ids})
-        with alone() as is_alone:
+        with session_lock(LOCK) as is_alone:
             if not is_alone:
                 break
             _seal(message_ids, stored, report)
