@@ -126,8 +126,8 @@ class PendingMessage:
     """The first message of the batch with the same key, if it is another one."""
     state: State = "created"
     refused: Refusal | None = None
-    stays_open: bool = False
-    """Whether an existing message is open before and after the write, so that it has no seal."""
+    was_completed: bool = False
+    """Whether an existing message was completed before the write, so that it may have a seal."""
 
     def repeats(self, first: PendingMessage) -> None:
         if first is not self:  # a reference cycle would keep the batch in memory

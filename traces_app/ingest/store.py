@@ -313,11 +313,10 @@ def _store(context: Context, batch: Sequence[Redacted]) -> list[SessionOutcome]:
                     _merge(context, [message])
             finish_sessions(context, sessions)
             context_rows.add(context.inputs)
-            mark_messages(context.project_id, _with_changed_calls(context, admitted))
-            UnindexedMessage.objects.bulk_create(
-                UnindexedMessage(message_id=one) for one in _changed(context, admitted)
-            )
-            mark(_completed(context, admitted))
+            changed = _changed(context, admitted)
+            mark_messages(context.project_id, _with_changed_calls(context, admitted, changed))
+            UnindexedMessage.objects.bulk_create(UnindexedMessage(message_id=one) for one in changed)
+            mark(_completed(admitted, changed))
     # If the claim is rolled back after all, the cache entry costs one needless lookup.
     cache_claims(claims)
     return [
@@ -430,13 +429,14 @@ def _insert_at_once(
     sessions = {message.session.id: message.session for message in messages if message.session.id is not None}
     # The row of a new session is inserted with its counters, because updating it would write a second row version.
     whole = {id_.hex: session.counts for id_, session in sessions.items() if session.created and not session.items}
-    changed = [(id_, session) for id_, session in sorted(sessions.items()) if id_.hex not in whole]
+    known = [(id_, session) for id_, session in sorted(sessions.items()) if id_.hex not in whole]
+    changed = _changed(context, messages)
     hours: list[Row] = [
         CHANGED_HOURS.Row(str(context.project_id), pg_text.timestamp(hour))
-        for hour in changed_hours(_with_changed_calls(context, messages))
+        for hour in changed_hours(_with_changed_calls(context, messages, changed))
     ]
-    marks: list[Row] = [SEAL_MARKS.Row(one.hex, f"\\x{new_token(one).hex()}") for one in _completed(context, messages)]
-    unindexed: list[Row] = [UNINDEXED.Row(message_id.hex) for message_id in _changed(context, messages)]
+    marks: list[Row] = [SEAL_MARKS.Row(one.hex, f"\\x{new_token(one).hex()}") for one in _completed(messages, changed)]
+    unindexed: list[Row] = [UNINDEXED.Row(message_id.hex) for message_id in changed]
     insert_at_once(
         [
             (SESSIONS, [counted_row(row, whole.get(row.id)) for row in new]),
@@ -446,7 +446,7 @@ def _insert_at_once(
             (UNINDEXED, unindexed),
             (SEAL_MARKS, marks),
         ],
-        [(session_id, session.counts, merged_fields(context, session)) for session_id, session in changed],
+        [(session_id, session.counts, merged_fields(context, session)) for session_id, session in known],
         context.inputs,
     )
 
@@ -465,20 +465,19 @@ def _changed(context: Context, messages: Sequence[PendingMessage]) -> list[UUID]
     )
 
 
-def _completed(context: Context, messages: Sequence[PendingMessage]) -> list[UUID]:
-    """Return the messages that may have changed and are or were completed, so that they are sealed or have a seal."""
-    open_ones = {message.id for message in messages if message.stays_open}
-    open_ones |= {message.id for message in messages if message.state == "created" and not message.record.is_completed}
-    closed = {message.id for message in messages if message.record.is_completed}
-    return [one for one in _changed(context, messages) if one not in open_ones or one in closed]
+def _completed(messages: Sequence[PendingMessage], changed: Sequence[UUID]) -> list[UUID]:
+    """Return the changed messages that are or were completed, so that they are sealed or have a seal."""
+    completed = {message.id for message in messages if message.was_completed or message.record.is_completed}
+    return [one for one in changed if one in completed]
 
 
-def _with_changed_calls(context: Context, messages: Sequence[PendingMessage]) -> list[UUID]:
-    """Return the messages whose calls may have changed."""
+def _with_changed_calls(
+    context: Context, messages: Sequence[PendingMessage], changed: Sequence[UUID]
+) -> Sequence[UUID]:
+    """Return the changed messages whose calls may have changed."""
     without_calls = [
         message.id for message in messages if message.state == "created" and not message.record.agent_steps
     ]
-    changed = _changed(context, messages)
     return changed if context.source == "events" else [one for one in changed if one not in without_calls]
 
 
@@ -565,7 +564,7 @@ def _merge_one(context: Context, message: PendingMessage, row: Message, stored: 
     if touched := context.touched.get(row.pk):
         own.assign_positions(touched.ordinals, touched.positions)
     before = Counts.of(row)
-    message.stays_open = not row.is_completed
+    message.was_completed = row.is_completed
     resumed: dict[str, Any] = {}
     if INTERRUPTED in (record.health or ()):
         if row.is_completed:
@@ -592,7 +591,6 @@ def _merge_one(context: Context, message: PendingMessage, row: Message, stored: 
         return
     message.state = "updated"
     message.session.counts += _finish_message(context, row, changed, stored, counted, before)
-    message.stays_open = message.stays_open and not row.is_completed
     if context.source != "events":
         # An import carries the times of past activity; a live sender reports current activity.
         news = active_at(record, context.now) if context.source == "import" else context.now
