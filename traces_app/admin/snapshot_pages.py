@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 from uuid import UUID
 
 import msgspec
 from django.contrib.admin import ModelAdmin
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from msgspec import UNSET
 
+from messages_app import ids
 from messages_app.admin.model_admins import context_in_session, session_name
-from messages_app.models import FORKED_FROM, IS_FORK, Session
+from messages_app.models import Session
 from messages_app.safe_text import Excerpt, excerpt, one_line
 from traces_app.models import Snapshot
 from traces_app.queries.json_changes import MISSING, Changed, changes
-from traces_app.queries.snapshots import context_of, forked_from
+from traces_app.queries.snapshots import context_of, forked_among, forked_from, names_of
 from traces_app.queries.word_changes import Pieces, WordChanges
 
 MOST_SNAPSHOTS = 200
@@ -77,7 +77,8 @@ def has_snapshots_or_forks(session: Session) -> bool:
     if "forked_from" in session.metadata:
         return True
     snapshots = Snapshot.objects.filter(session_id=OuterRef("pk"))
-    found = Session.with_deleted.filter(pk=session.pk).filter(Exists(snapshots) | Exists(_forks(session)))
+    forks = forked_among(session.project_id, names_of(session.pk, session.external_id))
+    found = Session.with_deleted.filter(pk=session.pk).filter(Exists(snapshots) | Exists(forks))
     return found.exists()
 
 
@@ -86,7 +87,7 @@ def snapshots_context(model_admin: ModelAdmin[Any], request: HttpRequest, sessio
     found = list(Snapshot.objects.filter(session_id=session.pk).order_by("-pk")[: MOST_SNAPSHOTS + 1])
     return {
         **context_in_session(model_admin, request, session, _("Snapshots and forks")),
-        "snapshots": [(row, _moment(row)) for row in found[:MOST_SNAPSHOTS]],
+        "snapshots": [(row, ids.created_at_of(row.pk)) for row in found[:MOST_SNAPSHOTS]],
         "has_more": len(found) > MOST_SNAPSHOTS,
         "most": MOST_SNAPSHOTS,
         "forks": fork_tree(session),
@@ -109,7 +110,7 @@ def snapshot_context(
             model_admin, request, session, _("Snapshot before %(node)s") % {"node": one_line(row.node_ids[0], 60)}
         ),
         "snapshot": row,
-        "moment": _moment(row),
+        "moment": ids.created_at_of(row.pk),
         "before": before,
         "is_compared": comparable,
         "changes": [_change(one, words) for one in found[:MOST_CHANGES]],
@@ -130,9 +131,9 @@ def fork_tree(session: Session) -> list[Fork]:
             break
         root = above
         seen.add(above.pk)
+    below = _forks_below(root)
     found: list[Fork] = []
     waiting: list[tuple[Session, int, UUID | None]] = [(root, 0, None)]
-    known = {root.pk}
     while waiting and len(found) < MOST_FORKS:
         row, depth, source_run = waiting.pop()
         of = forked_from(row.metadata.get("forked_from"))
@@ -147,17 +148,23 @@ def fork_tree(session: Session) -> list[Fork]:
                 source_run=source_run if row.last_run_id else None,
             )
         )
-        for child in _forks(row)[:MOST_FORKS]:
-            if child.pk not in known:
-                known.add(child.pk)
-                waiting.append((child, depth + 1, row.last_run_id))
+        waiting += [(child, depth + 1, row.last_run_id) for child in below.get(row.pk, ())]
     return found if len(found) > 1 or found[0].node else []
 
 
-def _forks(session: Session) -> QuerySet[Session, Any]:
-    names = [str(session.pk), *([session.external_id] if session.external_id else [])]
-    rows = Session.objects.filter(IS_FORK, project_id=session.project_id).annotate(source=FORKED_FROM)
-    return rows.filter(source__in=names).order_by("-pk")
+def _forks_below(root: Session) -> dict[UUID, list[Session]]:
+    """Return the forks of a session, of these forks, and so on, by the session that each was forked from. A query a level."""
+    below: dict[UUID, list[Session]] = {}
+    level, known = [root], {root.pk}
+    while level and len(known) < MOST_FORKS:
+        sources = {name: row.pk for row in level for name in names_of(row.pk, row.external_id)}
+        level = []
+        for child in forked_among(root.project_id, sources).order_by("-pk")[:MOST_FORKS]:
+            if child.pk not in known:
+                known.add(child.pk)
+                level.append(child)
+                below.setdefault(sources[child.source], []).append(child)
+    return below
 
 
 def _named(project_id: int, name: str) -> Session | None:
@@ -168,10 +175,6 @@ def _named(project_id: int, name: str) -> Session | None:
 def _overrides(overrides: Any) -> str:
     value = msgspec.json.decode(overrides)
     return one_line(msgspec.json.encode(value).decode(), 200) if value else ""
-
-
-def _moment(row: Snapshot) -> datetime:
-    return datetime.fromtimestamp(row.ts // 1000 / 1_000_000, UTC)
 
 
 def _lines(value: Any, name: str, depth: int) -> Iterator[Line]:

@@ -43,8 +43,9 @@ def decode_snapshots(body: bytes) -> records.Snapshots:
         sent = _SNAPSHOTS.decode(body)
         for ref, content in sent.parts.items():
             value = msgspec.json.decode(content)
-            # Written in another way between sender and here, for example with spaces.
-            if ref not in map(snapshot_parts.ref_of, (bytes(content), msgspec.json.encode(value))):
+            # The second: written in another way between sender and here, for example with spaces.
+            as_sent = snapshot_parts.ref_of(bytes(content))
+            if as_sent != ref and snapshot_parts.ref_of(msgspec.json.encode(value)) != ref:
                 raise InvalidInput(_("The name of a part is not the hash of its content."), field=f"parts.{ref[:32]}")
     except msgspec.ValidationError as error:
         raise invalid(str(error), "") from error

@@ -175,8 +175,20 @@ def forks_of(project_id: int, names: Collection[str]) -> CompiledRows:
 
 
 def _forks(_bounds: Bounds) -> QuerySet[Session, Any]:
-    rows = Session.objects.filter(project_id=Param("project", Session._meta.get_field("project").target_field))
-    return rows.filter(IS_FORK).annotate(source=FORKED_FROM).filter(source__any=Param("names", ArrayField(TextField())))
+    project = Param("project", Session._meta.get_field("project").target_field)
+    return forked_among(project, Param("names", ArrayField(TextField())))
+
+
+def forked_among(project_id: int | Param, names: Collection[str] | Param) -> QuerySet[Session, Any]:
+    """Return the sessions that have replayed one of those with these ids, each with its id as `source`."""
+    rows = Session.objects.filter(IS_FORK, project_id=project_id).annotate(source=FORKED_FROM)
+    wanted: Any = names if isinstance(names, Param) else list(names)
+    return rows.filter(source__any=wanted)
+
+
+def names_of(session_id: UUID, external_id: str | None) -> list[str]:
+    """Return the ids by which a fork may name the session that it has replayed."""
+    return [str(session_id), *([external_id] if external_id else [])]
 
 
 def forks(keys: Collection[str]) -> list[schemas.Fork]:

@@ -27,6 +27,7 @@ from traces_app.queries.snapshots import (
     find_snapshot,
     forks,
     forks_of,
+    names_of,
     parts_of,
     snapshots,
     snapshots_of,
@@ -121,5 +122,5 @@ class SnapshotViewSet(TraceViewSet):
         page = page_request(request.query_params)
         session = find_session(requested_scope(request), session_id)
         external_id = Session.objects.values_list("external_id", flat=True).get(pk=session.pk)
-        names = [str(session.pk), *([external_id] if external_id else [])]
+        names = names_of(session.pk, external_id)
         return list_answer(read_page(forks_of(session.project_id, names), page), forks)
