@@ -7,7 +7,7 @@ runs of thousands of calls of a few tools.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 
 def matches(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[tuple[int, int]]:
@@ -25,6 +25,14 @@ def matches(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[tuple[i
         *((begin + i, begin + j) for i, j in inner),
         *((len(left) - place, len(right) - place) for place in range(end, 0, -1)),
     ]
+
+
+def gaps(left: Sequence[Hashable], right: Sequence[Hashable]) -> Iterator[tuple[int, int, int, int]]:
+    """Yield what lies before, between and after the items that both have in common: begin and end on the left, then on the right."""
+    i = j = 0
+    for m, n in [*matches(left, right), (len(left), len(right))]:
+        yield i, m, j, n
+        i, j = m + 1, n + 1
 
 
 def _matches(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[tuple[int, int]]:

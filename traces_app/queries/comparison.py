@@ -24,7 +24,7 @@ from messages_app.models import Message
 from traces_app.models import AgentStep, ToolCall
 from traces_app.schema import pg_text
 
-from .alignment import matches
+from .alignment import gaps
 from .word_changes import Pieces, WordChanges
 
 MOST_NODES = 2_000
@@ -112,12 +112,10 @@ def _pairs(left: Sequence[Node], right: Sequence[Node], level: int = 0) -> Itera
         yield from (Pair(change="right", right=node) for node in right)
         return
     key = _ALIKE[level]
-    i = j = 0
-    for m, n in [*matches(list(map(key, left)), list(map(key, right))), (len(left), len(right))]:
+    for i, m, j, n in gaps(list(map(key, left)), list(map(key, right))):
         yield from _pairs(left[i:m], right[j:n], level + 1)
         if m < len(left):
             yield _pair(left[m], right[n])
-        i, j = m + 1, n + 1
 
 
 def _whole(node: Node) -> tuple[str, ...]:
@@ -289,28 +287,16 @@ def differences(pairs: Sequence[Pair], words: WordChanges) -> list[list[Differen
     ]
 
 
-def text_differences(field: str, left: str, right: str, words: WordChanges) -> list[Difference]:
-    """Return the difference of two texts; none if they are equal."""
-    return list(_differences({field: left}, {field: right}, words))
-
-
-def _differences(left: Fields, right: Fields, words: WordChanges) -> Iterator[Difference]:
+def _differences(left: Fields, right: Fields, words: WordChanges, above: str = "") -> Iterator[Difference]:
     for name in dict.fromkeys((*left, *right)):
         one, other = left.get(name), right.get(name)
         if one == other:
             continue
-        if isinstance(one, dict) and isinstance(other, dict):
+        if not above and isinstance(one, dict) and isinstance(other, dict):
             # Field by field, one level deep: arguments of a tool.
-            inner = ({f"{name}.{key}": value for key, value in side.items()} for side in (one, other))
-            yield from (
-                _difference(key, *values, words) for key, values in _both(*inner).items() if values[0] != values[1]
-            )
+            yield from _differences(one, other, words, f"{name}.")
         else:
-            yield _difference(name, one, other, words)
-
-
-def _both(left: Fields, right: Fields) -> dict[str, tuple[Any, Any]]:
-    return {name: (left.get(name), right.get(name)) for name in dict.fromkeys((*left, *right))}
+            yield _difference(above + name, one, other, words)
 
 
 def _difference(name: str, left: Any, right: Any, words: WordChanges) -> Difference:

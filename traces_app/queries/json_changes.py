@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from .alignment import matches
+from .alignment import gaps
 
 MISSING = object()
 """Stands for a value that a side does not have."""
@@ -41,15 +41,11 @@ def _both(left: Any, right: Any, path: str) -> Iterator[Changed]:
 
 
 def _of_lists(left: Sequence[Any], right: Sequence[Any], path: str) -> Iterator[Changed]:
-    i = j = 0
-    alike = matches(
-        [json.dumps(item, sort_keys=True) for item in left], [json.dumps(item, sort_keys=True) for item in right]
-    )
-    for m, n in [*alike, (len(left), len(right))]:
+    texts = ([json.dumps(item, sort_keys=True) for item in side] for side in (left, right))
+    for i, m, j, n in gaps(*texts):
         for step in range(max(m - i, n - j)):
             one = left[i + step] if i + step < m else MISSING
             other = right[j + step] if j + step < n else MISSING
             # By the place on the side that has it.
             place = j + step if other is not MISSING else i + step
             yield from _both(one, other, f"{path}[{place}]")
-        i, j = m + 1, n + 1

@@ -8,11 +8,9 @@ from django.utils.translation import gettext as _
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
-from access_app.audit.trail import note_scope
 from access_app.errors import NotFound
-from access_app.models import Project
 from access_app.permissions import owned_projects
-from access_app.visibility import ProjectScope, visible_to
+from access_app.visibility import ProjectScope
 from messages_app.audit_log import AuditFilterSet, entries
 from messages_app.http import openapi, schemas
 from messages_app.http.filters import check_parameters
@@ -20,6 +18,7 @@ from messages_app.http.responses import answer, list_answer
 from messages_app.sql.batch import LIST_MS, limited
 from messages_app.sql.pagination import QuerySetKeys, page_request, read_page
 
+from .parameters import named_scope
 from .viewset import TraceViewSet
 
 
@@ -53,14 +52,4 @@ class AuditViewSet(TraceViewSet):
 def _scope(request: Request) -> ProjectScope:
     """Return the project that the request names, otherwise all that the login owns. Raise NotFound."""
     scope, slug = owned_projects(request), request.query_params.get("project")
-    if not slug:
-        return scope
-    owned = visible_to(Project.objects.all(), scope, "pk")
-    project_id = None if "\x00" in slug else owned.filter(slug=slug).values_list("pk", flat=True).first()
-    if project_id is None:
-        raise NotFound(
-            _("Project “%(slug)s” does not exist, or you have no access to it.") % {"slug": slug[:64]}, field="project"
-        )
-    named = ProjectScope(frozenset([project_id]))
-    note_scope(named)
-    return named
+    return named_scope(scope, slug) if slug else scope

@@ -36,7 +36,8 @@ from .viewset import TraceViewSet
 
 WORDS_SECONDS = 0.3
 """After this time other changed texts are returned in one piece."""
-_FACTS = ("step_count", "call_count", "failure_count", "input_tokens", "output_tokens", "cost", "duration_ms")
+_FACTS_OF_SESSION = ("call_count", "failure_count", "input_tokens", "output_tokens", "cost", "duration_ms")
+_FACTS_OF_MESSAGE = ("step_count", *_FACTS_OF_SESSION)
 
 
 class ComparisonViewSet(TraceViewSet):
@@ -88,9 +89,9 @@ def _find(request: Request, scope: ProjectScope, side: str) -> Message | Session
     if not name:
         raise InvalidInput(_("Give the id of a message or a session."), field=side)
     try:
-        return Message.objects.get(pk=find_message(scope, name, None).pk)
+        return Message.objects.only(*_FACTS_OF_MESSAGE).get(pk=find_message(scope, name, None).pk)
     except NotFound:
-        return Session.objects.get(pk=find_session(scope, name, field=side).pk)
+        return Session.objects.only(*_FACTS_OF_SESSION).get(pk=find_session(scope, name, field=side).pk)
 
 
 def _messages(side: Message | Session) -> Sequence[UUID]:
@@ -101,19 +102,17 @@ def _messages(side: Message | Session) -> Sequence[UUID]:
 
 
 def _facts(left: Any, right: Any) -> list[schemas.ComparedFact]:
-    facts = []
-    for name in _FACTS:
-        if hasattr(left, name):
-            one, other = getattr(left, name), getattr(right, name)
-            facts.append(
-                schemas.ComparedFact(
-                    field=name.removesuffix("_ms"),
-                    change="same" if one == other else "changed",
-                    left=_number(one),
-                    right=_number(other),
-                )
-            )
-    return facts
+    names = _FACTS_OF_MESSAGE if isinstance(left, Message) else _FACTS_OF_SESSION
+    values = ((name, getattr(left, name), getattr(right, name)) for name in names)
+    return [
+        schemas.ComparedFact(
+            field=name.removesuffix("_ms"),
+            change="same" if one == other else "changed",
+            left=_number(one),
+            right=_number(other),
+        )
+        for name, one, other in values
+    ]
 
 
 def _number(value: Any) -> Raw:

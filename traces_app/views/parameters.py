@@ -50,6 +50,11 @@ def requested_scope(request: Request, needed: str | None = None) -> ProjectScope
     key = request.auth
     if isinstance(key, ApiKey) and key.project.slug == slug:
         return scope
+    return named_scope(scope, slug)
+
+
+def named_scope(scope: ProjectScope, slug: str) -> ProjectScope:
+    """Return the project of this name, if it is in the scope. Raise NotFound."""
     projects = visible_to(Project.objects.all(), scope, field="pk")
     project_id = None if "\x00" in slug else projects.filter(slug=slug).values_list("pk").first()
     if project_id is None:
