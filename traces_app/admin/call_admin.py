@@ -221,7 +221,7 @@ class ToolCallAdmin(KeysetAdmin):
 
 def _failures_like(call: ToolCall) -> dict[str, str]:
     """Return the links from the page of a failed call: to the calls with the same error, and to the runs that failed alike."""
-    group = group_of_call(call.pk)
+    group = group_of_call(call.pk) if call.status == ToolCall.Status.ERROR else None
     if group is None:
         return {}
     query = {"project": call.project.slug, "status": ToolCall.Status.ERROR.value, "error_group": group}

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import Expression, QuerySet
 from django.db.models.functions import Left
 from django.utils import timezone
 from msgspec import UNSET
@@ -133,16 +133,18 @@ def error_groups(rows: CompiledRows, sort: schemas.ErrorSort, limit: int, *, lik
 
 def pattern_of_call(call_id: UUID) -> str | None:
     """Return the pattern of the error of a call; None if it did not fail."""
-    calls = ToolCall.with_deleted.filter(pk=call_id, status=ToolCall.Status.ERROR)
-    pattern: str | None = calls.values_list(pattern_of("result__error"), flat=True).first()
-    return pattern
+    return _of_failed(call_id, pattern_of("result__error"))
 
 
 def group_of_call(call_id: UUID) -> str | None:
     """Return the id of the group of the error of a call; None if it did not fail."""
+    return _of_failed(call_id, group_of("result__error"))
+
+
+def _of_failed(call_id: UUID, expression: Expression) -> str | None:
     calls = ToolCall.with_deleted.filter(pk=call_id, status=ToolCall.Status.ERROR)
-    group: str | None = calls.values_list(group_of("result__error"), flat=True).first()
-    return group
+    found: str | None = calls.values_list(expression, flat=True).first()
+    return found
 
 
 def answer_of(found: Found) -> schemas.ErrorGroups:

@@ -185,7 +185,7 @@ def _in_lists(lists: Sequence[Sequence[Range]], rows_of_range: Mapping[Range, Nu
     message_of[rows_of_range[_BEGINS, _BEGINS]] = 1
     message_of = np.cumsum(message_of, dtype=np.uint16)
     messages = [message_of[one] for one in numbers]
-    wanted = _in_all([np.unique(one) for one in messages])
+    wanted = _in_all(messages)
     is_wanted = np.zeros(MOST_ROWS, dtype=bool)
     is_wanted[wanted] = True
     return [one[is_wanted[message]] for one, message in zip(numbers, messages, strict=True)] if len(wanted) else []
