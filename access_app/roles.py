@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 from django.contrib.auth.models import AnonymousUser, Group, User
 from django.db import transaction
@@ -41,14 +40,15 @@ class Access:
 
 
 _NONE = Access(roles={})
-_OF_REQUESTS: WeakKeyDictionary[HttpRequest | Request, Access] = WeakKeyDictionary()
 
 
 def access(request: HttpRequest | Request) -> Access:
     """Return the access of the login of a request, read once for each request."""
-    found = _OF_REQUESTS.get(request)
-    if found is None:
-        found = _OF_REQUESTS[request] = access_of(request.user)
+    # DRF's request has the attributes of Django's, but may have another user: of a key instead of the login.
+    user, found = getattr(request, "access_of_login", (None, _NONE))
+    if user != request.user:
+        found = access_of(request.user)
+        request.access_of_login = request.user, found  # type: ignore[union-attr]
         note_readable(found.scope(Role.VIEWER))
     return found
 

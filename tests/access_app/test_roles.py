@@ -9,8 +9,9 @@ from io import StringIO
 import pytest
 from django.contrib.auth.models import AnonymousUser, Group, User
 from django.core.management import CommandError, call_command
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoAssertNumQueries
 
 from access_app.models import ApiKey, Membership, Project, Role
@@ -142,8 +143,10 @@ def test_member_writes_only_where_the_role_allows(
     grant_role(stranger, staff, Role.ANALYST)
     client = login(staff)
 
-    assert client.get(WHO).json()["projects"] == ["owner", "stranger"]
-    assert client.post(WHO, {}, content_type="application/json").json() == {"project": "owner"}
+    with CaptureQueriesContext(connection) as queries:
+        assert client.get(WHO).json()["projects"] == ["owner", "stranger"]
+        assert client.post(WHO, {}, content_type="application/json").json() == {"project": "owner"}
+    assert sum("access_app_membership" in query["sql"] for query in queries) == 2, "once for each request"
     assert client.post(WHO, {"project": "stranger"}, content_type="application/json").status_code == 404
 
 
