@@ -99,6 +99,18 @@ def projects_visible_to(request: Request) -> QuerySet[Project]:
     return visible_to(Project.objects.all(), project_scope(request), field="pk")
 
 
+def project_in(scope: ProjectScope, slug: str, field: str = "project") -> Project:
+    """Return the project with this slug. Raise NotFound, for `field`, if it does not exist or is not in the scope."""
+    # PostgreSQL takes no NUL, and no slug has one.
+    found = None if "\x00" in slug else visible_to(Project.objects.all(), scope, field="pk").filter(slug=slug).first()
+    if found is None:
+        raise NotFound(
+            _("Project “%(slug)s” does not exist, or you have no access to it.") % {"slug": slug[:64]}, field=field
+        )
+    note_scope(ProjectScope(frozenset({found.pk})))
+    return found
+
+
 def project_for_write(request: Request, slug: str | None, field: str = "project") -> Project:
     """Return the project that a write goes to: the named one, else the only visible one.
 
@@ -108,17 +120,9 @@ def project_for_write(request: Request, slug: str | None, field: str = "project"
     key = request.auth
     if isinstance(key, ApiKey) and slug in (None, "", key.project.slug):
         return key.project
-    projects = projects_visible_to(request)
     if slug:
-        # PostgreSQL takes no NUL, and no slug has one.
-        project = None if "\x00" in slug else projects.filter(slug=slug).first()
-        if project is None:
-            raise NotFound(
-                _("Project “%(slug)s” does not exist, or you have no access to it.") % {"slug": slug[:64]}, field=field
-            )
-        note_scope(ProjectScope(frozenset({project.pk})))
-        return project
-    found = list(projects[:2])
+        return project_in(project_scope(request), slug, field)
+    found = list(projects_visible_to(request)[:2])
     if len(found) != 1:
         raise InvalidInput(_("“%(field)s” is required: the slug of the project.") % {"field": field}, field=field)
     note_scope(ProjectScope(frozenset({found[0].pk})))

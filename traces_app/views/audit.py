@@ -9,7 +9,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
 from access_app.errors import NotFound
-from access_app.permissions import owned_projects
+from access_app.permissions import owned_projects, project_in
 from access_app.visibility import ProjectScope
 from messages_app.audit_log import AuditFilterSet, entries
 from messages_app.http import openapi, schemas
@@ -18,7 +18,6 @@ from messages_app.http.responses import answer, list_answer
 from messages_app.sql.batch import LIST_MS, limited
 from messages_app.sql.pagination import QuerySetKeys, page_request, read_page
 
-from .parameters import named_scope
 from .viewset import TraceViewSet
 
 
@@ -52,4 +51,4 @@ class AuditViewSet(TraceViewSet):
 def _scope(request: Request) -> ProjectScope:
     """Return the project that the request names, otherwise all that the login owns. Raise NotFound."""
     scope, slug = owned_projects(request), request.query_params.get("project")
-    return named_scope(scope, slug) if slug else scope
+    return ProjectScope(frozenset({project_in(scope, slug).pk})) if slug else scope

@@ -9,11 +9,10 @@ from django.utils.translation import gettext as _
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 
-from access_app.audit.trail import note_scope
-from access_app.errors import InvalidInput, NotFound
-from access_app.models import ApiKey, Project
-from access_app.permissions import project_scope
-from access_app.visibility import ProjectScope, visible_to
+from access_app.errors import InvalidInput
+from access_app.models import ApiKey
+from access_app.permissions import project_in, project_scope
+from access_app.visibility import ProjectScope
 from messages_app.http.responses import words
 from messages_app.queries import Among, FoundSession, find_session
 from traces_app.queries.messages import EXPANDABLE, MESSAGE_FIELDS, Selection
@@ -50,20 +49,7 @@ def requested_scope(request: Request, needed: str | None = None) -> ProjectScope
     key = request.auth
     if isinstance(key, ApiKey) and key.project.slug == slug:
         return scope
-    return named_scope(scope, slug)
-
-
-def named_scope(scope: ProjectScope, slug: str) -> ProjectScope:
-    """Return the project of this name, if it is in the scope. Raise NotFound."""
-    projects = visible_to(Project.objects.all(), scope, field="pk")
-    project_id = None if "\x00" in slug else projects.filter(slug=slug).values_list("pk").first()
-    if project_id is None:
-        raise NotFound(
-            _("Project “%(slug)s” does not exist, or you have no access to it.") % {"slug": slug[:64]}, field="project"
-        )
-    named = ProjectScope(frozenset(project_id))
-    note_scope(named)
-    return named
+    return ProjectScope(frozenset({project_in(scope, slug).pk}))
 
 
 def session_in(request: Request, scope: ProjectScope, *, among: Among = "alive") -> FoundSession | None:
