@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -21,6 +20,7 @@ from django.utils.module_loading import import_string
 from django.utils.translation import gettext as _
 
 from .audit.record import record
+from .bounded_cache import BoundedCache
 from .models import AuditAction, MaskingKind, MaskingMoment, MaskingRule, Project
 from .redaction.presets import PRESETS
 from .redaction.rules import DEFAULT_RULES, MARKER, FunctionRule, PathRule, Rules, Shape, key_named
@@ -38,20 +38,18 @@ _AT_THE_EDGES: Final = re.compile(r"\\[AzZ]|\(\?[a-zA-Z]*-[a-zA-Z]*m")
 
 _Row = tuple[str, str, str]
 """Name, kind and value of a rule."""
-_CACHE: dict[int, tuple[float, Rules]] = {}
+_CACHE: BoundedCache[int, Rules] = BoundedCache(10_000, max_age=MAX_AGE)
 
 
 def masking_of(project_id: int) -> Rules:
     """Return what is redacted in a project: what always is, and its masking rules, at most MAX_AGE seconds old."""
-    now = time.monotonic()
-    found = _CACHE.get(project_id)
-    if found is not None and now - found[0] < MAX_AGE:
-        return found[1]
-    rows = MaskingRule.objects.filter(project=project_id, enabled=True, when=MaskingMoment.STORE).values_list(
-        "name", "kind", "value"
-    )
-    rules = compiled(tuple(rows), strict=False)
-    _CACHE[project_id] = now, rules
+    rules = _CACHE.get(project_id)
+    if rules is None:
+        rows = MaskingRule.objects.filter(project=project_id, enabled=True, when=MaskingMoment.STORE).values_list(
+            "name", "kind", "value"
+        )
+        rules = compiled(tuple(rows), strict=False)
+        _CACHE.put(project_id, rules)
     return rules
 
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from traces_app.ingest.bounded_cache import BoundedCache
+from access_app.bounded_cache import BoundedCache
 
 from .projection import CallFlags
 from .step_order import Layout

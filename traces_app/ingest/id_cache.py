@@ -12,10 +12,10 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
+from access_app.bounded_cache import BoundedCache
 from traces_app.normalize.redaction import Redacted
 
 from .batch import KnownSession, SessionOutcome
-from .bounded_cache import BoundedCache
 from .sessions import names_of
 from .sql import Known, look_up, make_tools
 

@@ -11,12 +11,11 @@ from uuid import UUID
 import msgspec
 from django.db import connection
 
+from access_app.bounded_cache import BoundedCache
 from messages_app import ids
 from messages_app.models import Message
 from traces_app.models import ModelPrice
 from traces_app.normalize.pricing import Price, PriceTable
-
-from .bounded_cache import BoundedCache
 
 MAX_AGE = 60
 """Seconds after which a changed price counts in every process."""

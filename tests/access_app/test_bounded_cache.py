@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traces_app.ingest.bounded_cache import BoundedCache
+from access_app.bounded_cache import BoundedCache
 
 
 def test_full_cache_drops_the_entry_written_longest_ago() -> None:
