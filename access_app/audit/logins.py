@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
 from django.http import HttpRequest
 
-from access_app.logins import LONGEST_NAME, client_address
+from access_app.logins import client_address, typed_name
 from access_app.models import ActorKind, AuditAction, AuditResult
 
 from .record import Origin, origin_of, record
@@ -36,8 +36,7 @@ def _login_failed(sender: Any, credentials: dict[str, Any], request: HttpRequest
     """Record a failed login of a user. Of names that nobody has, the entry holds none: people type passwords there."""
     if request is None or getattr(request, "axes_locked_out", False):
         return  # After the limit of attempts, of which there is an entry each, nobody may fill the log.
-    name = str(credentials.get("username") or "")[:LONGEST_NAME].replace("\x00", "")
-    user = User.objects.filter(username=name).first()
+    user = User.objects.filter(username=typed_name(request, credentials).replace("\x00", "")).first()
     record(
         AuditAction.LOGIN,
         object_type="login",

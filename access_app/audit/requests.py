@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -75,6 +76,14 @@ _BY_WORD = {
     "restore": AuditAction.RESTORE,
     "import": AuditAction.IMPORT,
 }
+_OF_PAGES = {
+    **_BY_WORD,
+    "add": AuditAction.CREATE,
+    "judge": AuditAction.CREATE,
+    "delete": AuditAction.DELETE,
+    "purge": AuditAction.PURGE,
+}
+"""What pages of the admin do by their words; all others change something."""
 _OWN_PAGES = frozenset(["admin:two_factor", "admin:password_change", "admin:password_change_done"])
 """Pages of users about themselves."""
 _SITE_WIDE = frozenset(["user", "group", "modelprice"])
@@ -177,7 +186,7 @@ def _origin(request: HttpRequest, trail: Trail) -> Origin | None:
         return origin
     if not trail.actor:
         return None
-    return Origin(kind=ActorKind.SYSTEM, name=trail.actor, address=origin.address, request_id=origin.request_id)
+    return replace(origin, name=trail.actor)
 
 
 def _subject(match: ResolverMatch, origin: Origin) -> Subject:
@@ -215,17 +224,9 @@ def _action(request: HttpRequest, match: ResolverMatch, subject: Subject, status
         if request.GET.get("q"):
             return AuditAction.SEARCH
         return AuditAction.READ if subject.id else AuditAction.LIST
-    if is_page and trail.action is not None:
-        return trail.action
-    if subject.word in _BY_WORD:
-        return _BY_WORD[subject.word]
-    if is_page and subject.word == "purge":
-        return AuditAction.PURGE
-    if is_page and subject.word == "delete":
-        return AuditAction.DELETE
-    if is_page and subject.word not in ("add", "judge"):
-        return AuditAction.CHANGE
-    return _BY_METHOD.get(method, AuditAction.CHANGE)
+    if is_page:
+        return trail.action or _OF_PAGES.get(subject.word, AuditAction.CHANGE)
+    return _BY_WORD.get(subject.word) or _BY_METHOD.get(method, AuditAction.CHANGE)
 
 
 def _place(subject: Subject, trail: Trail) -> tuple[int | None, dict[str, Any]]:
