@@ -18,6 +18,7 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
 from .db.base import masking_of_reader
+from .masking import compiled
 from .models import MaskingRule, Role
 from .redaction.engine import redact
 from .redaction.rules import MARKER, Rules
@@ -58,9 +59,6 @@ def masked(rules: Rules | None) -> Iterator[None]:
 
 def rules_of_reader(reader: Access) -> Rules | None:
     """Return the masking rules of the projects in which a login is a viewer only; None without any."""
-    # Imported here, because that module loads this one, through the models.
-    from .masking import compiled
-
     if reader.roles is None:
         return None
     projects = [project_id for project_id, role in reader.roles.items() if role == Role.VIEWER]
@@ -78,44 +76,38 @@ class RowMask:
 
     def __call__(self, cursor: Any) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
         columns = [
-            (place, column.name)
+            (place, column.name, self.rules) if column.name in MASKED_COLUMNS else (place, "", self.rules.anywhere)
             for place, column in enumerate(cursor.description or ())
             if column.name in MASKED_COLUMNS or column.name not in _columns_of_models()
         ]
 
         def make(values: Sequence[Any]) -> tuple[Any, ...]:
             row = list(values)
-            for place, name in columns:
-                if isinstance(row[place], str | list | dict):
-                    row[place] = _masked(row[place], name, self.rules)
-                elif isinstance(row[place], bytes | memoryview) and name in MASKED_COLUMNS:
-                    row[place] = _masked_bytes(bytes(row[place]), name, self.rules)
+            for place, path, rules in columns:
+                row[place] = _masked(row[place], path, rules)
             return tuple(row)
 
         return make
 
 
-def _masked(value: Any, name: str, rules: Rules) -> Any:
-    is_column = name in MASKED_COLUMNS
-    path = name if is_column else ""
-    if not is_column:
-        rules = rules.anywhere
+def _masked(value: Any, path: str, rules: Rules) -> Any:
+    """Return a value of the column `path`, or of an expression, for which it is empty."""
+    if isinstance(value, bytes | memoryview) and path:
+        try:
+            return _masked_json(bytes(value), path, rules)
+        except (msgspec.DecodeError, RecursionError):
+            return msgspec.json.encode(MARKER)
     if isinstance(value, str) and value[:1] in ("{", "["):
         # JSON comes as text, whatever the type of its column. Numbers are masked, too.
         try:
-            clean, receipts = redact(msgspec.json.decode(value), rules, path)
+            return _masked_json(value.encode(), path, rules).decode()
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-            return redact(value, rules, path)[0]
-        return msgspec.json.encode(clean).decode() if receipts else value
-    return redact(value, rules, path)[0]
+            pass  # It is a text like others.
+    return redact(value, rules, path)[0] if isinstance(value, str | list | dict) else value
 
 
-def _masked_bytes(value: bytes, name: str, rules: Rules) -> bytes:
-    """Return JSON in bytes, masked; what cannot be read is hidden."""
-    try:
-        clean, receipts = redact(msgspec.json.decode(value), rules, name)
-    except (msgspec.DecodeError, RecursionError):
-        return msgspec.json.encode(MARKER)
+def _masked_json(value: bytes, path: str, rules: Rules) -> bytes:
+    clean, receipts = redact(msgspec.json.decode(value), rules, path)
     return msgspec.json.encode(clean) if receipts else value
 
 
