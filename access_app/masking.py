@@ -22,6 +22,7 @@ from django.utils.translation import gettext as _
 from .audit.record import record
 from .bounded_cache import BoundedCache
 from .models import AuditAction, MaskingKind, MaskingMoment, MaskingRule, Project
+from .program import program
 from .redaction.presets import PRESETS
 from .redaction.rules import DEFAULT_RULES, MARKER, FunctionRule, PathRule, Rules, Shape, key_named
 
@@ -77,7 +78,7 @@ def rules_named(project: Project, name: str | None) -> Rules:
     found = found.filter(name=name) if name else found.filter(enabled=True, when=MaskingMoment.STORE)
     rows = tuple(found.values_list("name", "kind", "value"))
     if not rows:
-        raise ValueError(f"{project.slug} has no such masking rule. List them with: manage.py list_masking_rules")
+        raise ValueError(f"{project.slug} has no such masking rule. List them with: {program()} list_masking_rules")
     return compiled(rows)
 
 

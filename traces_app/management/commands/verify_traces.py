@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from access_app.arguments import project_named
 from access_app.models import Project
+from access_app.program import program
 from traces_app.maintenance.seals.chain import faults
 from traces_app.maintenance.seals.verifying import Finding, Scope, Tally, verify
 from traces_app.management.row_arguments import add_time_range, time_named
@@ -75,7 +76,7 @@ def _summary(tally: Tally) -> str:
         f"sealed yet, {tally.unsealed:,} without a seal."
     )
     if tally.unsealed:
-        text += " Seal those from before sealing with: manage.py seal_traces --unsealed"
+        text += f" Seal those from before sealing with: {program()} seal_traces --unsealed"
     if tally.unreadable:
         text += f" {tally.unreadable:,} have seals of columns that this version does not have."
     return text
