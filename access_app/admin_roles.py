@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from .audit.trail import note_objects
-from .models import Role
+from .models import AuditAction, Role
 from .roles import access
 from .visibility import ProjectScope, visible_to
 
@@ -55,7 +55,12 @@ class RoleAdmin(AnyModelAdmin):
         """Return whether the reader has the role in the project of a row; without a row, in any project."""
         if role is None:
             return False
-        project_id = None if obj is None else getattr(obj, self.project_path)
-        if obj is not None:
-            note_objects(self.opts.model_name or "", [obj.pk], project_id=project_id)
-        return access(request).allows(role, project_id)
+        if obj is None:
+            return access(request).allows(role)
+        self.note(obj)
+        return access(request).allows(role, getattr(obj, self.project_path))
+
+    def note(self, obj: Any, action: AuditAction | None = None) -> None:
+        """Note a row for the audit log; with an action, that it was written."""
+        project_id = getattr(obj, self.project_path)
+        note_objects(self.opts.model_name or "", [obj.pk], project_id=project_id, action=action)

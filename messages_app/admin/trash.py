@@ -27,7 +27,6 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from access_app.audit.trail import note_objects
 from access_app.errors import NotFound
 from access_app.models import AuditAction, Role
 from access_app.visibility import visible_to
@@ -404,7 +403,7 @@ class TrashAdmin(KeysetAdmin):
             # A row that was restored meanwhile is not in the trash any more, so it stays.
             if logged and purge_row(row.pk):
                 self.log_deletions(request, logged)
-                self._note(row, AuditAction.PURGE)
+                self.note(row, AuditAction.PURGE)
                 purged += 1
         text = ngettext("%(count)d %(rows)s was purged.", "%(count)d %(rows)s were purged.", purged)
         words = {"count": purged, "rows": model_ngettext(self.opts, purged)}
@@ -417,11 +416,8 @@ class TrashAdmin(KeysetAdmin):
             self.message_user(request, f"{self.row_name(row)}: {error.message}", messages.ERROR)
             return False
         self.log_change(request, row, RESTORED)
-        self._note(row, AuditAction.RESTORE)
+        self.note(row, AuditAction.RESTORE)
         return True
-
-    def _note(self, row: Any, action: AuditAction) -> None:
-        note_objects(self.opts.model_name or "", [row.pk], project_id=row.project_id, action=action)
 
     def _report_restored(self, request: HttpRequest, rows: Sequence[Any]) -> None:
         if len(rows) == 1:
@@ -452,7 +448,7 @@ class TrashAdmin(KeysetAdmin):
         except NotFound:
             # Another user has deleted it meanwhile.
             return
-        self._note(obj, AuditAction.DELETE)
+        self.note(obj, AuditAction.DELETE)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         for row in queryset:
