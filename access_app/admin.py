@@ -157,7 +157,7 @@ class MaskingRuleForm(MaskingRuleModelForm):
 
 
 class MaskingRuleInline(OfOwners, MaskingRules):
-    """Masking rules of a project, shown to its owners. The model checks them."""
+    """Masking rules of a project, shown to its owners. The form checks them."""
 
     model = MaskingRule
     form = MaskingRuleForm
