@@ -197,8 +197,9 @@ def clear_session(session_id: UUID, *, by: str) -> int:
         .only("pk", "project_id", "role", "is_completed", "error", "cost", "unpriced_count", *_COUNTED)
     )
     counts = sum((Counts.of(message) for message in found), Counts())
+    ids = [message.pk for message in found]
     for first in range(0, len(found), AT_A_TIME):
-        keys = [message.pk for message in found[first : first + AT_A_TIME]]
+        keys = ids[first : first + AT_A_TIME]
         of_these = Message.with_deleted.filter(pk__in=keys, pk__gte=keys[0], pk__lte=keys[-1])
         of_these.update(deleted_at=now, deleted_by=by, updated_at=now, version=F("version") + 1)
     # The session last, in the order of locks. It may have been deleted meanwhile, together with its messages.
@@ -207,8 +208,8 @@ def clear_session(session_id: UUID, *, by: str) -> int:
     add_to_session(session_id, -counts)
     update_last_run(session_id)
     if found:
-        mark_messages(found[0].project_id, [message.pk for message in found])
-        mark([message.pk for message in found])
+        mark_messages(found[0].project_id, ids)
+        mark(ids)
     note_counts(messages=len(found))
     logger.info("cleared a session", extra={"session_id": str(session_id), "messages": len(found), "by": by})
     return len(found)
