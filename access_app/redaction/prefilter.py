@@ -252,17 +252,15 @@ class PlaceFilter:
 
     rules: tuple[frozenset[str], ...]
     """The keys that each rule needs inside of a value."""
-    keys: frozenset[str]
-    """All of them."""
     ends: Mapping[str, tuple[bytes, ...]]
-    """How JSON may write the end of each key."""
+    """How JSON may write the end of each of these keys."""
 
     def finds(self, seen: Set[str], texts: Iterable[str], written: Iterable[bytes]) -> bool:
         """Return False only if no rule can match, given the decoded keys, the texts, and undecoded JSON documents."""
         encoded = b"\n".join([*(text.encode("utf-8", "surrogatepass") for text in texts if "{" in text), *written])
         if _HIDDEN.search(encoded):
             return True
-        found = seen | {key for key in self.keys - seen if any(end in encoded for end in self.ends[key])}
+        found = seen | {key for key in self.ends.keys() - seen if any(end in encoded for end in self.ends[key])}
         return any(keys <= found for keys in self.rules)
 
 
@@ -277,8 +275,7 @@ def place_filter_of(rules: Rules, outside: frozenset[str] | None) -> PlaceFilter
         )
         for rule in rules.paths
     )
-    keys = frozenset().union(*needed)
-    return PlaceFilter(needed, keys, {key: _ends_of_key(key) for key in keys})
+    return PlaceFilter(needed, {key: _ends_of_key(key) for keys in needed for key in keys})
 
 
 def _unescaped(text: bytes) -> list[str]:
