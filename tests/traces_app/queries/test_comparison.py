@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from access_app.models import Project
 from tests.traces_app.conftest import NOON, store
 from traces_app.queries import comparison
-from traces_app.queries.comparison import Node, compare
+from traces_app.queries.comparison import Node, compare, compare_messages
 
 
 def call(name: str, q: Any, output: str = "ok", **fields: Any) -> dict[str, Any]:
@@ -97,6 +97,9 @@ def test_long_runs_are_cut_and_say_so(project: Project, monkeypatch: pytest.Monk
     long = run(project, "long", ("T", [call("f", n) for n in range(30)]))
     found = compare(long, long)
     assert (len(found.pairs), found.is_cut) == (10, True)
+    monkeypatch.setattr(comparison, "MOST_COMPARED", 20)
+    found = compare_messages([long], [long])
+    assert (len(found.pairs), found.is_cut) == (20, True)
 
 
 def nodes(names: list[str]) -> list[Node]:

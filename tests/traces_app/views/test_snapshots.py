@@ -14,9 +14,11 @@ from access_app.models import Project
 from messages_app.models import Session
 from messages_app.writes import delete_session
 from tests.traces_app.conftest import SECRET
+from traces_app.ingest import snapshots
 from traces_app.maintenance.purge import Scope, purge
 from traces_app.models import Snapshot, SnapshotPart, SnapshotSums
 from traces_app.schema.snapshot_parts import ref_of
+from traces_app.views.snapshots import MOST_REFS
 
 from .conftest import Caller
 
@@ -136,6 +138,19 @@ def test_wrong_snapshots_are_refused_whole(owner: Caller, viewer: Caller) -> Non
     assert viewer.get("sessions/task-1/snapshots/parts/").error == (400, "invalid_input", "refs")
     assert viewer.get("snapshots/a%00b/").error == (404, "snapshot_not_found", None)
     assert viewer.get("sessions/task-1/snapshots/", node="a\x00b").results == []
+
+
+def test_snapshots_beyond_the_limits_are_refused(
+    owner: Caller, viewer: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "MOST_BYTES", 20)
+    assert owner.post("snapshots/", sent({"a": 1})).status == 201
+    assert owner.post("snapshots/", sent({"a": "x" * 20}, number=2)).error == (413, "snapshots_too_large", None)
+    assert Snapshot.objects.count() == SnapshotPart.objects.count() == 1
+    refs = [ref({"a": 1})] * MOST_REFS
+    assert viewer.get("sessions/task-1/snapshots/parts/", refs=",".join(refs)).status == 200
+    too_many = viewer.get("sessions/task-1/snapshots/parts/", refs=",".join([*refs, "x"]))
+    assert too_many.error == (400, "invalid_input", "refs")
 
 
 def test_purged_snapshots_say_so(owner: Caller, viewer: Caller) -> None:
