@@ -293,7 +293,7 @@ if OIDC_ISSUER:
             f"TRACESITE_OIDC_ISSUER also needs {', '.join(f'TRACESITE_OIDC_{name}' for name in missing)}."
         )
     if find_spec("mozilla_django_oidc") is None:
-        raise ImproperlyConfigured("TRACESITE_OIDC_ISSUER needs mozilla-django-oidc: pip install 'tracesite[oidc]'.")
+        raise ImproperlyConfigured("TRACESITE_OIDC_ISSUER needs mozilla-django-oidc: pip install mozilla-django-oidc")
     AUTHENTICATION_BACKENDS.append("access_app.openid.OpenIdBackend")
 OIDC_RP_SIGN_ALGO = "RS256"
 OIDC_USE_PKCE = True

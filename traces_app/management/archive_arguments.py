@@ -18,7 +18,7 @@ def require_extra() -> None:
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise CommandError(
-            f"Archives need {' and '.join(missing)}, which this installation lacks. Install them: pip install 'tracesite[archive]'"
+            f"Archives need {' and '.join(missing)}, which this installation lacks: pip install {' '.join(missing)}"
         )
 
 
