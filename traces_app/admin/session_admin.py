@@ -24,6 +24,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from access_app.errors import Conflict
 from access_app.masking import masking_of
 from access_app.models import Project, Role
+from access_app.program import program
 from access_app.visibility import visible_to
 from messages_app.admin.conversation import ids_below
 from messages_app.admin.model_admins import SessionAdmin, session_name
@@ -183,6 +184,7 @@ class TracedSessionAdmin(AddedByIngest, SessionAdmin):
             "title": _("The session was archived"),
             "opts": self.opts,
             "place": place,
+            "program": program(),
             "session_id": next(iter(names)),
         }
         return TemplateResponse(request, "admin/traces_app/archived_page.html", context, status=410)

@@ -63,4 +63,4 @@ def test_archived_session_says_where_it_is(project: Project, stranger: Project, 
     assert (theirs.status_code, theirs.json()["error"]["code"]) == (404, "session_not_found")
     page = staff.get(f"/admin/messages_app/session/{session.pk}/change/")
     assert page.status_code == 410
-    assert f"tracesite restore_archive memory://lake --project owner --session {session.pk}" in page.text
+    assert f"manage.py restore_archive memory://lake --project owner --session {session.pk}" in page.text
