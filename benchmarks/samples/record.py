@@ -770,6 +770,45 @@ async def refund() -> Recording:
     return recording
 
 
+async def refund_failed() -> Recording:
+    recording = Recording(
+        "sample-refund-failed", "Refund order 5471", sdk=LANGGRAPH, end_user="felix", tags=["finance"]
+    )
+
+    @tool
+    async def get_order(order: int) -> str:
+        """An order."""
+        await asyncio.sleep(0.2)
+        return json.dumps({"order": order, "total": 129, "paid_by": "card", "payment": "pay_71c0", "returned": True})
+
+    @tool
+    async def refund_order(order: int, amount: int, to: str) -> str:
+        """Refund an order."""
+        await asyncio.sleep(0.6)
+        if to == "card":
+            raise ValueError(
+                "card_expired: pay_71c0 was paid with a card that expired in 10/2026; the bank returns refunds to it"
+            )
+        raise PermissionError("a refund to a bank account needs its IBAN, and the customer has none on file")
+
+    @tool
+    async def open_ticket(team: str, subject: str) -> str:
+        """Hand something over to people."""
+        await asyncio.sleep(0.2)
+        return json.dumps({"ticket": 8812, "team": team})
+
+    script = [
+        say("I look at the order.", ("get_order", {"order": 5471})),
+        say("The parcel is back, so I refund the card.", ("refund_order", {"order": 5471, "amount": 129, "to": "card"})),
+        say("Not to this card. I try the bank account.", ("refund_order", {"order": 5471, "amount": 129, "to": "bank"})),
+        say("Without an IBAN people have to help.", ("open_ticket", {"team": "payments", "subject": "IBAN for the refund of 5471"})),
+        say("I could not refund order 5471 yet: your card expired and we have no IBAN. Our payments team will ask you for it (ticket 8812)."),
+    ]  # fmt: skip
+    talk = LangGraphTalk(recording, "refunds", [get_order, refund_order, open_ticket], script)
+    await talk.ask("I sent order 5471 back a week ago. Where is my refund?")
+    return recording
+
+
 async def interrupted(recording: Recording, talk: LangGraphTalk, question: str, seconds: float) -> None:
     """Cancel a run after some time, during a tool call."""
     task = asyncio.ensure_future(talk.ask(question))
@@ -847,7 +886,7 @@ async def running() -> Recording:
 
 SCENARIOS: list[Callable[[], Awaitable[Recording]]] = [
     support_chat, unknown_tool, handbook, travel, coding, sales_analysis, runaway_loop, invoices, translation,
-    cancelled, incident, weather, refund, running,
+    cancelled, incident, weather, refund, refund_failed, running,
 ]  # fmt: skip
 """Sorted from the oldest to the newest sample."""
 

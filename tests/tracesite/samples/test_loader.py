@@ -27,7 +27,7 @@ def project(db: None) -> Project:
 
 
 def test_load_samples_twice_changes_nothing(project: Project) -> None:
-    assert load_samples(project) == 45
+    assert load_samples(project) == 46
     before = [list(model.objects.order_by("pk").values()) for model in (Session, Message, AgentStep, ToolCall)]
     assert load_samples(project) == 0
     assert [list(model.objects.order_by("pk").values()) for model in (Session, Message, AgentStep, ToolCall)] == before
