@@ -210,12 +210,25 @@ def test_failed_call_is_at_most_two_clicks_from_home(
         assert complaints == []
 
 
-def test_tool_that_fails_is_two_clicks_from_its_failed_call(
+def test_failures_are_two_clicks_from_a_search_and_from_the_tools(
     transactional_db: None, session_key: str, live_server: Any
 ) -> None:
     load_samples(Project.objects.create(slug="demo"))
     for context in browse(session_key, live_server.url):
         page, complaints = watched(context)
+        # Why did the refund fail?
+        page.goto("/admin/")
+        page.get_by_label("Search all traces").last.fill("refund order")
+        page.keyboard.press("Enter")
+        page.locator("#result_list mark").first.wait_for()
+        page.locator(".searched-lists").get_by_role("link", name="Failed calls").click()
+        page.wait_for_url("**/toolcall/?status=error&q=refund*")
+        page.locator("#result_list tbody :is(th, td) a").first.click()
+        page.wait_for_url("**/change/?call=*")
+        assert "a refund to a bank account needs its IBAN" in page.locator("details.call:target").inner_text()
+        page.get_by_role("searchbox", name="Search all traces").fill("expired")
+        page.keyboard.press("Enter")
+        page.locator("#result_list").get_by_role("link", name="Refund order 5471", exact=True).wait_for()
         page.goto("/admin/traces_app/tool/statistics/?created_after=2020-01-01")
         assert page.locator(".tool-table tbody tr:has(svg)").count() > 5
         for width in (1440, 390):
