@@ -19,10 +19,14 @@ def matches(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[tuple[i
     most = min(len(left), len(right)) - begin
     while end < most and left[-1 - end] == right[-1 - end]:
         end += 1
-    inner = _matches(left[begin : len(left) - end], right[begin : len(right) - end])
+    # Items that the other side lacks are left out, because the table takes the product of both lengths.
+    both = set(left[begin : len(left) - end]).intersection(right[begin : len(right) - end])
+    lefts = [i for i in range(begin, len(left) - end) if left[i] in both]
+    rights = [j for j in range(begin, len(right) - end) if right[j] in both]
+    inner = _matches([left[i] for i in lefts], [right[j] for j in rights])
     return [
         *((place, place) for place in range(begin)),
-        *((begin + i, begin + j) for i, j in inner),
+        *((lefts[i], rights[j]) for i, j in inner),
         *((len(left) - place, len(right) - place) for place in range(end, 0, -1)),
     ]
 
@@ -42,7 +46,7 @@ def _matches(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[tuple[
     everything = (1 << len(left)) - 1
     row, rows = everything, []
     for item in right:
-        common = row & places.get(item, 0)
+        common = row & places[item]
         row = ((row + common) | (row - common)) & everything
         rows.append(row)
     # A bit is 0 where one more item of the left is in common than without it.

@@ -30,8 +30,7 @@ from .word_changes import Pieces, WordChanges
 MOST_NODES = 2_000
 """Steps and calls of each run that a page compares: the first ones."""
 MOST_COMPARED = 12_000
-"""Messages, steps and calls of each side in the API. Measured: 5,000 steps with a call each on
-both sides, most of them different, take 2.4 s on 2 cores with a load of 5 to 8."""
+"""Messages, steps and calls of each side in the API: 5,000 steps with a call each have 10,000; see docs/benchmarks.md."""
 MOST_DETAILED = 500
 """Changed pairs whose differences are read."""
 _CHARACTERS = 400
@@ -40,9 +39,9 @@ Kind = Literal["step", "call", "message"]
 Change = Literal["same", "changed", "left", "right"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Node:
-    """A step or a call of a run, or a message."""
+class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A step or a call of a run, or a message. A struct, because tens of thousands of dataclasses take several times as long to
+    make, and as long again to be looked at by the garbage collector."""
 
     kind: Kind
     id: UUID
@@ -59,14 +58,13 @@ class Node:
     """A digest of all that was asked for; equal only for equal nodes."""
     answered: str
     """A digest of all that came back."""
-    usage: Any = None
-    """The tokens of a step."""
+    usage: str | None = None
+    """The tokens of a step, as JSON."""
     cost: Decimal | None = None
     """USD, of a step."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pair:
+class Pair(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What stands beside each other."""
 
     change: Change
@@ -107,7 +105,7 @@ def _compared(left: Sequence[Node], right: Sequence[Node], most: int) -> Compari
 
 def _pairs(left: Sequence[Node], right: Sequence[Node], level: int = 0) -> Iterator[Pair]:
     """Pair nodes that are alike, and those between them by what is next in _ALIKE."""
-    if level == len(_ALIKE):
+    if level == len(_ALIKE) or not left or not right:
         yield from (Pair(change="left", left=node) for node in left)
         yield from (Pair(change="right", right=node) for node in right)
         return
@@ -150,9 +148,10 @@ def _nodes(message_ids: Sequence[UUID], most: int) -> list[Node]:
     steps: Iterable[Any] = (
         AgentStep.with_deleted.filter(**below)
         .order_by("message_id", "iteration", "ordinal", "pk")
-        .annotate(asked=_digest("thought"), text=Left("thought", _CHARACTERS))
+        .annotate(asked=_digest("thought"), text=Left("thought", _CHARACTERS), usage_json=_as_text("usage"))
         .values_list(
-            *("pk", "message_id", "agent_name", "model", "duration_ms", "usage", "cost", "asked", "text"), named=True
+            *("pk", "message_id", "agent_name", "model", "duration_ms", "usage_json", "cost", "asked", "text"),
+            named=True,
         )[: most + 1]
     )
     calls: Iterable[Any] = (
@@ -226,7 +225,7 @@ def _of_step(step: Any) -> Node:
         duration_ms=step.duration_ms,
         asked=step.asked,
         answered=step.model,
-        usage=step.usage,
+        usage=step.usage_json,
         cost=step.cost,
     )
 

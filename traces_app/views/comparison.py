@@ -29,7 +29,6 @@ from traces_app.queries.comparison import (
     differences,
 )
 from traces_app.queries.word_changes import Pieces, WordChanges
-from traces_app.schema import pg_text
 
 from .parameters import requested_scope
 from .viewset import TraceViewSet
@@ -129,7 +128,7 @@ def _node(node: Node | None) -> schemas.ComparedNode | None:
         name=node.name,
         status=node.status,
         duration=node.duration_ms,
-        usage=UNSET if node.usage is None else Raw(pg_text.json(node.usage).encode()),
+        usage=UNSET if node.usage is None else Raw(node.usage.encode()),
         cost=UNSET if node.cost is None else _number(node.cost.normalize()),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from access_app.models import Project
 from tests.traces_app.conftest import NOON, store
 from traces_app.queries import comparison
+from traces_app.queries.alignment import matches
 from traces_app.queries.comparison import Node, compare, compare_messages
 
 
@@ -133,3 +135,18 @@ def test_every_node_is_shown_once_and_in_order(left: list[str], right: list[str]
         pair.left and pair.right and pair.left.name == pair.right.name for pair in pairs if pair.change == "changed"
     )
     assert all(pair.left == pair.right for pair in pairs if pair.change == "same")
+
+
+@given(left=NAMES, right=NAMES)
+@settings(max_examples=200, deadline=None)
+def test_matches_are_a_longest_common_subsequence(left: list[str], right: list[str]) -> None:
+    found = matches(left, right)
+    assert all(left[i] == right[j] for i, j in found)
+    assert all(i < m and j < n for (i, j), (m, n) in pairwise(found))
+    row = [0] * (len(right) + 1)
+    for item in left:
+        longest = [0]
+        for j, other in enumerate(right):
+            longest.append(row[j] + 1 if item == other else max(row[j + 1], longest[j]))
+        row = longest
+    assert len(found) == row[-1]
