@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import pytest
@@ -124,9 +125,17 @@ def browse(
 
 
 def watched(context: BrowserContext) -> tuple[Page, list[str]]:
-    """Return a new tab, and the list of its errors."""
+    """Return a new tab, and the list of its errors, among them requests to other hosts."""
     page = context.new_page()
     complaints: list[str] = []
+    page.on(
+        "request",
+        lambda sent: (
+            complaints.append(f"{page.url}: {sent.url}")
+            if urlsplit(sent.url).hostname not in (None, "localhost", "127.0.0.1")
+            else None
+        ),
+    )
     page.on(
         "console", lambda message: complaints.append(f"{page.url}: {message.text}") if message.type == "error" else None
     )

@@ -893,7 +893,7 @@ const listen = () => {
 // --- Beginning, and going on --------------------------------------------------------------------------------------------
 
 // The parts of the page that change while the run goes on.
-const PARTS = ["#content h1", "#run-notes", "#message-facts", "#run-failures", "#run-text", "#run-state", "#answer"];
+const PARTS = ["#content h1", "#run-notes", "#message-facts", "#more-facts", "#run-failures", "#run-text", "#run-state", "#answer"];
 
 const firstRowsOf = (page) => JSON.parse(page.getElementById("run-first-rows").textContent);
 
