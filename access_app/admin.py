@@ -23,7 +23,18 @@ from .admin_roles import RoleAdmin
 from .errors import InvalidInput
 from .keys import LONGEST_OVERLAP_HOURS, create_key, revoke_key, rotate_key
 from .masking import MOST_RULES, check_masking, forget_masking, record_rule
-from .models import ApiKey, AuditAction, AuthenticatorApp, MaskingRule, Membership, Project, Role, Scope, check_shares
+from .models import (
+    ApiKey,
+    AuditAction,
+    AuthenticatorApp,
+    KeptStatus,
+    MaskingRule,
+    Membership,
+    Project,
+    Role,
+    Scope,
+    check_shares,
+)
 from .roles import access, grant_role, record_role
 from .two_factor import remove
 from .visibility import visible_to
@@ -58,6 +69,13 @@ class SharesField(forms.JSONField):
 
 
 class ProjectForm(ProjectModelForm):
+    keep_statuses = forms.MultipleChoiceField(
+        label=gettext_lazy("Keep sessions with a status"),
+        choices=KeptStatus.choices,
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+    )
+
     class Meta:
         model = Project
         fields = "__all__"
@@ -185,6 +203,19 @@ class ProjectAdmin(RoleAdmin):
                 "description": gettext_lazy(
                     "Recorders apply changes within a minute, without a restart. What is left out is "
                     "counted and shown in the trace."
+                ),
+            },
+        ),
+        (
+            gettext_lazy("Retention"),
+            {
+                "fields": (
+                    *("retention_days", "retention_way", "trash_days"),
+                    *("keep_tags", "keep_statuses", "keep_scores", "keep_pinned"),
+                ),
+                "description": gettext_lazy(
+                    "How long data is kept. The command purge --policy removes what is older, for good. A session that is "
+                    "kept is kept whole; in the trash only for the days of the trash."
                 ),
             },
         ),

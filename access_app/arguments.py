@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
+from collections.abc import Mapping
+from typing import Any
 
 from django.contrib.auth.models import Group, User
 from django.core.management.base import CommandError, CommandParser
 
-from .models import PREFIX_LENGTH, ApiKey, Project
+from .models import PREFIX_LENGTH, ApiKey, KeptStatus, Project, RetentionWay
 from .program import program
+from .retention import MOST_DAYS
 
+NEVER = "never"
 _PROJECTS_SHOWN = 10
 
 
@@ -25,6 +29,87 @@ def positive_number(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
     return int(text)
+
+
+def add_retention_arguments(parser: CommandParser, days: str) -> None:
+    """Add the rules for how long a project keeps its data; `days` is the option with the days of live data."""
+    parser.add_argument(
+        days,
+        dest="retention_days",
+        type=_days_or_never,
+        metavar="DAYS|never",
+        help="days after which `purge --policy` removes messages for good (default: never)",
+    )
+    parser.add_argument(
+        "--trash-days",
+        type=_days_or_never,
+        metavar="DAYS|never",
+        help="days in the trash; never: TRACESITE_TRASH_DAYS decides (default)",
+    )
+    parser.add_argument(
+        "--way",
+        dest="retention_way",
+        choices=RetentionWay.values,
+        help="exact: each message on its day (default); whole: by whole months, up to a month later, at once",
+    )
+    parser.add_argument(
+        "--keep-tag",
+        dest="keep_tags",
+        action="append",
+        metavar="TAG",
+        help="sessions with this tag are kept whatever their age; may be repeated",
+    )
+    parser.add_argument(
+        "--keep-status", dest="keep_statuses", action="append", choices=KeptStatus.values, help="likewise by status"
+    )
+    parser.add_argument(
+        "--keep-score",
+        dest="keep_scores",
+        action="append",
+        metavar="SCORE",
+        help="likewise by score, also of a message or call: helpful, 'rating>=4' or 'quality<=0.3'",
+    )
+    parser.add_argument(
+        "--keep-pinned",
+        action="store_const",
+        const=True,
+        help="keep pinned sessions",
+    )
+
+
+def set_retention_fields(project: Project, options: Mapping[str, Any]) -> bool:
+    """Set the rules that were given to the project, without saving it; return whether there were any."""
+    names = (
+        "retention_days",
+        "trash_days",
+        "retention_way",
+        "keep_tags",
+        "keep_statuses",
+        "keep_scores",
+        "keep_pinned",
+    )
+    given = {name: options[name] for name in names if options.get(name) is not None}
+    for name, value in given.items():
+        setattr(project, name, None if value == NEVER else value)
+    return bool(given)
+
+
+def retention_in_words(project: Project) -> str:
+    """Return the rules of a project in English, for commands."""
+    if project.retention_days is None:
+        live = "kept until somebody deletes it"
+    elif project.retention_way == "whole":
+        live = f"removed after {project.retention_days} days, in whole months"
+    else:
+        live = f"removed after {project.retention_days} days"
+    trash = "as TRACESITE_TRASH_DAYS says" if project.trash_days is None else f"removed after {project.trash_days} days"
+    kept = [
+        *(f"tag {tag}" for tag in project.keep_tags),
+        *(f"status {status}" for status in project.keep_statuses),
+        *(f"score {score}" for score in project.keep_scores),
+        *(["pinned"] if project.keep_pinned else []),
+    ]
+    return f"Data of {project.slug}: {live}. Trash: {trash}. Sessions that are kept: {', '.join(kept) or 'none'}."
 
 
 def project_named(slug: str) -> Project:
@@ -74,3 +159,12 @@ def key_named(key: str) -> ApiKey:
         ids = ", ".join(str(each.pk) for each in found)
         raise CommandError(f"Several API keys begin with {key[:PREFIX_LENGTH]!r}. Use one of their ids: {ids}")
     return found[0]
+
+
+def _days_or_never(text: str) -> int | str:
+    if text == NEVER:
+        return NEVER
+    days = int(text) if text.isascii() and text.isdecimal() else 0
+    if not 1 <= days <= MOST_DAYS:
+        raise ArgumentTypeError(f"{text!r} is neither a number of days from 1 to {MOST_DAYS} nor {NEVER!r}")
+    return days

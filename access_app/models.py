@@ -19,6 +19,8 @@ from django.utils.translation import gettext_lazy as _
 from django_otp.plugins.otp_static.models import StaticDevice
 from django_otp.plugins.otp_totp.models import TOTPDevice
 
+from .retention import MOST_DAYS, MOST_EXCEPTIONS, check_kept_score
+
 PREFIX_LENGTH = 8
 """Characters of a key that are stored and shown, so that people recognise it."""
 
@@ -110,6 +112,24 @@ def check_network(value: str) -> None:
         ) from None
 
 
+class RetentionWay(models.TextChoices):
+    """How data that is older than the days of its project is removed."""
+
+    EXACT = "exact", _("exact: each message on its day")
+    WHOLE = "whole", _("whole months: up to a month later, at once")
+
+
+class KeptStatus(models.TextChoices):
+    """The statuses of sessions, which are those of messages_app.models.Session."""
+
+    PLANNING = "planning", _("planning")
+    RUNNING = "running", _("running")
+    PAUSED = "paused", _("paused")
+    COMPLETED = "completed", _("completed")
+    ERROR = "error", _("error")
+    ABORTED = "aborted", _("aborted")
+
+
 class Project(models.Model):
     """Isolation boundary: every row of the other apps belongs to exactly one project."""
 
@@ -150,6 +170,62 @@ class Project(models.Model):
             "Record everything slower than this, whatever the rates. Empty: each recorder uses its own setting."
         ),
     )
+    retention_days = models.PositiveIntegerField(
+        _("days of live data"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(MOST_DAYS)],
+        help_text=_(
+            "Messages that are older are removed for good, in the trash or not. Empty: none is removed by age."
+        ),
+    )
+    retention_way = models.CharField(
+        _("way of removal"),
+        max_length=8,
+        choices=RetentionWay.choices,
+        default=RetentionWay.EXACT,
+        db_default=RetentionWay.EXACT,
+        help_text=_(
+            "Exact: what is too old today is removed today, message by message. Whole months: once all of a month is too "
+            "old, which takes a moment and returns the space on the disk."
+        ),
+    )
+    trash_days = models.PositiveIntegerField(
+        _("days in the trash"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(MOST_DAYS)],
+        help_text=_("What was deleted longer ago is removed for good. Empty: TRACESITE_TRASH_DAYS decides."),
+    )
+    keep_tags = ArrayField(
+        models.CharField(max_length=200),
+        verbose_name=_("keep sessions with a tag"),
+        size=MOST_EXCEPTIONS,
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text=_("Sessions with one of these tags are kept whatever their age. Separated by commas."),
+    )
+    keep_statuses = ArrayField(
+        models.CharField(max_length=16, choices=KeptStatus.choices),
+        verbose_name=_("keep sessions with a status"),
+        default=list,
+        db_default=[],
+        blank=True,
+    )
+    keep_scores = ArrayField(
+        models.CharField(max_length=200, validators=[check_kept_score]),
+        verbose_name=_("keep sessions with a score"),
+        size=MOST_EXCEPTIONS,
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text=_(
+            "Sessions with such a score, also of one of their messages or calls, are kept: helpful, rating>=4, quality<=0.3. "
+            "Separated by commas; yes counts as 1, no as 0."
+        ),
+    )
+    keep_pinned = models.BooleanField(_("keep pinned sessions"), default=False, db_default=False)
 
     class Meta:
         verbose_name = _("project")
@@ -158,11 +234,18 @@ class Project(models.Model):
         constraints: ClassVar = [
             models.CheckConstraint(
                 condition=Q(sampling_rate__gte=0, sampling_rate__lte=1), name="sampling_rate_is_a_share"
-            )
+            ),
+            # 0 would mean that everything goes.
+            models.CheckConstraint(condition=Q(retention_days__gte=1), name="retention_of_a_day"),
+            models.CheckConstraint(condition=Q(trash_days__gte=1), name="trash_of_a_day"),
         ]
 
     def __str__(self) -> str:
         return self.slug
+
+    def days_in_trash(self) -> int | None:
+        """Return the days after which a purge removes what is in the trash; None: never."""
+        return self.trash_days if self.trash_days is not None else settings.TRASH_DAYS or None
 
     def sampling(self) -> Sampling | None:
         """Return the sampling rules for recorders; None if the project has none."""

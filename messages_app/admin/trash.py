@@ -28,7 +28,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from access_app.errors import NotFound
-from access_app.models import AuditAction, Role
+from access_app.models import AuditAction, Project, Role
 from access_app.visibility import visible_to
 from messages_app.queries import as_uuid
 from messages_app.safe_text import moment, one_line, visible
@@ -49,7 +49,13 @@ NAMES_LISTED = 50
 
 def purged_from(row: Any) -> datetime | None:
     """Return the time from which `purge --trash` removes a deleted row; None if no time is set."""
-    return row.deleted_at + timedelta(days=settings.TRASH_DAYS) if settings.TRASH_DAYS else None
+    days = row.project.days_in_trash()
+    return None if days is None else row.deleted_at + timedelta(days=days)
+
+
+def some_have_days() -> bool:
+    """Return whether a project says itself how long its trash is kept."""
+    return Project.objects.filter(trash_days__isnull=False).exists()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +169,7 @@ class TrashAdmin(KeysetAdmin):
             "what_is_restored": self.what_is_restored,
             "trash_search_help": self.trash_search_help,
             "trash_days": settings.TRASH_DAYS,
+            "has_days_of_projects": self.in_trash(request) and some_have_days(),
             "trash_url": reverse(f"admin:{self._url_name('trash')}"),
             "other_trash": (self.other_trash[0], reverse(self.other_trash[1])),
         }
@@ -499,7 +506,7 @@ class TrashAdmin(KeysetAdmin):
                 *(url, row.pk, _("Restore"), self.row_name(row)),
             )
 
-        return [restore, *(["purged"] if settings.TRASH_DAYS else [])]
+        return [restore, *(["purged"] if settings.TRASH_DAYS or some_have_days() else [])]
 
     def not_restorable(self, row: Any) -> SafeString | None:
         """Return the reason why a row of the trash cannot be restored, or None."""

@@ -13,6 +13,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone, translation
 
+from access_app.arguments import retention_in_words
 from access_app.keys import find_key
 from access_app.models import ApiKey, Project, Role
 from access_app.roles import grant_role
@@ -125,9 +126,11 @@ def test_neither_keys_nor_projects_can_be_deleted(admin: Client, key: ApiKey) ->
 
 
 def test_a_project_is_made_and_keeps_its_slug(admin: Client, db: None) -> None:
-    admin.post(NEW_PROJECT, {"slug": "demo", "name": "", **NO_MEMBERS})
+    admin.post(NEW_PROJECT, {"slug": "demo", "name": "", "retention_way": "exact", **NO_MEMBERS})
     project = Project.objects.get()
-    admin.post(f"{PROJECTS}{project.pk}/change/", {"slug": "other", "name": "Demo", **NO_MEMBERS})
+    admin.post(
+        f"{PROJECTS}{project.pk}/change/", {"slug": "other", "name": "Demo", "retention_way": "exact", **NO_MEMBERS}
+    )
 
     project.refresh_from_db()
     assert (project.slug, project.name) == ("demo", "Demo")
@@ -186,6 +189,7 @@ def sampled(**fields: Any) -> dict[str, Any]:
         "sampling_tools": "{}",
         "sampling_keep_errors": "on",
         "sampling_keep_slower_than_ms": "",
+        "retention_way": "exact",
         **NO_MEMBERS,
         **fields,
     }
@@ -251,3 +255,28 @@ def test_the_help_about_recorders_is_translated(admin: Client, project: Project)
     with translation.override("zh-hans"):
         answer = admin.get(f"{PROJECTS}{project.pk}/change/", headers={"Accept-Language": "zh-hans"})
     assert "要记录的会话比例，取值 0 到 1" in answer.content.decode()
+
+
+@pytest.mark.requirement("001-50")
+def test_project_page_sets_the_retention(admin: Client, project: Project) -> None:
+    page = f"{PROJECTS}{project.pk}/change/"
+    fields = {"retention_days": "90", "trash_days": "7", "retention_way": "whole", "keep_pinned": "on"}
+    lists = {"keep_tags": "golden, 客服", "keep_statuses": ["error"], "keep_scores": "rating>=4, helpful"}
+    assert admin.post(page, sampled(**fields, **lists)).status_code == 302
+    project.refresh_from_db()
+    assert retention_in_words(project) == (
+        "Data of owner: removed after 90 days, in whole months. Trash: removed after 7 days. Sessions that are kept: "
+        "tag golden, tag 客服, status error, score rating>=4, score helpful, pinned."
+    )
+    assert "golden,客服" in admin.get(page).content.decode()
+    wrong = {"retention_days": "0", "trash_days": "40000", "retention_way": "", "keep_statuses": ["done"]}
+    refused = admin.post(page, sampled(**wrong, keep_scores="rating>4"))
+    assert set(refused.context["adminform"].form.errors) == {*wrong, "keep_scores"}
+
+
+def test_only_owners_set_the_retention(login: Callable[[User], Client], staff: User, project: Project) -> None:
+    for role, days in ((Role.EDITOR, None), (Role.OWNER, 5)):
+        grant_role(project, staff, role)
+        login(staff).post(f"{PROJECTS}{project.pk}/change/", sampled(retention_days="5"))
+        project.refresh_from_db()
+        assert project.retention_days == days

@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from access_app.keys import find_key
-from access_app.models import ApiKey, Project
+from access_app.models import ApiKey, AuditAction, AuditEntry, Project
 
 
 def run(*args: str) -> str:
@@ -48,6 +48,42 @@ def test_create_project_invalid_slug_is_refused(db: None, slug: str, text: str) 
 def test_create_project_refuses_a_slug_that_is_taken(project: Project) -> None:
     with pytest.raises(CommandError, match="^Project 'owner' already exists.$"):
         run("create_project", "owner")
+
+
+@pytest.mark.requirement("001-50")
+def test_retention_is_set_by_commands(db: None) -> None:
+    run("create_project", "web", "--retention", "90", "--trash-days", "7", "--keep-tag", "golden", "--keep-tag", "a b")
+    assert run("set_retention", "--project", "web") == (
+        "Data of web: removed after 90 days. Trash: removed after 7 days. Sessions that are kept: tag golden, tag a b.\n"
+    )
+    assert not AuditEntry.objects.filter(action=AuditAction.CHANGE).exists()
+    arguments = ("--trash-days=never", "--way=whole", "--keep-nothing", "--keep-score", "rating>=4", "--keep-pinned")
+    assert run("set_retention", "--project", "web", *arguments) == (
+        "Data of web: removed after 90 days, in whole months. Trash: as TRACESITE_TRASH_DAYS says. Sessions that are kept: "
+        "score rating>=4, pinned.\n"
+    )
+    assert "kept until somebody deletes it" in run("set_retention", "--project", "web", "--days", "never")
+    changes = AuditEntry.objects.filter(action=AuditAction.CHANGE, object_type="project", object_name="web")
+    assert [entry.detail["retention_days"] for entry in changes.order_by("pk")] == [90, None]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--days", "0"), "argument --days: '0' is neither a number of days from 1 to 36500 nor 'never'"),
+        (("--trash-days", "soon"), "argument --trash-days: 'soon' is neither"),
+        (("--keep-status", "done"), "argument --keep-status: invalid choice: 'done'"),
+        (("--way", "weekly"), "argument --way: invalid choice: 'weekly'"),
+        (("--keep-score", "rating>4"), "keep_scores: Item 1 in the array did not validate: “rating>4” is not a score."),
+        (("--keep-tag", ""), "keep_tags: Item 1 in the array did not validate: This field cannot be blank."),
+    ],
+)
+def test_wrong_retention_changes_nothing(project: Project, arguments: tuple[str, ...], said: str) -> None:
+    with pytest.raises(CommandError) as refused:
+        run("set_retention", "--project", "owner", "--days", "9", *arguments)
+    assert said in str(refused.value)
+    project.refresh_from_db()
+    assert project.retention_days is None
 
 
 def test_create_api_key_stdout_holds_only_the_token(project: Project) -> None:

@@ -211,6 +211,7 @@ def form(**fields: str) -> dict[str, str]:
     return {
         "name": "",
         "sampling_tools": "{}",
+        "retention_way": "exact",
         "memberships-TOTAL_FORMS": "0",
         "memberships-INITIAL_FORMS": "0",
         "masking_rules-TOTAL_FORMS": "1",

@@ -197,6 +197,7 @@ def test_owner_types_names_of_members(login: Callable[[User], Client], staff: Us
     fields = {
         "name": "",
         "sampling_tools": "{}",
+        "retention_way": "exact",
         "memberships-TOTAL_FORMS": 2,
         "memberships-INITIAL_FORMS": 1,
         "masking_rules-TOTAL_FORMS": 0,
@@ -238,6 +239,7 @@ def test_member_added_in_the_admin_can_log_in(
         {
             "name": "",
             "sampling_tools": "{}",
+            "retention_way": "exact",
             "memberships-TOTAL_FORMS": 1,
             "memberships-INITIAL_FORMS": 0,
             "memberships-0-user": user.pk,

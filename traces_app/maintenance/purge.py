@@ -44,6 +44,7 @@ from django.utils import timezone
 
 from access_app.errors import Conflict
 from access_app.models import Project
+from access_app.retention import KeptScore
 from messages_app import ids
 from messages_app.changed_hours import mark_stored
 from messages_app.models import Message, Reference, SealMark, Session
@@ -130,14 +131,27 @@ Progress = Callable[[int], object]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Kept:
+    """Sessions that no age removes, with all their messages: those to which one of these applies."""
+
+    tags: tuple[str, ...] = ()
+    statuses: tuple[str, ...] = ()
+    scores: tuple[KeptScore, ...] = ()
+    pinned: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Scope:
     """The rows to purge: messages made before `created_before`, and sessions and messages deleted before `deleted_before`,
-    only of these projects or this session. None means no limit; at least one of the times is required."""
+    only of these projects or this session. None means no limit; at least one of the times is required.
+
+    `kept` limits what goes by `created_before` only, because somebody decided on what is in the trash."""
 
     created_before: datetime | None = None
     deleted_before: datetime | None = None
     project_ids: tuple[int, ...] | None = None
     session_id: UUID | None = None
+    kept: Kept | None = None
 
     def __post_init__(self) -> None:
         assert self.created_before or self.deleted_before, "without a time everything would be purged"
@@ -190,14 +204,13 @@ class Report:
 
 
 def purge(
-    scope: Scope,
-    *,
+    *scopes: Scope,
     report: Report | None = None,
     progress: Progress = lambda _: None,
     now: datetime | None = None,
     patience: float = DROP_PATIENCE_SECONDS,
 ) -> Report:
-    """Remove the rows in `scope`; fill in `report` on the way, so that it is readable if an error ends the run.
+    """Remove the rows in any of `scopes`; fill in `report` on the way, so that it is readable if an error ends the run.
 
     Safe beside readers and writers. Call it outside a transaction, because inside one no month can be dropped. Raise
     MonthInUse if a transaction that reads an expired month does not end within `patience` seconds; run it again later.
@@ -206,19 +219,25 @@ def purge(
     now = now or timezone.now()
     settle_months(TABLES, patience=patience)
     report.tombstones_forgotten = _forget_tombstones(now - TOMBSTONES_KEPT)
-    _drop_months(scope, report, progress, now, patience)
+    _drop_months(scopes, report, progress, now, patience)
+    for scope in scopes:
+        _remove_by_rows(scope, report, progress, now)
+    return report
+
+
+def _remove_by_rows(scope: Scope, report: Report, progress: Progress, now: datetime) -> None:
     _remove_trashed_sessions(scope, report, progress, now)
     if scope.deleted_before:
         trashed = _Condition("deleted_at < %s", [scope.deleted_before])
         lanes = [lane & trashed for lane in _lanes_of_projects(scope)]
         _remove_messages(lanes, report, progress, now, still=trashed)
     if scope.created_before:
-        expired = _Condition("id < %s", [ids.first_id_at(scope.created_before)])
-        _remove_messages([lane & expired for lane in _lanes(scope)], report, progress, now)
+        unkept = _messages_not_kept(scope)
+        expired = _Condition("id < %s", [ids.first_id_at(scope.created_before)]) & unkept
+        _remove_messages([lane & expired for lane in _lanes(scope)], report, progress, now, still=unkept)
         _remove_empty_sessions(scope, report, now)
         _remove_expired_snapshots(scope, scope.created_before, report)
         report.add(Score, *_remove_scores(_pending_scores(scope)))
-    return report
 
 
 def purge_deleted_message(message_id: UUID) -> bool:
@@ -247,19 +266,22 @@ def purge_messages(message_ids: Sequence[UUID], report: Report, progress: Progre
     _remove_messages(lanes, report, progress, timezone.now())
 
 
-def survey(scope: Scope) -> Report:
-    """Count the rows that `purge` would remove now."""
+def survey(*scopes: Scope) -> Report:
+    """Count the rows that `purge` would remove now. A row in several scopes counts in each."""
     report = Report()
-    whole = set(_whole_months(scope))
+    whole = set(_whole_months(scopes))
     for month in sorted(months_of(_MESSAGES)):
         if month in whole:
             report.months.append(str(month))
             _survey_whole_month(month, report)
             _survey_scores(_scores_of_month(month), report)
-        elif scope.deleted_before or month.first_id < _expired_below(scope):
-            _survey_month(scope, month, report)
-    _survey_sessions(scope, report)
-    _survey_scores(_pending_scores(scope), report)
+            continue
+        for scope in scopes:
+            if scope.deleted_before or month.first_id < _expired_below(scope):
+                _survey_month(scope, month, report)
+    for scope in scopes:
+        _survey_sessions(scope, report)
+        _survey_scores(_pending_scores(scope), report)
     return report
 
 
@@ -310,6 +332,37 @@ def _sessions_of(scope: Scope) -> _Condition:
     return _ALL
 
 
+def _is_kept(kept: Kept, session: str) -> _Condition:
+    """Return the condition that one of the exceptions applies to a session; `session` is the table or its alias."""
+    names, lows, highs = ([getattr(score, name) for score in kept.scores] for name in ("name", "low", "high"))
+    return _Condition(
+        f"({session}.tags && %s::text[] OR {session}.status = ANY(%s::text[]) OR %s AND {session}.pinned_at IS NOT NULL "
+        f"OR %s AND EXISTS (SELECT 1 FROM {_SCORES} AS score "
+        "JOIN unnest(%s::text[], %s::float8[], %s::float8[]) AS kept (name, low, high) ON kept.name = score.name "
+        f"WHERE score.session_id = {session}.id AND score.deleted_at IS NULL "
+        "AND (kept.low IS NULL OR score.number >= kept.low) AND (kept.high IS NULL OR score.number <= kept.high)))",
+        [list(kept.tags), list(kept.statuses), kept.pinned, bool(kept.scores), names, lows, highs],
+    )
+
+
+def _messages_not_kept(scope: Scope, table: str = _MESSAGES) -> _Condition:
+    """Return the condition that the session of a message is not kept. One lookup by its id for each message."""
+    if scope.kept is None:
+        return _ALL
+    kept = _is_kept(scope.kept, "session")
+    return _Condition(
+        f"NOT EXISTS (SELECT 1 FROM {_SESSIONS} AS session WHERE session.id = {table}.session_id AND {kept.sql})",
+        kept.values,
+    )
+
+
+def _sessions_not_kept(scope: Scope, session: str = _SESSIONS) -> _Condition:
+    if scope.kept is None:
+        return _ALL
+    kept = _is_kept(scope.kept, session)
+    return _Condition(f"{kept.sql} IS NOT TRUE", kept.values)
+
+
 def _expired_below(scope: Scope) -> UUID:
     """Return the id below which everything has expired; the smallest id if nothing expires."""
     return ids.first_id_at(scope.created_before) if scope.created_before else UUID(int=0)
@@ -325,24 +378,22 @@ def _below(message_ids: Sequence[UUID], column: str = "id") -> _Condition:
 # --- Whole months -----------------------------------------------------------------------------------------------------
 
 
-def _whole_months(scope: Scope) -> Iterator[Month]:
+def _whole_months(scopes: Sequence[Scope]) -> Iterator[Month]:
     """Yield the months that can be dropped."""
     for month in sorted(months_of(_MESSAGES)):
-        if _is_whole(scope, month):
+        if _is_whole(scopes, month):
             yield month
 
 
-def _is_whole(scope: Scope, month: Month) -> bool:
-    """Return whether a month can be dropped: all its rows have expired and are in the scope."""
+def _is_whole(scopes: Sequence[Scope], month: Month) -> bool:
+    """Return whether a month can be dropped: all its rows have expired and are in the scopes."""
     # Inside a caller's transaction no month can be dropped; its messages are removed like the others.
-    if scope.session_id is not None or connection.in_atomic_block:
-        return False
-    return month.next.first_id <= _expired_below(scope) and not _has_others(scope, month)
+    return not connection.in_atomic_block and not _has_others(scopes, month)
 
 
-def _drop_months(scope: Scope, report: Report, progress: Progress, now: datetime, patience: float) -> None:
-    for month in _whole_months(scope):
-        _drop_month(month, partial(_when_hidden, scope, month, report, now), report, progress, patience)
+def _drop_months(scopes: Sequence[Scope], report: Report, progress: Progress, now: datetime, patience: float) -> None:
+    for month in _whole_months(scopes):
+        _drop_month(month, partial(_when_hidden, scopes, month, report, now), report, progress, patience)
 
 
 def _drop_month(
@@ -365,10 +416,10 @@ def _drop_month(
     return True
 
 
-def _when_hidden(scope: Scope, month: Month, report: Report, now: datetime) -> bool:
+def _when_hidden(scopes: Sequence[Scope], month: Month, report: Report, now: datetime) -> bool:
     """Prepare the drop of a month that is hidden from writers; return False to keep it."""
-    if _has_others(scope, month):
-        return False  # a message of another project arrived after the first check
+    if _has_others(scopes, month):
+        return False  # a message of another project arrived after the first check, or a session is kept now
     # An empty month, created again for a sender that was then refused, must not extend the life of keys.
     _rows(
         "INSERT INTO messages_app_purgedmonth (month, purged_at) SELECT make_date(%s, %s, 1), %s "
@@ -385,16 +436,37 @@ def _when_hidden(scope: Scope, month: Month, report: Report, now: datetime) -> b
     return True
 
 
-def _has_others(scope: Scope, month: Month) -> bool:
-    """Return whether the month has messages of projects outside the scope, by one index lookup for each gap between the
-    ids of its projects."""
-    if scope.project_ids is None:
+def _has_others(scopes: Sequence[Scope], month: Month) -> bool:
+    """Return whether the month has messages that have not expired in one of the scopes."""
+    expired = [scope for scope in scopes if scope.session_id is None and month.next.first_id <= _expired_below(scope)]
+    if not expired:
+        return True
+    return _has_other_projects(expired, month) or any(_has_kept(scope, month) for scope in expired)
+
+
+def _has_other_projects(scopes: Sequence[Scope], month: Month) -> bool:
+    """Return whether the month has messages of projects outside the scopes, by one index lookup for each gap between the
+    ids of their projects."""
+    projects = sorted({project_id for scope in scopes for project_id in scope.project_ids or ()})
+    if any(scope.project_ids is None for scope in scopes):
         return False
-    projects = sorted(scope.project_ids)
     gaps = [_Condition("project_id < %s", projects[:1]), _Condition("project_id > %s", projects[-1:])]
     gaps += [_Condition("project_id > %s AND project_id < %s", [one, next_one]) for one, next_one in pairwise(projects)]
     leaf = month.leaf(_MESSAGES)
     return any(_rows(f"SELECT 1 FROM {leaf} WHERE {gap.sql} LIMIT 1", gap.values) for gap in gaps)
+
+
+def _has_kept(scope: Scope, month: Month) -> bool:
+    """Return whether a session that the scope keeps has messages in the month: one index lookup for each kept session."""
+    if scope.kept is None:
+        return False
+    kept = _sessions_of(scope) & _is_kept(scope.kept, _SESSIONS)
+    ((has_kept,),) = _rows(
+        f"SELECT EXISTS (SELECT 1 FROM (SELECT id FROM {_SESSIONS} WHERE {kept.sql} OFFSET 0) AS kept "
+        f"WHERE EXISTS (SELECT 1 FROM {month.leaf(_MESSAGES)} WHERE session_id = kept.id))",
+        kept.values,
+    )
+    return bool(has_kept)
 
 
 def _sessions_beyond(month: Month) -> Iterator[list[UUID]]:
@@ -490,6 +562,7 @@ def _remove_batch(
     if not locked:
         return []
     message_ids = [message_id for (message_id,) in locked]
+    these = _Condition("id = ANY(%s)", [message_ids]) & _below(message_ids)
     mark_stored(message_ids)
     mark(message_ids)
     of_messages = _Condition("message_id = ANY(%s)", [message_ids]) & _below(message_ids)
@@ -499,8 +572,8 @@ def _remove_batch(
     )  # fmt: skip
     # The spans of a trace go with the first of its messages that goes.
     traces = _rows(
-        f"SELECT DISTINCT project_id, metadata ->> 'trace_id' FROM {_MESSAGES} WHERE {here.sql} AND {_OF_TRACE}",
-        here.values,
+        f"SELECT DISTINCT project_id, metadata ->> 'trace_id' FROM {_MESSAGES} WHERE {these.sql} AND {_OF_TRACE}",
+        these.values,
     )
     of_traces = _Condition(
         "(project_id, trace_id) IN (SELECT * FROM unnest(%s::bigint[], %s::uuid[]))",
@@ -508,14 +581,14 @@ def _remove_batch(
     )
     removed: _Removed = [(Score, *_remove_scores(_Condition("message_id = ANY(%s)", [message_ids])))]
     # Referring rows first.
-    for model, condition in ((Span, of_traces), (Event, of_messages), (Context, of_messages), (ToolResult, of_calls), (ToolCall, of_messages), (AgentStep, of_messages), (Reference, of_messages), (RunVector, _Condition("id = ANY(%s)", [message_ids]) & _below(message_ids))):  # fmt: skip
+    for model, condition in ((Span, of_traces), (Event, of_messages), (Context, of_messages), (ToolResult, of_calls), (ToolCall, of_messages), (AgentStep, of_messages), (Reference, of_messages), (RunVector, these)):  # fmt: skip
         ((rows, size),) = _rows(
             f"WITH gone AS (DELETE FROM {model._meta.db_table} WHERE {condition.sql} RETURNING {_size_of(model)} AS size) "
             "SELECT count(*), coalesce(sum(size), 0)::bigint FROM gone",
             condition.values,
         )
         removed.append((model, rows, size))
-    of_sessions = _rows(f"SELECT DISTINCT session_id FROM {_MESSAGES} WHERE {here.sql}", here.values)
+    of_sessions = _rows(f"SELECT DISTINCT session_id FROM {_MESSAGES} WHERE {these.sql}", these.values)
     removed.append((Message, *_remove_message_rows(message_ids, touch=touch)))
     UnindexedMessage.objects.filter(message_id__in=message_ids).delete()
     removed.append(
@@ -582,8 +655,10 @@ def _remove_sessions(page: _Condition, report: Report, progress: Progress, now: 
 
 def _remove_empty_sessions(scope: Scope, report: Report, now: datetime) -> None:
     """Remove the sessions without messages that began before the time."""
-    begun = _sessions_of(scope) & _Condition(
-        "id < %s AND created_at < %s", [_expired_below(scope), scope.created_before]
+    begun = (
+        _sessions_of(scope)
+        & _sessions_not_kept(scope)
+        & _Condition("id < %s AND created_at < %s", [_expired_below(scope), scope.created_before])
     )
     for page in _session_pages(begun, _SESSIONS_AT_ONCE, end=_expired_below(scope)):
         busy = partial(_busy_between, *page.values[-2:])
@@ -597,7 +672,11 @@ def _remove_expired_snapshots(scope: Scope, before: datetime, report: Report) ->
         expired = expired.filter(session_id=scope.session_id)
     elif scope.project_ids is not None:
         expired = expired.filter(session__project_id__in=scope.project_ids)
+    unkept = _sessions_not_kept(scope)
     for session_id in expired.values_list("session_id", flat=True).distinct():
+        here = _Condition("id = %s", [session_id]) & unkept
+        if scope.kept and not _rows(f"SELECT 1 FROM {_SESSIONS} WHERE {here.sql}", here.values):
+            continue
         report.add(SnapshotPart, *_retrying(partial(_remove_contents_if_there, session_id, before)))
 
 
@@ -713,11 +792,11 @@ def drop_archived_month(
     `is_archived` is called while nobody can write to the messages of the month. Raise MonthInUse like purge.
     """
     scope, now = Scope(created_before=_end_of(month), project_ids=tuple(project_ids)), timezone.now()
-    if month not in months_of(_MESSAGES) or not _is_whole(scope, month):
+    if month not in months_of(_MESSAGES) or not _is_whole([scope], month):
         return False
 
     def when_hidden() -> bool:
-        return is_archived() and _when_hidden(scope, month, report, now)
+        return is_archived() and _when_hidden([scope], month, report, now)
 
     return _drop_month(month, when_hidden, report, lambda _: None, patience)
 
@@ -857,7 +936,7 @@ def _survey_month(scope: Scope, month: Month, report: Report) -> None:
         doomed &= _Condition("message.session_id = %s", [scope.session_id])
     if scope.project_ids is not None:
         doomed &= _Condition("message.project_id = ANY(%s)", [list(scope.project_ids)])
-    old = _Condition("message.id < %s", [_expired_below(scope)])
+    old = _Condition("message.id < %s", [_expired_below(scope)]) & _sessions_not_kept(scope, "session")
     if scope.deleted_before:
         old |= _Condition("message.deleted_at < %s OR session.deleted_at < %s", [scope.deleted_before] * 2)
     doomed &= old
@@ -913,12 +992,13 @@ def _survey_sessions(scope: Scope, report: Report) -> None:
     if scope.created_before:
         below = _expired_below(scope)
         stays = _Condition("id >= %s", [below])
+        unkept = _sessions_not_kept(scope, "session")
         if scope.deleted_before:
             stays &= _Condition("(deleted_at >= %s OR deleted_at IS NULL)", [scope.deleted_before])
         doomed |= _Condition(
-            f"(session.id < %s AND session.created_at < %s AND session.id NOT IN "
+            f"(session.id < %s AND session.created_at < %s AND {unkept.sql} AND session.id NOT IN "
             f"(SELECT session_id FROM {_MESSAGES} WHERE session_id < %s AND {stays.sql}))",
-            [below, scope.created_before, below, *stays.values],
+            [below, scope.created_before, *unkept.values, below, *stays.values],
         )
     wanted = _sessions_of(scope) & doomed
     ((rows, size),) = _rows(

@@ -9,6 +9,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError, CommandParser
 from django.utils.text import slugify
 
+from access_app.arguments import add_retention_arguments, set_retention_fields
 from access_app.audit.record import AuditedCommand
 from access_app.models import AuditAction, Project
 from access_app.program import program
@@ -23,9 +24,11 @@ class Command(AuditedCommand):
         parser.add_argument("slug", help="letters, digits, hyphens and underscores, at most 64")
         parser.add_argument("--name", default="", help="name to display (default: the slug)")
         parser.add_argument("--json", action="store_true", help="print JSON")
+        add_retention_arguments(parser, days="--retention")
 
     def handle(self, *, slug: str, name: str, **options: Any) -> None:
         project = Project(slug=slug, name=name)
+        set_retention_fields(project, options)
         try:
             project.full_clean()
         except ValidationError as error:

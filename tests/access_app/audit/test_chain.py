@@ -94,6 +94,7 @@ def test_admin_changes_name_login_and_address(project: Project, staff: User, sup
     form = {
         "name": "Owner",
         "sampling_tools": "{}",
+        "retention_way": "exact",
         "memberships-TOTAL_FORMS": "1",
         "memberships-INITIAL_FORMS": "1",
         "masking_rules-TOTAL_FORMS": "0",

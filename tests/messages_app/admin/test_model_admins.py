@@ -824,6 +824,10 @@ def test_trash_shows_when_its_rows_are_purged(staff: Client, project: Project, s
     assert "This includes 2 messages. It is purged for good from 2026-03-31 12:00:00 (UTC)." in text_of(
         staff.get(page_of(session))
     )
+    Project.objects.update(trash_days=40)
+    page = staff.get(f"{SESSIONS}trash/")
+    assert "The project of a row says how long it stays here before it is purged." in text_of(page)
+    assert "2026-04-10 12:00:00" in rows_of(page)[0]
 
 
 def test_message_of_deleted_session_is_not_restored(staff: Client, project: Project) -> None:

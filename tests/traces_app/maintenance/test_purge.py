@@ -805,6 +805,7 @@ def test_json_report_is_one_object(project: Project) -> None:
     assert report == {
         "dry_run": True,
         "is_complete": True,
+        "policy": False,
         "older_than": "2024-02-15T00:00:00.000000Z",
         "deleted_longer_than": None,
         "projects": None,
@@ -836,8 +837,8 @@ def test_json_report_is_one_object(project: Project) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "Choose what to purge: --older-than"),
-        (("--session", "weather"), "Choose what to purge: --older-than"),
+        ((), "Choose what to purge: --policy"),
+        (("--session", "weather"), "Choose what to purge: --policy"),
         (("--older-than", "yesterday"), "--older-than yesterday: use a number of days, a date such as 2026-01-31"),
         (("--older-than", "2024-02-30"), "--older-than 2024-02-30: use a number of days"),
         (("--older-than", "2024-02-03T10:00:00"), "--older-than 2024-02-03T10:00:00: use a number of days"),

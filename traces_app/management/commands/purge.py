@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
 
 import msgspec
 from django.conf import settings
@@ -12,10 +15,11 @@ from django.core.management.base import CommandError
 
 from access_app.audit.record import AuditedCommand
 from access_app.audit.trail import note_counts
-from access_app.models import AuditAction
+from access_app.models import AuditAction, Project
 from messages_app.sql.partitions import MonthInUse
 from messages_app.timestamps import instant_text
 from traces_app.maintenance.purge import Report, Scope, purge, survey
+from traces_app.maintenance.retention import scopes_of, trash_expired_before
 from traces_app.management.row_arguments import (
     add_projects,
     confirm,
@@ -26,8 +30,8 @@ from traces_app.management.row_arguments import (
 )
 
 NO_AGE = (
-    "Choose what to purge: --older-than DAYS|DATE (by age, in the trash or not), --deleted-longer-than "
-    "DAYS|DATE or --trash (by time in the trash), or both. To purge a single session, delete it, then run: purge "
+    "Choose what to purge: --policy (what is older than its project says), --older-than DAYS|DATE (by age, in the trash or "
+    "not), --deleted-longer-than DAYS|DATE or --trash (by time in the trash), or both ages. To purge a single session, delete it, then run: purge "
     "--session ID --deleted-longer-than 0."
 )
 
@@ -44,6 +48,14 @@ class Command(AuditedCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--policy",
+            action="store_true",
+            help=(
+                "what is older than its project allows, live or in the trash, except what the project keeps; see "
+                "set_retention. Not together with the other options that choose."
+            ),
+        )
         parser.add_argument(
             "--older-than",
             metavar="DAYS|DATE",
@@ -62,7 +74,10 @@ class Command(AuditedCommand):
         parser.add_argument(
             "--trash",
             action="store_true",
-            help="sessions and messages that are in the trash for longer than TRACESITE_TRASH_DAYS; nothing if that is 0",
+            help=(
+                "sessions and messages that are in the trash for longer than the days of their project, or else "
+                "TRACESITE_TRASH_DAYS; nothing if that is 0"
+            ),
         )
         add_projects(parser)
         parser.add_argument(
@@ -75,70 +90,79 @@ class Command(AuditedCommand):
         parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
     def handle(
-        self,
-        *,
-        older_than: str | int | None,
-        deleted_longer_than: str | int | None,
-        trash: bool,
-        project: str | list[str],
-        session: str | None,
-        dry_run: bool,
-        yes: bool,
-        json: bool,
-        **options: Any,
+        self, *, project: str | list[str], policy: bool, dry_run: bool, yes: bool, json: bool, **options: Any
     ) -> None:
-        if trash and deleted_longer_than is not None:
-            raise CommandError("Use either --trash or --deleted-longer-than.", returncode=2)
-        if trash and settings.TRASH_DAYS:
-            deleted_longer_than = settings.TRASH_DAYS
-        if older_than is None and deleted_longer_than is None:
-            if trash:
-                self.stderr.write("TRACESITE_TRASH_DAYS is 0: what is in the trash is kept.")
-                return
-            raise CommandError(NO_AGE, returncode=2)
         projects = projects_named(project)
-        slugs = [found.slug for found in projects]
-        wanted = session_named(session, projects) if session is not None else None
-        if session is not None and wanted is None:
-            self.stderr.write(f"Session {session!r} is already purged.")
+        choice = _by_policy(projects, options) if policy else self._by_age(projects, options)
+        if choice is None:
             return
-        scope = Scope(
-            created_before=moment("--older-than", older_than),
-            deleted_before=moment("--deleted-longer-than", deleted_longer_than),
-            project_ids=tuple(found.pk for found in projects) or None,
-            session_id=wanted,
-        )
-        counted = survey(scope) if dry_run or not yes else None
+        if not choice.scopes:
+            self.stderr.write("No project has days. Set them with set_retention, or on the page of the project.")
+        counted = survey(*choice.scopes) if dry_run or not yes else None
         if dry_run:
             assert counted is not None, "a dry run counts"
-            self._print(scope, slugs, counted, json=json, verb="Would remove")
+            self._print(choice, counted, json=json, verb="Would remove")
             return
         if counted is not None and not counted.is_empty:
-            confirm(self, _in_words(scope, slugs, counted, "This will remove"))
+            confirm(self, _in_words(choice, counted, "This will remove"))
         report = Report()
         total = counted.tables["messages"].rows if counted else None
         try:
             with message_bar(total) as bar:
-                purge(scope, report=report, progress=bar.update)
+                purge(*choice.scopes, report=report, progress=bar.update)
         except MonthInUse as error:
-            self._print(scope, slugs, report, json=json, verb="Removed so far", is_complete=False)
+            self._print(choice, report, json=json, verb="Removed so far", is_complete=False)
             raise CommandError(f"{error} Run the same command again later to remove the rest.") from error
         note_counts(messages=report.tables["messages"].rows, sessions=report.tables["sessions"].rows)
-        self._print(scope, slugs, report, json=json, verb="Removed")
+        self._print(choice, report, json=json, verb="Removed")
 
-    def _print(
-        self, scope: Scope, projects: list[str], report: Report, *, json: bool, verb: str, is_complete: bool = True
-    ) -> None:
+    def _by_age(self, projects: list[Project], options: Mapping[str, Any]) -> _Choice | None:
+        """Return the choice by age and time in the trash; None, after saying so, if there is nothing to choose."""
+        older_than, longer, trash = (options[name] for name in ("older_than", "deleted_longer_than", "trash"))
+        if trash and longer is not None:
+            raise CommandError("Use either --trash or --deleted-longer-than.", returncode=2)
+        if trash and settings.TRASH_DAYS:
+            longer = settings.TRASH_DAYS
+        has_own_days = trash and Project.objects.filter(trash_days__isnull=False).exists()
+        if older_than is None and longer is None and not has_own_days:
+            if trash:
+                self.stderr.write("TRACESITE_TRASH_DAYS is 0: what is in the trash is kept.")
+                return None
+            raise CommandError(NO_AGE, returncode=2)
+        session = options["session"]
+        wanted = session_named(session, projects) if session is not None else None
+        if session is not None and wanted is None:
+            self.stderr.write(f"Session {session!r} is already purged.")
+            return None
+        choice = _Choice(
+            created_before=moment("--older-than", older_than),
+            deleted_before=moment("--deleted-longer-than", longer),
+            projects=tuple(found.slug for found in projects),
+            session_id=wanted,
+        )
+        if has_own_days:
+            within = Project.objects.filter(session__pk=wanted) if wanted else projects or Project.objects.all()
+            return replace(choice, by_project="trash", scopes=_trash_of_each(choice, within))
+        scope = Scope(
+            created_before=choice.created_before,
+            deleted_before=choice.deleted_before,
+            project_ids=tuple(found.pk for found in projects) or None,
+            session_id=wanted,
+        )
+        return replace(choice, scopes=(scope,))
+
+    def _print(self, choice: _Choice, report: Report, *, json: bool, verb: str, is_complete: bool = True) -> None:
         if not json:
-            self.stdout.write(_in_words(scope, projects, report, verb))
+            self.stdout.write(_in_words(choice, report, verb))
             return
         answer = {
             "dry_run": verb == "Would remove",
             "is_complete": is_complete,
-            "older_than": scope.created_before and instant_text(scope.created_before),
-            "deleted_longer_than": scope.deleted_before and instant_text(scope.deleted_before),
-            "projects": projects or None,
-            "session": scope.session_id,
+            "policy": choice.by_project == "policy",
+            "older_than": choice.created_before and instant_text(choice.created_before),
+            "deleted_longer_than": choice.deleted_before and instant_text(choice.deleted_before),
+            "projects": choice.projects or None,
+            "session": choice.session_id,
             **asdict(report),
             "bytes_freed": report.bytes_freed,
             "bytes_reusable": report.bytes_reusable,
@@ -146,20 +170,63 @@ class Command(AuditedCommand):
         self.stdout.write(msgspec.json.format(msgspec.json.encode(answer)).decode())
 
 
-def _in_words(scope: Scope, projects: list[str], report: Report, verb: str) -> str:
-    named = " or ".join(
-        f"{condition} {limit:%Y-%m-%dT%H:%M:%SZ}"
-        for condition, limit in (("made before", scope.created_before), ("deleted before", scope.deleted_before))
-        if limit
+@dataclass(frozen=True, kw_only=True)
+class _Choice:
+    """What to purge, and how the user said it."""
+
+    scopes: tuple[Scope, ...] = ()
+    by_project: Literal["policy", "trash", ""] = ""
+    """Whether each project has times of its own: all of them, or those of the trash."""
+    created_before: datetime | None = None
+    deleted_before: datetime | None = None
+    projects: tuple[str, ...] = ()
+    session_id: UUID | None = None
+
+
+def _by_policy(projects: list[Project], options: Mapping[str, Any]) -> _Choice:
+    others = ("older_than", "deleted_longer_than", "session")
+    if options["trash"] or any(options[name] is not None for name in others):
+        raise CommandError("Use --policy alone, or with --project.", returncode=2)
+    return _Choice(
+        scopes=tuple(scopes_of(projects or Project.objects.order_by("pk"))),
+        by_project="policy",
+        projects=tuple(found.slug for found in projects),
     )
+
+
+def _trash_of_each(choice: _Choice, projects: Iterable[Project]) -> tuple[Scope, ...]:
+    """Return a scope for each project from which something may go, with the time of its own trash."""
+    before = {project.pk: trash_expired_before(project) for project in projects}
+    return tuple(
+        Scope(
+            created_before=choice.created_before,
+            deleted_before=deleted_before,
+            project_ids=(project_id,),
+            session_id=choice.session_id,
+        )
+        for project_id, deleted_before in before.items()
+        if choice.created_before or deleted_before
+    )
+
+
+def _in_words(choice: _Choice, report: Report, verb: str) -> str:
+    made, deleted = (
+        [f"{condition} {limit:%Y-%m-%dT%H:%M:%SZ}"] if limit else []
+        for condition, limit in (("made before", choice.created_before), ("deleted before", choice.deleted_before))
+    )
+    conditions = [*made, *deleted]
+    if choice.by_project == "policy":
+        conditions = ["older than its project allows"]
+    elif choice.by_project == "trash":
+        conditions = [*made, "in the trash for longer than its project allows"]
     where = (
-        f"session {scope.session_id}"
-        if scope.session_id
-        else f"project {', '.join(projects)}"
-        if projects
+        f"session {choice.session_id}"
+        if choice.session_id
+        else f"project {', '.join(choice.projects)}"
+        if choice.projects
         else "all projects"
     )
-    lines = [f"{verb} what was {named} in {where}:"]
+    lines = [f"{verb} what was {' or '.join(conditions)} in {where}:"]
     if report.is_empty:
         lines.append("  nothing")
     if report.months:

@@ -1,0 +1,53 @@
+"""Shows or changes how long a project keeps its data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import CommandError, CommandParser
+
+from access_app.arguments import add_retention_arguments, project_named, retention_in_words, set_retention_fields
+from access_app.audit.record import AuditedCommand, record
+from access_app.models import AuditAction
+
+
+class Command(AuditedCommand):
+    help = (
+        "Change how long a project keeps its data, and print it. Rules that are not given stay as they are; those that are "
+        "given replace the earlier ones of their kind. Nothing is removed before the next `purge --policy`."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--project", required=True, metavar="SLUG")
+        add_retention_arguments(parser, days="--days")
+        parser.add_argument("--keep-nothing", action="store_true", help="remove all earlier exceptions first")
+
+    def handle(self, *, project: str, keep_nothing: bool, **options: Any) -> None:
+        found = project_named(project)
+        if keep_nothing:
+            found.keep_tags, found.keep_statuses, found.keep_scores, found.keep_pinned = [], [], [], False
+        if set_retention_fields(found, options) or keep_nothing:
+            try:
+                found.full_clean()
+            except ValidationError as error:
+                faults = (f"{field}: {' '.join(texts)}" for field, texts in error.message_dict.items())
+                raise CommandError(" ".join(faults), returncode=2) from error
+            found.save()
+            record(
+                AuditAction.CHANGE,
+                project_id=found.pk,
+                object_type="project",
+                object_id=found.pk,
+                object_name=found.slug,
+                detail={
+                    "retention_days": found.retention_days,
+                    "retention_way": found.retention_way,
+                    "trash_days": found.trash_days,
+                    "keep_tags": found.keep_tags,
+                    "keep_statuses": found.keep_statuses,
+                    "keep_scores": found.keep_scores,
+                    "keep_pinned": int(found.keep_pinned),
+                },
+            )
+        self.stdout.write(retention_in_words(found))

@@ -1,0 +1,77 @@
+"""Retention: remove what is older than its project says.
+
+The rules are columns of the project (docs/retention.md). Each project is a scope of `purge`, which drops a month once it has
+expired in all projects that have messages in it, and removes the rest by rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from django.utils import timezone
+
+from access_app.models import Project, RetentionWay
+from access_app.retention import kept_score
+from messages_app import ids
+
+from .purge import Kept, Progress, Report, Scope, purge
+
+
+def apply_retention(*, report: Report | None = None, progress: Progress = lambda _: None) -> Report:
+    """Remove for good what is older than its project allows, and what was in the trash for longer; return what was removed.
+
+    Safe beside readers and writers, and to interrupt and run again. Call it outside a transaction. Raise MonthInUse like
+    `purge`. The audit log is left to the caller, which knows who runs it.
+    """
+    return purge(*scopes_of(Project.objects.order_by("pk")), report=report, progress=progress)
+
+
+def scopes_of(projects: Iterable[Project]) -> list[Scope]:
+    """Return what has to go of each project; projects of which nothing goes are left out."""
+    found = []
+    for project in projects:
+        created_before, deleted_before = expired_before(project), trash_expired_before(project)
+        if created_before or deleted_before:
+            found.append(
+                Scope(
+                    created_before=created_before,
+                    deleted_before=deleted_before,
+                    project_ids=(project.pk,),
+                    kept=kept_of(project),
+                )
+            )
+    return found
+
+
+def expired_before(project: Project) -> datetime | None:
+    """Return the time before which messages of a project have to go; None if none goes by age."""
+    if project.retention_days is None:
+        return None
+    before = _days_ago(project.retention_days)
+    if project.retention_way == RetentionWay.WHOLE:
+        return before.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return before
+
+
+def trash_expired_before(project: Project) -> datetime | None:
+    """Return the time of deletion before which the trash of a project has to go; None if it stays."""
+    days = project.days_in_trash()
+    return None if days is None else _days_ago(days)
+
+
+def kept_of(project: Project) -> Kept | None:
+    """Return the sessions that a project keeps whatever their age; None if there are no exceptions."""
+    kept = Kept(
+        tags=tuple(project.keep_tags),
+        statuses=tuple(project.keep_statuses),
+        scores=tuple(kept_score(text) for text in project.keep_scores),
+        pinned=project.keep_pinned,
+    )
+    return None if kept == Kept() else kept
+
+
+def _days_ago(days: int) -> datetime:
+    """Return the time so many days ago, UTC; no message is older than EARLIEST."""
+    now = timezone.now()
+    return max(now - timedelta(days=min(days, (now - ids.EARLIEST).days + 1)), ids.EARLIEST)
