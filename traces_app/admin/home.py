@@ -26,6 +26,7 @@ from messages_app.admin.model_admins import session_name
 from messages_app.models import Message
 from messages_app.sql.batch import was_stopped
 from messages_app.waiting import waiting_words
+from traces_app.maintenance.retention import next_removals
 from traces_app.queries import intake, overview
 from traces_app.queries.overview import FailingTool, Period
 from traces_app.queries.storage import storage
@@ -40,6 +41,7 @@ SECTION_MS = 3000
 MOST_MODELS = 8
 MOST_MONTHS = 6
 MOST_CALLS = 3
+MOST_REMOVALS = 5
 QUIET_AFTER = timedelta(minutes=15)
 """A run whose session got nothing for so long is marked: it may be stuck."""
 INDEX_LATE_AFTER = timedelta(minutes=5)
@@ -229,9 +231,11 @@ def _storage() -> dict[str, Any]:
         most = max((size for _name, size in sizes), default=0) or 1
         return [(name, size, round(100 * size / most)) for name, size in sizes]
 
-    months = found.months[:MOST_MONTHS]
+    months, removals = found.months[:MOST_MONTHS], next_removals()
     return {
         "found": found,
+        "removals": removals[:MOST_REMOVALS],
+        "removals_left_out": max(len(removals) - MOST_REMOVALS, 0),
         "growth": found.growth(oldest, timezone.now()),
         "oldest": oldest,
         "kinds": shares([(KINDS[kind], size) for kind, size in found.kinds.items() if size]),

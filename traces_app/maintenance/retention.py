@@ -7,13 +7,17 @@ expired in all projects that have messages in it, and removes the rest by rows.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
+from django.db.models import OuterRef, Subquery
 from django.utils import timezone
 
 from access_app.models import Project, RetentionWay
 from access_app.retention import kept_score
 from messages_app import ids
+from messages_app.models import Message
+from messages_app.sql.partitions import Month
 
 from .purge import Kept, Progress, Report, Scope, purge
 
@@ -25,6 +29,37 @@ def apply_retention(*, report: Report | None = None, progress: Progress = lambda
     `purge`. The audit log is left to the caller, which knows who runs it.
     """
     return purge(*scopes_of(Project.objects.order_by("pk")), report=report, progress=progress)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextRemoval:
+    """What the rules of a project with days of live data remove next."""
+
+    project: Project
+    due: datetime | None = None
+    """The time before which messages go with the next run; None if none is so old."""
+    begins: datetime | None = None
+    """Otherwise the time from which a message is too old; None if there are no messages."""
+    has_exceptions: bool
+
+
+def next_removals() -> list[NextRemoval]:
+    """Return the projects with days, those of which something is due first. One statement, and a look at the first message of each."""
+    oldest = Message.with_deleted.filter(project_id=OuterRef("pk")).order_by("pk").values("pk")[:1]
+    found = []
+    for project in Project.objects.filter(retention_days__isnull=False).annotate(oldest_id=Subquery(oldest)):
+        first, before = project.oldest_id and ids.created_at_of(project.oldest_id), expired_before(project)
+        assert before and project.retention_days, "the project has days"
+        is_due = first is not None and first < before
+        found.append(
+            NextRemoval(
+                project=project,
+                due=before if is_due else None,
+                begins=None if is_due or first is None else _end_of_life(project, first),
+                has_exceptions=kept_of(project) is not None,
+            )
+        )
+    return sorted(found, key=lambda one: (one.due is None, one.begins is None, one.begins or one.due, one.project.slug))
 
 
 def scopes_of(projects: Iterable[Project]) -> list[Scope]:
@@ -69,6 +104,12 @@ def kept_of(project: Project) -> Kept | None:
         pinned=project.keep_pinned,
     )
     return None if kept == Kept() else kept
+
+
+def _end_of_life(project: Project, created_at: datetime) -> datetime:
+    if project.retention_way == RetentionWay.WHOLE:
+        created_at = datetime(*Month.of(created_at).next, 1, tzinfo=UTC)
+    return created_at + timedelta(days=project.retention_days or 0)
 
 
 def _days_ago(days: int) -> datetime:

@@ -54,6 +54,8 @@ _SIZES = """
     WHERE parent.oid = ANY(%s::regclass[]) AND NOT inhdetachpending
     UNION ALL
     SELECT relname, NULL, pg_total_relation_size(oid), reltuples FROM pg_class WHERE oid = ANY(%s::regclass[])
+    UNION ALL
+    SELECT '', NULL, pg_database_size(current_database()), 0
     """
 
 
@@ -111,19 +113,21 @@ class Storage:
 
 
 def storage() -> Storage:
-    """Read the sizes: five statements, and the small indexes of the trash."""
+    """Read the sizes: four statements, and the small indexes of the trash."""
     months = [table.name for table in TABLES]
     others = [name for names in KINDS.values() for name in names if name not in months]
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_database_size(current_database())")
-        (total,) = cursor.fetchone()
         cursor.execute(_SIZES, [months, others])
         rows = cursor.fetchall()
+    total = 0
     by_table: dict[str, int] = {}
     by_month: dict[Month, int] = {}
     counted, is_counted = 0.0, True
     for table, name, size, tuples in rows:
         size = size or 0  # a month that is being dropped
+        if not table:
+            total = size
+            continue
         by_table[table] = by_table.get(table, 0) + size
         if name is None:
             continue

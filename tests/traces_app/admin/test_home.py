@@ -234,6 +234,28 @@ def test_storage_tells_sizes_trash_and_what_a_purge_frees(staff: Client, project
     assert "No retention is set. The month 2024-12 was removed on 2026-01-02 00:00:00 ." in text_of(staff.get(HOME))
 
 
+@pytest.mark.requirement("001-50")
+@pytest.mark.usefixtures("traces")
+def test_storage_says_what_retention_removes_next(staff: Client, project: Project) -> None:
+    def said() -> str:
+        return part_of(text_of(staff.get(HOME)), "Retention ", " Kind")
+
+    few = len(statements_of(staff, HOME))
+    Project.objects.update(retention_days=1, keep_pinned=True)
+    due = r"owner: 1 day. The next purge removes what is before 20\S+ \S+ ?. Some sessions are kept. purge --policy"
+    assert re.search(due, said())
+    Project.objects.update(retention_days=90)
+    assert re.search(r"owner: 90 days. Nothing goes before 20\S+ \S+ ?. purge --policy , from a timer,", said())
+    whole = [Project(slug=f"p{n}", retention_days=2, retention_way="whole") for n in range(6)]
+    Project.objects.bulk_create(whole)
+    store(whole[5], run("old", datetime(2025, 1, 10, tzinfo=UTC), ""))
+    store(whole[4], run("new", datetime(2026, 11, 10, tzinfo=UTC), ""))
+    assert re.search(
+        r"p5: 2 days. The next .* owner: 90 days. .* p0: 2 days. There are no messages. .* And 2 more projects.", said()
+    )
+    assert len(statements_of(staff, HOME)) == few
+
+
 def test_empty_installation_says_how_to_send_a_trace(staff: Client) -> None:
     page = staff.get(HOME)
     text = text_of(page)
