@@ -245,7 +245,7 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
         return TemplateResponse(request, "admin/traces_app/compare_page.html", context)
 
     def _compare_with_good(self, request: HttpRequest, message: Message) -> HttpResponse:
-        """Lead to the comparison with the last good run of the same question, or say that there is none.
+        """Lead to the comparison with the last good run of the same question, or say that there is none and list good runs like this one.
 
         It is looked for when somebody asks, because each failed run would pay for it otherwise.
         """
@@ -260,6 +260,10 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
                 "No run without errors answers the same question among the newest %(number)s messages of the project."
             )
             self.message_user(request, none % {"number": localize(MESSAGES_SEARCHED)}, messages.WARNING)
+            if not message.deleted_at and not message.session.deleted_at:
+                return HttpResponseRedirect(
+                    f"{reverse('admin:messages_app_message_similar', args=[message.pk])}?by=good"
+                )
         return HttpResponseRedirect(request.path)
 
     def similar_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
@@ -271,12 +275,14 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
         message = runs.filter(pk=message_id).first()
         if message is None:
             return self.missing(request)
-        by: SimilarBy = "errors" if request.GET.get("by") == "errors" else "everything"
-        title = _("Failures like this one") if by == "errors" else _("Runs like this one")
+        asked = request.GET.get("by")
+        by: SimilarBy = "errors" if asked == "errors" else "everything"
+        titles = {"errors": _("Failures like this one"), "good": _("Good runs like this one")}
+        title = titles.get(asked or "", _("Runs like this one"))
         context = {
             **context_in_session(self, request, message.session, title),
             "message": message,
-            **similar_context(message, by),
+            **similar_context(message, by, only_good=asked == "good"),
         }
         return TemplateResponse(request, "admin/traces_app/similar_page.html", context)
 

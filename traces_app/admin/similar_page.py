@@ -54,11 +54,12 @@ class Row:
         ]
 
 
-def similar_context(message: Message, by: schemas.SimilarBy) -> dict[str, Any]:
-    """Return the context of the page; without `found` if comparing the runs took too long."""
-    rows = SimilarFilterSet(QueryDict()).found(ProjectScope(frozenset([message.project_id])))
+def similar_context(message: Message, by: schemas.SimilarBy, *, only_good: bool) -> dict[str, Any]:
+    """Return the context of the page, of all runs or only of those without errors; without `found` if comparing the runs took too long."""
+    filters = SimilarFilterSet(QueryDict("has_errors=false" if only_good else ""))
+    rows = filters.found(ProjectScope(frozenset([message.project_id])))
     try:
-        found = similar_runs(message.pk, rows, RUNS_LISTED, by)
+        found = similar_runs(message.pk, rows, RUNS_LISTED, by, is_filtered=only_good)
     except InvalidInput:
         found = None
     compare = reverse("admin:messages_app_message_compare", args=[message.pk])
@@ -67,6 +68,7 @@ def similar_context(message: Message, by: schemas.SimilarBy) -> dict[str, Any]:
     by_id = {str(key): run for key, run in stored.items()}
     return {
         "by": by,
+        "only_good": only_good,
         "found": found,
         "question": "".join(question_before(message.session_id, message.pk, 300)),
         "rows": [

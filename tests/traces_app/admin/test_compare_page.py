@@ -127,4 +127,9 @@ def test_failed_run_leads_to_last_good_run_of_its_question(staff: Client, runs: 
     store(owner, {**question(), "content": "Asked once"}, answer(), external_id="once")
     alone = Message.objects.get(session__external_id="once", role="assistant").pk
     page = staff.get(f"{page_of(alone)}?good", follow=True)
-    assert "No run without errors answers the same question among the newest 100,000 messages" in text_of(page)
+    text = text_of(page)
+    assert "No run without errors answers the same question among the newest 100,000 messages" in text
+    # The most similar good runs are offered instead, and no failed one.
+    assert "Good runs like this one" in text
+    assert links_of(page)["Compare"].startswith(f"{page_of(alone)}?other=")
+    assert "1 failed" not in text
