@@ -4,6 +4,7 @@
 #   make test    run the tests; ARGS= is passed to pytest
 #   make test-postgresql15   run the database tests on Debian's PostgreSQL 15; takes minutes
 #   make test-pgbouncer   run the tests of the API through PgBouncer in both of its modes; takes minutes
+#   make test-replicas   run a server on a PostgreSQL with a replica that lags, stops, and is promoted; takes minutes
 #   make fuzz    send many generated requests to every operation of the API: EXAMPLES= of each kind
 #   make lint    check style, types and migrations
 #   make bench   run the benchmarks
@@ -28,7 +29,7 @@ PACKAGE ?=
 PYTHON := .venv/bin/python
 INSTALLED := .venv/installed.lock
 
-.PHONY: run test test-postgresql15 test-pgbouncer fuzz lint bench load sbom audit screenshots setup sdks lock reset
+.PHONY: run test test-postgresql15 test-pgbouncer test-replicas fuzz lint bench load sbom audit screenshots setup sdks lock reset
 
 run: setup
 	@$(PYTHON) manage.py serve --demo --host $(HOST) --port $(PORT) --workers $(WORKERS)
@@ -42,6 +43,10 @@ test-postgresql15: setup
 test-pgbouncer: export TEST_PGBOUNCER := 1
 test-pgbouncer: setup
 	@$(PYTHON) -m pytest tests/test_pgbouncer.py --timeout 3600 $(ARGS)
+
+test-replicas: export TEST_REPLICAS := 1
+test-replicas: setup
+	@$(PYTHON) -m pytest tests/test_replicas.py $(ARGS)
 
 fuzz: setup
 	@FUZZ_EXAMPLES=$(EXAMPLES) $(PYTHON) -m pytest -n 2 tests/tracesite/http/test_api_contract.py $(ARGS)

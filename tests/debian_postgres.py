@@ -51,14 +51,50 @@ def postgres() -> Iterator[Path]:
             os.chown(home, _USER["user"], _USER["group"])
         make = [BINARIES / "initdb", "-D", home / "data", "-U", "tracesite", "--auth=trust", "--encoding=UTF8"]
         subprocess.run([*make, "--locale=C.UTF-8", "--no-sync"], check=True, capture_output=True, cwd="/", **_USER)
-        settings = " ".join(f"-c {name}='{value}'" for name, value in SERVER_SETTINGS.items())
-        control = [BINARIES / "pg_ctl", "-D", home / "data", "-w", "-s"]
-        start = ["-l", home / "log", "-o", f"-k {home} {settings}", "start"]
-        subprocess.run([*control, *start], check=True, cwd="/", **_USER)
+        control(home, "start")
         try:
             yield home
         finally:
-            subprocess.run([*control, "-m", "immediate", "stop"], check=True, cwd="/", **_USER)
+            control(home, "-m", "immediate", "stop")
+
+
+@contextmanager
+def replica_of(primary: Path) -> Iterator[Path]:
+    """Run a copy of the PostgreSQL whose socket is in `primary`, which follows it by streaming replication."""
+    with tempfile.TemporaryDirectory(prefix="tracesite-pg-", dir="/tmp") as name:
+        home = Path(name)
+        if _USER:
+            os.chown(home, _USER["user"], _USER["group"])
+        copy = [
+            BINARIES / "pg_basebackup",
+            "-h",
+            primary,
+            "-U",
+            "tracesite",
+            "-D",
+            home / "data",
+            "--write-recovery-conf",
+        ]
+        subprocess.run([*copy, "--checkpoint=fast", "--no-sync"], check=True, capture_output=True, cwd="/", **_USER)
+        control(home, "start")
+        try:
+            yield home
+        finally:
+            # Unless a test has stopped it.
+            subprocess.run(
+                _command(home, "-m", "immediate", "stop"), check=False, capture_output=True, cwd="/", **_USER
+            )
+
+
+def control(home: Path, *action: str) -> None:
+    """Have pg_ctl start, stop or promote the PostgreSQL whose data is below `home`."""
+    subprocess.run(_command(home, *action), check=True, cwd="/", **_USER)
+
+
+def _command(home: Path, *action: str) -> list[Any]:
+    settings = " ".join(f"-c {name}='{value}'" for name, value in SERVER_SETTINGS.items())
+    start = ["-l", home / "log", "-o", f"-k {home} {settings}"] if "start" in action else []
+    return [BINARIES / "pg_ctl", "-D", home / "data", "-w", "-s", *start, *action]
 
 
 @contextmanager

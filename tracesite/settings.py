@@ -106,18 +106,26 @@ SECRET_KEY = secret_key()
 # --- Database -----------------------------------------------------------------------------------------------
 
 DATABASES = {"default": {**env.database("DATABASE_URL"), "ENGINE": "access_app.db"}}
-# Planning a query on partitioned tables costs 10 ms on a new connection: connections are kept.
-DATABASES["default"]["CONN_MAX_AGE"] = None
-DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+# A copy of it that answers reads, unless it is further behind than so many seconds: see docs/replicas.md.
+REPLICA_MAX_LAG_SECONDS = env.whole_number("TRACESITE_REPLICA_MAX_LAG_SECONDS", 10, at_least=2)
+if replica := env.database("DATABASE_REPLICA_URL", optional=True):
+    # A replica that vanishes must not hold up readers: they turn to the primary.
+    replica["OPTIONS"] = {"connect_timeout": 2, "tcp_user_timeout": 5000, **replica.get("OPTIONS", {})}
+    DATABASES["replica"] = {**replica, "ENGINE": "access_app.db", "TEST": {"MIRROR": "default"}}
+    DATABASE_ROUTERS = ["access_app.db.reading.ReadingRouter"]
 # The same database past a pooler that shares connections between transactions: see docs/pooler.md.
 DIRECT_DATABASE = env.database("DATABASE_DIRECT_URL", optional=True)
 PREPARED_STATEMENTS = env.boolean("TRACESITE_PREPARED_STATEMENTS", default=not DIRECT_DATABASE)
-# Of statements that ask for it: Django's own cursors write values into the text, and never prepare.
-DATABASES["default"].setdefault("OPTIONS", {}).setdefault("prepare_threshold", 5 if PREPARED_STATEMENTS else None)
-# A cursor of the server would be in the connection of one transaction, and read from that of another.
-DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = bool(DIRECT_DATABASE)
+for each in DATABASES.values():
+    # Planning a query on partitioned tables costs 10 ms on a new connection: connections are kept.
+    each["CONN_MAX_AGE"] = None
+    each["CONN_HEALTH_CHECKS"] = True
+    # Of statements that ask for it: Django's own cursors write values into the text, and never prepare.
+    each.setdefault("OPTIONS", {}).setdefault("prepare_threshold", 5 if PREPARED_STATEMENTS else None)
+    # A cursor of the server would be in the connection of one transaction, and read from that of another.
+    each["DISABLE_SERVER_SIDE_CURSORS"] = bool(DIRECT_DATABASE)
 # By this /metrics and whoever looks into pg_stat_activity tell our connections from those of others.
-for each in filter(None, (DATABASES["default"], DIRECT_DATABASE)):
+for each in filter(None, (*DATABASES.values(), DIRECT_DATABASE)):
     each.setdefault("OPTIONS", {}).setdefault("application_name", "tracesite")
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
@@ -169,6 +177,10 @@ MIDDLEWARE = [
     "access_app.masked_reading.MaskedReadingMiddleware",
     "axes.middleware.AxesMiddleware",
 ]
+
+if "replica" in DATABASES:
+    # The last one: what others read is about who may see what, and comes from the primary.
+    MIDDLEWARE.append("tracesite.http.replica_reading.ReplicaReadingMiddleware")
 
 ROOT_URLCONF = "tracesite.urls"
 # APIs of other products that are served beside our own: see tracesite/http/foreign_apis.py.

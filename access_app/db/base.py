@@ -61,6 +61,15 @@ class DatabaseWrapper(base.DatabaseWrapper):
     """The statement_timeout of this process's connections; None leaves the configured one."""
     avoids_whole_tables = False
     """Whether connections of this process plan by PLANS_FOR_ANY_SIZE."""
+    place: tuple[tuple[str, str], int] | None = None
+    """Of the replica: host and port of the server that was checked, of those in the settings, and the number of the check's
+    connection."""
+
+    def get_connection_params(self) -> dict[str, Any]:
+        parameters: dict[str, Any] = super().get_connection_params()
+        if self.place is not None:
+            parameters["host"], parameters["port"] = self.place[0]
+        return parameters
 
     def create_cursor(self, name: str | None = None) -> Any:
         return masking(super().create_cursor(name))

@@ -8,14 +8,15 @@ from typing import Any
 
 import psycopg
 from django.conf import settings
-from django.db import connection, connections
+from django.db import DEFAULT_DB_ALIAS, connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 
-def connection_parameters() -> dict[str, Any]:
-    """Return what psycopg connects with past the pooler, if there is one: without Django's own cursors and adapters."""
-    default: BaseDatabaseWrapper = connections["default"]
-    direct = type(default)({**default.settings_dict, **settings.DIRECT_DATABASE}, alias="direct")
+def connection_parameters(alias: str = DEFAULT_DB_ALIAS) -> dict[str, Any]:
+    """Return what psycopg connects with: without Django's own cursors and adapters, to the primary past the pooler, if there is one."""
+    of_alias: BaseDatabaseWrapper = connections[alias]
+    past_pooler = settings.DIRECT_DATABASE if alias == DEFAULT_DB_ALIAS else {}
+    direct = type(of_alias)({**of_alias.settings_dict, **past_pooler}, alias="direct")
     parameters = direct.get_connection_params()
     return {name: value for name, value in parameters.items() if name not in ("cursor_factory", "context")}
 

@@ -11,7 +11,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, connection, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.db.transaction import TransactionManagementError
 
@@ -22,8 +23,12 @@ ACCESS_CHANGED = "access_app_changed"
 """The channel on which PostgreSQL notifies that a project or a key was changed: see the migration of this name."""
 
 
-def prepared_cursor() -> CursorWrapper:
-    """Return a cursor whose statements are prepared. Each takes one statement, and the same text every time."""
+def prepared_cursor(on: BaseDatabaseWrapper | None = None) -> CursorWrapper:
+    """Return a cursor whose statements are prepared, of the primary or `on` a connection.
+
+    Each takes one statement, and the same text every time.
+    """
+    connection = on or connections[DEFAULT_DB_ALIAS]
     connection.close_if_health_check_failed()
     connection.ensure_connection()
     with connection.wrap_database_errors:
@@ -31,9 +36,9 @@ def prepared_cursor() -> CursorWrapper:
     return connection.make_debug_cursor(cursor) if connection.queries_logged else connection.make_cursor(cursor)
 
 
-def read_prepared(sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Return the rows of a prepared statement."""
-    with prepared_cursor() as cursor:
+def read_prepared(sql: str, values: Sequence[Any], on: BaseDatabaseWrapper | None = None) -> list[tuple[Any, ...]]:
+    """Return the rows of a prepared statement; see prepared_cursor."""
+    with prepared_cursor(on) as cursor:
         cursor.execute(sql, values)
         return list(cursor.fetchall())
 

@@ -25,7 +25,7 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import label_for_field
 from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
 from django.core.exceptions import PermissionDenied
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, transaction
 from django.db.models import Model, Q, QuerySet
 from django.http import (
     Http404,
@@ -45,6 +45,7 @@ from django.utils.translation import gettext as _
 from msgspec.structs import replace
 
 from access_app.admin_roles import RoleAdmin
+from access_app.db.reading import reading_alias, reading_connection
 from access_app.errors import InvalidInput
 from messages_app import ids
 from messages_app.models import SavedView
@@ -150,7 +151,7 @@ def read_rows_by_time(
 @contextmanager
 def time_limit(milliseconds: int) -> Iterator[None]:
     """Stop each query of the block that takes longer: it raises django.db.OperationalError, see `was_stopped`."""
-    with transaction.atomic(), connection.cursor() as cursor:
+    with transaction.atomic(using=reading_alias()), reading_connection().cursor() as cursor:
         cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(milliseconds)])
         yield
         # Within a longer transaction the limit would outlive the block.
@@ -165,7 +166,7 @@ def nested_loops() -> Iterator[None]:
     and start a worker, which takes 15 ms.
     """
     settings = {"enable_hashjoin": "off", "enable_mergejoin": "off", "max_parallel_workers_per_gather": "0"}
-    with connection.cursor() as cursor:
+    with reading_connection().cursor() as cursor:
         cursor.execute("; ".join(f"SET LOCAL {name} TO {value}" for name, value in settings.items()))
         yield
         cursor.execute("; ".join(f"SET LOCAL {name} TO DEFAULT" for name in settings))

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, transaction
 from django.utils.translation import gettext as _
 from msgspec import Struct
 from psycopg.errors import QueryCanceled
 
+from access_app.db.reading import reading_alias, reading_connection
 from access_app.db.statements import read_prepared
 from access_app.errors import InvalidInput
 
@@ -46,7 +47,7 @@ def fetch(queries: Sequence[Query], *, at_most_ms: int | None = None) -> list[li
     if all(query.prepared for query in queries):
         try:
             # One by one, which is faster than a pipeline without planning.
-            return [read_prepared(query.sql, query.parameters) for query in queries]
+            return [read_prepared(query.sql, query.parameters, reading_connection()) for query in queries]
         except OperationalError as error:
             if at_most_ms is None or not was_stopped(error):
                 raise
@@ -58,7 +59,7 @@ def fetch(queries: Sequence[Query], *, at_most_ms: int | None = None) -> list[li
         # the limit is reset. Sequential scans are allowed, because these plans are for the tables as they are now.
         settings = [f"SET LOCAL statement_timeout TO {at_most_ms}", "SET LOCAL enable_seqscan TO on"]
         statements = [*settings, *statements, "SET LOCAL statement_timeout TO DEFAULT"]
-    with connection.cursor() as cursor:
+    with reading_connection().cursor() as cursor:
         try:
             cursor.execute("; ".join(statements), [value for query in queries for value in query.parameters])
         except OperationalError as error:
@@ -79,6 +80,7 @@ def copied(query: Query, *, at_most_ms: int) -> bytes:
 
     In a transaction only. Raise InvalidInput, `too_slow`, if it takes longer than `at_most_ms`.
     """
+    connection = reading_connection()
     with connection.cursor() as cursor:
         cursor.execute(f"SET LOCAL statement_timeout TO {at_most_ms}; SET LOCAL enable_seqscan TO on")
         try:
@@ -100,7 +102,7 @@ def copied(query: Query, *, at_most_ms: int) -> bytes:
 def limited(milliseconds: int) -> Iterator[None]:
     """Limit the time of each query of the block. Raise InvalidInput, `too_slow`, if one takes longer."""
     try:
-        with transaction.atomic(), connection.cursor() as cursor:
+        with transaction.atomic(using=reading_alias()), reading_connection().cursor() as cursor:
             cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(milliseconds)])
             yield
             # Within a longer transaction the limit would outlive the block.

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django.db import connection, transaction
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
+
+from access_app.db.reading import reading_alias
 
 
 @contextmanager
 def one_snapshot(*, read_only: bool = False) -> Iterator[None]:
-    """Open a transaction at the isolation level REPEATABLE READ.
+    """Open a transaction at the isolation level REPEATABLE READ: on the primary, or `read_only` where reads go.
 
     It fails with psycopg's SerializationFailure if it changes a row that another transaction has changed since its
     snapshot; retry it then. Inside a caller's transaction the isolation level is that of the caller.
     """
+    alias = reading_alias() if read_only else DEFAULT_DB_ALIAS
+    connection = connections[alias]
     is_outermost = not connection.in_atomic_block
-    with transaction.atomic():
+    with transaction.atomic(using=alias):
         if is_outermost:
             with connection.cursor() as cursor:
                 cursor.execute(f"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ{', READ ONLY' if read_only else ''}")

@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy
 
+from access_app.db.replica import replica_state
 from access_app.models import Role
 from access_app.roles import access
 from access_app.visibility import ALL_PROJECTS, ProjectScope
@@ -48,6 +49,12 @@ INDEX_LATE_AFTER = timedelta(minutes=5)
 ROLL_UP_LATE_AFTER = timedelta(hours=6)
 """Hours are added up three hours after their end; see traces_app.maintenance.tool_roll_up."""
 MOST_CHARACTERS = 200
+REPLICA_REASONS: Mapping[str, str | Promise] = {
+    "away": gettext_lazy("not used: it does not respond"),
+    "lagging": gettext_lazy("not used: it is too far behind"),
+    "not_a_replica": gettext_lazy("not used: it is no replica any more"),
+    "primary_away": gettext_lazy("not used: the primary did not say how far it is"),
+}
 _BARS = 192
 _WIDE_BARS = 62
 
@@ -232,7 +239,11 @@ def _storage() -> dict[str, Any]:
         return [(name, size, round(100 * size / most)) for name, size in sizes]
 
     months, removals = found.months[:MOST_MONTHS], next_removals()
+    replica = replica_state()
     return {
+        "replica": replica,
+        "replica_reason": replica and REPLICA_REASONS.get(replica.reason),
+        "replica_lag": replica and 1000 * (replica.lag_seconds or 0),
         "found": found,
         "removals": removals[:MOST_REMOVALS],
         "removals_left_out": max(len(removals) - MOST_REMOVALS, 0),

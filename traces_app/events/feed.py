@@ -9,9 +9,9 @@ from collections.abc import Collection
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
 from msgspec import UNSET, Raw
 
+from access_app.db.reading import reading_connection
 from messages_app.sql.json_rows import instant
 from traces_app.queries import schemas
 
@@ -89,6 +89,6 @@ def events_after(
     wanted = {"type": types, "level": levels, "category": categories}
     filters = [(name, list(values)) for name, values in wanted.items() if values]
     statement = _FROM.format(filters="".join(f"AND event.{name} = ANY(%s) " for name, _values in filters))
-    with connection.cursor() as cursor:
+    with reading_connection().cursor() as cursor:
         cursor.execute(statement, [session_id, session_id, seq, *(values for _name, values in filters), limit])
         return [event_of(row) for row in cursor.fetchall()]

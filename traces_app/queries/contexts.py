@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
-from django.db import connection
 from django.db.models import Exists, OuterRef, QuerySet, UUIDField
 from msgspec import UNSET, Raw
 
+from access_app.db.reading import reading_connection
 from access_app.db.statements import prepared_cursor
 from messages_app import ids
 from messages_app.models import Message
@@ -110,14 +110,14 @@ def find_context(session_id: UUID, ref: str) -> FoundContext | None:
     """Return the context of a reference; if several runs have it, that of the first."""
     if "\x00" in ref:
         return None
-    with connection.cursor() as cursor:
+    with reading_connection().cursor() as cursor:
         cursor.execute(_FIND, [session_id, ref])
         row = cursor.fetchone()
     return None if row is None else FoundContext(*row)
 
 
 def whole_context(found: FoundContext, ref: str) -> schemas.WholeContext:
-    with prepared_cursor() as cursor:
+    with prepared_cursor(reading_connection()) as cursor:
         cursor.execute("SELECT content::text FROM traces_app_context WHERE id = %s", [found.pk])
         row = cursor.fetchone()
     content: Mapping[str, Raw] = {} if row is None else msgspec.json.decode(row[0], type=dict[str, Raw])
@@ -188,7 +188,7 @@ def _reference(ref: str) -> Raw:
 def _read(statement: str, row_ids: Collection[str]) -> list[tuple[Any, ...]]:
     if not row_ids:
         return []
-    with prepared_cursor() as cursor:
+    with prepared_cursor(reading_connection()) as cursor:
         cursor.execute(statement, [list(row_ids), min(row_ids), max(row_ids)])
         return list(cursor.fetchall())
 
@@ -197,7 +197,7 @@ def conversation(found: FoundContext, last: int | None = None) -> list[Raw]:
     """Return the entries of a conversation, in order; only the last ones if `last` is given. Others are not read."""
     month = Month.of(ids.created_at_of(found.pk))
     below = [month.first_id, month.next.first_id]
-    with connection.cursor() as cursor:
+    with reading_connection().cursor() as cursor:
         if last is None:
             cursor.execute(_ENTRIES, [found.pk, *below])
         else:
@@ -208,7 +208,7 @@ def conversation(found: FoundContext, last: int | None = None) -> list[Raw]:
 def variables(found: FoundContext, keys: Collection[str] | None = None) -> Raw:
     """Return the variables: all, or those of these names that exist."""
     names = None if keys is None else [pg_text.text(key) for key in keys]
-    with connection.cursor() as cursor:
+    with reading_connection().cursor() as cursor:
         cursor.execute(
             "SELECT coalesce(jsonb_object_agg(key, value), '{}')::text FROM traces_app_context, "
             "jsonb_each(coalesce(content -> 'variables', '{}')) AS variable (key, value) "

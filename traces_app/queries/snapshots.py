@@ -8,11 +8,11 @@ from uuid import UUID
 
 import msgspec
 from django.contrib.postgres.fields import ArrayField
-from django.db import connection
 from django.db.models import QuerySet, TextField, UUIDField
 from django.utils.translation import gettext as _
 from msgspec import UNSET, Raw
 
+from access_app.db.reading import reading_connection
 from access_app.errors import NotFound
 from access_app.visibility import ProjectScope
 from messages_app.models import FORKED_FROM, IS_FORK, Session
@@ -106,7 +106,7 @@ def parts_of(session_id: UUID, refs: Collection[str], most: int | None = None) -
     """Return these parts of a session and all that they name; if `most` is given, at most about so many bytes of them."""
     found: dict[str, bytes] = {}
     size = 0
-    with connection.cursor() as cursor:
+    with reading_connection().cursor() as cursor:
         cursor.execute(_CLOSURE, [list(refs), session_id, session_id])
         for ref, content in cursor:
             found[ref] = bytes(content)
@@ -129,7 +129,7 @@ class BesideSession(NamedTuple):
 
 def beside_session(session_id: UUID, most_refs: int) -> BesideSession:
     """Return the newest contexts, the sums of the snapshots, and the origin of a session. One query."""
-    with connection.cursor() as cursor:
+    with reading_connection().cursor() as cursor:
         cursor.execute(_BESIDE, [most_refs, session_id])
         refs, has_sums, count, size, left_out, generation, fork = cursor.fetchone()
     sums = None

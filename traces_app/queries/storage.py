@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from django.db import connection
 from django.db.models import Count, Sum
 
+from access_app.db.reading import reading_connection
 from messages_app.models import Message, MessageKey, PurgedMonth, Reference, Session
 from messages_app.sql.partitions import Month
 from traces_app.ingest.partitions import TABLES
@@ -116,7 +116,7 @@ def storage() -> Storage:
     """Read the sizes: four statements, and the small indexes of the trash."""
     months = [table.name for table in TABLES]
     others = [name for names in KINDS.values() for name in names if name not in months]
-    with connection.cursor() as cursor:
+    with reading_connection().cursor() as cursor:
         cursor.execute(_SIZES, [months, others])
         rows = cursor.fetchall()
     total = 0

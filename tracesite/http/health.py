@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import OperationalError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils.translation import gettext as _
@@ -9,6 +11,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from access_app.db.replica import STARTING_SECONDS, replica_state
 from access_app.errors import Unavailable
 from access_app.program import program
 
@@ -24,7 +27,7 @@ class HealthView(OpenToAll):
 
 
 class ReadyView(OpenToAll):
-    """`/readyz`: the database answers and has the tables of this version; else 503."""
+    """`/readyz`: the database answers and has the tables of this version; else 503. It also says whether the replica is used."""
 
     @extend_schema(exclude=True)
     def get(self, request: Request) -> Response:
@@ -38,7 +41,15 @@ class ReadyView(OpenToAll):
                 % {"count": pending, "program": program()},
                 code="migrations_pending",
             )
-        return Response({"status": "ok"})
+        return Response({"status": "ok", **_replica()})
+
+
+def _replica() -> dict[str, Any]:
+    """Return what is known of the replica. Without it the service works, so it does not make it unready."""
+    state = replica_state(wait_seconds=STARTING_SECONDS)
+    if state is None:
+        return {}
+    return {"replica": {"used": not state.reason, "reason": state.reason or None, "lag_seconds": state.lag_seconds}}
 
 
 def _pending_migrations() -> int:

@@ -19,6 +19,7 @@ from uuid import UUID
 from django.db import Error, connection
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from access_app.db.replica import STARTING_SECONDS, replica_state
 from messages_app import ids
 from messages_app.models import SealMark
 from messages_app.sql.partitions import Month
@@ -67,6 +68,7 @@ def database_metrics() -> list[Metric]:
             is_up.add_metric([], 0)
             return found
         is_up.add_metric([], 1)
+        found += _replica()
         patience = time.monotonic() + STATEMENT_MS / 1000
         for statement, parameters, metrics_of in _questions():
             if time.monotonic() > patience:
@@ -80,6 +82,20 @@ def database_metrics() -> list[Metric]:
             else:
                 found += metrics_of(rows)
     return found
+
+
+def _replica() -> list[Metric]:
+    state = replica_state(wait_seconds=STARTING_SECONDS)
+    if state is None:
+        return []
+    used = _gauge("tracesite_replica_used", "1 if the replica answers reads, else 0, with the reason.", "reason")
+    used.add_metric([state.reason], 0 if state.reason else 1)
+    lag = _gauge(
+        "tracesite_replica_lag_seconds", "Time by which the replica may be behind; missing if it is not known."
+    )
+    if state.lag_seconds is not None:
+        lag.add_metric([], state.lag_seconds)
+    return [used, lag]
 
 
 def _questions() -> Iterator[tuple[str, list[Any], Callable[[list[Row]], Iterable[Metric]]]]:

@@ -13,10 +13,10 @@ from typing import Any, Literal
 from uuid import UUID
 
 import numpy as np
-from django.db import connection
 from numpy.typing import NDArray
 from psycopg import sql
 
+from access_app.db.reading import reading_connection
 from messages_app.sql.pagination import IdRange
 from traces_app.models import SearchPosting, SearchRows, SearchSegment
 
@@ -227,7 +227,7 @@ def _pages(segments: Collection[UUID], ranges: Sequence[Range]) -> list[tuple[UU
         CROSS JOIN LATERAL (SELECT rows FROM {table} WHERE id = wanted.id AND gram = wanted.gram LIMIT 1) AS posting
     """  # noqa: S608 - a table's name
     firsts, lasts = [first for first, _last in ranges], [last for _first, last in ranges]
-    with connection.cursor() as cursor:
+    with reading_connection().cursor() as cursor:
         cursor.execute(statement, [list(segments), firsts, lasts])
         pages: list[tuple[UUID, bytes]] = cursor.fetchall()
     return pages
@@ -260,6 +260,7 @@ def _chunks(wanted: Sequence[tuple[UUID, int]]) -> Iterator[tuple[UUID, int, byt
         segments=sql.Literal([segment for segment, _chunk in wanted]),
         chunks=sql.Literal([chunk for _segment, chunk in wanted]),
     )
+    connection = reading_connection()
     # Django's cursors have no parameters for copy(), and do not wrap its errors.
     with (
         connection.wrap_database_errors,

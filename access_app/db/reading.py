@@ -1,0 +1,62 @@
+"""Which database answers reads: the primary, or within `reading_from_replica` its replica. See docs/replicas.md.
+
+Statements that pages, lists and exports read with take `reading_connection()`; QuerySets are routed by `ReadingRouter`. Everything
+else uses Django's default connection, which is the primary: writes, locks, keys, roles, logins, the audit log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from django.db import DEFAULT_DB_ALIAS, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import Model
+
+REPLICA = "replica"
+"""The alias of the replica in the settings, if there is one."""
+_OF_TRACES = frozenset({"messages_app", "traces_app"})
+_OURS = frozenset({"access_app", *_OF_TRACES})
+_alias: ContextVar[str] = ContextVar("reading_alias", default=DEFAULT_DB_ALIAS)
+
+
+def reading_alias() -> str:
+    """Return the alias of the database that answers reads at the moment."""
+    return _alias.get()
+
+
+def reading_connection() -> BaseDatabaseWrapper:
+    """Return this thread's connection for reads. It may be read-only."""
+    return connections[_alias.get()]
+
+
+@contextmanager
+def reading_from_replica() -> Iterator[None]:
+    """Let the replica answer the reads of the block."""
+    token = _alias.set(REPLICA)
+    try:
+        yield
+    finally:
+        _alias.reset(token)
+
+
+class ReadingRouter:
+    """Route the reads of traces; who may see them is always read from the primary, so that a right that was taken away is gone."""
+
+    def db_for_read(self, model: type[Model], **hints: Any) -> str | None:
+        if model._meta.app_label in _OF_TRACES:
+            return reading_alias()
+        return DEFAULT_DB_ALIAS if model._meta.app_label in _OURS else None
+
+    def db_for_write(self, model: type[Model], **hints: Any) -> str | None:
+        # Not where the object was read from, which is what Django takes otherwise.
+        return DEFAULT_DB_ALIAS if model._meta.app_label in _OURS else None
+
+    def allow_relation(self, *objects: Model, **hints: Any) -> bool | None:
+        # Primary and replica are one database.
+        return True if any(each._meta.app_label in _OURS for each in objects) else None
+
+    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
+        return False if db == REPLICA else None
