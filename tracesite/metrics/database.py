@@ -19,7 +19,7 @@ from uuid import UUID
 from django.db import Error, connection
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from access_app.db.replica import STARTING_SECONDS, replica_state
+from access_app.db.replica import STARTING_SECONDS, ReplicaState, replica_state
 from messages_app import ids
 from messages_app.models import SealMark
 from messages_app.sql.partitions import Month
@@ -68,7 +68,7 @@ def database_metrics() -> list[Metric]:
             is_up.add_metric([], 0)
             return found
         is_up.add_metric([], 1)
-        found += _replica()
+        found += replica_metrics(replica_state(wait_seconds=STARTING_SECONDS))
         patience = time.monotonic() + STATEMENT_MS / 1000
         for statement, parameters, metrics_of in _questions():
             if time.monotonic() > patience:
@@ -84,8 +84,8 @@ def database_metrics() -> list[Metric]:
     return found
 
 
-def _replica() -> list[Metric]:
-    state = replica_state(wait_seconds=STARTING_SECONDS)
+def replica_metrics(state: ReplicaState | None) -> list[Metric]:
+    """Return the gauges of the replica; none without one."""
     if state is None:
         return []
     used = _gauge("tracesite_replica_used", "1 if the replica answers reads, else 0, with the reason.", "reason")

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import connection
 from django.db.models import BigIntegerField, Q, QuerySet, TextField, UUIDField, Value
@@ -192,6 +193,7 @@ def test_language_of_the_first_request_is_not_kept() -> None:
     assert statement.sql is not None and "zh-hans" not in statement.sql
 
 
+@pytest.mark.skipif(not settings.PREPARED_STATEMENTS, reason="statements are not prepared")
 @pytest.mark.django_db(transaction=True)
 def test_prepared_statement_is_prepared_and_others_are_not() -> None:
     connection.close()

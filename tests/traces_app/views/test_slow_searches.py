@@ -45,6 +45,12 @@ def kept_from_others(table: str) -> Iterator[None]:
         yield
 
 
+def limit_now() -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW statement_timeout")
+        return str(cursor.fetchone()[0])
+
+
 @pytest.mark.parametrize(("path", "table"), LISTS, ids=[path for path, _table in LISTS])
 def test_slow_list_is_refused_with_a_hint(
     owner: Caller, path: str, table: str, monkeypatch: pytest.MonkeyPatch
@@ -54,14 +60,13 @@ def test_slow_list_is_refused_with_a_hint(
         *("traces_app.queries.tools", "traces_app.queries.usage"),
     ):
         monkeypatch.setattr(f"{module}.LIST_MS", 50)
+    before = limit_now()
     with kept_from_others(table):
         answer = owner.get(path)
     assert answer.error == (400, "too_slow", None)
     assert "Narrow it with created_after and created_before" in answer.json["error"]["message"]
     assert "Retry-After" not in answer.headers
-    # The connection is usable afterwards, without a limit.
-    with connection.cursor() as cursor:
-        cursor.execute("SHOW statement_timeout")
-        assert cursor.fetchone() == ("0",)
+    # The connection is usable afterwards, with the limit of before.
+    assert limit_now() == before
     monkeypatch.undo()
     assert owner.get(path).status == 200

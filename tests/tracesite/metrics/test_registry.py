@@ -25,6 +25,7 @@ from django.utils import timezone
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from access_app.db.replica import ReplicaState
 from access_app.models import Project
 from benchmarks.faults.site import Site, running
 from messages_app.models import SealMark
@@ -35,6 +36,7 @@ from traces_app.maintenance.seals.sealing import seal_marked
 from traces_app.maintenance.search_index import index_queued
 from traces_app.models import UnindexedMessage
 from tracesite import environment
+from tracesite.metrics.database import replica_metrics
 from tracesite.metrics.registry import render
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -272,6 +274,9 @@ def test_metrics_without_database_keep_process_counters(
 # --- Documentation and names ------------------------------------------------------------------------------------
 
 
+A_REPLICA = ReplicaState(reason="", at=0.0, lag_seconds=0.0)
+
+
 @pytest.mark.django_db(transaction=True)
 def test_docs_list_every_metric_with_type_and_labels(scraped: Client, project: Project) -> None:
     store(project, question())
@@ -281,7 +286,7 @@ def test_docs_list_every_metric_with_type_and_labels(scraped: Client, project: P
             family.type,
             frozenset(label for sample in family.samples for label in sample.labels) - {"le"},
         )
-        for family in families(scrape(scraped)).values()
+        for family in [*families(scrape(scraped)).values(), *replica_metrics(A_REPLICA)]
     }
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \|([^|]*)\|", DOCUMENT, re.M)
     assert {name: (kind, frozenset(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows} == exposed
