@@ -55,7 +55,7 @@ def postgres() -> Iterator[Path]:
         try:
             yield home
         finally:
-            control(home, "-m", "immediate", "stop")
+            _end(home)
 
 
 @contextmanager
@@ -91,6 +91,11 @@ def control(home: Path, *action: str) -> None:
     subprocess.run(_command(home, *action), check=True, cwd="/", **_USER)
 
 
+def _end(home: Path) -> None:
+    # A test may have stopped it.
+    subprocess.run(_command(home, "-m", "immediate", "stop"), check=False, capture_output=True, cwd="/", **_USER)
+
+
 def _command(home: Path, *action: str) -> list[Any]:
     settings = " ".join(f"-c {name}='{value}'" for name, value in SERVER_SETTINGS.items())
     start = ["-l", home / "log", "-o", f"-k {home} {settings}"] if "start" in action else []
@@ -123,6 +128,12 @@ def pgbouncer(home: Path, mode: Literal["session", "transaction"]) -> Iterator[i
 
 def url(home: Path, port: int = 5432) -> str:
     return f"postgresql://tracesite@/postgres?host={quote(str(home))}&port={port}"
+
+
+def url_of_both(one: Path, other: Path) -> str:
+    """Return a URL of whichever of two servers can be written to."""
+    hosts = quote(f"{one},{other}")
+    return f"postgresql://tracesite@/postgres?host={hosts}&port=5432,5432&target_session_attrs=read-write"
 
 
 def run_pytest(paths: Sequence[str], left_out: Sequence[str], **variables: str) -> None:

@@ -23,7 +23,7 @@ from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 import psycopg
 import pytest
 
-from tests.debian_postgres import BINARIES, control, postgres, replica_of, url
+from tests.debian_postgres import BINARIES, control, postgres, replica_of, url, url_of_both
 from tests.tracesite.serving.test_serve import request, serving
 
 pytestmark = [
@@ -58,9 +58,11 @@ class Site:
         given = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json", **(headers or {})}
         return request(self.port, method, path, json.dumps(body) if body is not None else "", given)
 
-    def send(self, session: str, text: str) -> str:
-        """Store a message; return the token with which it can be read."""
-        message = {"external_id": f"{session} {text}", "role": "user", "content": text}
+    def send(self, session: str, text: str, tool: str = "search") -> str:
+        """Store a message with a call of a tool; return the token with which it can be read."""
+        call = {"id": f"{session} {text} call", "name": tool, "args": {}, "status": "success"}
+        step = {"iteration": 0, "tool_calls": [call]}
+        message = {"external_id": f"{session} {text}", "role": "assistant", "content": text, "agent_steps": [step]}
         body = {"sessions": [{"external_id": session, "messages": [message]}]}
         status, headers, answer = self.api("POST", "/api/v1/ingest/", body)
         assert status in (200, 201), answer
@@ -111,9 +113,9 @@ def served(data: Path) -> Iterator[Site]:
 
 
 @contextmanager
-def serving_from(data: Path, primary: Path, replica: Path) -> Iterator[Site]:
+def serving_from(data: Path, primary: Path, replica: Path, database: str = "") -> Iterator[Site]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TRACESITE_")} | {
-        "DATABASE_URL": url(primary),
+        "DATABASE_URL": database or url(primary),
         "DATABASE_REPLICA_URL": url(replica),
         "TRACESITE_REPLICA_MAX_LAG_SECONDS": str(MAX_LAG_SECONDS),
         "TRACESITE_BACKGROUND_JOBS": "false",  # they read on the primary
@@ -271,6 +273,26 @@ def test_a_promoted_replica_is_not_read(tmp_path: Path) -> None:
         site.send("promotion", "second")
         assert site.texts("promotion") == ["first", "second"]
         assert "it is no replica any more" in site.page("/admin/")[2]
+
+
+def test_a_failover_that_loses_writes_leaves_no_ids_of_them(tmp_path: Path) -> None:
+    with (
+        postgres() as primary,
+        replica_of(primary) as replica,
+        serving_from(tmp_path, primary, replica, url_of_both(primary, replica)) as site,
+    ):
+        site.send("kept", "first")
+        control(replica, "-m", "fast", "stop")
+        for number in range(12):
+            site.send("lost", str(number), tool="lost_tool")
+        control(primary, "-m", "immediate", "stop")
+        control(replica, "start")
+        control(replica, "promote")
+        site.send("lost", "again", tool="lost_tool")
+        assert site.texts("lost") == ["again"]
+        assert site.texts("kept") == ["first"]
+        _, _, answer = site.api("GET", "/api/v1/tool-calls/?tool=lost_tool")
+        assert [call["name"] for call in json.loads(answer)["results"]] == ["lost_tool"]
 
 
 def children(process: int) -> list[int]:

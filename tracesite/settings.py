@@ -124,9 +124,17 @@ for each in DATABASES.values():
     each.setdefault("OPTIONS", {}).setdefault("prepare_threshold", 5 if PREPARED_STATEMENTS else None)
     # A cursor of the server would be in the connection of one transaction, and read from that of another.
     each["DISABLE_SERVER_SIDE_CURSORS"] = bool(DIRECT_DATABASE)
-# By this /metrics and whoever looks into pg_stat_activity tell our connections from those of others.
+of_connections = {
+    # A machine that vanished says nothing: without these a connection to it is kept for hours.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+    # By this /metrics and whoever looks into pg_stat_activity tell our connections from those of others.
+    "application_name": "tracesite",
+}
 for each in filter(None, (*DATABASES.values(), DIRECT_DATABASE)):
-    each.setdefault("OPTIONS", {}).setdefault("application_name", "tracesite")
+    each["OPTIONS"] = {**of_connections, **each.get("OPTIONS", {})}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- Applications -------------------------------------------------------------------------------------------

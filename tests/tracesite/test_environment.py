@@ -30,6 +30,13 @@ def test_words_splits_at_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     assert environment.words("X", ("a",)) == ["b", "c"]
 
 
+def test_database_url_names_several_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("X", "postgresql://me:secret@10.0.0.1:5432,10.0.0.2:5433/traces?target_session_attrs=read-write")
+    found = environment.database("X")
+    assert (found["HOST"], found["PORT"], found["NAME"]) == ("10.0.0.1,10.0.0.2", "5432,5433", "traces")
+    assert found["OPTIONS"] == {"target_session_attrs": "read-write"}
+
+
 def test_invalid_database_url_error_omits_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("X", "mysql://root:hunter2@host/db")
     with pytest.raises(ImproperlyConfigured) as caught:

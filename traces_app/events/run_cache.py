@@ -14,6 +14,7 @@ from uuid import UUID
 from django.db import connection
 
 from access_app.bounded_cache import BoundedCache
+from access_app.db.base import cache_key
 
 from .projection import CallFlags
 from .step_order import Layout
@@ -50,12 +51,12 @@ _cache = RunCache()
 
 def recall(session_id: UUID, message_id: UUID) -> RunSoFar:
     """Return the cached state of a run, or that of a run without events."""
-    return _cache.runs.get((connection.settings_dict["NAME"], session_id, message_id)) or RunSoFar()
+    return _cache.runs.get((cache_key(connection), session_id, message_id)) or RunSoFar()
 
 
 def remember(session_id: UUID, message_id: UUID, name: str, run: RunSoFar) -> None:
     """Cache a run. Call it when the events up to `run.seq` are committed."""
-    database = connection.settings_dict["NAME"]
+    database = cache_key(connection)
     # Another thread may have stored later events meanwhile.
     if recall(session_id, message_id).seq <= run.seq:
         _cache.runs.put((database, session_id, message_id), run)
@@ -64,7 +65,7 @@ def remember(session_id: UUID, message_id: UUID, name: str, run: RunSoFar) -> No
 
 def run_id(session_id: UUID, name: str) -> UUID | None:
     """Return the message of a run by its name, if it is cached. The message may be purged."""
-    return _cache.ids.get((connection.settings_dict["NAME"], session_id, name))
+    return _cache.ids.get((cache_key(connection), session_id, name))
 
 
 def use(cache: RunCache) -> None:

@@ -13,6 +13,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from access_app.bounded_cache import BoundedCache
+from access_app.db.base import cache_key
 from traces_app.normalize.redaction import Redacted
 
 from .batch import KnownSession, SessionOutcome
@@ -82,7 +83,7 @@ def find_named_sessions(project_id: int, uuids: Sequence[UUID], names: Sequence[
 
 
 def forget_named_sessions(project_id: int, names: Iterable[str]) -> None:
-    database = connection.settings_dict["NAME"]
+    database = cache_key(connection)
     for name in names:
         _sessions.pop((database, project_id, name))
 
@@ -113,7 +114,7 @@ def forget_sessions(project_id: int, batch: Sequence[Redacted]) -> None:
 
 
 def _cached(cache: BoundedCache[_Named, T], project_id: int, names: Iterable[str]) -> dict[str, T]:
-    database = connection.settings_dict["NAME"]
+    database = cache_key(connection)
     # One lookup a name, because another thread may drop the entry between two.
     found = {name: cache.get((database, project_id, name)) for name in names}
     return {name: id_ for name, id_ in found.items() if id_ is not None}
@@ -123,7 +124,7 @@ def _cache_on_commit(project_id: int, tool_ids: dict[str, int], sessions: Sequen
     """Cache these once the current transaction is committed, because it may still roll back."""
     if not (tool_ids or sessions):
         return
-    database = connection.settings_dict["NAME"]
+    database = cache_key(connection)
 
     def cache() -> None:
         for name, tool_id in tool_ids.items():

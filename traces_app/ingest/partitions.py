@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from django.db import connection, transaction
 
+from access_app.db.base import cache_key
 from messages_app.sql.partitions import Month, PartitionedTable, make_months
 
 # Parents first. Foreign keys are leaf to leaf, because one to a plain table would lock that table at attach and drop, and
@@ -35,7 +36,7 @@ _known: dict[str, set[Month]] = {}
 
 def ensure_months(months: Iterable[Month]) -> None:
     """Create missing partitions of `months`. Call it before the transaction that writes to them."""
-    known = _known.setdefault(connection.settings_dict["NAME"], set())
+    known = _known.setdefault(cache_key(connection), set())
     missing = set(months) - known
     if missing:
         make_months(TABLES, missing)
