@@ -9,6 +9,7 @@
 #   make lint    check style, types and migrations
 #   make bench   run the benchmarks
 #   make load    restart a server under load; partly needs wrk: ARGS='--restarts 20'
+#   make failover   kill the primary of two PostgreSQL under Patroni; needs Debian's patroni and etcd-server: ARGS='--kills 20'
 #   make sbom    list what a server consists of, in CycloneDX, from requirements-server.lock into SBOM=
 #   make audit   look up known vulnerabilities of the packages in the lock files: ARGS='--vulnerability-service osv'
 #   make screenshots   take the pictures of README and docs from the sample traces; needs Debian's chromium
@@ -29,7 +30,7 @@ PACKAGE ?=
 PYTHON := .venv/bin/python
 INSTALLED := .venv/installed.lock
 
-.PHONY: run test test-postgresql15 test-pgbouncer test-replicas fuzz lint bench load sbom audit screenshots setup sdks lock reset
+.PHONY: run test test-postgresql15 test-pgbouncer test-replicas fuzz lint bench load failover sbom audit screenshots setup sdks lock reset
 
 run: setup
 	@$(PYTHON) manage.py serve --demo --host $(HOST) --port $(PORT) --workers $(WORKERS)
@@ -64,6 +65,9 @@ bench: setup
 
 load: setup
 	@$(PYTHON) -m benchmarks.restart $(ARGS)
+
+failover: setup
+	@$(PYTHON) -m benchmarks.failover $(ARGS)
 
 sbom: .sdks/audit/installed.lock
 	@mkdir -p $(dir $(SBOM))

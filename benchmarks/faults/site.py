@@ -40,7 +40,7 @@ sys.stdin.read()
 
 
 # One process instead of three commands, each of which takes seconds to start.
-_PREPARE = """
+PREPARE = """
 import sys
 import django
 from django.core.management import call_command
@@ -222,7 +222,7 @@ def running(*, workers: int = 2, data_dir: Path | None = None, serve: bool = Tru
         port = free_port()
         server = Server(port=port, log=data_dir / "server.log", environment=environment, workers=workers)
         site = Site(data_dir=data_dir, url=url, server=server, environment=environment)
-        site.key = json.loads(site.python("-c", _PREPARE, PROJECT).splitlines()[-1])["key"]
+        site.key = json.loads(site.python("-c", PREPARE, PROJECT).splitlines()[-1])["key"]
         stack.callback(server.stop)
         if serve:
             server.start()

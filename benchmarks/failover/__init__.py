@@ -1,0 +1,1 @@
+"""Kill the primary of a Patroni cluster under load, and count what is lost."""
