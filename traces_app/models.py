@@ -952,3 +952,27 @@ class Erasure(models.Model):
 
     def __str__(self) -> str:
         return str(self.id)
+
+
+class JobRun(models.Model):
+    """The last run of a job of traces_app.maintenance.jobs."""
+
+    name = models.CharField(primary_key=True, max_length=64)
+    started_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True)
+    """Null while it runs, and after its process was killed."""
+    next_at = models.DateTimeField()
+    """When it is due again."""
+    succeeded_at = models.DateTimeField(null=True)
+    """The end of the last run without an error."""
+    error = models.TextField(default="")
+    """Of the last run, without content of traces."""
+    counts = models.JSONField(default=dict)
+    """What the last run did: numbers by name."""
+
+    class Meta:
+        verbose_name = _("job")
+        verbose_name_plural = _("jobs")
+
+    def __str__(self) -> str:
+        return self.name

@@ -59,11 +59,15 @@ SECURITY_CONTACT = env.contacts("TRACESITE_SECURITY_CONTACT")
 STALE_RUN_HOURS = env.whole_number("TRACESITE_STALE_RUN_HOURS", 24, at_least=1)
 # Sessions and messages that are in the trash for longer are purged by `manage.py purge --trash`; 0: never.
 TRASH_DAYS = env.whole_number("TRACESITE_TRASH_DAYS", 0, at_least=0)
+# Where `manage.py work` archives months that ended ARCHIVE_DAYS ago, and drops them from the database: a directory or a URL;
+# empty: nowhere.
+ARCHIVE_TO = env.text("TRACESITE_ARCHIVE_TO")
+ARCHIVE_DAYS = env.whole_number("TRACESITE_ARCHIVE_DAYS", 90, at_least=1)
 # Keys of seals, the newest first: see access_app/seal_keys.py. Empty: derived from the secret key.
 SEAL_KEYS = env.tokens("TRACESITE_SEAL_KEYS", at_least=32)
 # Entries of the audit log that are older are removed by `manage.py purge_audit`; 0: never.
 AUDIT_DAYS = env.whole_number("TRACESITE_AUDIT_DAYS", 0, at_least=0)
-# Whether `serve` adds up the statistics of tools and indexes messages; otherwise run roll_up_tools and index_search.
+# Whether `serve` runs the continual jobs of traces_app.maintenance.jobs; otherwise run `manage.py work`.
 BACKGROUND_JOBS = env.boolean("TRACESITE_BACKGROUND_JOBS", default=True)
 # Functions that masking rules may name.
 MASKING_FUNCTIONS = env.words("TRACESITE_MASKING_FUNCTIONS")

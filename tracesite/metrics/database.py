@@ -25,7 +25,8 @@ from messages_app.models import SealMark
 from messages_app.sql.partitions import Month
 from traces_app.ingest.metrics import MESSAGES
 from traces_app.ingest.partitions import TABLES
-from traces_app.models import UnindexedMessage
+from traces_app.maintenance.jobs import JOBS
+from traces_app.models import JobRun, UnindexedMessage
 
 logger = logging.getLogger(__name__)
 
@@ -132,6 +133,12 @@ def _questions() -> Iterator[tuple[str, list[Any], Callable[[list[Row]], Iterabl
             [],
             partial(_lag, name, f"Time for which the oldest waiting message has not been {done}."),
         )
+    yield (
+        "SELECT name, extract(epoch FROM now() - started_at)::float8, extract(epoch FROM finished_at - started_at)::float8, "  # noqa: S608 - a constant
+        f"error = '', extract(epoch FROM now() - next_at)::float8 FROM {JobRun._meta.db_table} WHERE name = ANY(%s) ORDER BY name",
+        [[job.name for job in JOBS if job.is_on()]],
+        _jobs,
+    )
 
 
 def _connections(rows: list[Row]) -> Iterable[Metric]:
@@ -176,6 +183,20 @@ def _lag(name: str, meaning: str, rows: list[Row]) -> Iterable[Metric]:
     lag = _gauge(name, meaning)
     lag.add_metric([], max(rows[0][0], 0) if rows else 0)
     return (lag,)
+
+
+def _jobs(rows: list[Row]) -> Iterable[Metric]:
+    age = _gauge("tracesite_job_age_seconds", "Time since the last run of a job started.", "job")
+    duration = _gauge("tracesite_job_duration_seconds", "How long the last run took; missing while it runs.", "job")
+    success = _gauge("tracesite_job_success", "1 if the last run that ended had no error, else 0.", "job")
+    overdue = _gauge("tracesite_job_overdue_seconds", "Time for which a job has been due; 0 if it is not.", "job")
+    for name, seconds, taken, is_good, late in rows:
+        age.add_metric([name], seconds)
+        if taken is not None:
+            duration.add_metric([name], taken)
+        success.add_metric([name], is_good)
+        overdue.add_metric([name], max(late, 0))
+    return age, duration, success, overdue
 
 
 def _gauge(name: str, meaning: str, *labels: str) -> GaugeMetricFamily:

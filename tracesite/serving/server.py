@@ -132,9 +132,10 @@ def serve(
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
         if settings.BACKGROUND_JOBS and live != "only":
-            from . import background  # needs Django, which the parent must not load before its workers
+            # Needs Django, which the parent must not load before its workers.
+            from traces_app.maintenance.jobs import JOBS, start
 
-            background.start(jobs_stopped)
+            start(jobs_stopped, [job for job in JOBS if job.is_continual])
 
     def worker_exit(arbiter: Any, worker: Worker) -> None:
         jobs_stopped.set()

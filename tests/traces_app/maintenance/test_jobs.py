@@ -1,0 +1,152 @@
+"""The jobs that have to be done again and again: `work`, the continual ones of `serve`, their page and their metrics."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+import time
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import Client
+from django.utils import timezone
+
+from access_app.db.direct import connection_parameters
+from access_app.models import AuditAction, AuditEntry, Project
+from messages_app.models import Message, Session
+from tests.admin_pages import text_of
+from tests.traces_app.conftest import answer, store
+from traces_app.ingest.partitions import TABLES
+from traces_app.maintenance.jobs import JOBS, RETRY, start
+from traces_app.models import JobRun, SearchSegment, ToolPeriod, UnindexedMessage
+
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "production.md"
+BY_NAME = {job.name: job for job in JOBS}
+
+
+def work(*arguments: str) -> dict[str, str]:
+    """What the command says of each job."""
+    out = StringIO()
+    call_command("work", *arguments, stdout=out)
+    return dict(line.split(": ", 1) for line in out.getvalue().splitlines())
+
+
+def stale_run(project: Project) -> None:
+    store(project, answer(is_completed=False))
+    Message.objects.update(updated_at=timezone.now() - timedelta(hours=25))
+
+
+def noted(name: str) -> JobRun:
+    return JobRun.objects.get(pk=name)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_continual_jobs_store_hours_and_index_messages(project: Project) -> None:
+    calls = [{"name": "search", "result": {"output": "x"}}]
+    created_at = timezone.now() - timedelta(hours=9)
+    message = {"role": "assistant", "created_at": created_at, "agent_steps": [{"iteration": 0, "tool_calls": calls}]}
+    store(project, {"external_id": "a", **message})
+    stopped = threading.Event()
+    threads = start(stopped, [job for job in JOBS if job.is_continual], pause=0.05)
+    deadline = time.monotonic() + 20
+    while (
+        not ToolPeriod.objects.filter(project=project).exists() or UnindexedMessage.objects.exists()
+    ) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    stopped.set()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert not UnindexedMessage.objects.exists()
+    assert SearchSegment.objects.count() == 1
+    assert ToolPeriod.objects.filter(project=project, unit="hour", calls=1).count() == 1
+    assert noted("index_search").counts["messages"] == 1
+    assert set(JobRun.objects.filter(error="").values_list("pk", flat=True)) == {thread.name for thread in threads}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_work_once_runs_what_is_due_and_notes_it(project: Project, staff: Client) -> None:
+    stale_run(project)
+    said = work("--once")
+    on = [job.name for job in JOBS if job.is_on()]
+    assert list(said) == on
+    assert (said["close_stale_runs"], said["analyze"]) == ("closed 1", f"tables {len(TABLES)}")
+    assert "purge_audit" not in said, "TRACESITE_AUDIT_DAYS is 0"
+    run = noted("close_stale_runs")
+    assert (run.counts, run.error, run.next_at) == ({"closed": 1}, "", run.started_at + timedelta(minutes=10))
+    assert AuditEntry.objects.get(action=AuditAction.CHANGE, actor_name="work").detail == {
+        "job": "close_stale_runs",
+        "closed": 1,
+    }
+    assert work("--once")["close_stale_runs"] == "not due"
+    assert work("--job", "close_stale_runs") == {"close_stale_runs": "nothing to do"}
+    page = text_of(staff.get("/admin/traces_app/jobrun/"))
+    assert "Analyse the partitioned tables analyze 24 h 0 min succeeded tables" in page
+    assert "off until TRACESITE_AUDIT_DAYS is set" in page
+
+
+@pytest.mark.django_db(transaction=True)
+def test_job_that_fails_is_shown_and_stops_no_other(
+    project: Project, staff: Client, settings: Any, tmp_path: Path
+) -> None:
+    Session.objects.filter(pk=store(project, answer()).id).update(deleted_at=timezone.now() - timedelta(days=9))
+    settings.ARCHIVE_TO, settings.TRASH_DAYS = "memory://ann:secret@archive", 8
+    with pytest.raises(CommandError, match=r"^Failed: archive\. The log has more\.$"):
+        work("--once")
+    run = noted("archive")
+    assert run.error.startswith("The URL of the archive must not have a password")
+    assert (run.succeeded_at, run.next_at) == (None, run.finished_at and run.finished_at + RETRY)
+    assert noted("purge").counts == {"messages": 1, "sessions": 1}
+    assert not Session.with_deleted.exists()
+    page = text_of(staff.get("/admin/traces_app/jobrun/"))
+    assert "archive 24 h 0 min failed The URL of the archive must not have a password" in page
+    settings.METRICS_TOKEN = "a-token-of-the-tests"
+    lines = Client().get("/metrics", headers={"Authorization": "Bearer a-token-of-the-tests"}).content.decode()
+    assert 'tracesite_job_success{job="archive"} 0.0' in lines
+    assert 'tracesite_job_success{job="purge"} 1.0' in lines
+    assert 'tracesite_job_overdue_seconds{job="archive"} 0.0' in lines
+    # It succeeds once the reason is gone.
+    settings.ARCHIVE_TO = str(tmp_path)
+    assert work("--job", "archive") == {"archive": "nothing to do"}
+    assert (noted("archive").error, noted("archive").succeeded_at) == ("", noted("archive").finished_at)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_job_runs_once_at_a_time(project: Project) -> None:
+    stale_run(project)
+    with psycopg.connect(**connection_parameters()) as other:
+        other.execute("SELECT pg_advisory_lock(%s)", [BY_NAME["close_stale_runs"].lock])
+        assert work("--job", "close_stale_runs") == {"close_stale_runs": "runs elsewhere"}
+        other.execute("SELECT pg_advisory_unlock_all()")
+    assert work("--job", "close_stale_runs") == {"close_stale_runs": "closed 1"}
+    assert len({job.lock for job in JOBS}) == len(JOBS)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_work_goes_on_until_a_signal() -> None:
+    timer = threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGTERM])
+    timer.start()
+    call_command("work")
+    assert not timer.is_alive()
+    assert not [thread for thread in threading.enumerate() if thread.name in BY_NAME]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("tidy", "use one of index_search"), ("archive", "off until TRACESITE_ARCHIVE_TO is set")]
+)
+def test_job_that_cannot_run_is_refused(name: str, said: str) -> None:
+    with pytest.raises(CommandError, match=said):
+        work("--job", name)
+
+
+def test_docs_list_every_job() -> None:
+    section = DOCS.read_text().partition("### Jobs")[2].partition("## 5.")[0]
+    rows = re.findall(r"^\| `(\w+)`( \*)? \|", section, re.M)
+    assert rows == [(job.name, " *" if job.is_continual else "") for job in JOBS]

@@ -1,0 +1,96 @@
+"""The page of jobs: when each last ran, how that ended, and when it is due again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from messages_app.admin.time_zones import with_zone
+from traces_app.maintenance.jobs import JOBS, Job
+from traces_app.models import JobRun
+
+if TYPE_CHECKING:
+    JobRunModelAdmin = admin.ModelAdmin[JobRun]
+else:
+    JobRunModelAdmin = admin.ModelAdmin  # not generic at run time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A job with its last run, if there was one."""
+
+    job: Job
+    run: JobRun | None
+    now: datetime
+
+    @property
+    def is_on(self) -> bool:
+        return self.job.is_on()
+
+    @property
+    def counts(self) -> str:
+        return "" if self.run is None else ", ".join(f"{name} {count:,}" for name, count in self.run.counts.items())
+
+    @property
+    def every_ms(self) -> float:
+        return self.job.every.total_seconds() * 1000
+
+    @property
+    def duration_ms(self) -> float | None:
+        if self.run is None or self.run.finished_at is None:
+            return None
+        return (self.run.finished_at - self.run.started_at).total_seconds() * 1000
+
+    @property
+    def next_at(self) -> datetime | None:
+        """When it is due; None if it is already."""
+        return None if self.run is None or self.run.next_at <= self.now else self.run.next_at
+
+
+@admin.register(JobRun)
+class JobRunAdmin(JobRunModelAdmin):
+    """One page, for superusers, because jobs work on all projects. Nothing is changed here."""
+
+    def get_urls(self) -> list[URLPattern]:
+        return [path("", self.admin_site.admin_view(self.changelist_view), name="traces_app_jobrun_changelist")]
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        runs = JobRun.objects.in_bulk()
+        now = timezone.now()
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Jobs"),
+            "opts": self.opts,
+            "last_start": with_zone(_("Began")),
+            "last_success": with_zone(_("Last success")),
+            "next_run": with_zone(_("Next")),
+            "rows": [Row(job=job, run=runs.get(job.name), now=now) for job in JOBS],
+            **(extra_context or {}),
+        }
+        return TemplateResponse(request, "admin/traces_app/jobs.html", context)
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return request.user.is_superuser
+
+    def has_view_permission(self, request: HttpRequest, obj: JobRun | None = None) -> bool:
+        return request.user.is_superuser
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: JobRun | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: JobRun | None = None) -> bool:
+        return False

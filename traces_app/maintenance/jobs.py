@@ -1,0 +1,315 @@
+"""What has to be done again and again: each job, when it is due, and how its last run ended.
+
+`work` runs all jobs, on as many machines as it is started on; `serve` runs the continual ones, too. A job may be killed at any
+moment and goes on the next time: see the modules that do the work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+from django.conf import settings
+from django.db import Error, connection
+from django.utils import timezone
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+from access_app.audit.chain import append_recorded, purge_before
+from access_app.audit.record import record
+from access_app.db.direct import session_lock
+from access_app.errors import ApiError
+from access_app.models import AuditAction
+from traces_app.ingest.partitions import TABLES
+from traces_app.models import JobRun
+
+from .retention import apply_retention
+from .run_vectors import store_vectors
+from .seals.sealing import seal_marked
+from .search_index import index_queued
+from .stale_runs import close, stale_runs
+from .tool_roll_up import roll_up
+
+RETRY = timedelta(minutes=10)
+"""A job that failed or was killed is tried again after so long, if it is not due sooner."""
+QUIET = timedelta(minutes=1)
+"""Runs of continual jobs that found nothing to do are noted this often."""
+_LONGEST_PAUSE = timedelta(minutes=1)
+
+IsStopped = Callable[[], bool]
+Numbers = Mapping[str, Any]
+"""What a run did, by name; what is not a number is only for the log."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Something that is done again and again."""
+
+    name: str
+    title: Promise
+    every: timedelta
+    run: Callable[[IsStopped], Numbers]
+    """Ends soon after it is told to, if it can take long."""
+    is_continual: bool = False
+    """Whether `serve` runs it, too, in each worker. Such a job takes turns by a lock of its own; the others run once at a time."""
+    is_on: Callable[[], bool] = lambda: True
+    setting: str = ""
+    """The setting without which it is off."""
+
+    @property
+    def lock(self) -> int:
+        """The key of the advisory lock of a job that is not continual."""
+        return int.from_bytes(hashlib.sha256(f"tracesite job {self.name}".encode()).digest()[:8], "big", signed=True)
+
+
+class State(StrEnum):
+    DONE = "done"
+    FAILED = "failed"
+    NOT_DUE = "not due"
+    ELSEWHERE = "runs elsewhere"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a run of a job ended."""
+
+    state: State
+    counts: Mapping[str, int] = field(default_factory=dict)
+    error: str = ""
+
+
+def run_job(job: Job, *, is_stopped: IsStopped = lambda: False, if_due: bool = True) -> Outcome:
+    """Run a job and note how that went; with `if_due` only if it is due. An error of the job is logged and noted, not raised.
+
+    Raises Django's database errors if nothing can be noted.
+    """
+    if job.is_continual:
+        return _run(job, is_stopped)
+    if if_due and not _is_due(job):
+        return Outcome(state=State.NOT_DUE)
+    with session_lock(job.lock) as is_alone:
+        if not is_alone:
+            return Outcome(state=State.ELSEWHERE)
+        if if_due and not _is_due(job):  # another process was faster
+            return Outcome(state=State.NOT_DUE)
+        return _run(job, is_stopped)
+
+
+def start(stopped: threading.Event, jobs: Iterable[Job], *, pause: float | None = None) -> list[threading.Thread]:
+    """Start a thread for each job, in which it runs when it is due. They end soon after `stopped` is set."""
+    threads = [
+        threading.Thread(
+            target=_repeat,
+            args=[stopped, job, pause or min(job.every, _LONGEST_PAUSE).total_seconds()],
+            name=job.name,
+            daemon=True,
+        )
+        for job in jobs
+    ]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def _repeat(stopped: threading.Event, job: Job, pause: float) -> None:
+    # Processes begin at the same time; later they should not.
+    while not stopped.wait(pause * random.uniform(0.5, 1)):  # noqa: S311 - not a secret
+        if not job.is_on():
+            continue
+        try:
+            run_job(job, is_stopped=stopped.is_set)
+        except Error:
+            logger.warning("a background job could not be noted and will be tried again: %s", job.name, exc_info=True)
+        finally:
+            # Not one of the connections that `serve` counts, so it is not kept.
+            connection.close()
+
+
+def _is_due(job: Job) -> bool:
+    return not JobRun.objects.filter(pk=job.name, next_at__gt=timezone.now()).exists()
+
+
+def _run(job: Job, is_stopped: IsStopped) -> Outcome:
+    started_at = timezone.now()
+    soon = min(job.every, RETRY)
+    if not job.is_continual:
+        # Also the time of the next attempt if this process is killed, so that a job that kills it does not do so at once again.
+        begun = {"started_at": started_at, "finished_at": None, "next_at": started_at + soon}
+        JobRun.objects.update_or_create(pk=job.name, defaults=begun)
+    try:
+        found = job.run(is_stopped)
+    except Exception as error:
+        # Whatever it is, it must not stop the other jobs.
+        logger.warning("a background job failed and will be tried again: %s", job.name, exc_info=True)
+        outcome = Outcome(state=State.FAILED, error=_in_words(error))
+    else:
+        counts = {name: count for name, count in found.items() if isinstance(count, int) and count}
+        outcome = Outcome(state=State.DONE, counts=counts)
+        if counts:
+            logger.info("background job: %s", job.name, extra=dict(found))
+    now = timezone.now()
+    is_quiet = job.is_continual and not outcome.counts and not outcome.error
+    if is_quiet and JobRun.objects.filter(pk=job.name, finished_at__gt=now - QUIET).exists():
+        return outcome
+    ended: dict[str, Any] = {
+        "started_at": started_at,
+        "finished_at": now,
+        "next_at": now + soon if outcome.error else max(started_at + job.every, now),
+        "error": outcome.error,
+        "counts": outcome.counts,
+    }
+    if not outcome.error:
+        ended["succeeded_at"] = now
+    JobRun.objects.update_or_create(pk=job.name, defaults=ended)
+    return outcome
+
+
+def _in_words(error: Exception) -> str:
+    """Return an error without anything that may be content of traces: the log has the rest."""
+    return str(error) if isinstance(error, (ApiError, JobFailed)) else type(error).__name__
+
+
+# --- The jobs ---------------------------------------------------------------------------------------------------------
+
+
+class JobFailed(Exception):
+    """A job could not do its work; the text says why, and what to do."""
+
+
+def _close_stale_runs(is_stopped: IsStopped) -> Numbers:
+    closed = 0
+    for run in stale_runs(timezone.now() - timedelta(hours=settings.STALE_RUN_HOURS)):
+        if is_stopped():
+            break
+        closed += close(run)
+    if closed:
+        record(AuditAction.CHANGE, object_type="message", detail={"job": "close_stale_runs", "closed": closed})
+    return {"closed": closed}
+
+
+def _purge(_is_stopped: IsStopped) -> Numbers:
+    report = apply_retention()
+    counts = {name: report.tables[name].rows for name in ("messages", "sessions")}
+    if not report.is_empty:
+        record(AuditAction.PURGE, object_type="session", detail={"job": "purge", **counts})
+    return counts
+
+
+def _archive(_is_stopped: IsStopped) -> Numbers:
+    try:
+        from .archive.archiving import archive  # the extra may be missing
+        from .archive.folder import ArchiveError, open_folder
+    except ImportError as error:
+        raise JobFailed(f"Archives need the package {error.name}, which this installation lacks.") from error
+    try:
+        report = archive(
+            open_folder(settings.ARCHIVE_TO),
+            before=timezone.now() - timedelta(days=settings.ARCHIVE_DAYS),
+            drop=True,
+        )
+    except (ArchiveError, OSError) as error:
+        raise JobFailed(str(error)) from error
+    return {
+        "archived": sum(done.is_new for done in report.archived),
+        "messages": report.dropped.tables["messages"].rows,
+        "messages_kept": report.messages_kept,
+    }
+
+
+def _purge_audit(_is_stopped: IsStopped) -> Numbers:
+    removed = purge_before(timezone.now() - timedelta(days=settings.AUDIT_DAYS))
+    return {"entries": sum(removed.values())}
+
+
+def _analyze(is_stopped: IsStopped) -> Numbers:
+    """Update the planner's statistics of partitioned tables, which autovacuum does not."""
+    done = 0
+    for table in TABLES:
+        if is_stopped():
+            break
+        with connection.cursor() as cursor:
+            cursor.execute(f"ANALYZE {connection.ops.quote_name(table.name)}")
+        done += 1
+    return {"tables": done}
+
+
+JOBS: tuple[Job, ...] = (
+    Job(
+        name="index_search",
+        title=_("Index messages for the search"),
+        every=timedelta(seconds=2),
+        run=lambda is_stopped: vars(index_queued(is_stopped=is_stopped)),
+        is_continual=True,
+    ),
+    Job(
+        name="store_vectors",
+        title=_("Store vectors of runs, to find similar ones"),
+        every=timedelta(seconds=2),
+        run=lambda is_stopped: vars(store_vectors(is_stopped=is_stopped)),
+        is_continual=True,
+    ),
+    Job(
+        name="chain_audit",
+        title=_("Chain the audit log"),
+        every=timedelta(seconds=10),
+        run=lambda is_stopped: vars(append_recorded(is_stopped=is_stopped)),
+        is_continual=True,
+    ),
+    Job(
+        name="seal_traces",
+        title=_("Seal messages"),
+        every=timedelta(seconds=30),
+        run=lambda is_stopped: vars(seal_marked(is_stopped=is_stopped)),
+        is_continual=True,
+    ),
+    Job(
+        name="roll_up_tools",
+        title=_("Add up the statistics of tools"),
+        every=timedelta(minutes=1),
+        run=lambda is_stopped: vars(roll_up(is_stopped=is_stopped)),
+        is_continual=True,
+    ),
+    Job(
+        name="close_stale_runs",
+        title=_("Close runs whose sender is gone"),
+        every=timedelta(minutes=10),
+        run=_close_stale_runs,
+    ),
+    Job(
+        name="archive",
+        title=_("Archive old months"),
+        every=timedelta(days=1),
+        run=_archive,
+        is_on=lambda: bool(settings.ARCHIVE_TO),
+        setting="TRACESITE_ARCHIVE_TO",
+    ),
+    Job(
+        name="purge",
+        title=_("Remove what is older than its project allows"),
+        every=timedelta(days=1),
+        run=_purge,
+    ),
+    Job(
+        name="purge_audit",
+        title=_("Remove old entries of the audit log"),
+        every=timedelta(days=1),
+        run=_purge_audit,
+        is_on=lambda: settings.AUDIT_DAYS > 0,
+        setting="TRACESITE_AUDIT_DAYS",
+    ),
+    Job(
+        name="analyze",
+        title=_("Analyse the partitioned tables"),
+        every=timedelta(days=1),
+        run=_analyze,
+    ),
+)

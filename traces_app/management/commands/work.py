@@ -1,0 +1,88 @@
+"""manage.py work: run the jobs that have to be done again and again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from access_app.audit.record import Origin, acting
+from access_app.models import ActorKind
+from traces_app.maintenance.jobs import JOBS, Job, Outcome, State, run_job, start
+
+PATIENCE_SECONDS = 20
+"""How long jobs may take to end after a signal; what they had not done, the next run does."""
+
+
+class Command(BaseCommand):
+    help = (
+        "Run the jobs that are due, until Ctrl-C or SIGTERM: index, statistics, seals, closing of stale runs, retention, archive and "
+        "others. May run on several machines at once; a job runs once at a time. `serve` runs the continual ones, too, unless "
+        "TRACESITE_BACKGROUND_JOBS is off. Exit status: 0 done, 1 a job failed (--once, --job), 2 invalid arguments. Jobs: "
+        + ", ".join(job.name for job in JOBS)
+        + "."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        how = parser.add_mutually_exclusive_group()
+        how.add_argument("--once", action="store_true", help="run what is due, one after the other, and end")
+        how.add_argument("--job", metavar="NAME", help="run this job now, due or not, and end")
+
+    def handle(self, *, once: bool, job: str | None, **options: Any) -> None:
+        with acting(Origin(kind=ActorKind.COMMAND, name="work", id=f"uid {os.getuid()}")):
+            if job is not None:
+                self._run([_named(job)], if_due=False)
+            elif once:
+                self._run([job for job in JOBS if job.is_on()], if_due=True)
+            else:
+                _work()
+
+    def _run(self, jobs: list[Job], *, if_due: bool) -> None:
+        failed = []
+        for job in jobs:
+            outcome = run_job(job, if_due=if_due)
+            if outcome.state is State.FAILED:
+                failed.append(job.name)
+                self.stderr.write(f"{job.name}: {outcome.error}")
+            else:
+                self.stdout.write(f"{job.name}: {_in_words(outcome)}")
+        if failed:
+            raise CommandError(f"Failed: {', '.join(failed)}. The log has more.")
+
+
+def _named(name: str) -> Job:
+    job = next((job for job in JOBS if job.name == name), None)
+    if job is None:
+        raise CommandError(f"--job {name}: use one of {', '.join(job.name for job in JOBS)}.", returncode=2)
+    if not job.is_on():
+        raise CommandError(f"--job {name}: this job is off until {job.setting} is set.", returncode=2)
+    return job
+
+
+def _in_words(outcome: Outcome) -> str:
+    if outcome.state is not State.DONE:
+        return outcome.state.value
+    return ", ".join(f"{name} {count:,}" for name, count in outcome.counts.items()) or "nothing to do"
+
+
+def _work() -> None:
+    stopped = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopped.set()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        threads = start(stopped, JOBS)
+        stopped.wait()
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        for thread in threads:
+            thread.join(max(0, deadline - time.monotonic()))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
