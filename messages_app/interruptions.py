@@ -14,13 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from .models import Message
 from .timestamps import instant_text, parse_instant
+
+if TYPE_CHECKING:
+    from .models import Message
 
 FLAG = "interrupted"
 """The health flag. traces_app.schema.health_flags has its own copy, because it works without Django."""
@@ -45,6 +47,18 @@ def text_of(reason: str) -> str:
 
 def is_interrupted(row: Message) -> bool:
     return row.is_completed and FLAG in row.health
+
+
+def interruption_of(row: Message) -> str:
+    """Return why a run was interrupted; "" if it was not."""
+    return reason_of(row.metadata) if is_interrupted(row) else ""
+
+
+def reason_of(metadata: Mapping[str, Any]) -> str:
+    """Return the reason in the metadata of an interrupted run; producers may set this key, too."""
+    interruption = metadata.get(_KEY)
+    reason = interruption.get("reason") if isinstance(interruption, dict) else None
+    return str(reason) if reason in TEXTS else NO_NEWS
 
 
 def is_continued(row: Message, latest_event_at: datetime | None) -> bool:

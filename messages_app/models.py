@@ -24,6 +24,7 @@ from access_app.models import Project
 from access_app.visibility import ProjectScope, visible_to
 
 from . import ids
+from .interruptions import NO_NEWS
 from .safe_text import one_line
 
 HAS_PROBLEMS = Q(problem_count__gt=0)
@@ -85,10 +86,12 @@ class Session(models.Model):
     status = models.GeneratedField(
         verbose_name=_("status"),
         expression=Case(
+            When(is_abandoned=True, then=Value("aborted")),
             When(~Q(said_status=""), then="said_status"),
             When(open_count__gt=0, then=Value("running")),
             # A new session.
             When(message_count=0, last_run_id=None, then=Value("running")),
+            When(~Q(last_interruption=""), last_interruption__isnull=False, then=Value("aborted")),
             When(last_run_failed=True, then=Value("error")),
             default=Value("completed"),
         ),
@@ -116,6 +119,10 @@ class Session(models.Model):
     """Its newest assistant message; 0 if all of them were removed."""
     last_run_failed = models.BooleanField(default=False, db_default=False)
     """Whether that message has an error text."""
+    last_interruption = models.CharField(max_length=16, null=True)  # noqa: DJ001 - null in rows of before, and of archives
+    """Why that message was interrupted, if it was: see interruptions.py."""
+    is_abandoned = models.BooleanField(null=True)
+    """Whether close_stale_runs has closed the session: nothing was open, but it was not over. The next write opens it again."""
     input_tokens = models.BigIntegerField(_("input tokens"), default=0)
     output_tokens = models.BigIntegerField(_("output tokens"), default=0)
     duration_ms = models.BigIntegerField(_("duration (ms)"), default=0)
@@ -188,6 +195,13 @@ class Session(models.Model):
 
     def __str__(self) -> str:
         return one_line(self.title, 80) or one_line(self.external_id, 80) or str(self.id)
+
+    @property
+    def status_reason(self) -> str | None:
+        """Why it is aborted, unless its producer said so: a key of interruptions.TEXTS."""
+        if self.is_abandoned:
+            return NO_NEWS
+        return self.last_interruption if self.status == self.Status.ABORTED and not self.said_status else None
 
 
 class MessageQuerySet(models.QuerySet["Message"]):

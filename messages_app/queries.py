@@ -130,6 +130,11 @@ def _used(input_tokens: int, output_tokens: int, duration_ms: int) -> schemas.Re
     )
 
 
+# As Session.status_reason.
+_STATUS_REASON = """
+    CASE WHEN is_abandoned THEN 'no_news' WHEN status = 'aborted' AND said_status = '' THEN last_interruption END
+    """
+
 SESSIONS = Source(
     resource=schemas.Session,
     model=Session,
@@ -139,7 +144,8 @@ SESSIONS = Source(
     beside=("input_tokens", "output_tokens", "duration_ms"),
     columns={
         "project": Column(sql="(SELECT slug FROM access_app_project WHERE access_app_project.id = project_id)"),
-        "status_is_explicit": Column(sql="said_status <> ''"),
+        "status_is_explicit": Column(sql="said_status <> '' AND is_abandoned IS NOT TRUE"),
+        "status_reason": Column(sql=_STATUS_REASON),
     },
     made=("resources",),
 )

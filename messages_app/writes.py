@@ -23,6 +23,7 @@ from access_app.audit.trail import note_counts
 from access_app.errors import NotFound
 
 from .changed_hours import mark_messages, mark_sessions
+from .interruptions import interruption_of
 from .models import Message, Session, SessionTombstone, session_key
 from .seal_marks import mark
 
@@ -63,7 +64,9 @@ class Counts:
             cost_sum=message.cost or Decimal(0),
             priced_count=int(message.cost is not None),
             unpriced_count=message.unpriced_count,
-            last_run=Run(message.pk, message.error != "") if message.role == Message.Role.ASSISTANT else None,
+            last_run=Run(message.pk, message.error != "", interruption_of(message))
+            if message.role == Message.Role.ASSISTANT
+            else None,
         )
 
     def __add__(self, other: Counts) -> Counts:
@@ -85,10 +88,11 @@ class Counts:
 
 
 class Run(NamedTuple):
-    """An assistant message, and whether it has an error text."""
+    """An assistant message, whether it has an error text, and why it was interrupted, if it was."""
 
     message_id: UUID
     failed: bool
+    interruption: str
 
 
 COUNTERS = tuple(name for name in Counts.__dataclass_fields__ if name not in ("last_run", "active_at"))
@@ -194,7 +198,18 @@ def clear_session(session_id: UUID, *, by: str) -> int:
     found = list(
         alive.order_by("pk")
         .select_for_update()
-        .only("pk", "project_id", "role", "is_completed", "error", "cost", "unpriced_count", *_COUNTED)
+        .only(
+            "pk",
+            "project_id",
+            "role",
+            "is_completed",
+            "error",
+            "health",
+            "metadata",
+            "cost",
+            "unpriced_count",
+            *_COUNTED,
+        )
     )
     counts = sum((Counts.of(message) for message in found), Counts())
     ids = [message.pk for message in found]
@@ -275,9 +290,13 @@ def _set_deleted(message_id: UUID, session_id: UUID | None, *, deleted_at: datet
 def update_last_run(session_id: UUID) -> None:
     """Look up the newest run of a session again, after one was deleted or restored."""
     runs = Message.with_deleted.filter(session_id=session_id, role=Message.Role.ASSISTANT, deleted_at__isnull=True)
-    newest = runs.order_by("-pk").values_list("pk", "error").first()
-    run = Run(NO_RUN_LEFT, False) if newest is None else Run(newest[0], newest[1] != "")
-    Session.with_deleted.filter(pk=session_id).update(last_run_id=run.message_id, last_run_failed=run.failed)
+    newest = runs.order_by("-pk").only("pk", "error", "is_completed", "health", "metadata").first()
+    run = Run(NO_RUN_LEFT, False, "")
+    if newest is not None:
+        run = Run(newest.pk, newest.error != "", interruption_of(newest))
+    Session.with_deleted.filter(pk=session_id).update(
+        last_run_id=run.message_id, last_run_failed=run.failed, last_interruption=run.interruption
+    )
 
 
 def add_to_session(session_id: UUID, counts: Counts) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated
 from msgspec import Meta, Raw, Struct
 
 from access_app.models import ActorKind, AuditAction, AuditResult
+from messages_app.interruptions import TEXTS
 from messages_app.models import Session as SessionRow
 
 JsonObject = Annotated[Raw, Meta(extra_json_schema={"type": "object", "additionalProperties": True})]
@@ -72,6 +73,8 @@ class Session(Resource, frozen=True):
     status: Annotated[str, Meta(extra_json_schema={"enum": SessionRow.Status.values})]
     status_is_explicit: bool
     """true: its producer stated the status; false: it follows from the messages."""
+    status_reason: Annotated[str | None, Meta(extra_json_schema={"enum": [*TEXTS, None]})]
+    """Why it is `aborted`, unless its producer said so: the process of the agent ended, or nothing was heard for a long time."""
     current_phase: str
     """The present activity, as described by the agent."""
     workflow: Json | None

@@ -169,6 +169,8 @@ def _new_session(context: Context, state: BatchSession, session_id: UUID, item: 
         **dict.fromkeys(COUNTERS, "0"),
         last_run_id=None,
         last_run_failed="f",
+        last_interruption=None,
+        is_abandoned=None,
         # The latest of all its messages, because its index entry need not change then when they are counted.
         active_at=pg_text.timestamp(max((active_at(one, context.now) for one in record.messages or ()), default=began)),
     )
@@ -183,6 +185,7 @@ def counted_row(row: Row, counts: Counts | None) -> Row:
         **{name: str(getattr(counts, name)) for name in COUNTERS},
         last_run_id=run and run.message_id.hex,
         last_run_failed=pg_text.boolean(run and run.failed),
+        last_interruption=run and run.interruption,
         active_at=pg_text.timestamp(counts.active_at) or row.active_at,
     )
 

@@ -79,14 +79,20 @@ SESSION_FIELDS = {
 """The columns of a session that a batch can change, with their types."""
 
 
-_NEWS = ("last_run_id", "last_run_failed", "active_at")
+_NEWS = ("last_run_id", "last_run_failed", "last_interruption", "active_at")
 
 
-def _changes_by_news(session: str, *, last_run_id: str, last_run_failed: str, active_at: str) -> dict[str, str]:
+def _changes_by_news(
+    session: str, *, last_run_id: str, last_run_failed: str, last_interruption: str, active_at: str
+) -> dict[str, str]:
     """Return the new values of the columns _NEWS, given the SQL of the values of a write, which may be NULL."""
+    is_older = f"{last_run_id}::uuid IS NULL OR {session}.last_run_id > {last_run_id}::uuid"
     return {
-        "last_run_failed": f"CASE WHEN {last_run_id}::uuid IS NULL OR {session}.last_run_id > {last_run_id}::uuid "
-        f"THEN {session}.last_run_failed ELSE {last_run_failed}::boolean END",
+        "last_run_failed": f"CASE WHEN {is_older} THEN {session}.last_run_failed ELSE {last_run_failed}::boolean END",
+        "last_interruption": f"CASE WHEN {is_older} THEN {session}.last_interruption "
+        f"ELSE {last_interruption}::text END",
+        # Whoever writes is back.
+        "is_abandoned": "NULL",
         "last_run_id": f"greatest({session}.last_run_id, {last_run_id}::uuid)",
         # Raised by at least a second, because a column that keeps its value needs no new index entry.
         "active_at": f"CASE WHEN {active_at}::timestamptz >= {session}.active_at + interval '1 second' "
@@ -94,11 +100,13 @@ def _changes_by_news(session: str, *, last_run_id: str, last_run_failed: str, ac
     }
 
 
-def _news(counts: Counts) -> tuple[str | None, str | None, str | None]:
+def _news(counts: Counts) -> tuple[str | None, str | None, str | None, str | None]:
     """Return the values of _NEWS as text."""
     run = counts.last_run
-    last = (None, None) if run is None else (str(run.message_id), "t" if run.failed else "f")
-    return *last, pg_text.timestamp(counts.active_at)
+    at = pg_text.timestamp(counts.active_at)
+    if run is None:
+        return None, None, None, at
+    return str(run.message_id), "t" if run.failed else "f", run.interruption, at
 
 
 def _add_to_session() -> str:
@@ -139,14 +147,14 @@ _ADDED = ", ".join(
 )
 _ADDING_ALL = (
     f"{_ADDED} FROM unnest(%s::uuid[], {', '.join(f'%s::{COUNTER_TYPES[name]}[]' for name in COUNTERS)}, %s::uuid[], "
-    f"%s::boolean[], %s::timestamptz[]) AS added (id, {', '.join((*COUNTERS, *_NEWS))}) WHERE session.id = added.id"
+    f"%s::boolean[], %s::text[], %s::timestamptz[]) AS added (id, {', '.join((*COUNTERS, *_NEWS))}) WHERE session.id = added.id"
 )
 _ADD_TO_SESSIONS = f"UPDATE messages_app_session AS session SET updated_at = now(), {_ADDING_ALL}"  # noqa: S608 - constants
 _ADD_UNTOUCHED = f"UPDATE messages_app_session AS session SET {_ADDING_ALL}"  # noqa: S608 - constants
 _ADDING = (
     f"UPDATE messages_app_session AS session SET updated_at = now(), {_ADDED} "  # noqa: S608 - constants
     f"FROM (SELECT {', '.join(f'%s::{COUNTER_TYPES[name]} AS {name}' for name in COUNTERS)}, %s::uuid AS last_run_id, "
-    "%s::boolean AS last_run_failed, %s::timestamptz AS active_at) AS added "
+    "%s::boolean AS last_run_failed, %s::text AS last_interruption, %s::timestamptz AS active_at) AS added "
     "WHERE session.id = %s AND session.deleted_at IS NULL"
 )
 

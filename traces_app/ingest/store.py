@@ -40,7 +40,7 @@ from access_app.db.statements import read_prepared
 from access_app.errors import Conflict, NotFound, PreconditionFailed
 from messages_app import ids
 from messages_app.changed_hours import changed_hours, mark_messages
-from messages_app.interruptions import is_continued, is_interrupted, reopen
+from messages_app.interruptions import is_continued, is_interrupted, reason_of, reopen
 from messages_app.models import Message, Session, message_key
 from messages_app.seal_marks import mark, new_token
 from messages_app.sql.partitions import Month
@@ -208,6 +208,8 @@ def change_session(session_id: UUID, change: RedactedSessionPatch) -> Session:
         changes["redactions"] = receipts_as_json(change.receipts)
     if "title" in changes:
         queue_retitled(session_id, changes["title"])
+    if changes:
+        changes["is_abandoned"] = None  # whoever writes is back
     return update_session(session_id, changes)
 
 
@@ -832,6 +834,8 @@ def _counted_on(row: Message, before: Rollup, after: Rollup) -> Rollup:
 def _counts(context: Context, message_id: UUID, record: records.Message, rollup: Rollup) -> Counts:
     """Return the change of the session's counters for a new message."""
     failed = pg_text.text(record.error) != ""
+    is_closed = record.is_completed and INTERRUPTED in (record.health or ())
+    interruption = reason_of(record.metadata or {}) if is_closed else ""
     return Counts(
         message_count=1,
         call_count=rollup.call_count,
@@ -844,7 +848,7 @@ def _counts(context: Context, message_id: UUID, record: records.Message, rollup:
         cost_sum=rollup.cost or Decimal(0),
         priced_count=int(rollup.cost is not None),
         unpriced_count=rollup.unpriced_count,
-        last_run=Run(message_id, failed) if record.role == "assistant" else None,
+        last_run=Run(message_id, failed, interruption) if record.role == "assistant" else None,
         active_at=None if context.source == "events" else active_at(record, context.now),
     )
 

@@ -177,7 +177,7 @@ SESSIONS = Table(
     without=("import_digests", "last_event", "pinned_at", "deleted_at"),
     computed=(
         *("id", "project_id", "external_id", "said_status", "redactions", "created_at", "updated_at", "deleted_by"),
-        *(*COUNTERS, "last_run_id", "last_run_failed", "active_at"),
+        *(*COUNTERS, "last_run_id", "last_run_failed", "last_interruption", "is_abandoned", "active_at"),
     ),
     read_elsewhere=("status", "messages", "contexts", "scores"),
 )

@@ -34,7 +34,7 @@ from .retention import apply_retention
 from .run_vectors import store_vectors
 from .seals.sealing import seal_marked
 from .search_index import index_queued
-from .stale_runs import close, stale_runs
+from .stale_runs import abandon, close, stale_runs
 from .tool_roll_up import roll_up
 
 RETRY = timedelta(minutes=10)
@@ -186,14 +186,16 @@ class JobFailed(Exception):
 
 
 def _close_stale_runs(is_stopped: IsStopped) -> Numbers:
+    before = timezone.now() - timedelta(hours=settings.STALE_RUN_HOURS)
     closed = 0
-    for run in stale_runs(timezone.now() - timedelta(hours=settings.STALE_RUN_HOURS)):
+    for run in stale_runs(before):
         if is_stopped():
             break
         closed += close(run)
-    if closed:
-        record(AuditAction.CHANGE, object_type="message", detail={"job": "close_stale_runs", "closed": closed})
-    return {"closed": closed}
+    counts = {"closed": closed, "sessions": abandon(before)}
+    if any(counts.values()):
+        record(AuditAction.CHANGE, object_type="message", detail={"job": "close_stale_runs", **counts})
+    return counts
 
 
 def _purge(_is_stopped: IsStopped) -> Numbers:

@@ -1,8 +1,11 @@
-"""Close stale runs, whose sender is gone for good, so that nothing is "running" for ever.
+"""Close stale runs and sessions, whose sender is gone for good, so that nothing is "running" for ever.
 
 A run is stale if neither its message nor its events have changed since a time. It is closed by an event, like a run whose
-process ended (messages_app.interruptions): viewers see it, and later data of its sender opens it again. Runs of paused
-sessions wait for a person and stay open.
+process ended (messages_app.interruptions): viewers see it, its session becomes "aborted", and later data of its sender opens
+it again. Runs of paused sessions wait for a person and stay open.
+
+A session without an open message is stale if it says that it is running or planned, or has no messages, and nothing was
+written to it since a time. It is marked as abandoned, until the next write.
 """
 
 from __future__ import annotations
@@ -13,12 +16,14 @@ from datetime import datetime
 from uuid import UUID
 
 import msgspec
-from django.db import connection
+from django.db import connection, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from access_app.masking import masking_of
 from messages_app import ids
 from messages_app.interruptions import NO_NEWS
+from messages_app.models import Session
 from traces_app.events.store import record_events
 from traces_app.ingest.pipeline import ingest
 from traces_app.normalize.redaction import redact_event
@@ -94,3 +99,28 @@ def close(run: StaleRun) -> bool:
     )
     (outcome,) = record_events(run.project_id, [redact_event(event, masking_of(run.project_id))])
     return outcome.state == "stored"
+
+
+def stale_sessions(before: datetime, project_ids: Collection[int] | None = None) -> QuerySet[Session]:
+    """Return the sessions without an open message that are not over and were not written to since `before`."""
+    found = Session.objects.filter(
+        status__in=(Session.Status.RUNNING, Session.Status.PLANNING),
+        open_count=0,
+        active_at__lt=before,
+        updated_at__lt=before,
+    )
+    return found if project_ids is None else found.filter(project_id__in=project_ids)
+
+
+def abandon(before: datetime, project_ids: Collection[int] | None = None) -> int:
+    """Mark stale sessions as abandoned, some in a transaction; return their number."""
+    total = 0
+    while True:
+        with transaction.atomic():
+            # By id, the order of all writes that lock several sessions.
+            locked = stale_sessions(before, project_ids).order_by("pk").select_for_update(no_key=True, of=("self",))
+            found = list(locked.values_list("pk", flat=True)[:AT_A_TIME])
+            Session.objects.filter(pk__in=found).update(is_abandoned=True)
+        total += len(found)
+        if len(found) < AT_A_TIME:
+            return total

@@ -29,6 +29,7 @@ DERIVED = frozenset(
         "model_error_count",
         "active_at",
         "status_is_explicit",
+        "status_reason",
         "version",
         "created_at",
         "updated_at",

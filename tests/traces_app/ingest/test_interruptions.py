@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.test import Client
 from django.utils import timezone, translation
 
 from access_app.models import Project
-from messages_app import interruptions
+from messages_app import interruptions, writes
 from messages_app.interruptions import NO_NEWS, PROCESS_ENDED, TEXTS
 from messages_app.models import Message, Session
+from tests.admin_pages import text_of
 from tests.traces_app.conftest import NOON, answer, question, store
 from tests.traces_app.events.test_store import send
 from tests.traces_app.views.conftest import Caller
@@ -38,7 +40,7 @@ def call_begins(second: float) -> dict[str, Any]:
 
 
 def died(second: float, **data: Any) -> dict[str, Any]:
-    return event("workflow_execute_complete", second, interrupted=PROCESS_ENDED, **data)
+    return event("workflow_execute_complete", second, **{"interrupted": PROCESS_ENDED, **data})
 
 
 def run() -> Message:
@@ -53,8 +55,8 @@ def state() -> tuple[bool, str, list[str], str]:
 
 
 OPEN = (False, "", [], "running")
-KILLED = (True, TEXTS[PROCESS_ENDED], ["interrupted"], "error")
-SILENT = (True, TEXTS[NO_NEWS], ["interrupted"], "error")
+KILLED = (True, TEXTS[PROCESS_ENDED], ["interrupted"], "aborted")
+SILENT = (True, TEXTS[NO_NEWS], ["interrupted"], "aborted")
 
 
 def test_flag_is_the_same_everywhere() -> None:
@@ -142,7 +144,7 @@ def test_own_error_of_run_is_kept(project: Project) -> None:
         external_id="s",
     )
     send(project, died(5))
-    assert state() == (True, "Out of disk.", ["interrupted"], "error")
+    assert state() == (True, "Out of disk.", ["interrupted"], "aborted")
     assert Session.objects.get().problem_count == 1
 
 
@@ -188,7 +190,7 @@ def test_age_and_project_are_options(project: Project, stranger: Project) -> Non
     grow_old(3)
     assert close("--older-than", "4") == "Closed 0 runs without data for 4 hours."
     assert close("--older-than", "2.5", "--project", "stranger") == "Closed 1 run without data for 2.5 hours."
-    assert list(Session.objects.order_by("project__slug").values_list("status", flat=True)) == ["running", "error"]
+    assert list(Session.objects.order_by("project__slug").values_list("status", flat=True)) == ["running", "aborted"]
     for wrong in ("0", "soon", "-1", "nan"):
         with pytest.raises(CommandError, match="use a number of hours above 0"):
             close("--older-than", wrong)
@@ -253,6 +255,49 @@ def test_stale_run_of_paused_session_stays_open(project: Project) -> None:
     store(project, answer(is_completed=False), status="paused")
     grow_old()
     assert close() == "Closed 0 runs without data for 24 hours."
+
+
+@pytest.mark.requirement("004-16")
+@pytest.mark.parametrize("said", ["", "running", "planning"])
+def test_session_without_open_run_is_aborted_until_its_sender_is_back(
+    project: Project, owner: Caller, staff: Client, said: str
+) -> None:
+    url = f"sessions/{owner.post('sessions/', {'external_id': 's'}).json['id']}/"
+    if said:
+        owner.patch(url, {"status": said})
+    store(project, question(), external_id="done")
+    Session.objects.update(active_at=timezone.now() - timedelta(hours=25), updated_at=timezone.now())
+    assert close() == "Closed 0 runs without data for 24 hours.", "it was written to"
+    Session.objects.update(updated_at=timezone.now() - timedelta(hours=25))
+    assert close("--dry-run").splitlines()[1] == "Would close 1 session without an open run."
+    assert close().splitlines()[1] == "Closed 1 session without an open run."
+    found = owner.get(url).json
+    assert (found["status"], found["status_reason"], found["status_is_explicit"]) == ("aborted", "no_news", False)
+    assert "so it counts as aborted" in text_of(staff.get(f"/admin/messages_app/session/{found['id']}/change/"))
+    store(project, answer(is_completed=False), external_id="s")
+    found = owner.get(url).json
+    assert (found["status"], found["status_reason"]) == (said or "running", None)
+    store(project, answer(), external_id="s")
+    assert owner.get(url).json["status"] == (said or "completed")
+    assert Session.objects.get(external_id="done").status == "completed"
+
+
+@pytest.mark.parametrize("reason", [PROCESS_ENDED, NO_NEWS])
+def test_aborted_session_says_why_and_ends_with_a_later_run(project: Project, owner: Caller, reason: str) -> None:
+    store(project, answer(is_completed=False), external_id="s")
+    message = Message.objects.get()
+    send(project, {**died(99, interrupted=reason), "message_id": str(message.pk)})
+    url = f"sessions/{message.session_id}/"
+    found = owner.get(url, fields="status,status_reason,status_is_explicit").json
+    assert found == {"status": "aborted", "status_reason": reason, "status_is_explicit": False}
+    assert owner.get("sessions/", status="aborted").json["results"][0]["id"] == str(message.session_id)
+    earlier = {"external_id": "earlier", "role": "assistant", "created_at": message.created_at - timedelta(minutes=1)}
+    store(project, earlier, external_id="s")
+    assert owner.get(url).json["status"] == "aborted"
+    store(project, {**earlier, "external_id": "later", "created_at": timezone.now()}, external_id="s")
+    assert owner.get(url).json["status"] == "completed"
+    writes.delete_message(Message.objects.get(external_id="later").pk, by="ada")
+    assert owner.get(url).json["status_reason"] == reason
 
 
 # --- For people ------------------------------------------------------------------------------------------------------

@@ -84,6 +84,7 @@ def test_work_once_runs_what_is_due_and_notes_it(project: Project, staff: Client
     assert AuditEntry.objects.get(action=AuditAction.CHANGE, actor_name="work").detail == {
         "job": "close_stale_runs",
         "closed": 1,
+        "sessions": 0,
     }
     assert work("--once")["close_stale_runs"] == "not due"
     assert work("--job", "close_stale_runs") == {"close_stale_runs": "nothing to do"}

@@ -43,6 +43,7 @@ def test_session_is_returned_with_all_fields(viewer: Caller, weather: SessionOut
         "end_user": "ada",
         "status": "completed",
         "status_is_explicit": False,
+        "status_reason": None,
         "current_phase": "",
         "workflow": None,
         "tags": ["demo", "weather"],

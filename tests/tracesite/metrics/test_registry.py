@@ -14,10 +14,12 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 from django.test.utils import override_settings
@@ -280,6 +282,7 @@ A_REPLICA = ReplicaState(reason="", at=0.0, lag_seconds=0.0)
 @pytest.mark.django_db(transaction=True)
 def test_docs_list_every_metric_with_type_and_labels(scraped: Client, project: Project) -> None:
     store(project, question())
+    call_command("work", "--job", "close_stale_runs", stdout=StringIO())
     Client().post("/healthz", b"x", content_type="text/plain")
     exposed = {
         family.name + ("_total" if family.type == "counter" else ""): (

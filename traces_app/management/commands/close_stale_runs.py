@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from access_app.audit.record import AuditedCommand
 from access_app.models import AuditAction
-from traces_app.maintenance.stale_runs import close, stale_runs
+from traces_app.maintenance.stale_runs import abandon, close, stale_runs, stale_sessions
 from traces_app.management.row_arguments import add_projects, projects_named
 
 
@@ -20,8 +20,8 @@ class Command(AuditedCommand):
     action = AuditAction.CHANGE
     object_type = "message"
     help = (
-        "Close open runs that have received no data for some hours. They become completed with the flag "
-        "`interrupted` and a reason, and their sessions are no longer running. A run continues if its "
+        "Close open runs, and sessions that are running without one, that have received no data for some hours. Runs become "
+        "completed with the flag `interrupted` and a reason, and their sessions aborted. They continue if their "
         "sender returns. Runs of paused sessions stay open, because they wait for a person. Safe to "
         "interrupt and to run again."
     )
@@ -38,11 +38,16 @@ class Command(AuditedCommand):
     def handle(self, *, older_than: str | int | None, project: str | list[str], dry_run: bool, **options: Any) -> None:
         hours = _hours(settings.STALE_RUN_HOURS if older_than is None else older_than)
         projects = [found.pk for found in projects_named(project)] or None
-        found = stale_runs(timezone.now() - timedelta(hours=hours), projects)
-        count = sum(1 for run in found if dry_run or close(run))
+        before = timezone.now() - timedelta(hours=hours)
+        count = sum(1 for run in stale_runs(before, projects) if dry_run or close(run))
+        # Afterwards, because sessions whose runs were closed are not open any more.
+        others = stale_sessions(before, projects).count() if dry_run else abandon(before, projects)
         verb = "Would close" if dry_run else "Closed"
         runs = "run" if count == 1 else "runs"
         self.stdout.write(f"{verb} {count:,} {runs} without data for {hours:g} hours.")
+        if others:
+            sessions = "session" if others == 1 else "sessions"
+            self.stdout.write(f"{verb} {others:,} {sessions} without an open run.")
 
 
 def _hours(value: str | int) -> float:
