@@ -121,7 +121,7 @@ def test_run_of_killed_process_is_closed_and_ended_one_is_not(machine: Machine, 
         ("done", "", []),
         ("open", TEXTS[PROCESS_ENDED], ["interrupted"]),
     ]
-    assert Session.objects.get().status == "error"
+    assert Session.objects.get().status == "aborted"
 
 
 def test_run_is_known_when_all_events_were_delivered_before(machine: Machine) -> None:
