@@ -14,15 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
+from .models import Message
 from .timestamps import instant_text, parse_instant
-
-if TYPE_CHECKING:
-    from .models import Message
 
 FLAG = "interrupted"
 """The health flag. traces_app.schema.health_flags has its own copy, because it works without Django."""

@@ -24,7 +24,6 @@ from access_app.models import Project
 from access_app.visibility import ProjectScope, visible_to
 
 from . import ids
-from .interruptions import NO_NEWS
 from .safe_text import one_line
 
 HAS_PROBLEMS = Q(problem_count__gt=0)
@@ -195,13 +194,6 @@ class Session(models.Model):
 
     def __str__(self) -> str:
         return one_line(self.title, 80) or one_line(self.external_id, 80) or str(self.id)
-
-    @property
-    def status_reason(self) -> str | None:
-        """Why it is aborted, unless its producer said so: a key of interruptions.TEXTS."""
-        if self.is_abandoned:
-            return NO_NEWS
-        return self.last_interruption if self.status == self.Status.ABORTED and not self.said_status else None
 
 
 class MessageQuerySet(models.QuerySet["Message"]):

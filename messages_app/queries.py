@@ -130,7 +130,6 @@ def _used(input_tokens: int, output_tokens: int, duration_ms: int) -> schemas.Re
     )
 
 
-# As Session.status_reason.
 _STATUS_REASON = """
     CASE WHEN is_abandoned THEN 'no_news' WHEN status = 'aborted' AND said_status = '' THEN last_interruption END
     """

@@ -71,6 +71,14 @@ class Job:
         return int.from_bytes(hashlib.sha256(f"tracesite job {self.name}".encode()).digest()[:8], "big", signed=True)
 
 
+class JobFailed(Exception):
+    """A job could not do its work; the text says why, and what to do."""
+
+
+_FAILURES = (Error, ApiError, OSError, JobFailed)
+"""What can go wrong with a job. An error of the program ends the thread of its job, and no other."""
+
+
 class State(StrEnum):
     DONE = "done"
     FAILED = "failed"
@@ -147,8 +155,7 @@ def _run(job: Job, is_stopped: IsStopped) -> Outcome:
         JobRun.objects.update_or_create(pk=job.name, defaults=begun)
     try:
         found = job.run(is_stopped)
-    except Exception as error:
-        # Whatever it is, it must not stop the other jobs.
+    except _FAILURES as error:
         logger.warning("a background job failed and will be tried again: %s", job.name, exc_info=True)
         outcome = Outcome(state=State.FAILED, error=_in_words(error))
     else:
@@ -179,10 +186,6 @@ def _in_words(error: Exception) -> str:
 
 
 # --- The jobs ---------------------------------------------------------------------------------------------------------
-
-
-class JobFailed(Exception):
-    """A job could not do its work; the text says why, and what to do."""
 
 
 def _close_stale_runs(is_stopped: IsStopped) -> Numbers:
