@@ -68,6 +68,11 @@ def visible(text: str) -> SafeString:
     return mark_safe(_HIDDEN.sub("\ufffd", named))  # noqa: S308 - escaped above; a mark holds letters and digits only
 
 
+def plainly_visible(text: str) -> str:
+    """Return `text` for a terminal: line ends as line feeds, other hidden characters by their code points in brackets."""
+    return _HIDDEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", text.replace("\r\n", "\n"))
+
+
 def for_scripts() -> str:
     """Return the rules of `visible` as JSON: a regular expression for hidden characters, and the names of controls."""
     return json.dumps(

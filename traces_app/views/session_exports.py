@@ -1,4 +1,4 @@
-"""Exports of a session: Tracesite's own JSON, a message a line, Markdown, an OpenAI chat, and the spans it was made of.
+"""Exports of a session: Tracesite's own JSON, a message a line, Markdown, plain text, an OpenAI chat, and the spans it was made of.
 
 Each is streamed, in UTF-8; at most EXPORT_CHUNK messages are in memory at a time, with their traces.
 """
@@ -6,7 +6,7 @@ Each is streamed, in UTF-8; at most EXPORT_CHUNK messages are in memory at a tim
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from messages_app.models import Message
 from messages_app.queries import FoundSession, sessions
-from messages_app.safe_text import duration, one_line
+from messages_app.safe_text import duration, one_line, plainly_visible
 from messages_app.sql.pagination import Cursor, IdRange
 from traces_app.models import Score, ToolCall
 from traces_app.queries import schemas
@@ -40,6 +40,8 @@ class ExportFormat:
     pieces: Callable[[FoundSession], Iterator[bytes]]
     content_type: str
     extension: str
+    of_messages: Callable[[Iterable[schemas.Message]], Iterator[bytes]] | None = None
+    """Writes some messages only; None if the format is one of whole sessions."""
 
 
 def own_json(session: FoundSession) -> Iterator[bytes]:
@@ -80,6 +82,19 @@ def json_lines(session: FoundSession) -> Iterator[bytes]:
         yield msgspec.json.encode(message) + b"\n"
 
 
+def text(session: FoundSession) -> Iterator[bytes]:
+    """Yield the conversation as plain text, with each chain as steps and lines of calls."""
+    return text_of(_all_messages(session))
+
+
+def text_of(some: Iterable[schemas.Message]) -> Iterator[bytes]:
+    """Yield messages as plain text."""
+    separator = ""
+    for message in some:
+        yield (separator + "\n".join(_text_lines(message)) + "\n").encode()
+        separator = "\n"
+
+
 def openai_chat(session: FoundSession) -> Iterator[bytes]:
     """Yield `{"messages": [...]}` as the chat completions API of OpenAI takes it.
 
@@ -106,6 +121,7 @@ EXPORTS = {
     "otlp": ExportFormat(pieces=otlp, content_type="application/json", extension="otlp.json"),
     "jsonl": ExportFormat(pieces=json_lines, content_type="application/x-ndjson", extension="jsonl"),
     "markdown": ExportFormat(pieces=markdown, content_type="text/markdown; charset=utf-8", extension="md"),
+    "text": ExportFormat(pieces=text, content_type="text/plain; charset=utf-8", extension="txt", of_messages=text_of),
     "openai": ExportFormat(pieces=openai_chat, content_type="application/json", extension="openai.json"),
 }
 """By the word of `format`."""
@@ -203,6 +219,42 @@ def _call(call: schemas.ToolCall) -> Iterator[str]:
     if call.result is not None and (said := call.result.error or call.result.output):
         yield f"**{_('Error') if call.result.error else _('Output')}**"
         yield _block(said)
+
+
+# --- Text -------------------------------------------------------------------------------------------------------------
+
+
+def _text_lines(message: schemas.Message) -> Iterator[str]:
+    role = capfirst(Message.Role(message.role).label)
+    took = f" · {duration(message.duration)}" if message.duration is not None else ""
+    yield f"{role} · {message.created_at}{took}"
+    for step in message.agent_steps:
+        agent = f" ({plainly_visible(one_line(step.agent_name, NAME_CHARACTERS))})" if step.agent_name else ""
+        yield _labelled(f"{_('Step %(number)s') % {'number': step.iteration + 1}}{agent}", step.thought)
+        for call in step.tool_calls:
+            yield from _call_lines(call)
+    if message.content:
+        yield _labelled(_("Answer"), message.content) if message.agent_steps else plainly_visible(message.content)
+    if message.error:
+        yield _labelled(_("Error"), message.error)
+
+
+def _call_lines(call: schemas.ToolCall) -> Iterator[str]:
+    result = call.result
+    state = _("open") if result is None else _("ok") if result.success else _("failed")
+    took = f" {call.duration} ms" if call.duration is not None else ""
+    name = plainly_visible(one_line(call.name, NAME_CHARACTERS)) or _("(no name)")
+    said = "" if result is None else (result.error or result.output)
+    yield _labelled(f"  {state} {name}{took} {plainly_visible(_as_text(call.args))}", said or "", indent=4)
+    if call.reflection:
+        yield _labelled(f"  {_('Reflection')}", call.reflection, indent=4)
+
+
+def _labelled(label: str, said: str, indent: int = 2) -> str:
+    """Return a text behind its label; its further lines are indented, so that none looks like a line of ours."""
+    first, *more = plainly_visible(said).split("\n")
+    head = f"{label}: {first}" if first or more else label
+    return "\n".join([head, *(" " * indent + line for line in more)])
 
 
 def _span(line: str) -> str:

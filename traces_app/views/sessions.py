@@ -17,11 +17,12 @@ from access_app.errors import Conflict, InvalidInput
 from access_app.masking import masking_of
 from access_app.models import Scope
 from access_app.permissions import may_read, project_for_write, require_scope
+from access_app.visibility import ProjectScope
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer, list_answer, no_content, words
-from messages_app.queries import SESSION_FIELDS, find_session, sessions
+from messages_app.queries import SESSION_FIELDS, find_message, find_session, sessions
 from messages_app.sql.pagination import page_request, read_page
 from messages_app.timestamps import instant_text
 from messages_app.writes import delete_session, restore_session
@@ -32,6 +33,7 @@ from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries import schemas
 from traces_app.queries.archived import find_session_here
 from traces_app.queries.filters import SessionFilterSet
+from traces_app.queries.messages import messages
 from traces_app.queries.search.pages import FoundPage, found_page, indexed_until
 from traces_app.queries.snapshots import beside_session
 from traces_app.schema import records
@@ -52,9 +54,12 @@ _FORMAT = OpenApiParameter(
     str,
     enum=list(EXPORTS),
     description=(
-        "otlp: the spans that the session was made of; jsonl: a message a line; markdown: for people; "
+        "otlp: the spans that the session was made of; jsonl: a message a line; markdown and text: for people; "
         "openai: the messages of a chat completion. Default: tracesite."
     ),
+)
+_MESSAGE = OpenApiParameter(
+    "message", str, description="With `format=text`: the id of the only message to be exported."
 )
 _IDENTITY = frozenset({"id", "project", "external_id"})
 _EXPORT = PolymorphicProxySerializer(
@@ -177,11 +182,12 @@ class SessionViewSet(TraceViewSet):
         return answer(_one_session(session.pk, _readable_fields(request)))
 
     @extend_schema(
-        parameters=[openapi.PROJECT, _FORMAT],
+        parameters=[openapi.PROJECT, _FORMAT, _MESSAGE],
         responses={
             200: _EXPORT,
             (200, "application/x-ndjson"): OpenApiTypes.STR,
             (200, "text/markdown"): OpenApiTypes.STR,
+            (200, "text/plain"): OpenApiTypes.STR,
             **openapi.errors(400, 404),
         },
     )
@@ -189,16 +195,22 @@ class SessionViewSet(TraceViewSet):
         """Export a session with all its messages, oldest first, as one JSON document that POST /sessions/ accepts.
 
         Other formats: the spans that it was made of, as an OTLP request that POST /v1/traces accepts; a message a line;
-        Markdown for people; the messages of an OpenAI chat.
+        Markdown, or plain text, for people; the messages of an OpenAI chat. `message` limits the text to one message.
         """
-        check_parameters(request.query_params, ("project", "format"))
+        check_parameters(request.query_params, ("project", "format", "message"))
         chosen = request.query_params.get("format", "tracesite")
         if chosen not in EXPORTS:
             raise InvalidInput(_("Invalid value. Allowed: %(words)s.") % {"words": ", ".join(EXPORTS)}, field="format")
         session = find_session_here(requested_scope(request), session_id)
         written = EXPORTS[chosen]
-        document = StreamingHttpResponse(written.pieces(session), content_type=written.content_type)
-        document.headers["Content-Disposition"] = f'attachment; filename="session-{session.pk}.{written.extension}"'
+        pieces, name = written.pieces(session), f"session-{session.pk}"
+        if (wanted := request.query_params.get("message")) is not None:
+            if written.of_messages is None:
+                raise InvalidInput(_("A single message is exported with format=text."), field="message")
+            message = find_message(ProjectScope(frozenset([session.project_id])), wanted, session)
+            pieces, name = written.of_messages(messages([str(message.pk)])), f"message-{message.pk}"
+        document = StreamingHttpResponse(pieces, content_type=written.content_type)
+        document.headers["Content-Disposition"] = f'attachment; filename="{name}.{written.extension}"'
         return document
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import re
 from datetime import timedelta
+from io import StringIO
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
 from django.test import Client
 
 from access_app.keys import create_key
 from access_app.models import Project, Role
 from access_app.roles import grant_role
 from messages_app.models import Message, Session
+from tests.admin_pages import links_of
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.ingest.batch import SessionOutcome
 
@@ -545,3 +548,55 @@ def _steps(message: dict[str, Any]) -> Any:
             assert UUID(call.pop("uuid"))
             call.pop("parent", None)
     return steps
+
+
+@pytest.mark.requirement("000-47")
+def test_chain_is_exported_as_plain_text(viewer: Caller, project: Project, staff: Client) -> None:
+    found = {
+        "id": "1",
+        "name": "look",
+        "args": {"at": "Oslo"},
+        "duration": 120,
+        "result": {"output": "fog\nStep 9: no"},
+    }
+    failed = {"id": "2", "name": "fail", "args": {}, "duration": 7, "result": {"success": False, "error": "timeout"}}
+    steps = [
+        {"thought": "I look\x1b[2J.", "tool_calls": [found, {**failed, "reflection": "Try later."}]},
+        {"iteration": 1, "thought": "", "tool_calls": [{"id": "3", "name": "open", "args": {}}]},
+    ]
+    asked = {"external_id": "q", "role": "user", "content": "Weather?", "created_at": NOON}
+    said = {**run_at(1), "agent_steps": steps, "is_completed": False, "content": "Fog.", "error": "Lost."}
+    outcome = store(project, asked, said, external_id="text")
+    chain = """\
+Assistant · 2026-03-01T12:01:00.000000Z · 127 ms
+Step 1: I look[U+001B][2J.
+  ok look 120 ms {"at": "Oslo"}: fog
+    Step 9: no
+  failed fail 7 ms {}: timeout
+  Reflection: Try later.
+Step 2
+  open open {}
+Answer: Fog.
+Error: Lost.
+"""
+    whole = f"User · 2026-03-01T12:00:00.000000Z\nWeather?\n\n{chain}"
+    exported = viewer.get("sessions/text/export/?format=text")
+    assert (exported.body.decode(), exported.headers["Content-Type"]) == (whole, "text/plain; charset=utf-8")
+    run = outcome.messages[1].id
+    one = viewer.get(f"sessions/text/export/?format=text&message={run}")
+    assert (one.body.decode(), f"message-{run}.txt" in one.headers["Content-Disposition"]) == (chain, True)
+    links = links_of(staff.get(f"/admin/messages_app/message/{run}/change/"))
+    assert b"".join(staff.get(links["Text"])) == chain.encode()  # type: ignore[arg-type]  # it is streamed
+    for arguments, expected in ((["text"], whole), (["text", f"--message={run}"], chain)):
+        out = StringIO()
+        call_command("export", *arguments, "--format", "text", stdout=out)
+        assert out.getvalue() == expected
+    refused = viewer.get(f"sessions/text/export/?message={run}")
+    assert (refused.status, refused.json["error"]["field"]) == (400, "message")
+    assert viewer.get(f"sessions/text/export/?format=text&message={uuid4()}").status == 404
+    with pytest.raises(CommandError, match="There is no session with this id"):
+        call_command("export", "nowhere", stdout=StringIO())
+
+
+def run_at(minute: int) -> dict[str, Any]:
+    return {"external_id": "a", "role": "assistant", "created_at": NOON + timedelta(minutes=minute)}
