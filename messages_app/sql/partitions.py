@@ -182,19 +182,23 @@ def drop_month(
     return _retry(month, patience, partial(_drop, tables, month, when_hidden))
 
 
-def settle_months(tables: Sequence[PartitionedTable], *, patience: float = DROP_PATIENCE_SECONDS) -> None:
-    """Finish interrupted drops: undo those that hid only the first table, complete the others.
-
-    Raise MonthInUse like `drop_month`.
-    """
+def unsettled_months(tables: Sequence[PartitionedTable]) -> list[Month]:
+    """Return the months with a partition that is hidden, because a drop is going on or was interrupted."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT DISTINCT right(relname, 7) FROM pg_class LEFT JOIN pg_inherits ON inhrelid = oid "
             "WHERE relkind = 'r' AND relname ~ %s AND pg_table_is_visible(oid) AND (inhrelid IS NULL OR inhdetachpending)",
             [f"^({'|'.join(table.name for table in tables)})_y[0-9]{{4}}m[0-9]{{2}}$"],
         )
-        months = sorted(Month(int(name[:4]), int(name[5:])) for (name,) in cursor.fetchall())
-    for month in months:
+        return sorted(Month(int(name[:4]), int(name[5:])) for (name,) in cursor.fetchall())
+
+
+def settle_months(tables: Sequence[PartitionedTable], *, patience: float = DROP_PATIENCE_SECONDS) -> None:
+    """Finish interrupted drops: undo those that hid only the first table, complete the others.
+
+    Raise MonthInUse like `drop_month`.
+    """
+    for month in unsettled_months(tables):
         _retry(month, patience, partial(_settle, tables, month))
 
 

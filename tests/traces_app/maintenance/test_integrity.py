@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from io import StringIO
+from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -14,15 +15,28 @@ from django.db import connection
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
-from access_app.models import Project
+from access_app.models import AuditAction, AuditEntry, Project
 from messages_app import ids
-from messages_app.models import Message, Session
+from messages_app.models import Message, MessageKey, SealMark, Session, message_key
 from messages_app.sql.partitions import Month
 from messages_app.writes import delete_message, delete_session
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.ingest.batch import SessionOutcome
+from traces_app.ingest.partitions import TABLES
+from traces_app.maintenance.derived import KINDS as KINDS_OF_DERIVED
 from traces_app.maintenance.integrity import KINDS, Problem, Tally, check
-from traces_app.models import AgentStep, Context, Score, Tool, ToolCall, ToolResult
+from traces_app.maintenance.search_index import index_queued
+from traces_app.models import (
+    AgentStep,
+    Context,
+    Score,
+    SearchRows,
+    SearchSegment,
+    Tool,
+    ToolCall,
+    ToolResult,
+    UnindexedMessage,
+)
 from traces_app.transcripts.entries import Call, Prompt, Reply
 from traces_app.transcripts.outline import session
 
@@ -332,6 +346,8 @@ def test_json_is_one_object_a_line_and_the_summary_last(outcome: SessionOutcome)
                 "problems": 1,
                 "kinds": {"iterations_repeated": 1},
                 "notes": {},
+                "mendable": 0,
+                "mended": 0,
             }
         },
     ]
@@ -364,5 +380,90 @@ def test_help_names_every_kind_of_problem(capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit):
         call_command("check_traces", "--help")
     shown = " ".join(capsys.readouterr().out.split())
-    assert [kind for kind in KINDS if kind not in shown] == []
-    assert "Exit status: 0 no problems, 1 problems found" in shown
+    assert [kind for kind in (*KINDS, *KINDS_OF_DERIVED) if kind not in shown] == []
+    assert "Exit status: 0 no problems, or all of them mended; 1 problems left" in shown
+
+
+# --- What is derived from the rows ------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("000-18", "000-51")
+def test_repair_mends_counters_keys_and_index(project: Project, outcome: SessionOutcome) -> None:
+    empty = store(project, answer(external_id="no texts", content="", agent_steps=[]), external_id="other")
+    index_queued(patience=timedelta(0))
+    asked, answered = (message.id for message in outcome.messages)
+    assert run_command()[1] == 0, "a message without texts is not missing in the index"
+    assert empty.messages[0].id
+    SearchSegment.objects.all().delete()
+    SearchRows.objects.all().delete()
+    Message.objects.filter(pk=answered).update(call_count=7, input_tokens=1)
+    Session.objects.filter(pk=outcome.id).update(message_count=5)
+    MessageKey.objects.filter(message_id=asked).update(message_id=answered)
+    stray = ids.message_id(NOON + timedelta(seconds=9), "user")
+    MessageKey.objects.create(key=uuid4(), message_id=stray)
+    SealMark.objects.all().delete()
+    lines, status = run_command()
+    said = f"session {outcome.id} message"
+    assert (sorted(lines[:-2]), status) == (
+        sorted(
+            [
+                f"key_missing: {said} {asked} (its key is that of message {answered})",
+                f"key_stray: message {stray} (no such message)",
+                f"message_counts: {said} {answered} (call_count 7, found 4; input_tokens 1, found 120)",
+                f"not_indexed: {said} {asked} (has texts)",
+                f"not_indexed: {said} {answered} (has texts)",
+                f"session_counts: session {outcome.id} (message_count 5, found 2; call_count 4, found 7; input_tokens 120, found 1)",
+            ]
+        ),
+        1,
+    )
+    assert lines[-1] == "--repair would mend 6 of them."
+    MessageKey.objects.filter(message_id=answered, key=message_key(outcome.id, "q1")).delete()
+    lines, status = run_command("--repair")
+    assert (lines[1:], status) == (["Before that, 6 problems mended."], 0)
+    assert store(project, question(), external_id="weather").messages[0].id == asked, "it is known by its key again"
+    assert set(UnindexedMessage.objects.values_list("message_id", flat=True)) >= {asked, answered}
+    assert SealMark.objects.filter(message_id=answered).exists(), "its row has changed"
+    assert AuditEntry.objects.get(action=AuditAction.CHANGE, actor_name="check_traces").detail == {"mended": 6}
+
+
+def test_repair_leaves_what_the_rows_do_not_answer(outcome: SessionOutcome) -> None:
+    AgentStep.objects.filter(iteration=1).update(iteration=5)
+    lines, status = run_command("--repair")
+    assert (lines[0][:18], lines[-1], status) == ("iterations_missing", "Before that, 0 problems mended.", 1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_month_of_an_interrupted_drop_is_reported_and_settled(outcome: SessionOutcome) -> None:
+    table = TABLES[0].name
+    run_statement(f"ALTER TABLE {table} DETACH PARTITION {leaf(table)}")
+    lines, status = run_command()
+    assert ("month_hidden: (month 2026-03)" in lines, status) == (True, 1)
+    lines, status = run_command("--repair")
+    assert (lines[0], status) == ("Checked 1 session with 2 messages, 2 steps and 4 calls: no problems.", 0)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_archive_that_lost_a_file_is_reported(outcome: SessionOutcome, tmp_path: Path) -> None:
+    call_command("archive", "--older-than", "0", "--to", str(tmp_path), stdout=StringIO())
+    assert run_command()[1] == 0
+    (calls,) = (tmp_path / "calls").rglob("*.parquet")
+    calls.unlink()
+    (steps_,) = (tmp_path / "steps").rglob("*.parquet")
+    steps_.write_bytes(b"short")
+    place = f"archive_differs: ({tmp_path}, 2026-03 of owner: "
+    lines, status = run_command()
+    found = sorted(line for line in lines if line.startswith(place))
+    assert [line.removeprefix(place) for line in found] == [
+        f"calls/project=owner/period=2026-03/{calls.name} is missing)",
+        f"steps/project=owner/period=2026-03/{steps_.name} has 5 bytes, not {steps_size(tmp_path)})",
+    ]
+    assert status == 1
+    (tmp_path / "manifests" / "project=owner" / "period=2026-03.json").unlink()
+    assert f"{place}no manifest)" in run_command()[0]
+
+
+def steps_size(folder: Path) -> int:
+    manifest = json.loads((folder / "manifests" / "project=owner" / "period=2026-03.json").read_text())
+    size: int = manifest["tables"]["steps"]["bytes"]
+    return size

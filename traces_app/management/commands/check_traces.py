@@ -1,20 +1,31 @@
-"""manage.py check_traces: report problems of stored traces."""
+"""manage.py check_traces: report problems of stored traces, and mend those that can be."""
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import Any
+from itertools import chain
+from typing import Any, TypedDict
+from uuid import UUID
 
 import msgspec
 from django.core.management.base import CommandError
 
 from access_app.arguments import project_named
-from access_app.audit.record import AuditedCommand
+from access_app.audit.record import AuditedCommand, record
 from access_app.models import AuditAction
-from traces_app.maintenance.integrity import KINDS, NOTES, Problem, Tally, check
-from traces_app.management.row_arguments import session_named
+from messages_app.models import Message
+from messages_app.sql.partitions import MonthInUse
+from traces_app.maintenance import derived, integrity
+from traces_app.maintenance.derived import MENDERS, check_derived, hidden_months, mend
+from traces_app.maintenance.integrity import NOTES, Problem, Tally, check
+from traces_app.management.row_arguments import message_bar, session_named
+
+KINDS = {**integrity.KINDS, **derived.KINDS}
+_MENDED_AT_ONCE = 200
 
 
 class Command(AuditedCommand):
@@ -23,8 +34,8 @@ class Command(AuditedCommand):
     help = (
         (
             "Report inconsistent traces: one line per problem, with ids and numbers but no content. Changes "
-            "nothing and can run while agents write. Exit status: 0 no problems, 1 problems found, 2 invalid "
-            "arguments. Kinds of problems: "
+            "nothing without --repair, and can run while agents write. Exit status: 0 no problems, or all of them "
+            "mended; 1 problems left; 2 invalid arguments. Kinds of problems: "
         )
         + "; ".join(f"{kind} ({meaning})" for kind, meaning in KINDS.items() if kind not in NOTES)
         + ". Reported as notes: "
@@ -40,24 +51,34 @@ class Command(AuditedCommand):
             help="only this session: its id, or its external id (with --project if several sessions have it)",
         )
         parser.add_argument(
+            "--repair",
+            action="store_true",
+            help="mend what the rows themselves answer: " + ", ".join(MENDERS) + "; then check again what was mended",
+        )
+        parser.add_argument(
             "--json", action="store_true", help="print one JSON object per line: the problems, then a summary"
         )
 
-    def handle(self, *, project: str | None, session: str | None, json: bool, **options: Any) -> None:
+    def handle(self, *, project: str | None, session: str | None, repair: bool, json: bool, **options: Any) -> None:
         found = project_named(project) if project is not None else None
         session_id = session_named(session, [found] if found else []) if session is not None else None
         if session is not None and session_id is None:
             raise CommandError(f"Session {session!r} was purged.", returncode=2)
+        scope: _Scope = {"project_id": found.pk if found else None, "session_id": session_id}
         tally, kinds = Tally(), Counter[str]()
-        for problem in check(project_id=found.pk if found else None, session_id=session_id, tally=tally):
-            kinds[problem.kind] += 1
-            self.stdout.write(_as_json(problem) if json else _in_words(problem))
+        mended = self._mend(scope) if repair else 0
+        with message_bar(_messages(scope)) as bar:
+            for problem in _check(scope, tally, bar.update):
+                kinds[problem.kind] += 1
+                self.stdout.write(_as_json(problem) if json else _in_words(problem))
         notes = Counter({kind: kinds.pop(kind) for kind in NOTES & kinds.keys()})
         summary = {
             **asdict(tally),
             "problems": kinds.total(),
             "kinds": dict(sorted(kinds.items())),
             "notes": dict(sorted(notes.items())),
+            "mendable": sum(kinds[kind] for kind in MENDERS),
+            "mended": mended,
         }
         if json:
             self.stdout.write(_as_json({"summary": summary}))
@@ -66,8 +87,53 @@ class Command(AuditedCommand):
                 f"Checked {_number(tally.sessions, 'session')} with {_number(tally.messages, 'message')}, "
                 f"{_number(tally.steps, 'step')} and {_number(tally.calls, 'call')}: {_summary(kinds)}{_notes(notes)}"
             )
+            if repair:
+                self.stdout.write(f"Before that, {_number(mended, 'problem')} mended.")
+            elif summary["mendable"]:
+                self.stdout.write(f"--repair would mend {summary['mendable']:,} of them.")
         if kinds:
             raise CommandError(f"{_number(kinds.total(), 'problem')} found.")
+
+    def _mend(self, scope: _Scope) -> int:
+        """Mend what can be; return the number of problems."""
+        mended = 0
+        waiting: list[Problem] = []
+        try:
+            with message_bar(_messages(scope)) as bar:
+                for problem in _check(scope, Tally(), bar.update):
+                    if problem.kind in MENDERS:
+                        waiting.append(problem)
+                    if len(waiting) >= _MENDED_AT_ONCE or problem.kind == "month_hidden":
+                        mended += mend(waiting)
+                        waiting.clear()
+                mended += mend(waiting)
+        except MonthInUse as error:
+            raise CommandError(str(error)) from error
+        if mended:
+            record(AuditAction.CHANGE, object_type="session", detail={"mended": mended})
+        return mended
+
+
+class _Scope(TypedDict):
+    project_id: int | None
+    session_id: UUID | None
+
+
+def _check(scope: _Scope, tally: Tally, progress: Callable[[int], object]) -> Iterator[Problem]:
+    return chain(
+        # Before anything is counted.
+        hidden_months() if not any(scope.values()) else (),
+        check(**scope, tally=tally, progress=progress),
+        check_derived(**scope),
+    )
+
+
+def _messages(scope: _Scope) -> int | None:
+    """Return the number of messages to be checked, for the progress bar; None if nobody sees it."""
+    if not sys.stderr.isatty():
+        return None
+    given = {name: value for name, value in scope.items() if value is not None}
+    return Message.with_deleted.filter(**given).count()
 
 
 def _in_words(problem: Problem) -> str:

@@ -1,0 +1,293 @@
+"""Integrity of what is derived from the rows of traces: counters, keys, partitions, the search index and archives.
+
+`check_derived` yields the problems beside those of traces_app.maintenance.integrity, and `mend` repairs those that the rows
+themselves answer. Everything is read some messages at a time, and each mend is a transaction that looks again, so both are safe
+beside writers and to repeat.
+"""
+
+# ruff: noqa: S608 - SQL is built from the texts in this file and the names of tables
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+from django.db import connection, transaction
+
+from messages_app import ids
+from messages_app.changed_hours import mark_messages
+from messages_app.models import Message, MessageKey, PurgedMonth
+from messages_app.seal_marks import mark
+from messages_app.session_counters import recount
+from messages_app.sql.partitions import Month, months_of, settle_months, unsettled_months
+from messages_app.sql.snapshot import one_snapshot
+from traces_app.ingest.partitions import TABLES
+from traces_app.ingest.sql import count_below
+from traces_app.models import Archive, SearchRows, SearchSegment, UnindexedMessage
+from traces_app.normalize.rollup import duration_between
+from traces_app.queries.search.segments import ROW
+from traces_app.queries.search.texts import texts_of_messages
+
+from .integrity import Problem
+
+KINDS = {
+    "key_missing": "a message with an external id has no key, or that of another: sent again, it is stored twice",
+    "key_stray": "a key names a message that does not exist: sent again, it is not stored",
+    "month_hidden": "a drop of a month was interrupted, so a part of its rows is hidden",
+    "not_indexed": "a message is neither in the search index nor waiting for it: a search does not find it",
+    "archive_differs": "an archive lacks its manifest or a file, or they are other ones",
+}
+
+_AT_ONCE = 1_000
+_WINDOW = 50_000
+"""Messages whose ids are in memory at a time."""
+_MESSAGES = Message._meta.db_table
+_KEYS = MessageKey._meta.db_table
+_KEY_OF_MESSAGE = ids.key_in_sql("'message'", "message.session_id", "message.external_id")
+
+Scope = tuple[str, list[Any]]
+"""A condition on `message`, with its values."""
+
+
+def check_derived(*, project_id: int | None = None, session_id: UUID | None = None) -> Iterator[Problem]:
+    """Yield the problems of all traces, or of one project or session.
+
+    Keys without a message belong to neither, so only a check of all traces finds them.
+    """
+    scope: Scope = ("true", [])
+    if session_id is not None:
+        scope = ("message.session_id = %s", [session_id])
+    elif project_id is not None:
+        scope = ("message.project_id = %s", [project_id])
+    is_whole = project_id is None and session_id is None
+    for month in sorted(months_of(_MESSAGES)):
+        yield from _missing_keys(month, scope)
+        if is_whole and not PurgedMonth.objects.filter(month=f"{month}-01").exists():
+            yield from _stray_keys(month)
+        yield from _unindexed(month, scope)
+    if session_id is None:
+        yield from _archives(project_id)
+
+
+def hidden_months() -> Iterator[Problem]:
+    """Yield the months with hidden rows. Mend them before anything else is counted."""
+    for month in unsettled_months(TABLES):
+        yield _problem("month_hidden", f"month {month}")
+
+
+def mend(problems: Sequence[Problem]) -> int:
+    """Mend those of the problems that can be; return how many were tried. Those that remain, the next check reports.
+
+    Raise MonthInUse if a hidden month is still read.
+    """
+    by_kind: dict[str, list[Problem]] = defaultdict(list)
+    for problem in problems:
+        by_kind[problem.kind].append(problem)
+    for kind in by_kind.keys() & MENDERS.keys():
+        MENDERS[kind](by_kind[kind])
+    return sum(len(by_kind[kind]) for kind in by_kind.keys() & MENDERS.keys())
+
+
+# --- Checks -----------------------------------------------------------------------------------------------------------
+
+
+def _missing_keys(month: Month, scope: Scope) -> Iterator[Problem]:
+    condition, values = scope
+    last = month.first_id
+    while True:
+        found = _rows(
+            f"SELECT message.id, message.session_id, (SELECT message_id FROM {_KEYS} WHERE key = {_KEY_OF_MESSAGE}) "
+            f"FROM {_MESSAGES} AS message WHERE {condition} AND message.id >= %s AND message.id < %s "
+            f"AND message.external_id <> '' AND NOT EXISTS (SELECT 1 FROM {_KEYS} AS known "
+            f"WHERE known.key = {_KEY_OF_MESSAGE} AND known.message_id = message.id) ORDER BY message.id LIMIT {_AT_ONCE}",
+            [*values, last, month.next.first_id],
+        )
+        for message_id, of_session, other in found:
+            detail = "no key" if other is None else f"its key is that of message {other}"
+            yield _problem("key_missing", detail, of_session, message_id)
+        if len(found) < _AT_ONCE:
+            return
+        last = _after(found[-1][0])
+
+
+def _stray_keys(month: Month) -> Iterator[Problem]:
+    last = month.first_id
+    while True:
+        found = _rows(
+            f"SELECT message_id FROM {_KEYS} AS known WHERE message_id >= %s AND message_id < %s AND purged_at IS NULL "
+            f"AND NOT EXISTS (SELECT 1 FROM {_MESSAGES} AS message WHERE message.id = known.message_id AND message.id >= %s "
+            f"AND message.id < %s) ORDER BY message_id LIMIT {_AT_ONCE}",
+            [last, month.next.first_id, month.first_id, month.next.first_id],
+        )
+        for (message_id,) in found:
+            yield _problem("key_stray", "no such message", None, message_id)
+        if len(found) < _AT_ONCE:
+            return
+        last = _after(found[-1][0])
+
+
+def _unindexed(month: Month, scope: Scope) -> Iterator[Problem]:
+    condition, values = scope
+    last = month.first_id
+    while True:
+        with one_snapshot(read_only=True):
+            page = dict(
+                _rows(
+                    f"SELECT message.id, message.session_id FROM {_MESSAGES} AS message WHERE {condition} "
+                    f"AND message.id >= %s AND message.id < %s ORDER BY message.id LIMIT {_WINDOW}",
+                    [*values, last, month.next.first_id],
+                )
+            )
+            missing = _not_in_index(list(page))
+        for message_id in missing:
+            yield _problem("not_indexed", "has texts", page[message_id], message_id)
+        if len(page) < _WINDOW:
+            return
+        last = _after(max(page))
+
+
+def _not_in_index(message_ids: Sequence[UUID]) -> list[UUID]:
+    """Return the messages, given in order, that have texts and are neither in the index nor in its queue."""
+    if not message_ids:
+        return []
+    first, last = message_ids[0], message_ids[-1]
+    missing = {message_id.bytes for message_id in message_ids}
+    segments = SearchSegment.objects.filter(first_message__lte=last, last_message__gte=first).values_list(
+        "pk", flat=True
+    )
+    for segment in segments:
+        for chunk in SearchRows.objects.filter(segment_id=segment).values_list("rows", flat=True):
+            missing.difference_update(np.frombuffer(chunk, dtype=ROW)["message"].tolist())
+        if not missing:
+            return []
+    left = sorted(UUID(bytes=one) for one in missing)
+    found: list[UUID] = []
+    for start in range(0, len(left), _AT_ONCE):
+        some = set(left[start : start + _AT_ONCE])
+        some -= set(UnindexedMessage.objects.filter(message_id__in=some).values_list("message_id", flat=True))
+        # Messages without any text have no rows there.
+        found += sorted({row.message_id for row in texts_of_messages(some) if row.texts})
+    return found
+
+
+def _archives(project_id: int | None) -> Iterator[Problem]:
+    archives = Archive.objects.select_related("project").order_by("url", "project__slug", "month")
+    if project_id is not None:
+        archives = archives.filter(project=project_id)
+    for archive in archives.iterator():
+        for fault in _faults_of(archive):
+            yield _problem(
+                "archive_differs", f"{archive.url}, {archive.month:%Y-%m} of {archive.project.slug}: {fault}"
+            )
+
+
+def _faults_of(archive: Archive) -> Iterator[str]:
+    try:
+        from .archive.folder import ArchiveError, open_folder
+    except ImportError as error:  # the extra is missing
+        yield f"not checked, because this installation lacks the package {error.name}"
+        return
+    try:
+        folder = open_folder(archive.url)
+        manifest = folder.manifest(archive.project.slug, f"{archive.month:%Y-%m}")
+        if manifest is None:
+            yield "no manifest"
+            return
+        if manifest.id != archive.pk:
+            yield "another manifest than the one that was written"
+        elif manifest.rows != archive.rows:
+            yield f"{manifest.rows} rows in the manifest, {archive.rows} were written"
+        for file in manifest.tables.values():
+            path = folder.path(file.path)
+            if not folder.files.exists(path):
+                yield f"{file.path} is missing"
+            elif folder.files.size(path) != file.bytes:
+                yield f"{file.path} has {folder.files.size(path)} bytes, not {file.bytes}"
+    except (ArchiveError, OSError) as error:
+        yield str(error)
+
+
+# --- Mends ------------------------------------------------------------------------------------------------------------
+
+
+def _mend_message_counts(problems: Sequence[Problem]) -> None:
+    for problem in problems:
+        with transaction.atomic():
+            row = Message.with_deleted.select_for_update().filter(pk=problem.message_id).first()
+            if row is None:
+                continue
+            counts = count_below(row.pk, row.usage)
+            counts = counts._replace(duration_ms=duration_between(row.created_at, row.completed_at, counts.duration_ms))
+            for name, value in counts._asdict().items():
+                setattr(row, name, value)
+            row.save(update_fields=list(counts._fields))
+            mark([row.pk])
+            mark_messages(row.project_id, [row.pk])
+            recount([row.session_id])
+
+
+def _mend_session_counts(problems: Sequence[Problem]) -> None:
+    recount(sorted(problem.session_id for problem in problems if problem.session_id))
+
+
+def _mend_missing_keys(problems: Sequence[Problem]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {_KEYS} (key, message_id) SELECT {_KEY_OF_MESSAGE}, message.id FROM {_MESSAGES} AS message "
+            "WHERE message.id = ANY(%s) AND message.id BETWEEN %s AND %s ON CONFLICT DO NOTHING",
+            _messages_of(problems),
+        )
+
+
+def _mend_stray_keys(problems: Sequence[Problem]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"DELETE FROM {_KEYS} AS known WHERE message_id = ANY(%s) AND purged_at IS NULL AND NOT EXISTS "
+            f"(SELECT 1 FROM {_MESSAGES} AS message WHERE message.id = known.message_id AND message.id BETWEEN %s AND %s)",
+            _messages_of(problems),
+        )
+
+
+def _mend_index(problems: Sequence[Problem]) -> None:
+    UnindexedMessage.objects.bulk_create(
+        UnindexedMessage(message_id=problem.message_id) for problem in problems if problem.message_id
+    )
+
+
+def _mend_months(problems: Sequence[Problem]) -> None:
+    settle_months(TABLES)
+
+
+MENDERS: Mapping[str, Callable[[Sequence[Problem]], None]] = {
+    "message_counts": _mend_message_counts,
+    "session_counts": _mend_session_counts,
+    "key_missing": _mend_missing_keys,
+    "key_stray": _mend_stray_keys,
+    "month_hidden": _mend_months,
+    "not_indexed": _mend_index,
+}
+"""How to mend problems of a kind; of other kinds, what is right cannot be known from the rows."""
+
+
+def _messages_of(problems: Sequence[Problem]) -> list[Any]:
+    """Return the ids of the messages, and the first and the last of them."""
+    found = sorted(problem.message_id for problem in problems if problem.message_id)
+    return [found, found[0], found[-1]]
+
+
+def _problem(kind: str, detail: str, session_id: UUID | None = None, message_id: UUID | None = None) -> Problem:
+    return Problem(kind=kind, session_id=session_id, message_id=message_id, detail=detail)
+
+
+def _after(row_id: UUID) -> UUID:
+    return UUID(int=row_id.int + 1)
+
+
+def _rows(statement: str, values: Collection[Any]) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        found: list[tuple[Any, ...]] = cursor.fetchall()
+        return found
