@@ -10,7 +10,7 @@ beside writers and to repeat.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -214,9 +214,9 @@ def _faults_of(archive: Archive) -> Iterator[str]:
 
 
 def _mend_message_counts(problems: Sequence[Problem]) -> None:
-    for problem in problems:
+    for message_id in _messages_of(problems)[0]:
         with transaction.atomic():
-            row = Message.with_deleted.select_for_update().filter(pk=problem.message_id).first()
+            row = Message.with_deleted.select_for_update().filter(pk=message_id).first()
             if row is None:
                 continue
             counts = count_below(row.pk, row.usage)
@@ -286,7 +286,7 @@ def _after(row_id: UUID) -> UUID:
     return UUID(int=row_id.int + 1)
 
 
-def _rows(statement: str, values: Collection[Any]) -> list[tuple[Any, ...]]:
+def _rows(statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
         found: list[tuple[Any, ...]] = cursor.fetchall()
