@@ -37,7 +37,7 @@ from traces_app.maintenance.purge import Scope as PurgeScope
 from traces_app.maintenance.purge import purge
 from traces_app.models import Snapshot, ToolCall
 from traces_app.normalize.redaction import redact_session_patch
-from traces_app.queries.archived import where_archived
+from traces_app.queries.archived import archived_parts, where_archived
 from traces_app.queries.contexts import newest_contexts
 from traces_app.queries.waiting import waiting_calls
 from traces_app.schema import records
@@ -213,6 +213,8 @@ class TracedSessionAdmin(AddedByIngest, SessionAdmin):
                 message.judged = judged[message.pk]
             response.context_data["may_edit"] = self.allows(request, Role.EDITOR, session)
             response.context_data["session_judged"] = judgements_of_session(session.pk, user)
+            response.context_data["archived_parts"] = archived_parts(session)
+            response.context_data["program"] = program()
             response.context_data["has_only_spans"] = not session.message_count and bool(traces_of(session.pk))
             if response.context_data["waiting_words"] and session.last_run_id is not None:
                 run = session.last_run_id

@@ -21,6 +21,7 @@ DERIVED = frozenset(
         "context_refs",
         "snapshot_sums",
         "forked_from",
+        "archived_parts",
         "input_ref",
         "step_count",
         "call_count",

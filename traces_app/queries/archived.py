@@ -1,4 +1,4 @@
-"""Find where a session is archived that the database does not have any more."""
+"""Find where a session is archived of which the database does not have everything any more."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from access_app.errors import NotFound
 from access_app.models import Project
 from access_app.visibility import ProjectScope, visible_to
-from messages_app.models import session_key
+from messages_app.models import Session, session_key
 from messages_app.queries import FoundSession, find_session
 from traces_app.models import Archive
 
@@ -40,6 +40,12 @@ def where_archived(scope: ProjectScope, name: str) -> ArchivedPlace | None:
     newest = found[-1]
     months = sorted(each.month for each in found if (each.url, each.project_id) == (newest.url, newest.project_id))
     return ArchivedPlace(project=newest.project.slug, url=newest.url, periods=[f"{month:%Y-%m}" for month in months])
+
+
+def archived_parts(session: Session) -> list[Archive]:
+    """Return the archives with months of a session that were dropped from the database, in their order. One query."""
+    key = session_key(session.project_id, str(session.pk))
+    return list(Archive.objects.filter(sessions__key=key, dropped_at__isnull=False).order_by("month", "url"))
 
 
 def find_session_here(scope: ProjectScope, name: str) -> FoundSession:

@@ -664,6 +664,15 @@ class ForkPage(Resource, frozen=True):
     previous: str | None
 
 
+class ArchivedPart(Resource, frozen=True):
+    """A month of a session that was archived and dropped from the database; `restore_archive` brings it back."""
+
+    url: str
+    """The folder of the archive."""
+    period: str
+    """Such as 2026-01."""
+
+
 class SessionWithContexts(Session, frozen=True, kw_only=True):
     """A session with the references of its contexts."""
 
@@ -672,6 +681,9 @@ class SessionWithContexts(Session, frozen=True, kw_only=True):
     ]
     snapshot_sums: Annotated[SnapshotSums | UnsetType, Meta(description="Of its snapshots: see `snapshots/`.")] = UNSET
     forked_from: Annotated[ForkedFrom | UnsetType, Meta(description="Of a replay: what it has replayed.")] = UNSET
+    archived_parts: Annotated[
+        list[ArchivedPart] | UnsetType, Meta(description="Months whose messages are in an archive, and no longer here.")
+    ] = UNSET
 
 
 class SessionWithSent(SessionWithContexts, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from msgspec import UNSET, Raw
 from access_app.db.reading import reading_connection
 from access_app.errors import NotFound
 from access_app.visibility import ProjectScope
+from messages_app import ids
 from messages_app.models import FORKED_FROM, IS_FORK, Session
 from messages_app.queries import as_uuid
 from messages_app.sql.compiled import Bounds, CompiledRows, Param
@@ -125,18 +126,21 @@ class BesideSession(NamedTuple):
     """None without snapshots."""
     forked_from: schemas.ForkedFrom | None
     """What it has replayed, if it is a fork."""
+    archived_parts: list[schemas.ArchivedPart]
+    """Its months that were dropped from the database after they were archived, in their order."""
 
 
 def beside_session(session_id: UUID, most_refs: int) -> BesideSession:
-    """Return the newest contexts, the sums of the snapshots, and the origin of a session. One query."""
+    """Return the newest contexts, the sums of the snapshots, the origin and the archives of a session. One query."""
     with reading_connection().cursor() as cursor:
         cursor.execute(_BESIDE, [most_refs, session_id])
-        refs, has_sums, count, size, left_out, generation, fork = cursor.fetchone()
+        refs, has_sums, count, size, left_out, generation, fork, parts = cursor.fetchone()
     sums = None
     if has_sums:
         sums = schemas.SnapshotSums(count=count, bytes=size, left_out=Raw(left_out.encode()), generation=generation)
     origin = None if fork is None else forked_from(msgspec.json.decode(fork))
-    return BesideSession(list(dict.fromkeys(refs)), sums, origin)
+    archived = [schemas.ArchivedPart(url=url, period=period) for url, period in parts]
+    return BesideSession(list(dict.fromkeys(refs)), sums, origin, archived)
 
 
 _BESIDE = f"""
@@ -144,7 +148,13 @@ _BESIDE = f"""
         CASE WHEN sums.session_id IS NOT NULL THEN
             (SELECT count(*) FROM traces_app_snapshot WHERE session_id = session.id)
         END,
-        sums.size, sums.left_out::text, sums.generation, coalesce(sums.fork, session.metadata -> 'forked_from')::text
+        sums.size, sums.left_out::text, sums.generation, coalesce(sums.fork, session.metadata -> 'forked_from')::text,
+        ARRAY(
+            SELECT ARRAY[archive.url, to_char(archive.month, 'YYYY-MM')] FROM traces_app_archivedsession AS part
+            JOIN traces_app_archive AS archive ON archive.id = part.archive_id
+            WHERE part.key = {ids.key_in_sql("'session'", "session.project_id", "session.id")} AND archive.dropped_at IS NOT NULL
+            ORDER BY archive.month, archive.url
+        )
     FROM messages_app_session AS session LEFT JOIN traces_app_snapshotsums AS sums ON sums.session_id = session.id
     WHERE session.id = %s
     """  # noqa: S608 - constants

@@ -46,7 +46,7 @@ from .session_exports import EXPORTS
 from .viewset import TraceViewSet
 
 REFS_LISTED = 20
-_BESIDE = frozenset({"context_refs", "snapshot_sums", "forked_from"})
+_BESIDE = frozenset({"context_refs", "snapshot_sums", "forked_from", "archived_parts"})
 """Fields that are not columns of a session."""
 _ONE_SESSION_FIELDS = SESSION_FIELDS | _BESIDE
 _FORMAT = OpenApiParameter(
@@ -240,4 +240,5 @@ def _one_session(session_id: UUID, fields: frozenset[str] = _ONE_SESSION_FIELDS)
         context_refs=found["context_refs"] if "context_refs" in fields else UNSET,  # type: ignore[arg-type]  # left out
         snapshot_sums=(found["sums"] or UNSET) if "snapshot_sums" in fields else UNSET,
         forked_from=(found["forked_from"] or UNSET) if "forked_from" in fields else UNSET,
+        archived_parts=(found["archived_parts"] or UNSET) if "archived_parts" in fields else UNSET,
     )

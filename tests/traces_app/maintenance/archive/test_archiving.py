@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connections
+from django.test import Client
 
 from access_app.models import Project
 from messages_app.models import Message, Session
 from messages_app.session_counters import disagreements
 from messages_app.sql.partitions import months_of
+from tests.admin_pages import text_of
 from tests.traces_app.conftest import answer, store
 from tests.traces_app.maintenance.archive.conftest import FAR, FEBRUARY, JANUARY, MID_MARCH, exports, fill, rows, tell
 from traces_app.ingest.partitions import TABLES
@@ -33,7 +35,7 @@ def run(*arguments: str) -> str:
     return out.getvalue()
 
 
-@pytest.mark.requirement("001-50")
+@pytest.mark.requirement("001-24", "001-50")
 def test_dropped_months_are_restored_to_the_same_rows(project: Project, stranger: Project, tmp_path: Path) -> None:
     fill(project, stranger)
     before, exported = rows(), exports()
@@ -51,8 +53,10 @@ def test_dropped_months_are_restored_to_the_same_rows(project: Project, stranger
     run("verify_traces", "--strict")
 
 
-@pytest.mark.requirement("001-50")
-def test_project_is_dropped_restored_and_archived_again(project: Project, stranger: Project, tmp_path: Path) -> None:
+@pytest.mark.requirement("001-24", "001-50")
+def test_project_is_dropped_restored_and_archived_again(
+    project: Project, stranger: Project, staff: Client, tmp_path: Path
+) -> None:
     for owner in (project, stranger):
         tell(owner, "both", JANUARY, FEBRUARY)
         tell(owner, "long", JANUARY, MID_MARCH)
@@ -74,6 +78,12 @@ def test_project_is_dropped_restored_and_archived_again(project: Project, strang
     assert "messages     6 removed" in said
     assert sorted(exports()) == sorted(name for name in before if not name.startswith("owner/both"))
     assert Archive.objects.filter(project=project, dropped_at=None).count() == 0
+    # Its other messages are still there.
+    partial = Session.objects.get(project=project, external_id="long")
+    part = {"url": str(tmp_path), "period": "2024-01"}
+    assert staff.get(f"/api/v1/sessions/{partial.pk}/").json()["archived_parts"] == [part]
+    page = text_of(staff.get(f"/admin/messages_app/session/{partial.pk}/change/"))
+    assert f"restore_archive {tmp_path} --project owner --period 2024-01 --session {partial.pk}" in page
     # What arrives late is added to what is archived.
     tell(project, "late", JANUARY)
     late = {name: text for name, text in exports().items() if name.startswith("owner/late")}
@@ -88,6 +98,7 @@ def test_project_is_dropped_restored_and_archived_again(project: Project, strang
     assert {name: text for name, text in restored.items() if name.startswith("owner/late.")} == late
     assert {name: restored[name] for name in before} == before
     assert disagreements(list(Session.with_deleted.values_list("pk", flat=True))) == {}
+    assert "archived_parts" not in staff.get(f"/api/v1/sessions/{partial.pk}/").json()
     assert "stay as the database has them" in run("restore_archive", str(tmp_path))
     assert exports() == restored
 
