@@ -38,8 +38,8 @@ OF_ROWS = {"sessions": "id", "messages": "id", "tool-calls": "id", "tools": "nam
 """Lists of the API, and what the routes of their rows take."""
 OF_ONE_PATTERN = 2
 """Pages that are visited of each pattern of addresses, in which numbers, ids and dates are the same."""
-WAIT_SECONDS = 20
-MAX_LAG_SECONDS = 3
+WAIT_SECONDS = 60
+MAX_LAG_SECONDS = 10
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Site:
 
     def send(self, session: str, text: str, tool: str = "search") -> str:
         """Store a message with a call of a tool; return the token with which it can be read."""
-        call = {"id": f"{session} {text} call", "name": tool, "args": {}, "status": "success"}
+        call = {"id": f"{session}-{text}", "name": tool, "args": {}, "status": "success"}
         step = {"iteration": 0, "tool_calls": [call]}
         message = {"external_id": f"{session} {text}", "role": "assistant", "content": text, "agent_steps": [step]}
         body = {"sessions": [{"external_id": session, "messages": [message]}]}
@@ -217,8 +217,9 @@ def test_writers_read_what_they_wrote_while_the_replica_is_behind(site: Site) ->
         second = site.send("lag", "second")
         assert site.texts("lag", second) == ["first", "second"]
         assert site.texts("lag", "no token") == ["first", "second"]
-        assert site.texts("lag", first) == ["first"]
-        assert site.texts("lag") == ["first"]
+        # On a busy machine a check may come too late, and the primary is read until the next one.
+        eventually(lambda: site.texts("lag", first) == ["first"])
+        eventually(lambda: site.texts("lag") == ["first"])
         # A person: by a cookie.
         others = dict(site.cookies)
         view = {"name": "a view of the test", "shared": "on", "query": "status=done"}
@@ -226,7 +227,7 @@ def test_writers_read_what_they_wrote_while_the_replica_is_behind(site: Site) ->
         assert status == 302, text
         assert "a view of the test" in site.page("/admin/messages_app/session/")[2]
         site.cookies = others
-        assert "a view of the test" not in site.page("/admin/messages_app/session/")[2]
+        eventually(lambda: "a view of the test" not in site.page("/admin/messages_app/session/")[2])
         # Behind for longer than it may be: nobody reads it.
         eventually(lambda: site.state()["reason"] == "lagging")
         assert site.texts("lag") == ["first", "second"]
