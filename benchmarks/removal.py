@@ -64,11 +64,21 @@ def _purge_rows(project_id: int) -> None:
 
 
 def _delete_rows(project_id: int) -> None:
-    """Delete the same rows, children first, 500 messages per transaction, and no tombstones of sessions."""
+    delete_messages(project_id, datetime(2024, 4, 1, tzinfo=UTC))
+
+
+def delete_messages(project_id: int, before: datetime) -> int:
+    """Delete the messages of a project from before a time, children first, 500 in a transaction, and its sessions without
+    messages: no tombstones, and the counters of sessions that stay are not corrected. Return the number of messages."""
     from django.db import connection, transaction
 
+    from messages_app.ids import first_id_at
+
     with connection.cursor() as cursor:
-        cursor.execute("SELECT id FROM messages_app_message WHERE project_id = %s ORDER BY id", [project_id])
+        cursor.execute(
+            "SELECT id FROM messages_app_message WHERE project_id = %s AND id < %s ORDER BY id",
+            [project_id, first_id_at(before)],
+        )
         ids = [row[0] for row in cursor.fetchall()]
         for first in range(0, len(ids), BATCH):
             batch = ids[first : first + BATCH]
@@ -93,7 +103,12 @@ def _delete_rows(project_id: int) -> None:
                     "DELETE FROM messages_app_message WHERE id = ANY(%(ids)s) AND id BETWEEN %(first)s AND %(last)s",
                     values,
                 )
-        cursor.execute("DELETE FROM messages_app_session WHERE project_id = %s", [project_id])
+        cursor.execute(
+            "DELETE FROM messages_app_session AS session WHERE project_id = %s AND id < %s "
+            "AND NOT EXISTS (SELECT 1 FROM messages_app_message WHERE session_id = session.id)",
+            [project_id, first_id_at(before)],
+        )
+    return len(ids)
 
 
 def _with_tail(message_id: UUID, tail: int) -> UUID:
