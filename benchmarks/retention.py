@@ -18,6 +18,7 @@ from typing import Any
 from tracesite.serving import embedded_postgres
 
 from .removal import delete_messages
+from .search import cpu_of_both
 
 START = datetime(2026, 7, 1, tzinfo=UTC)
 DAYS = 90
@@ -70,19 +71,26 @@ def measure(options: argparse.Namespace) -> None:
         "exact, with exceptions": lambda before: by_purge(before, kept),
     }
     rates: dict[str, list[float]] = {name: [] for name in ways}
+    costs: dict[str, list[float]] = {name: [] for name in ways}
     first = Message.with_deleted.order_by("pk").values_list("created_at", flat=True)[0]
     night = (first - START).days
     for _run in range(options.nights):
         for name, way in ways.items():
             night += 1
-            began = time.perf_counter()
+            began, cpu = time.perf_counter(), cpu_of_both()
             removed = way(START + timedelta(days=night))
-            took = time.perf_counter() - began
+            took, cpu = time.perf_counter() - began, cpu_of_both() - cpu
             rates[name].append(removed / took)
-            say(f"{name:24} {removed:,} messages in {took:5.2f} s, {removed / took:6,.0f} a second")
+            costs[name].append(cpu * 1e6 / removed)
+            say(
+                f"{name:24} {removed:,} in {took:5.2f} s, {removed / took:6,.0f} a second, {costs[name][-1]:4,.0f} us of CPU each"
+            )
     for name, found in rates.items() if options.nights else ():
-        ratio = statistics.median(found) / statistics.median(rates[FLOOR])
-        say(f"{name:24} median {statistics.median(found):6,.0f} a second, {ratio:.2f} of the floor")
+        rate, cost = statistics.median(found), statistics.median(costs[name])
+        say(
+            f"{name:24} median {rate:6,.0f} a second, {rate / statistics.median(rates[FLOOR]):.2f} of the floor; "
+            f"{cost:4,.0f} us of CPU each, {statistics.median(costs[FLOOR]) / cost:.2f} of the floor"
+        )
     if not options.without_month:
         end = datetime(first.year, first.month + 1, 1, tzinfo=UTC)
         began = time.perf_counter()

@@ -82,9 +82,9 @@ from .tool_roll_up import forget_dropped_months
 TOMBSTONES_KEPT = timedelta(days=30)
 
 # A batch holds its locks for some 0.3 s; senders seldom write to what is so old, and the row of a session is locked last.
-# With 500 the purge of small messages takes 1.2 times as long, because half of the time is that of statements, not of rows.
+# Of small messages much of the time is that of the statements, not of the rows.
 _MESSAGES_AT_ONCE = 1000
-# Of larger batches the rows of the first messages are measured, because measuring takes as long as deleting.
+# Of larger batches the rows of the first messages are measured, because measuring small rows takes longer than deleting them.
 _MESSAGES_MEASURED = 100
 _SESSIONS_AT_ONCE = 2000
 _TRASHED_SESSIONS_AT_ONCE = 200
@@ -561,7 +561,7 @@ def _remove_batch(
     """
     _rows("SELECT 1 FROM messages_app_messagekey WHERE message_id = ANY(%s) ORDER BY key FOR UPDATE", [candidates])
     here = _Condition("id = ANY(%s)", [candidates]) & _below(candidates) & still
-    # With all that is asked about them later: each more statement costs as much as 25 messages.
+    # With all that is asked about them later: each more statement costs as much as ten messages.
     locked = _rows(
         f"SELECT id, project_id, session_id, CASE WHEN {_OF_TRACE} THEN metadata ->> 'trace_id' END "
         f"FROM {_MESSAGES} WHERE {here.sql} ORDER BY id FOR UPDATE",
