@@ -5,7 +5,8 @@
 #   make test-postgresql15   run the database tests on Debian's PostgreSQL 15; takes minutes
 #   make test-pgbouncer   run the tests of the API through PgBouncer in both of its modes; takes minutes
 #   make test-replicas   run a server on a PostgreSQL with a replica that lags, stops, and is promoted; takes minutes
-#   make fuzz    send many generated requests to every operation of the API: EXAMPLES= of each kind
+#   make fuzz    send many generated requests to every operation of the API, EXAMPLES= of each kind, and run the property
+#                tests with ten times as many examples
 #   make lint    check style, types and migrations
 #   make bench   run the benchmarks
 #   make load    restart a server under load; partly needs wrk: ARGS='--restarts 20'
@@ -51,6 +52,7 @@ test-replicas: setup
 
 fuzz: setup
 	@FUZZ_EXAMPLES=$(EXAMPLES) $(PYTHON) -m pytest -n 2 tests/tracesite/http/test_api_contract.py $(ARGS)
+	@TEST_EXAMPLES=10 $(PYTHON) -m pytest -n 2 --timeout 3600 $$(grep -rl 'tests.examples' tests --include='test_*.py') $(ARGS)
 
 # Commands that need the settings but no data use the tests' database.
 lint: export TRACESITE_DATA_DIR := .tracesite/test

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from access_app.models import Project
 from messages_app.models import Message
+from tests.examples import examples
 from traces_app.events import contexts
 from traces_app.maintenance.integrity import Tally, check
 from traces_app.models import AgentStep, Context, Event
@@ -154,7 +155,7 @@ _NAMES = ("request", "messages", "conversation", "system", "tools", "parameters"
 
 
 @settings(
-    max_examples=60,
+    max_examples=examples(25),
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],

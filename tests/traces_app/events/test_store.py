@@ -23,6 +23,7 @@ from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import ids
 from messages_app.models import Message, Reference, Session
 from messages_app.writes import delete_message, delete_session
+from tests.examples import examples
 from tests.traces_app.conftest import NOON, statements_in
 from traces_app.events import contexts, projection, run_cache
 from traces_app.events.feed import events_after
@@ -334,7 +335,7 @@ def test_run_is_readable_at_every_moment(project: Project) -> None:
 
 @pytest.mark.requirement("000-46")
 @settings(
-    max_examples=25,
+    max_examples=examples(10),
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -356,7 +357,7 @@ def test_any_order_and_repetition_gives_the_same_rows(
 
 
 @settings(
-    max_examples=25,
+    max_examples=examples(10),
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -398,7 +399,7 @@ WITHOUT_IDS = [
 
 @pytest.mark.requirement("003-33")
 @settings(
-    max_examples=40,
+    max_examples=examples(15),
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],

@@ -17,6 +17,7 @@ from access_app.db.base import DatabaseWrapper
 from access_app.models import Project
 from messages_app import ids
 from messages_app.models import Message, MessageKey, Reference, Session
+from tests.examples import examples
 from tests.traces_app.conftest import NOON, answer, question, session_of, store
 from traces_app.ingest import id_cache, sessions
 from traces_app.ingest import store as writes
@@ -68,7 +69,9 @@ batches = st.lists(st.lists(items, min_size=1, max_size=3), min_size=1, max_size
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=examples(20),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(batches=batches)
 def test_insert_at_once_gives_the_rows_of_step_by_step(

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from access_app.models import Project
 from messages_app.models import Message, Session
+from tests.examples import examples
 from tests.traces_app.conftest import NOON, session_of
 from traces_app.ingest.pipeline import ingest
 from traces_app.models import AgentStep, ToolCall
@@ -74,7 +75,9 @@ def conversations(draw: st.DrawFn) -> list[list[tuple[str, dict[str, Any]]]]:
 @pytest.mark.requirement("000-55", "002-21")
 @pytest.mark.django_db(transaction=True)
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=examples(20),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(batches=conversations(), senders=st.integers(1, 3))
 def test_any_batches_store_each_message_once_and_in_order(

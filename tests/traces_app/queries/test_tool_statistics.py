@@ -26,6 +26,7 @@ from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import ids, writes
 from messages_app.models import ChangedHour, Message, Session
 from messages_app.sql.pagination import IdRange
+from tests.examples import examples
 from tests.traces_app.conftest import NOON, store
 from traces_app.ingest.removal import remove_messages
 from traces_app.ingest.store import change_message
@@ -322,7 +323,9 @@ def assert_agrees(
 @pytest.mark.requirement("000-48", "001-37")
 @pytest.mark.django_db
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=examples(12),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     before=st.lists(stores, min_size=1, max_size=4),

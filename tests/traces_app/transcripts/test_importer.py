@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from access_app.models import Project
 from messages_app.models import Message, Session
 from messages_app.writes import delete_session
+from tests.examples import examples
 from traces_app.ingest.batch import Refusal
 from traces_app.management.commands import import_transcripts
 from traces_app.models import AgentStep, ToolCall
@@ -222,7 +223,7 @@ _conversation = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(15))
 @given(messages=_conversation, data=st.data(), is_list=st.booleans())
 def test_importing_start_then_whole_equals_importing_whole(
     db: None, tmp_path: Path, messages: list[Any], data: st.DataObject, is_list: bool

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from traces_app.schema import records
 
 from .conftest import Caller
@@ -111,7 +112,10 @@ EKO = st.fixed_dictionaries(
 
 @pytest.mark.parametrize(("path", "one"), [("events/", EVENTS), ("events/", MONITOR), ("eko/callbacks/", EKO)])
 @settings(
-    max_examples=60, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(30),
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
 def test_any_event_is_stored_or_refused(owner: Caller, path: str, one: Any, data: st.DataObject) -> None:

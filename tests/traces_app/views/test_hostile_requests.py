@@ -10,6 +10,7 @@ from django.http import QueryDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from traces_app.ingest.batch import SessionOutcome
 
 from .conftest import Caller
@@ -70,7 +71,7 @@ BODIES: list[Any] = [
 values = st.one_of(st.sampled_from(WORDS), st.text(max_size=20))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(path=st.sampled_from(LISTS), parameters=st.dictionaries(st.sampled_from(NAMES), values, max_size=4))
 def test_any_parameter_is_answered(
     owner: Caller, weather: SessionOutcome, path: str, parameters: dict[str, str]

@@ -14,6 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from access_app.keys import create_key
 from access_app.models import Project
+from tests.examples import examples
 from tests.traces_app.transcripts.formats.reading import mangled
 from traces_app.models import Span as SpanRow
 from traces_app.transcripts.spans import otlp_json, otlp_protobuf
@@ -196,7 +197,7 @@ def test_damaged_protobuf_is_decoded_or_refused(body: bytes) -> None:
 
 
 @pytest.mark.django_db
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(20), deadline=None)
 @given(st.one_of(mangled(REQUEST).map(lambda document: json.dumps(document).encode()), damaged()))
 def test_damaged_requests_get_the_documented_answer(body: bytes) -> None:
     project, _created = Project.objects.get_or_create(slug="fuzz")

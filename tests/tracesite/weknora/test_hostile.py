@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from access_app.models import Project
+from tests.examples import examples
 from tests.traces_app.conftest import answer, question, store
 
 from .conftest import WeKnora
@@ -53,7 +54,7 @@ QUERIES = st.dictionaries(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(route=ROUTES, names=st.tuples(NAMES, NAMES), body=BODIES, query=QUERIES)
 def test_arbitrary_requests_get_weknora_shape_and_no_5xx(
     weknora: WeKnora, project: Project, route: tuple[str, str], names: tuple[str, str], body: Any, query: Any

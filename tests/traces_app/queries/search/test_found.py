@@ -17,6 +17,7 @@ from access_app.models import Project
 from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Message, Session
 from messages_app.sql.pagination import IdRange
+from tests.examples import examples
 from tests.traces_app.conftest import NOON, answer, store
 from traces_app.ingest.removal import remove_messages
 from traces_app.ingest.store import change_session
@@ -140,7 +141,7 @@ def write_something(project: Project, random_: random.Random) -> None:
             Session.with_deleted.filter(external_id=session).update(deleted_at=None)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(examples(2)))
 @pytest.mark.requirement("001-27")
 def test_search_finds_what_a_scan_finds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random_ = random.Random(seed)
