@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -29,6 +30,11 @@ _REPEATED = {
     "snapshot_sums": "generation",
 }
 _ROWS_AT_ONCE = 1_000
+
+
+def analytics(name: str) -> str:
+    """Return the SQL of a file in the folder `analytics`."""
+    return (Path(__file__).parent / "analytics" / f"{name}.sql").read_text()
 
 
 @contextmanager

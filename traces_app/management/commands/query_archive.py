@@ -9,6 +9,9 @@ from django.core.management.base import BaseCommand, CommandError
 
 from traces_app.management.archive_arguments import archive_errors, check_period, require_extra
 
+ANALYTICS = ("tools", "models")
+"""The files in traces_app/maintenance/archive/analytics."""
+
 
 class Command(BaseCommand):
     help = (
@@ -19,7 +22,14 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("folder", metavar="DIR|URL", help="the folder of the archive, as in `archive --to`")
-        parser.add_argument("sql", metavar="SQL", help="such as: SELECT tool, count(*) FROM calls GROUP BY ALL")
+        parser.add_argument(
+            "sql", metavar="SQL", nargs="?", help="such as: SELECT tool, count(*) FROM calls GROUP BY ALL"
+        )
+        parser.add_argument(
+            "--name",
+            choices=ANALYTICS,
+            help="in place of SQL: tools (calls, failures and durations of each tool by day) or models (tokens and cost of each)",
+        )
         parser.add_argument("--project", metavar="SLUG", help="only this project")
         parser.add_argument("--period", metavar="MONTH", help="only this month, such as 2026-01")
         parser.add_argument(
@@ -30,18 +40,29 @@ class Command(BaseCommand):
         )
 
     def handle(
-        self, *, folder: str, sql: str, project: str | None, period: str | None, format: str, **options: Any
+        self,
+        *,
+        folder: str,
+        sql: str | None,
+        name: str | None,
+        project: str | None,
+        period: str | None,
+        format: str,
+        **options: Any,
     ) -> None:
+        if (sql is None) == (name is None):
+            raise CommandError("Give either SQL or --name.", returncode=2)
         require_extra()
         import duckdb  # the extra may be missing
 
         from traces_app.maintenance.archive.folder import open_folder
-        from traces_app.maintenance.archive.querying import archive_views, written_as
+        from traces_app.maintenance.archive.querying import analytics, archive_views, written_as
 
         period = check_period(period)
+        query = analytics(name) if name else sql or ""
         with archive_errors(), archive_views(open_folder(folder), project=project, period=period) as database:
             try:
-                for line in written_as(format, database, sql):
+                for line in written_as(format, database, query):
                     self.stdout.write(line)
             except duckdb.Error as error:
                 raise CommandError(str(error)) from error

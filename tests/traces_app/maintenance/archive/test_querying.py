@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db.models import Count
+from django.db import connection
+from django.db.models import Count, Sum
 from django.test import Client
 
 from access_app.keys import create_key
@@ -18,14 +19,16 @@ from messages_app.models import Session
 from tests.traces_app.maintenance.archive.conftest import FAR, FEBRUARY, JANUARY, fill, tell
 from traces_app.maintenance.archive.archiving import archive
 from traces_app.maintenance.archive.folder import open_folder
-from traces_app.models import ToolCall
+from traces_app.models import AgentStep, ToolCall
+from traces_app.normalize.records import TOKENS_IN, TOKENS_OUT
+from traces_app.queries.usage import tokens_in_step
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def query(folder: Path | str, sql: str, *arguments: str) -> str:
+def query(folder: Path | str, *arguments: str) -> str:
     out = io.StringIO()
-    call_command("query_archive", str(folder), sql, *arguments, stdout=out)
+    call_command("query_archive", str(folder), *arguments, stdout=out)
     return out.getvalue()
 
 
@@ -46,6 +49,50 @@ def test_duckdb_counts_the_same_calls_by_tool(project: Project, stranger: Projec
     assert "│     0 │" in query(tmp_path, 'SELECT count(*) AS n FROM "references"', "--period", "2024-01")
     with pytest.raises(CommandError, match="Table with name nothing does not exist"):
         query(tmp_path, "SELECT * FROM nothing")
+
+
+# The figures of the shipped queries, computed by PostgreSQL from the tables.
+TOOLS = """
+    SELECT p.slug, t.name, (m.created_at AT TIME ZONE 'UTC')::date::text, count(*), count(*) FILTER (WHERE c.status = 'error'),
+        percentile_disc(0.5) WITHIN GROUP (ORDER BY c.duration_ms), percentile_disc(0.95) WITHIN GROUP (ORDER BY c.duration_ms),
+        percentile_disc(0.99) WITHIN GROUP (ORDER BY c.duration_ms)
+    FROM traces_app_toolcall AS c JOIN traces_app_tool AS t ON t.id = c.tool_id
+    JOIN messages_app_message AS m ON m.id = c.message_id JOIN messages_app_session AS s ON s.id = m.session_id
+    JOIN access_app_project AS p ON p.id = m.project_id
+    WHERE m.deleted_at IS NULL AND s.deleted_at IS NULL GROUP BY 1, 2, 3"""
+MODELS = """
+    SELECT p.slug, step.model, count(*), sum(step.cost)::float8, count(*) FILTER (WHERE step.cost IS NULL)
+    FROM traces_app_agentstep AS step
+    JOIN messages_app_message AS m ON m.id = step.message_id JOIN messages_app_session AS s ON s.id = m.session_id
+    JOIN access_app_project AS p ON p.id = m.project_id
+    WHERE m.deleted_at IS NULL AND s.deleted_at IS NULL GROUP BY 1, 2"""
+
+
+def test_shipped_queries_agree_with_postgresql(project: Project, stranger: Project, tmp_path: Path) -> None:
+    fill(project, stranger)
+    with connection.cursor() as cursor:
+        cursor.execute(TOOLS)
+        tools = sorted(map(list, cursor.fetchall()), key=str)
+        cursor.execute(MODELS)
+        models = sorted(map(list, cursor.fetchall()), key=str)
+    spent = AgentStep.objects.aggregate(i=Sum(tokens_in_step(TOKENS_IN)), o=Sum(tokens_in_step(TOKENS_OUT)))
+    archive(open_folder(str(tmp_path)), before=FAR)
+
+    rows = [json.loads(line) for line in query(tmp_path, "--name", "tools", "--format", "json").splitlines()]
+    names = ("project", "tool", "day", "calls", "failures", "p50_ms", "p95_ms", "p99_ms")
+    assert sorted(([row[name] for name in names] for row in rows), key=str) == tools
+    assert {row["error_rate"] for row in rows} > {0}
+    rows = [json.loads(line) for line in query(tmp_path, "--name", "models", "--format", "json").splitlines()]
+    found = [
+        [row["project"], row["model"], row["steps"], row["cost"] and float(row["cost"]), row["unpriced"]]
+        for row in rows
+    ]
+    assert sorted(found, key=str) == models
+    assert [sum(int(row[name]) for row in rows) for name in ("input_tokens", "output_tokens")] == list(spent.values())
+    assert sum(spent.values()) > 0
+    for both_or_none in ((), ("SELECT 1", "--name", "tools")):
+        with pytest.raises(CommandError, match="Give either SQL or --name"):
+            call_command("query_archive", str(tmp_path), *both_or_none)
 
 
 def test_archived_session_says_where_it_is(project: Project, stranger: Project, staff: Client) -> None:
