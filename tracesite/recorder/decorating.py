@@ -183,9 +183,12 @@ def decorated(make: Callable[[], Traced], function: F, *, defaults: bool = False
         @wraps(function)
         async def call(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
             steps = Steps(begin(args, kwargs).start())
-            inner = function(*args, **kwargs)
+            found = RUN
             if ANSWER.get() is not None:
-                inner = _answered_async(inner, partial(answer_of, steps.scope, args, kwargs))
+                with steps:
+                    found = answer_of(steps.scope, args, kwargs)
+            # Not by a generator around it, which would have to pass on what is sent and thrown.
+            inner = function(*args, **kwargs) if found is RUN else _given(found)
             step: Callable[[], Awaitable[Any]] = inner.__anext__
             while True:
                 try:
@@ -255,16 +258,14 @@ def _answered(inner: Generator[Any, Any, Any], answer: Callable[[], Any]) -> Gen
     yield from found if isinstance(found, list | GeneratorType) else [found]
 
 
-async def _answered_async(inner: AsyncGenerator[Any, Any], answer: Callable[[], Any]) -> AsyncGenerator[Any, Any]:
-    found = answer()
-    if found is RUN:
-        found = inner
-    if isinstance(found, AsyncGeneratorType):
-        async for item in found:
+def _given(answer: Any) -> AsyncGenerator[Any, Any]:
+    """Return the values of an answer that is given in place of an asynchronous generator."""
+
+    async def values() -> AsyncGenerator[Any, Any]:
+        for item in answer if isinstance(answer, list) else [answer]:
             yield item
-    else:
-        for item in found if isinstance(found, list) else [found]:
-            yield item
+
+    return answer if isinstance(answer, AsyncGeneratorType) else values()
 
 
 def _followed(steps: Steps, inner: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:

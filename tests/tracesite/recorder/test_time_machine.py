@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -282,3 +282,29 @@ def test_recorded_error_of_other_type_is_raised(store: SnapshotStore, make: Make
     with pytest.raises(RecordedError, match="sqlite3.OperationalError: locked"):
         recorded.calls[0].answer()
     assert Recorded.of(recorder.events, "other").calls == []
+
+
+def test_async_generator_that_runs_gets_what_is_sent_and_thrown(store: SnapshotStore, make: Make) -> None:
+    recorder = make()
+
+    @recorder.tool_call
+    async def echo() -> AsyncGenerator[str, str]:
+        sent = yield "first"
+        while True:
+            try:
+                sent = yield sent
+            except KeyError:
+                sent = "caught"
+
+    def use(node: str, context: Any, _overrides: Overrides) -> list[str]:
+        async def work() -> list[str]:
+            values = echo()
+            found = [await anext(values), await values.asend("second"), await values.athrow(KeyError("x"))]
+            await values.aclose()
+            return found
+
+        return asyncio.run(work())
+
+    recorder.snapshot({}, nodes=["a"], session="s")
+    machine = TimeMachine(store, Workflow.chain(use, ["a"]), recorder=recorder)
+    assert machine.replay(session_id="s", node_id="a", mode="live").context == ["first", "second", "caught"]
