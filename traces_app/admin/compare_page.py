@@ -19,7 +19,16 @@ from access_app.visibility import ProjectScope
 from messages_app.admin.model_admins import session_name
 from messages_app.models import Message
 from messages_app.safe_text import message_duration, one_line, total_cost_in_words
-from traces_app.queries.comparison import MOST_NODES, Node, Pair, compare
+from traces_app.queries.comparison import (
+    MOST_NODES,
+    Comparison,
+    Node,
+    Pair,
+    Replay,
+    compare,
+    compare_replay,
+    replay_between,
+)
 from traces_app.queries.word_changes import Pieces, WordChanges
 
 from .questions import question_before
@@ -107,13 +116,15 @@ def _row(pair: Pair, words: WordChanges) -> Row:
 def compared_runs(message: Message, other: Message) -> dict[str, Any]:
     """Return the context of the page for two runs."""
     swap = reverse("admin:messages_app_message_compare", args=[other.pk])
-    comparison = compare(message.pk, other.pk)
+    replay = replay_between(message.session, other.session)
+    comparison = compare(message.pk, other.pk) if replay is None else _compared_replay(message, other, replay)
     words = WordChanges(WORDS_SECONDS)
     answers = words.of(*(one_line(run.error or run.content, ANSWER_CHARACTERS) for run in (message, other)))
     asked = _question_of(message), _question_of(other)
     questions = words.of(*asked)
     return {
         "other": other,
+        "replayed_since": None if replay is None else replay.since,
         "comparison": comparison,
         "rows": [_row(pair, words) for pair in comparison.pairs],
         "most": MOST_NODES,
@@ -129,7 +140,10 @@ def compared_runs(message: Message, other: Message) -> dict[str, Any]:
         ],
         "is_same_question": asked[0] == asked[1],
         "is_same_answer": (message.content, message.error) == (other.content, other.error),
-        "facts": [
+        # Those of a replay are of its last message, so they compare with nothing.
+        "facts": []
+        if replay is not None
+        else [
             Fact(label=label, left=read(message), right=read(other))
             for label, read in (
                 (gettext("Duration"), message_duration),
@@ -141,6 +155,15 @@ def compared_runs(message: Message, other: Message) -> dict[str, Any]:
             )
         ],
     }
+
+
+def _compared_replay(message: Message, other: Message, replay: Replay) -> Comparison:
+    """Return the comparison of two sessions of which one has replayed the other one: a replay has a message for each node."""
+    left, right = (
+        list(Message.objects.filter(session_id=run.session_id).order_by("pk").values_list("pk", flat=True)[:MOST_NODES])
+        for run in (message, other)
+    )
+    return compare_replay(left, right, replay)
 
 
 def candidates(message: Message) -> Iterable[Any]:

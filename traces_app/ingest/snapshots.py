@@ -135,7 +135,7 @@ def _session(project_id: int, sent: records.Snapshots) -> UUID:
             pass  # not yet
     else:
         fork = msgspec.to_builtins(sent.fork)
-        metadata = {"forked_from": {name: fork[name] for name in ("session", "node", "snapshot", "overrides")}}
+        metadata = {"forked_from": {name: fork[name] for name in ("session", "node", "snapshot", "ts", "overrides")}}
     (outcome,) = ingest(project_id, [records.Session(external_id=sent.session_id, metadata=metadata or None)])
     if outcome.refused or outcome.id is None:
         raise Conflict(_("The session was deleted."), code=outcome.refused)

@@ -11,20 +11,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
-from django.db.models import F, Func, TextField
+from django.db.models import DateTimeField, DurationField, ExpressionWrapper, F, Func, Q, TextField, Value
 from django.db.models.functions import Coalesce, Left
 
 from messages_app import ids
-from messages_app.models import Message
+from messages_app.models import Message, Session
 from traces_app.models import AgentStep, ToolCall
 from traces_app.schema import pg_text
 
 from .alignment import gaps
+from .snapshots import forked_from, names_of
 from .word_changes import Pieces, WordChanges
 
 MOST_NODES = 2_000
@@ -34,6 +36,7 @@ MOST_COMPARED = 12_000
 MOST_DETAILED = 500
 """Changed pairs whose differences are read."""
 _CHARACTERS = 400
+_MILLISECOND = Value(timedelta(milliseconds=1), output_field=DurationField())
 
 Kind = Literal["step", "call", "message"]
 Change = Literal["same", "changed", "left", "right"]
@@ -75,6 +78,16 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Replay:
+    """That one side is a fork, which has replayed a node of the other one. What the other one did before that node is not in
+    question, because the fork takes it over."""
+
+    fork: Literal["left", "right"]
+    since: datetime
+    """The time of the snapshot from which the node was replayed."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Comparison:
     """The pairs in reading order, and how many there are of each kind of change."""
 
@@ -84,15 +97,43 @@ class Comparison:
     """Whether one of the runs has more than MOST_NODES."""
 
 
+def replay_between(left: Session, right: Session) -> Replay | None:
+    """Return that one of these sessions has replayed the other one; None if it has not, or if the time is unknown."""
+    sides: tuple[tuple[Literal["left", "right"], Session, Session], ...] = (
+        ("right", right, left),
+        ("left", left, right),
+    )
+    for side, fork, source in sides:
+        of = forked_from(fork.metadata.get("forked_from"))
+        if of is not None and of.ts is not None and of.session in names_of(source.pk, source.external_id):
+            return Replay(fork=side, since=datetime.fromtimestamp(of.ts // 1000 / 1_000_000, UTC))
+    return None
+
+
 def compare(left: UUID, right: UUID) -> Comparison:
     """Compare two runs by their messages. Four queries."""
     return _compared(_nodes([left], MOST_NODES), _nodes([right], MOST_NODES), MOST_NODES)
 
 
-def compare_messages(left: Sequence[UUID], right: Sequence[UUID]) -> Comparison:
-    """Compare two conversations by their messages, in order, with their texts. Six queries."""
-    one, other = (_with_texts(of, _nodes(of, MOST_COMPARED)) for of in (left, right))
-    return _compared(one, other, MOST_COMPARED)
+def compare_messages(left: Sequence[UUID], right: Sequence[UUID], replay: Replay | None = None) -> Comparison:
+    """Compare two conversations by their messages, in order, with their texts: of a replay and its source what is in question
+    (see Replay), and the last answer of the replay. Six queries."""
+
+    def side(of: Sequence[UUID], name: str) -> list[Node]:
+        since = replay.since if replay is not None and name != replay.fork else None
+        is_fork = replay is not None and name == replay.fork
+        return _with_texts(of, _nodes(of, MOST_COMPARED, since), since, only_last=is_fork)
+
+    return _compared(side(left, "left"), side(right, "right"), MOST_COMPARED)
+
+
+def compare_replay(left: Sequence[UUID], right: Sequence[UUID], replay: Replay) -> Comparison:
+    """Compare the steps and calls of a replay and its source by all of their messages. Four queries."""
+    one, other = (
+        _nodes(of, MOST_NODES, None if side == replay.fork else replay.since)
+        for of, side in ((left, "left"), (right, "right"))
+    )
+    return _compared(one, other, MOST_NODES)
 
 
 def _compared(left: Sequence[Node], right: Sequence[Node], most: int) -> Comparison:
@@ -138,16 +179,23 @@ def _pair(left: Node, right: Node) -> Pair:
     return Pair(change="same" if is_same else "changed", left=left, right=right, is_asked_alike=is_asked_alike)
 
 
-def _nodes(message_ids: Sequence[UUID], most: int) -> list[Node]:
-    """Return the steps of runs, each with its calls after it; one more than `most` if there are more. Two queries."""
+def _nodes(message_ids: Sequence[UUID], most: int, since: datetime | None = None) -> list[Node]:
+    """Return the steps of runs, each with its calls after it, without those that ended before `since`; one more than `most` if
+    there are more. Two queries."""
     if not message_ids:
         return []
     first, last = ids.range_below(message_ids[0])[0], ids.range_below(message_ids[-1])[1]
     below = {"message_id__any": message_ids, "pk__gte": first, "pk__lt": last}
+    in_question = AgentStep.with_deleted.filter(**below)
+    if since is not None:
+        ended = ExpressionWrapper(F("timestamp") + F("duration_ms") * _MILLISECOND, output_field=DateTimeField())
+        # A step without a time may be in question; one without a duration, when it began.
+        in_question = in_question.annotate(ended=Coalesce(ended, "timestamp")).filter(
+            Q(timestamp=None) | Q(ended__gte=since)
+        )
     # Tuples, because model objects take three times as long.
     steps: Iterable[Any] = (
-        AgentStep.with_deleted.filter(**below)
-        .order_by("message_id", "iteration", "ordinal", "pk")
+        in_question.order_by("message_id", "iteration", "ordinal", "pk")
         .annotate(asked=_digest("thought"), text=Left("thought", _CHARACTERS), usage_json=_as_text("usage"))
         .values_list(
             *("pk", "message_id", "agent_name", "model", "duration_ms", "usage_json", "cost", "asked", "text"),
@@ -155,7 +203,7 @@ def _nodes(message_ids: Sequence[UUID], most: int) -> list[Node]:
         )[: most + 1]
     )
     calls: Iterable[Any] = (
-        ToolCall.with_deleted.filter(**below)
+        ToolCall.with_deleted.filter(**below, **({} if since is None else {"step__in": in_question.values("pk")}))
         .order_by("message_id", "step__iteration", "step__ordinal", "position", "pk")
         .annotate(
             asked=_digest("args"),
@@ -182,35 +230,42 @@ def _nodes(message_ids: Sequence[UUID], most: int) -> list[Node]:
     return nodes[: most + 1]
 
 
-def _with_texts(message_ids: Sequence[UUID], nodes: Sequence[Node]) -> list[Node]:
-    """Return the nodes with their messages among them: questions before, answers after what was done. One query."""
+def _with_texts(
+    message_ids: Sequence[UUID], nodes: Sequence[Node], since: datetime | None = None, *, only_last: bool = False
+) -> list[Node]:
+    """Return the nodes with their messages among them: questions before, answers after what was done. Messages that ended before
+    `since` are left out, and with `only_last` all but the last answer. One query."""
     rows: Iterable[Any] = (
         Message.with_deleted.filter(pk__any=message_ids)
         .annotate(asked=_digest("content", "error"), text=Left("content", _CHARACTERS))
         .order_by("pk")
-        .only("role", "duration_ms", "error")
+        .only("role", "duration_ms", "error", "created_at", "completed_at")
     )
     below: dict[UUID, list[Node]] = {}
     for node in nodes:
         below.setdefault(node.message_id, []).append(node)
     found: list[Node] = []
+    last: Node | None = None
     for row in rows:
-        found += below.get(row.pk, ())
-        found.append(
-            Node(
-                kind="message",
-                id=row.pk,
-                message_id=row.pk,
-                name=row.role,
-                text=row.text,
-                result=row.error[:_CHARACTERS],
-                status="error" if row.error else "",
-                duration_ms=row.duration_ms,
-                asked=row.asked,
-                answered="",
-            )
+        done = below.get(row.pk, ())
+        found += done
+        message = Node(
+            kind="message",
+            id=row.pk,
+            message_id=row.pk,
+            name=row.role,
+            text=row.text,
+            result=row.error[:_CHARACTERS],
+            status="error" if row.error else "",
+            duration_ms=row.duration_ms,
+            asked=row.asked,
+            answered="",
         )
-    return found
+        if only_last:
+            last = message if row.role == Message.Role.ASSISTANT else last
+        elif since is None or done or (row.completed_at or row.created_at) >= since:
+            found.append(message)
+    return found if last is None else [*found, last]
 
 
 def _of_step(step: Any) -> Node:
@@ -326,10 +381,13 @@ def _fields_of(nodes: Sequence[Node]) -> dict[UUID, Fields]:
         error=Left("result__error", _LONGEST),
         data=Left(_as_text("result__data"), _LONGEST),
     )
-    for pk, status, text, *result in (
+    for pk, status, text, output, error, data in (
         calls.values_list("pk", "status", "text", "output", "error", "data") if of_kind["call"] else ()
     ):
-        answer = {name: value or None for name, value in zip(("output", "error", "data"), result, strict=True)}
+        value = _json(data) if data else None
+        # An output that is the text of the data says nothing more.
+        is_text_of_data = bool(output) and value is not None and _json(output) == value
+        answer = {"output": None if is_text_of_data else output or None, "error": error or None, "data": value}
         found[pk] = {"args": _json(text), "status": status, **answer}
     return found
 

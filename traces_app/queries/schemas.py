@@ -582,6 +582,7 @@ class ForkedFrom(Resource, frozen=True):
     session: Annotated[str, Meta(description="Its external id.")]
     node: str
     snapshot: Annotated[str, Meta(description="The external id of the snapshot.")]
+    ts: Annotated[int | None, Meta(description="Its time: nanoseconds since 1970.")]
     overrides: Annotated[JsonObject, Meta(description="What was different.")]
     nodes: Annotated[JsonObject, Meta(description="Snapshots that the fork takes from the session, by node.")]
     pruned: Annotated[list[str], Meta(description="Nodes whose context the replay made invalid.")]
@@ -1084,3 +1085,6 @@ class Comparison(Resource, frozen=True):
     is_cut: Annotated[bool, Meta(description="true: only the first 12,000 messages, steps and calls were compared.")]
     facts: Annotated[list[ComparedFact], Meta(description="Durations, counters, tokens and cost of the whole.")]
     pairs: list[ComparedPair]
+    replayed_since: Annotated[
+        Time | UnsetType, Meta(description="Of a session and its replay: what was done before is left out.")
+    ] = UNSET

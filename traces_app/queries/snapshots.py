@@ -164,11 +164,12 @@ def forked_from(fork: Any) -> schemas.ForkedFrom | None:
     """Return what a fork has replayed; None for metadata of another form."""
     if not isinstance(fork, dict) or not all(isinstance(fork.get(name), str) for name in ("session", "node")):
         return None
-    snapshot, overrides, nodes, pruned = (fork.get(name) for name in ("snapshot", "overrides", "nodes", "pruned"))
+    snapshot, ts, overrides, nodes, pruned = map(fork.get, ("snapshot", "ts", "overrides", "nodes", "pruned"))
     return schemas.ForkedFrom(
         session=fork["session"],
         node=fork["node"],
         snapshot=snapshot if isinstance(snapshot, str) else "",
+        ts=ts if isinstance(ts, int) and 0 <= ts < 2**63 else None,
         overrides=_object(overrides),
         nodes=_object(nodes),
         pruned=[node for node in pruned if isinstance(node, str)] if isinstance(pruned, list) else [],

@@ -310,6 +310,8 @@ class Fork(Record, frozen=True, kw_only=True):
     """The node that ran again."""
     snapshot: Annotated[str, Meta(max_length=512, extra={"searched": False})]
     """The id of the snapshot from which it ran."""
+    ts: Int64 | None = None
+    """The time of the snapshot: nanoseconds since 1970."""
     overrides: Searched[dict[str, Any]] = {}
     """What was different."""
     nodes: NotSearched[dict[str, str]] = {}

@@ -19,6 +19,7 @@ from messages_app.http.filters import check_parameters
 from messages_app.http.responses import answer
 from messages_app.models import Message, Session
 from messages_app.queries import find_message, find_session
+from messages_app.timestamps import instant_text
 from traces_app.queries import schemas
 from traces_app.queries.comparison import (
     MOST_COMPARED,
@@ -27,6 +28,7 @@ from traces_app.queries.comparison import (
     Node,
     compare_messages,
     differences,
+    replay_between,
 )
 from traces_app.queries.word_changes import Pieces, WordChanges
 
@@ -52,13 +54,17 @@ class ComparisonViewSet(TraceViewSet):
     )
     def retrieve(self, request: Request) -> HttpResponseBase:
         """Compare two sessions or two messages: which messages, steps and calls are the same, which changed and in which
-        fields, and which are only on one side. They are paired by what they did, not by ids or places."""
+        fields, and which are only on one side. They are paired by what they did, not by ids or places.
+
+        Of a session and its replay (`forked_from`), what the session did before the replayed node is left out, because the
+        replay takes it over, and so are the prompts of the replay; `replayed_since` is the time of that node's snapshot."""
         check_parameters(request.query_params, ("left", "right", "project"))
         scope = requested_scope(request)
         left, right = (_find(request, scope, side) for side in ("left", "right"))
         if type(left) is not type(right):
             raise InvalidInput(_("Compare two sessions or two messages, not one with the other."), field="right")
-        found = compare_messages(_messages(left), _messages(right))
+        replay = replay_between(left, right) if isinstance(left, Session) and isinstance(right, Session) else None
+        found = compare_messages(_messages(left), _messages(right), replay)
         changed = [pair for pair in found.pairs if pair.change == "changed"][:MOST_DETAILED]
         words = WordChanges(WORDS_SECONDS)
         details = {id(pair): one for pair, one in zip(changed, differences(changed, words), strict=True)}
@@ -69,6 +75,7 @@ class ComparisonViewSet(TraceViewSet):
                 right=str(right.pk),
                 counts=schemas.ComparedCounts(**found.counts),
                 is_cut=found.is_cut,
+                replayed_since=UNSET if replay is None else instant_text(replay.since),
                 facts=_facts(left, right),
                 pairs=[
                     schemas.ComparedPair(
@@ -90,7 +97,9 @@ def _find(request: Request, scope: ProjectScope, side: str) -> Message | Session
     try:
         return Message.objects.only(*_FACTS_OF_MESSAGE).get(pk=find_message(scope, name, None).pk)
     except NotFound:
-        return Session.objects.only(*_FACTS_OF_SESSION).get(pk=find_session(scope, name, field=side).pk)
+        return Session.objects.only("external_id", "metadata", *_FACTS_OF_SESSION).get(
+            pk=find_session(scope, name, field=side).pk
+        )
 
 
 def _messages(side: Message | Session) -> Sequence[UUID]:

@@ -42,16 +42,16 @@ class ParcelDesk:
                 step.thought = f"Look up order {context['order']}."
                 return {**context, "found": self.find_order(number=context["order"])}
             step.thought = f"Order {context['order']} is {context['found']['status']}."
-            return {**context, "text": f"Your parcel arrives on {context['found']['arrives']}."}
+            step.message.content = f"Your parcel arrives on {context['found']['arrives']}."
+            return {**context, "text": step.message.content}
 
     def answer(self, session_id: str, question: str, context: Context) -> None:
         """Run all nodes, with a snapshot before each."""
         session = self.recorder.session(session_id, title="Where is my parcel?", tags=["example"])
-        with session, self.recorder.message(question) as message:
+        with session, self.recorder.message(question):
             for node in NODES:
                 self.recorder.snapshot(context, nodes=[node])
                 context = self.run(node, context, Overrides())
-            message.content = context["text"]
 
 
 def _find_order(number: int) -> dict[str, str]:

@@ -259,6 +259,7 @@ def _fork(session_id: str, of: Mapping[str, Any]) -> Fork:
         source=of["session"],
         node_id=of["node"],
         snapshot_id=of["snapshot"],
+        ts=of["ts"] or 0,
         overrides=of["overrides"],
         nodes=of["nodes"],
         pruned=tuple(of["pruned"]),

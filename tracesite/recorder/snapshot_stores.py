@@ -47,6 +47,8 @@ class Fork:
     """The session that was replayed. It is never changed."""
     node_id: str
     snapshot_id: str
+    ts: int
+    """The time of the snapshot: nanoseconds since 1970, UTC."""
     overrides: Mapping[str, Any]
     nodes: Mapping[str, str]
     """Snapshots of nodes that the fork takes from its source, by node id."""
@@ -59,6 +61,7 @@ class Fork:
             "session": self.source,
             "node": self.node_id,
             "snapshot": self.snapshot_id,
+            "ts": self.ts,
             "overrides": dict(self.overrides),
         }
 

@@ -178,6 +178,7 @@ class TimeMachine:
             source=session_id,
             node_id=node_id,
             snapshot_id=snapshot.id,
+            ts=snapshot.ts,
             overrides=self._shown(changed),
             nodes={
                 node: id_ for node, id_ in self.nodes(session_id).items() if node not in pruned and node not in children

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -65,6 +66,33 @@ def test_forks_are_a_tree_and_lead_to_comparisons(staff: Client, project: Projec
     )
     # Two for each session of the tree, and its page's own.
     assert len(statements_of(staff, f"/admin/messages_app/session/{deeper.pk}/snapshots/")) < 19
+
+
+def test_comparison_with_replay_leaves_out_what_came_before(staff: Client, project: Project) -> None:
+    def step(thought: str, hour: int) -> dict[str, Any]:
+        time = f"2026-01-01T{hour:02}:00:00Z"
+        return {"thought": thought, "timestamp": time, "duration": 60_000, "tool_calls": [{"name": "look", "args": {}}]}
+
+    begun = {"created_at": "2026-01-01T00:00:00Z"}
+    source = store(
+        project, question(**begun), answer(agent_steps=[step("Plan.", 1), step("Old.", 3)], **begun), external_id="task"
+    )
+    since = int(datetime(2026, 1, 1, 2, tzinfo=UTC).timestamp() * 1e9)
+    metadata = {"forked_from": {"session": "task", "node": "look", "snapshot": "s1", "ts": since, "overrides": {}}}
+    later = {"created_at": "2026-01-01T05:00:00Z"}
+    runs = [answer(agent_steps=[step(text, 5)], external_id=text, **later) for text in ("New.", "More.")]
+    fork_ = store(project, question(**later), *runs, external_id="f", metadata=metadata)
+    one, other = (Session.objects.get(pk=made.id).last_run_id for made in (source, fork_))
+    for left, right in ((one, other), (other, one)):
+        page = staff.get(f"/admin/messages_app/message/{left}/compare/?other={right}")
+        text = text_of(page)
+        assert "since the snapshot of" in text
+        assert "Plan." not in text
+        assert all(thought in text for thought in ("Old", "New", "More"))
+        links = [
+            f"/message/{made.messages[place].id}/change/?call=" for made, place in ((source, 1), (fork_, 1), (fork_, 2))
+        ]
+        assert all(link in html_of(page) for link in links)
 
 
 def test_snapshot_is_shown_with_its_difference_to_the_one_before(

@@ -101,7 +101,7 @@ def test_secrets_that_a_recorder_missed_are_redacted(owner: Caller) -> None:
 
 def test_forks_are_listed_with_what_they_replayed(owner: Caller, viewer: Caller, outsider: Caller) -> None:
     owner.post("snapshots/", sent({"a": 1}))
-    fork = {"session": "task-1", "node": "plan", "snapshot": "snapshot-1", "overrides": {"model": "m2"}}
+    fork = {"session": "task-1", "node": "plan", "snapshot": "snapshot-1", "ts": 10**18, "overrides": {"model": "m2"}}
     mapped = {"nodes": {"other": "snapshot-1"}, "pruned": ["late"]}
     owner.post("snapshots/", {"session_id": "fork-1", "fork": {**fork, **mapped}})
     # By a recorder, whose store is local.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from access_app.models import Project
@@ -12,6 +14,20 @@ from tracesite.recorder.snapshot_stores import SnapshotStore
 from tracesite.recorder.testing import RecorderForTests, tree
 
 from .conftest import TestConnection, send
+
+
+def shown(comparison: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    """Return the change of each pair, what it is, and its differences by field."""
+
+    def text(pieces: list[dict[str, Any]] | None) -> str | None:
+        return None if pieces is None else "".join(piece["text"] for piece in pieces)
+
+    found = []
+    for pair in comparison["pairs"]:
+        node = pair["left"] or pair["right"]
+        differences = {one["field"]: (text(one["left"]), text(one["right"])) for one in pair.get("differences", ())}
+        found.append((pair["change"], f"{node['kind']} {node['name']}", differences))
+    return found
 
 
 @pytest.mark.django_db
@@ -38,8 +54,25 @@ def test_failed_run_is_replayed_and_goes_on(store: SnapshotStore, project: Proje
     (fork,) = owner.get(f"sessions/{session_id}/forks/").results
     assert (fork["external_id"], fork["forked_from"]["node"]) == (replay.session_id, "look_up")
     found = owner.get("compare/", left=session_id, right=replay.session_id).json
-    (call,) = [pair for pair in found["pairs"] if pair["left"] and pair["left"]["kind"] == "call"]
-    assert [(one["field"], one["left"][0]["text"], one["right"][0]["text"]) for one in call["differences"][:1]] == [
-        ("args.number", "2014", "2041")
+    assert shown(found) == [
+        ("changed", "step parcel desk", {"thought": ("Look up order 2014.", "Look up order 2041.")}),
+        (
+            "changed",
+            "call find_order",
+            {
+                "args.number": ("2014", "2041"),
+                "status": ("error", "success"),
+                "error": ("LookupError: There is no order 2014.", None),
+                "data": (None, '{"status":"in transit","arrives":"Monday"}'),
+            },
+        ),
+        ("right", "step parcel desk", {}),
+        (
+            "changed",
+            "message assistant",
+            {
+                "content": ("", "Your parcel arrives on Monday."),
+                "error": ("LookupError: There is no order 2014.", ""),
+            },
+        ),
     ]
-    assert {one["field"] for one in call["differences"]} >= {"args.number", "status", "error"}

@@ -263,7 +263,14 @@ def test_purged_session_keeps_its_index_only(make: Callable[..., RecorderForTest
 def test_forks_are_kept(store: SnapshotStore, make: Callable[..., RecorderForTests]) -> None:
     make().snapshot({}, nodes=["a"], session="s")
     fork = Fork(
-        session_id="f", source="s", node_id="a", snapshot_id="1", overrides={"x": 1}, nodes={"a": "1"}, pruned=("c",)
+        session_id="f",
+        source="s",
+        node_id="a",
+        snapshot_id="1",
+        ts=10**18 + 1,
+        overrides={"x": 1},
+        nodes={"a": "1"},
+        pruned=("c",),
     )
     store.put_fork(fork)
     store.put_fork(replace(fork, session_id="g"))

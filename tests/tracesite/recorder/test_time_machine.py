@@ -70,10 +70,13 @@ def test_children_use_new_context_and_later_nodes_none(
     assert walk.mapped(replay.session_id) == expected
     assert walk.mapped("s") == before
     assert store.forks("s") == [replay.forked_from]
+    snapshot = store.latest("s", node)
+    assert snapshot is not None
     assert replay.forked_from.as_json() == {
         "session": "s",
         "node": node,
-        "snapshot": walk.machine.nodes("s")[node],
+        "snapshot": snapshot.id,
+        "ts": snapshot.ts,
         "overrides": {},
     }
 
