@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable
 from secrets import token_hex
 from typing import Any
 
@@ -30,7 +30,7 @@ class ParcelDesk:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.find_order = recorder.tool_call("find_order")(_find_order)
+        self.find_order = recorder.tool_call("find_order")(find_order)
 
     def run(self, node: str, context: Context, overrides: Overrides) -> Context:
         """Run one node, and return the context after it."""
@@ -54,7 +54,8 @@ class ParcelDesk:
                 context = self.run(node, context, Overrides())
 
 
-def _find_order(number: int) -> dict[str, str]:
+def find_order(number: int) -> dict[str, str]:
+    """Look up an order."""
     if number not in ORDERS:
         raise LookupError(f"There is no order {number}.")
     return ORDERS[number]
@@ -86,16 +87,19 @@ def failed_and_replayed(recorder: Recorder, store: SnapshotStore | None = None) 
     raise AssertionError("there is no such order")
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m tracesite.recorder.example_time_machine", description=__doc__)
+def run_example(example: Callable[[Recorder, SnapshotStore], tuple[str, Replay]], name: str, about: str | None) -> None:
+    """Run an example as a program that sends to a server."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {name}", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--url", default=os.environ.get("TRACESITE_URL"), help="the server; by default $TRACESITE_URL")
     parser.add_argument("--key", default=os.environ.get("TRACESITE_KEY"), help="an API key; by default $TRACESITE_KEY")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     recorder = Recorder(options.url, options.key)
-    session_id, replay = failed_and_replayed(recorder, ServerStore(options.url, options.key))
+    session_id, replay = example(recorder, ServerStore(options.url, options.key))
     recorder.close(timeout=10)
     print(f"{session_id} failed; {replay.session_id} replayed it.")  # noqa: T201 - a program
 
 
 if __name__ == "__main__":
-    main()
+    run_example(failed_and_replayed, __spec__.name, __doc__)

@@ -12,6 +12,7 @@
   and the tool's own. A call that no tool takes up has the result that its graph gives it, or none.
 * A graph that waits for a person has not failed: the session is paused, the message open, and both go on when the recorder
   sees the thread again without a new question. A call that runs a second time then stays one call.
+* With `snapshots`, the state of a graph is kept before each node, as its checkpoint has it, and the time machine can replay it.
 
 Threads and tasks may share a handler. It needs langchain-core, and works without LangGraph.
 """
@@ -43,6 +44,8 @@ try:
     from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 except ImportError as missing:
     raise ImportError("tracesite.recorder.langchain needs langchain-core: pip install langchain-core.") from missing
+
+from .langchain_snapshots import node_of, register_messages
 
 if TYPE_CHECKING:
     from langchain_core.documents import Document
@@ -169,14 +172,18 @@ _shared: WeakKeyDictionary[Recorder, _Shared] = WeakKeyDictionary()
 class TracesiteHandler(_Handler):
     """Records runs of LangChain and LangGraph with `recorder`. Thread-safe. Never raises, unless the recorder is `strict`.
 
-    One handler may serve all runs, or each run have its own.
+    One handler may serve all runs, or each run have its own. `snapshots`: keep the state before each node of a graph; the id of
+    a node is its name, in a graph inside another one `outer/inner`.
     """
 
     # In the thread and context of the run, so that the call of a tool is the current scope inside the tool.
     run_inline = True
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, *, snapshots: bool = False) -> None:
         self.recorder = recorder
+        self._takes_snapshots = snapshots
+        if snapshots:
+            register_messages(recorder.snapshots.codecs)
         self.guard = recorder.guard
         self.raise_error = recorder.guard.strict
         shared = _shared.setdefault(recorder, _Shared())
@@ -210,6 +217,9 @@ class TracesiteHandler(_Handler):
         if is_node:
             parent.is_graph = True
             self._open(run, run.place.scope)
+            if self._takes_snapshots:
+                session_id = run.place.scope.session.external_id
+                self.recorder.snapshot(inputs, nodes=[node_of(metadata, name)], session=session_id)
         self._keep(run_id, run)
 
     @guarded

@@ -129,7 +129,8 @@ class TimeMachine:
     """Replays nodes of sessions whose snapshots are in a store.
 
     `recorder`: records replays as sessions with `forked_from` in their metadata; its privacy applies to their snapshots.
-    `recorded`: the results of tools for the modes `virtual` and `mixed`. `codecs`: as the snapshots were made with.
+    `recorded`: the results of tools for the modes `virtual` and `mixed`. `codecs`: as the snapshots were made with, by default those of
+    `recorder`.
     """
 
     def __init__(
@@ -141,6 +142,8 @@ class TimeMachine:
         recorded: Recorded | None = None,
         codecs: Codecs | None = None,
     ) -> None:
+        if codecs is None and recorder is not None:
+            codecs = recorder.snapshots.codecs
         self._snapshots = Snapshots(store, codecs=codecs)
         self._store = store
         self._executor = executor

@@ -8,9 +8,10 @@ import pytest
 
 from access_app.models import Project
 from tests.traces_app.views.conftest import Caller
+from tracesite.recorder import example_langgraph_replay
 from tracesite.recorder.example_time_machine import failed_and_replayed
 from tracesite.recorder.recorded import Recorded
-from tracesite.recorder.snapshot_stores import SnapshotStore
+from tracesite.recorder.snapshot_stores import MemoryStore, SnapshotStore
 from tracesite.recorder.testing import RecorderForTests, tree
 
 from .conftest import TestConnection, send
@@ -76,3 +77,20 @@ def test_failed_run_is_replayed_and_goes_on(store: SnapshotStore, project: Proje
             },
         ),
     ]
+
+
+@pytest.mark.requirement("004-20", "004-72")
+def test_langgraph_is_replayed_from_the_state_of_its_node() -> None:
+    recorder, store = RecorderForTests(), MemoryStore()
+    session_id, replay = example_langgraph_replay.failed_and_replayed(recorder, store)
+    recorder.close()
+    snapshots = store.snapshots(session_id)
+    assert [(snapshot.node_ids, snapshot.notes) for snapshot in snapshots] == [(("plan",), ()), (("look_up",), ())]
+    assert [type(message).__name__ for message in replay.context["messages"]] == ["HumanMessage", "AIMessage"]
+    assert replay.context["found"] == {"status": "in transit", "arrives": "Monday"}
+    calls = Recorded.of(recorder.events).calls
+    assert [(call.args, call.error) for call in calls] == [
+        ({"number": 2014}, "LookupError: There is no order 2014."),
+        ({"number": 2041}, None),
+    ]
+    assert store.forks(session_id) == [replay.forked_from]
