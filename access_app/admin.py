@@ -256,7 +256,7 @@ class NewKeyForm(ApiKeyModelForm):
 
     class Meta:
         model = ApiKey
-        fields = ("project", "name", "scopes", "expires_at", "allowed_networks", "requests_per_minute")
+        fields = ("project", "name", "scopes", "expires_at", "allowed_networks", "requests_per_minute", "reads_masked")
 
     def clean_expires_at(self) -> dt.datetime | None:
         expires_at: dt.datetime | None = self.cleaned_data["expires_at"]
@@ -303,7 +303,7 @@ class ApiKeyAdmin(RoleAdmin):
         if obj is None:
             return ()
         times = ("created_at", "created_by", "last_used_at", "expires_at", "revoked_at")
-        return ("project", "prefix", "scope_list", "status", *times)
+        return ("project", "prefix", "scope_list", "reads_masked", "status", *times)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         if change:
@@ -318,6 +318,7 @@ class ApiKeyAdmin(RoleAdmin):
             created_by=request.user,
             allowed_networks=obj.allowed_networks,
             requests_per_minute=obj.requests_per_minute,
+            reads_masked=obj.reads_masked,
         )
         obj.pk = key.pk
         obj.refresh_from_db()

@@ -16,6 +16,7 @@ from rest_framework.request import Request
 from .errors import NotAuthenticated, NotPermitted
 from .keys import admitted_key, bearer_in
 from .logins import client_address
+from .masked_reading import mask_for, masked_key
 from .models import ApiKey
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class ApiKeyAuthentication(BaseAuthentication):
                 ),
                 code="invalid_api_key",
             )
+        if (reader := masked_key(key)) is not None:
+            mask_for(reader)
         return KeyUser(key_id=key.pk, name=str(key)), key
 
     def authenticate_header(self, request: Request) -> str:

@@ -44,11 +44,12 @@ def create_key(
     created_by: User | None = None,
     allowed_networks: Iterable[str] = (),
     requests_per_minute: int | None = None,
+    reads_masked: bool = False,
 ) -> tuple[ApiKey, str]:
     """Create a key and return it with its token, which cannot be retrieved later.
 
-    Raise InvalidInput for an empty name, missing or unknown scopes, an expiry in the past, and values that the fields of
-    the model refuse.
+    Raise InvalidInput for an empty name, missing or unknown scopes, scopes beside `read` if it reads masked values, an expiry
+    in the past, and values that the fields of the model refuse.
     """
     name = name.strip()
     if not name:
@@ -64,7 +65,10 @@ def create_key(
         created_by=created_by,
         allowed_networks=list(allowed_networks),
         requests_per_minute=requests_per_minute,
+        reads_masked=reads_masked,
     )
+    if reads_masked and key.scopes != [Scope.READ]:
+        raise InvalidInput(_("A key that reads masked values can have no other scope than read."), field="scopes")
     if key.status() == "expired":
         raise InvalidInput(_("The expiry must be in the future."), field="expires_at")
     try:
@@ -81,7 +85,7 @@ def create_key(
 def rotate_key(key: ApiKey, overlap: dt.timedelta, created_by: User | None = None) -> tuple[ApiKey, str]:
     """Create the successor of a key, and let the old one expire after `overlap`. Return the new key with its token.
 
-    The successor has the name, scopes, networks and limit of the old key, and no expiry. Raise InvalidInput if the old key is
+    The successor has the name, scopes and limits of the old key, and no expiry. Raise InvalidInput if the old key is
     not active; one that expires earlier keeps its time.
     """
     now = timezone.now()
@@ -98,6 +102,7 @@ def rotate_key(key: ApiKey, overlap: dt.timedelta, created_by: User | None = Non
         created_by=created_by,
         allowed_networks=old.allowed_networks,
         requests_per_minute=old.requests_per_minute,
+        reads_masked=old.reads_masked,
     )
     ends = now + overlap
     old.expires_at = ends if old.expires_at is None else min(old.expires_at, ends)

@@ -1,7 +1,7 @@
 """Masking when a viewer reads: the one place between the database and everything that shows what it holds.
 
-While a request of a viewer runs, the cursors of its connection mask the rows that they return, so that pages, the API, exports
-and the search get masked values whichever way they read them. See docs/masking.md.
+While a request of a viewer runs, or of a key that reads masked values, the cursors of its connection mask the rows that they
+return, so that pages, the API, exports and the search get masked values whichever way they read them. See docs/masking.md.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 from django.apps import apps
@@ -18,8 +19,8 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
 from .db.base import masking_of_reader
-from .masking import compiled
-from .models import MaskingRule, Role
+from .masking import RuleRow, compiled
+from .models import ApiKey, MaskingRule, Role
 from .redaction.engine import redact
 from .redaction.rules import MARKER, Rules
 from .roles import Access, access
@@ -35,63 +36,135 @@ MASKED_COLUMNS: Final = frozenset(
 """Names of columns that are masked. Others of the models are not: ids, times, names and states. What is no column of a model is
 an expression, and masked."""
 
+_IDS: Final = frozenset({"id", "message_id", "session_id"})
+"""Columns by which the project of a row is known. Never of what agents name, because an agent of one project could give the
+ids of another."""
+_MOST_KNOWN: Final = 100_000
+
 
 def is_masked() -> bool:
-    """Return whether the rows that are read at the moment are masked."""
+    """Return whether any of the rows that are read at the moment are masked."""
     return masking_of_reader.get() is not None
 
 
 def hides(text: str) -> bool:
-    """Return whether the reader of this moment gets this text masked."""
+    """Return whether the reader of this moment gets this text masked, in any project."""
     mask = masking_of_reader.get()
-    return mask is not None and redact(text, mask.rules)[0] != text
+    return mask is not None and redact(text, mask.reader.everywhere)[0] != text
+
+
+@dataclass(frozen=True)
+class MaskedReader:
+    """Who reads some projects masked. Equal as long as nothing has changed in what is masked."""
+
+    rules_of: tuple[tuple[int, tuple[RuleRow, ...]], ...]
+    """The masking rules of each project that is read masked and has any."""
+    reads_others: bool
+    """Whether other projects are read, too."""
+
+    @cached_property
+    def by_project(self) -> dict[int, Rules]:
+        return {project_id: compiled(rows, strict=False) for project_id, rows in self.rules_of}
+
+    @cached_property
+    def everywhere(self) -> Rules:
+        """The rules of all these projects together."""
+        return compiled(tuple(row for _project, rows in self.rules_of for row in rows), strict=False)
+
+    @property
+    def is_of_one_project(self) -> bool:
+        return len(self.rules_of) == 1 and not self.reads_others
+
+
+def masked_login(reader: Access) -> MaskedReader | None:
+    """Return the reader that a login is, by the projects in which it is a viewer only; None if it reads nothing masked."""
+    if reader.roles is None:
+        return None
+    projects = [project_id for project_id, role in reader.roles.items() if role == Role.VIEWER]
+    return _masked_reader(projects, of=len(reader.roles)) if projects else None
+
+
+def masked_key(key: ApiKey) -> MaskedReader | None:
+    """Return the reader that a key is; None unless it reads masked values."""
+    return _masked_reader([key.project_id], of=1) if key.reads_masked else None
+
+
+def _masked_reader(projects: Sequence[int], *, of: int) -> MaskedReader | None:
+    rows = MaskingRule.objects.filter(project__in=projects, enabled=True).order_by("project", "id")
+    found: dict[int, tuple[RuleRow, ...]] = {}
+    for project_id, *row in rows.values_list("project_id", "name", "kind", "value"):
+        found[project_id] = (*found.get(project_id, ()), (row[0], row[1], row[2]))
+    return MaskedReader(tuple(found.items()), reads_others=of > len(found)) if found else None
 
 
 @contextmanager
-def masked(rules: Rules | None) -> Iterator[None]:
+def masked(reader: MaskedReader | RowMask | None) -> Iterator[None]:
     """Mask the rows that are read within the block; do not for None."""
-    token = masking_of_reader.set(None if rules is None else RowMask(rules))
+    token = masking_of_reader.set(RowMask(reader) if isinstance(reader, MaskedReader) else reader)
     try:
         yield
     finally:
         masking_of_reader.reset(token)
 
 
-def rules_of_reader(reader: Access) -> Rules | None:
-    """Return the masking rules of the projects in which a login is a viewer only; None without any."""
-    if reader.roles is None:
-        return None
-    projects = [project_id for project_id, role in reader.roles.items() if role == Role.VIEWER]
-    if not projects:
-        return None
-    rows = MaskingRule.objects.filter(project__in=projects, enabled=True).values_list("name", "kind", "value")
-    return compiled(tuple(rows), strict=False) if rows else None
+def mask_for(reader: MaskedReader) -> None:
+    """Mask the rows that are read in the rest of this request, whose caller was found out within it."""
+    masking_of_reader.set(RowMask(reader))
 
 
-@dataclass(frozen=True)
 class RowMask:
-    """A row factory for psycopg that masks values."""
+    """A row factory for psycopg that masks values by the rules of the project of each row.
 
-    rules: Rules
+    A row has its project, or an id of a session, message, step or call that was read with its project before. Of any other
+    row the project is unknown, and it is masked by the rules of all projects that are read masked.
+    """
+
+    def __init__(self, reader: MaskedReader) -> None:
+        self.reader = reader
+        self._project_of: dict[str, int] = {}
 
     def __call__(self, cursor: Any) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+        names = [column.name for column in cursor.description or ()]
         columns = [
-            (place, column.name, self.rules) if column.name in MASKED_COLUMNS else (place, "", self.rules.anywhere)
-            for place, column in enumerate(cursor.description or ())
-            if column.name in MASKED_COLUMNS or column.name not in _columns_of_models()
+            (place, name if name in MASKED_COLUMNS else "")
+            for place, name in enumerate(names)
+            if name in MASKED_COLUMNS or name not in _columns_of_models()
         ]
+        projects = [place for place, name in enumerate(names) if name == "project_id"]
+        ids = [place for place, name in enumerate(names) if name in _IDS]
 
         def make(values: Sequence[Any]) -> tuple[Any, ...]:
+            rules = self._rules_of(values, projects, ids)
+            if rules is None:
+                return tuple(values)
             row = list(values)
-            for place, path, rules in columns:
-                row[place] = _masked(row[place], path, rules)
+            for place, path in columns:
+                row[place] = masked_value(row[place], path, rules)
             return tuple(row)
 
         return make
 
+    def _rules_of(self, row: Sequence[Any], projects: Sequence[int], ids: Sequence[int]) -> Rules | None:
+        """Return the rules for a row; None for those of a project that is not read masked."""
+        if self.reader.is_of_one_project:
+            return self.reader.everywhere
+        keys = [str(row[place]) for place in ids if isinstance(row[place], str | UUID)]
+        found = {row[place] for place in projects} or {self._project_of[key] for key in keys if key in self._project_of}
+        if len(found) != 1 or None in found:
+            return self.reader.everywhere
+        (project_id,) = found
+        if len(self._project_of) >= _MOST_KNOWN:
+            self._project_of.clear()
+        for key in keys:
+            if self._project_of.setdefault(key, project_id) != project_id:
+                return self.reader.everywhere
+        return self.reader.by_project.get(project_id)
 
-def _masked(value: Any, path: str, rules: Rules) -> Any:
-    """Return a value of the column `path`, or of an expression, for which it is empty."""
+
+def masked_value(value: Any, path: str, rules: Rules) -> Any:
+    """Mask a value of the column `path`, or of an expression, for which it is empty."""
+    if not path:
+        rules = rules.anywhere
     if isinstance(value, bytes | memoryview) and path:
         try:
             return _masked_json(bytes(value), path, rules)
@@ -117,27 +190,26 @@ def _columns_of_models() -> frozenset[str]:
 
 
 class MaskedReadingMiddleware:
-    """Mask what a request of a viewer reads."""
+    """Mask what a request of a viewer reads, or of a key that reads masked values, which authentication finds."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        rules = rules_of_reader(access(request)) if request.user.is_authenticated else None
-        if rules is None:
-            return self.get_response(request)
-        with masked(rules):
+        reader = masked_login(access(request)) if request.user.is_authenticated else None
+        with masked(reader):
             response = self.get_response(request)
-        if isinstance(response, StreamingHttpResponse):
+            mask = masking_of_reader.get()
+        if mask is not None and isinstance(response, StreamingHttpResponse):
             # Exports read their rows while they are sent.
-            response.streaming_content = _streamed(response.streaming_content, rules)
+            response.streaming_content = _streamed(response.streaming_content, mask)
         return response
 
 
-def _streamed(parts: Any, rules: Rules) -> Iterator[Any]:
+def _streamed(parts: Any, mask: RowMask) -> Iterator[Any]:
     rest = iter(parts)
     while True:
-        with masked(rules):
+        with masked(mask):
             part = next(rest, None)
         if part is None:
             return

@@ -37,7 +37,7 @@ _STEP: Final = re.compile(r"[^.\[\]\x00]{1,64}")
 _AT_THE_EDGES: Final = re.compile(r"\\[AzZ]|\(\?[a-zA-Z]*-[a-zA-Z]*m")
 """What depends on where a whole text begins and ends, because texts are searched together first."""
 
-_Row = tuple[str, str, str]
+RuleRow = tuple[str, str, str]
 """Name, kind and value of a rule."""
 _CACHE: BoundedCache[int, Rules] = BoundedCache(10_000, max_age=MAX_AGE)
 
@@ -92,7 +92,7 @@ def unusable_rules() -> Iterator[tuple[MaskingRule, str]]:
 
 
 @lru_cache(maxsize=256)
-def compiled(rows: tuple[_Row, ...], *, strict: bool = True) -> Rules:
+def compiled(rows: tuple[RuleRow, ...], *, strict: bool = True) -> Rules:
     """Return the rules that redaction applies. The same rows give the same object, because what is derived from it is cached.
 
     Raise ValueError, for people, for an invalid value. Not `strict`: what such a rule would hide is unknown, so it removes
@@ -115,7 +115,7 @@ def compiled(rows: tuple[_Row, ...], *, strict: bool = True) -> Rules:
     return rules
 
 
-def _with_rule(rules: Rules, row: _Row, patterns: _Together) -> Rules:
+def _with_rule(rules: Rules, row: RuleRow, patterns: _Together) -> Rules:
     name, kind, value = row
     match kind:
         case MaskingKind.PRESET:

@@ -403,6 +403,12 @@ class ApiKey(models.Model):
         validators=[MinValueValidator(1), MaxValueValidator(1_000_000)],
         help_text=_("Requests beyond this are answered with 429. Empty: no limit."),
     )
+    reads_masked = models.BooleanField(
+        _("reads masked values"),
+        default=False,
+        db_default=False,
+        help_text=_("The key reads what a viewer reads, by the masking rules of the project. It can only read."),
+    )
 
     objects = ApiKeyQuerySet.as_manager()
 
@@ -410,6 +416,14 @@ class ApiKey(models.Model):
         verbose_name = _("API key")
         verbose_name_plural = _("API keys")
         ordering: ClassVar = ["id"]
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                # What is written back after it was read would be masked for good.
+                condition=Q(reads_masked=False) | Q(scopes=[Scope.READ.value]),
+                name="masked_key_only_reads",
+                violation_error_message=_("A key that reads masked values can have no other scope than read."),
+            )
+        ]
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"

@@ -140,7 +140,7 @@ SESSIONS = Source(
     table="messages_app_session",
     key="id",
     partitioned=False,
-    beside=("input_tokens", "output_tokens", "duration_ms"),
+    beside=("input_tokens", "output_tokens", "duration_ms", "project_id"),
     columns={
         "project": Column(sql="(SELECT slug FROM access_app_project WHERE access_app_project.id = project_id)"),
         "status_is_explicit": Column(sql="said_status <> '' AND is_abandoned IS NOT TRUE"),

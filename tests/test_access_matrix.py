@@ -35,12 +35,21 @@ UNKNOWN = "00000000-0000-7000-8000-000000000000"
 EVERYBODY = frozenset(
     ["nobody", "staff", "viewer", "analyst", "editor", "owner", "superuser"]
     + ["foreign viewer", "foreign analyst", "foreign editor", "foreign owner"]
-    + ["read key", "write key", "delete key", "foreign key", "revoked key", "expired key", "wrong network key"]
+    + [
+        "read key",
+        "masked key",
+        "write key",
+        "delete key",
+        "foreign key",
+        "revoked key",
+        "expired key",
+        "wrong network key",
+    ]
 )
 DEAD = frozenset(["revoked key", "expired key", "wrong network key"])
 KEYS = frozenset(name for name in EVERYBODY if name.endswith("key"))
 FOREIGN = frozenset(name for name in EVERYBODY if name.startswith("foreign"))
-BLIND = FOREIGN | DEAD | {"nobody", "staff", "viewer", "write key", "delete key"}
+BLIND = FOREIGN | DEAD | {"nobody", "staff", "viewer", "masked key", "write key", "delete key"}
 """Who must not read the content: a masking rule hides it from viewers."""
 OF_ROLE = {
     "viewer": {
@@ -57,7 +66,7 @@ MAY: Mapping[str, frozenset[str]] = {
     "everybody": EVERYBODY,
     "nobody": frozenset(),
     **{word: frozenset(callers) for word, callers in OF_ROLE.items()},
-    "key: read": frozenset(["read key", "foreign key"]),
+    "key: read": frozenset(["read key", "masked key", "foreign key"]),
     "key: write": frozenset(["write key", "foreign key"]),
     "key: delete": frozenset(["delete key", "foreign key"]),
     "key: read and write": frozenset(["foreign key"]),  # of the living keys, the only one with both
@@ -139,6 +148,7 @@ def cast(project: Project, stranger: Project) -> dict[str, tuple[Client, dict[st
 
     for scope in Scope.values:
         key(f"{scope} key", project, [scope])
+    key("masked key", project, [Scope.READ], reads_masked=True)
     key("foreign key", stranger, list(Scope.values))
     key("wrong network key", project, list(Scope.values), allowed_networks=["192.0.2.0/24"])
     for place in (project, stranger):

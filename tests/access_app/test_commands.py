@@ -138,6 +138,7 @@ def test_create_api_key_answers_in_json(project: Project) -> None:
             "--expires-days 0 is invalid. Use .* at least 1.",
         ),
         (("--project", "owner", "--name", "a", "--expires-days", "9999999999"), "too large"),
+        (("--project", "owner", "--name", "a", "--masked"), "no other scope than read"),
     ],
 )
 def test_create_api_key_invalid_options_are_refused(project: Project, args: tuple[str, ...], message: str) -> None:
@@ -153,6 +154,7 @@ def test_list_api_keys_shows_everything_but_the_token(key: ApiKey, token: str, s
         "begins": token[:8],
         "name": "agent",
         "scopes": ["read", "write", "delete"],
+        "masked": False,
         "networks": [],
         "per_minute": None,
         "status": "active",
@@ -172,6 +174,7 @@ def test_list_api_keys_shows_everything_but_the_token(key: ApiKey, token: str, s
         token[:8],
         "agent",
         "read,write,delete",
+        "False",
         "-",
         "-",
         "active",

@@ -205,3 +205,20 @@ def test_key_is_rotated_in_the_admin(login: Callable[[User], Client], superuser:
         "is expired. Only active keys"
         in client.post(KEYS, {**chosen, "confirmed": "yes", "hours": 0}, follow=True).content.decode()
     )
+
+
+# --- Masked values ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("001-54")
+def test_masked_key_only_reads_and_so_does_its_successor(project: Project, superuser: User) -> None:
+    client = Client()
+    client.force_login(superuser)
+    fields = {"project": project.pk, "name": "looks", "scopes": ["read", "write"], "reads_masked": "on"}
+    assert b"no other scope than read" in client.post(f"{KEYS}add/", fields).content
+    with pytest.raises(InvalidInput, match="no other scope"):
+        create_key(project, "looks", ["write"], reads_masked=True)
+    assert not ApiKey.objects.exists()
+    client.post(f"{KEYS}add/", fields | {"scopes": ["read"]})
+    key = ApiKey.objects.get()
+    assert rotate_key(key, timedelta(hours=1))[0].reads_masked

@@ -15,8 +15,9 @@ from django.db import connection
 from django.db.models import CharField, JSONField, TextField
 from django.test import Client
 
-from access_app.masked_reading import MASKED_COLUMNS, masked
-from access_app.masking import compiled, save_rule
+from access_app.keys import create_key
+from access_app.masked_reading import MASKED_COLUMNS, MaskedReader, masked
+from access_app.masking import save_rule
 from access_app.models import Project, Role
 from access_app.roles import grant_role
 from messages_app.models import Message, Session
@@ -70,19 +71,14 @@ def clients(project: Project) -> dict[str, Client]:
     return found
 
 
-@pytest.mark.requirement("001-52", "001-54")
-def test_viewer_reads_masked_values_and_analyst_all(clients: dict[str, Client]) -> None:
-    session, message = Session.objects.get(), Message.objects.get()
-    (read,) = clients["viewer"].get("/api/v1/messages/").json()["results"]
-    (call,) = read["agent_steps"][0]["tool_calls"]
-    assert read["content"] == "about [redacted]"
-    assert call["args"] == {"customer": {"name": "[redacted]"}, "card": "[redacted]", "home_city": "[redacted]"}
-    assert call["result"]["data"] == {"rows": ["[redacted]"]}
-    paths = [
+def paths_of(project: Project) -> list[str]:
+    session, message = Session.objects.get(project=project), Message.objects.get(project=project)
+    return [
         "/api/v1/messages/",
         "/api/v1/sessions/",
         "/api/v1/tool-calls/",
-        f"/api/v1/sessions/{session.pk}/export/?form=json",
+        f"/api/v1/messages/{message.pk}/",
+        f"/api/v1/sessions/{session.pk}/export/",
         "/admin/messages_app/session/",
         f"/admin/messages_app/session/{session.pk}/change/",
         f"/admin/messages_app/message/{message.pk}/change/",
@@ -90,15 +86,61 @@ def test_viewer_reads_masked_values_and_analyst_all(clients: dict[str, Client]) 
         "/api/v1/search/?q=found",
         "/admin/",
     ]
-    seen = {}
-    for role, client in clients.items():
-        texts = {path: client.get(path).getvalue().decode() for path in paths}
-        seen[role] = {
-            path for path, text in texts.items() for secret in (STAFF, CARD, "Lovelace", "Ithaca") if secret in text
-        }
-        assert all("found" in texts[path] for path in paths[:1])
-    assert seen["viewer"] == set()
-    assert seen["analyst"] >= {*paths[:3], *paths[5:7], paths[8]}
+
+
+def seen_by(client: Client, paths: list[str], secrets: tuple[str, ...]) -> set[str]:
+    """Return the paths that show any of the secrets."""
+    texts = {path: client.get(path).getvalue().decode() for path in paths}
+    assert all("found" in texts[path] for path in paths if path in ("/api/v1/messages/", "/api/v1/tool-calls/"))
+    return {path for path, text in texts.items() for secret in secrets if secret in text}
+
+
+@pytest.mark.requirement("001-52", "001-54")
+def test_viewer_and_masked_key_read_masked_values_and_others_all(project: Project, clients: dict[str, Client]) -> None:
+    for name, is_masked in (("key", False), ("masked key", True)):
+        _key, token = create_key(project, name, ["read"], reads_masked=is_masked)
+        clients[name] = Client(headers={"X-API-Key": token})
+    for name in ("viewer", "masked key"):
+        (read,) = clients[name].get("/api/v1/messages/").json()["results"]
+        (call,) = read["agent_steps"][0]["tool_calls"]
+        assert read["content"] == "about [redacted]"
+        assert call["args"] == {"customer": {"name": "[redacted]"}, "card": "[redacted]", "home_city": "[redacted]"}
+        assert call["result"]["data"] == {"rows": ["[redacted]"]}
+    paths = paths_of(project)
+    seen = {name: seen_by(client, paths, (STAFF, CARD, "Lovelace", "Ithaca")) for name, client in clients.items()}
+    assert seen["viewer"] == seen["masked key"] == set()
+    assert seen["analyst"] >= {*paths[:4], *paths[6:8], paths[9]}
+    assert seen["key"] >= {*paths[:4], paths[9]}
+
+
+@pytest.mark.requirement("001-52", "001-54")
+def test_each_row_is_masked_by_the_rules_of_its_project(
+    project: Project, stranger: Project, clients: dict[str, Client]
+) -> None:
+    third = Project.objects.create(slug="third")
+    save_rule(third, "others", "pattern", "Miller", when="read")
+    for where, secret in ((stranger, "EMP-111111"), (third, "EMP-222222 of Miller")):
+        result = {"output": f"found {secret}", "data": {"rows": [secret]}, "success": True}
+        # Ids that an agent gives are no evidence of where a row belongs.
+        call = {"id": str(Message.objects.get(project=project).pk), "name": "find", "args": {"for": secret}}
+        step = {"thought": f"think of {secret}", "tool_calls": [call | {"result": result}]}
+        message = {"external_id": "m", "role": "assistant", "content": f"about {secret}", "agent_steps": [step]}
+        store(where, message, title=f"of {secret}")
+    call_command("index_search", stdout=StringIO())
+    user = User.objects.get(username="viewer")
+    grant_role(stranger, user, Role.EDITOR)
+    grant_role(third, user, Role.VIEWER)
+    client = clients["viewer"]
+
+    for where in (project, stranger, third):
+        assert seen_by(client, paths_of(where), (STAFF, "Lovelace", "Ithaca", "Miller")) == set()
+    for where, secret in ((stranger, "EMP-111111"), (third, "EMP-222222")):
+        paths = paths_of(where)
+        assert seen_by(client, paths, (secret,)) >= set(paths) - {"/admin/"}
+    key = Session.objects.get(project=stranger).pk
+    answer = client.patch(f"/api/v1/sessions/{key}/", {"description": "for EMP-333333"}, "application/json")
+    assert answer.json()["description"] == "for EMP-333333", answer.content
+    assert Session.objects.get(project=stranger).title == "of EMP-111111"
 
 
 @pytest.mark.requirement("001-26", "001-54")
@@ -119,13 +161,14 @@ def test_viewer_finds_nothing_by_what_is_masked(clients: dict[str, Client]) -> N
 
 @pytest.mark.django_db
 def test_rows_are_masked_whatever_the_statement_is() -> None:
-    rules = compiled((("staff", "pattern", "EMP-[0-9]+"), ("name", "path", "args.customer.name")))
+    rules = (("staff", "pattern", "EMP-[0-9]+"), ("name", "path", "args.customer.name"))
+    reader = MaskedReader(((1, rules),), reads_others=False)
     statement = """
         SELECT 'EMP-1' AS content, 'EMP-1' AS external_id, 'EMP-1', ARRAY['EMP-1', 'b'] AS tags, NULL AS title, 1,
             '{"customer": {"name": "Ada"}}'::jsonb AS args, '{"customer": {"name": "Ada"}}'::jsonb::text,
             '{"a": "EMP-1"}'::bytea AS content
     """
-    with masked(rules), connection.cursor() as cursor:
+    with masked(reader), connection.cursor() as cursor:
         cursor.execute(statement)
         row = cursor.fetchone()
     assert row[:6] == ("[redacted]", "EMP-1", "[redacted]", ["[redacted]", "b"], None, 1)

@@ -183,6 +183,7 @@ MESSAGES = Source(
     model=Message,
     table="messages_app_message",
     key="id",
+    beside=("project_id",),
     columns={"duration": Column(sql="duration_ms")},
     made=("knowledge_references", "agent_steps"),
 )
@@ -239,7 +240,7 @@ CALLS = Source(
         SELECT iteration FROM traces_app_agentstep WHERE id = call.step_id AND id >= %s AND id < %s OFFSET 0
     ) AS step""",
     ranges=2,
-    beside=("call.status", "message.session_id::text", "step.iteration"),
+    beside=("call.status", "message.session_id::text", "step.iteration", "call.project_id"),
     columns={**_OF_A_CALL, "created_at": instant("message.created_at")},
     made=("session_id", "iteration", "result"),
 )

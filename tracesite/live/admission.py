@@ -18,12 +18,13 @@ from django.utils.translation import gettext as _
 from access_app.audit.record import Origin, record
 from access_app.errors import NotAuthenticated, NotFound, NotPermitted
 from access_app.keys import admitted_key
+from access_app.masked_reading import MaskedReader, masked, masked_key, masked_login
 from access_app.models import ActorKind, ApiKey, AuditAction, Role, Scope
 from access_app.roles import access_of
 from access_app.two_factor import must_set_up
 from access_app.visibility import ProjectScope
 from messages_app import queries
-from messages_app.queries import FoundMessage
+from messages_app.queries import FoundMessage, FoundSession
 from traces_app.queries import schemas
 from traces_app.queries.messages import EVERYTHING, Selection, messages
 
@@ -40,6 +41,8 @@ class Viewer:
     key_id: int | None = None
     login: str = ""
     """The session cookie of a member of staff; "" for a key."""
+    masked: MaskedReader | None = None
+    """What it reads masked."""
     origin: Origin | None = field(default=None, compare=False)
     """Who it is and from where, for the audit log."""
 
@@ -65,7 +68,7 @@ def viewer_of_key(token: str, address: str) -> Viewer:
             code="missing_scope",
         )
     origin = Origin(kind=ActorKind.KEY, name=str(key), id=str(key.pk), address=address)
-    return Viewer(ProjectScope(frozenset({key.project_id})), key_id=key.pk, origin=origin)
+    return Viewer(ProjectScope(frozenset({key.project_id})), key_id=key.pk, masked=masked_key(key), origin=origin)
 
 
 def viewer_of_login(cookie: str, address: str = "") -> Viewer:
@@ -77,10 +80,11 @@ def viewer_of_login(cookie: str, address: str = "") -> Viewer:
     if not (user.is_active and user.is_staff) or must_set_up(user, request.session):
         raise NotAuthenticated(_("An API key or a staff login is required."))
     origin = Origin(kind=ActorKind.USER, name=user.get_username(), id=str(user.pk), address=address)
-    return Viewer(access_of(user).scope(Role.ANALYST), login=cookie, origin=origin)
+    found = access_of(user)
+    return Viewer(found.scope(Role.VIEWER), login=cookie, masked=masked_login(found), origin=origin)
 
 
-def find_session(viewer: Viewer, name: str, field: str) -> UUID | None:
+def find_session(viewer: Viewer, name: str, field: str) -> FoundSession | None:
     """Return the session whose id, else external id, is `name`; None if a key may wait for it to be created.
 
     Raises NotFound, the same for a session that does not exist and for one of another project, and Conflict if several
@@ -90,7 +94,7 @@ def find_session(viewer: Viewer, name: str, field: str) -> UUID | None:
     try:
         found = queries.find_session(viewer.projects, name, field=field)
         _record(viewer, "session", found.pk, found.project_id)
-        return found.pk
+        return found
     except NotFound:
         if viewer.project_id is None or not 0 < len(name) <= LONGEST_NAME or "\x00" in name:
             raise session_not_found(name, field) from None
@@ -123,10 +127,11 @@ def _record(viewer: Viewer, kind: str, found: UUID | str, project_id: int | None
     )
 
 
-def read_message(message_id: UUID, *, whole: bool) -> schemas.Message | None:
+def read_message(viewer: Viewer, message_id: UUID, *, whole: bool) -> schemas.Message | None:
     """Read a message with everything below it, or only a few fields; None if it was removed meanwhile."""
     close_old_connections()
-    found = messages([str(message_id)], EVERYTHING if whole else _ABOUT)
+    with masked(viewer.masked):
+        found = messages([str(message_id)], EVERYTHING if whole else _ABOUT)
     return found[0] if found and found[0].deleted_at is None else None
 
 
@@ -137,7 +142,7 @@ def session_not_found(name: str, field: str) -> NotFound:
 
 
 def no_longer_admitted(viewers: Iterable[Viewer]) -> set[Viewer]:
-    """Return the viewers whose key or login has ended or now gives access to other projects."""
+    """Return the viewers whose key or login has ended, now gives access to other projects, or masks by other rules."""
     viewers = set(viewers)
     close_old_connections()
     wanted = [viewer.key_id for viewer in viewers if viewer.key_id is not None]
@@ -151,7 +156,12 @@ def no_longer_admitted(viewers: Iterable[Viewer]) -> set[Viewer]:
 
 
 def _key_has_changed(viewer: Viewer, key: ApiKey | None) -> bool:
-    return key is None or Scope.READ not in key.scopes or viewer.projects != ProjectScope(frozenset({key.project_id}))
+    return (
+        key is None
+        or Scope.READ not in key.scopes
+        or viewer.projects != ProjectScope(frozenset({key.project_id}))
+        or viewer.masked != masked_key(key)
+    )
 
 
 def _login_has_changed(viewer: Viewer) -> bool:

@@ -159,7 +159,8 @@ class Live:
             )
         if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after <= LARGEST_NUMBER:
             raise InvalidInput(_("“after” must be the number of the last event received, or 0."), field="after")
-        session_id = await self.ask(admission.find_session, viewer, name, field)
+        found = await self.ask(admission.find_session, viewer, name, field)
+        session_id = found and found.pk
         if name in client.waits:
             self.waits.remove(client.waits[name])
         if (
@@ -167,8 +168,8 @@ class Live:
             and len(client.subscriptions) + len(client.waits) >= MAX_SUBSCRIPTIONS
         ):
             raise InvalidInput(_("A connection can follow at most %(most)d sessions.") % {"most": MAX_SUBSCRIPTIONS})
-        if session_id is not None:
-            await self._follow(client, viewer, session_id, name, after, field)
+        if found is not None:
+            await self._follow(client, viewer, found.pk, found.project_id, name, after, field)
             return
         assert viewer.project_id is not None, "find_session returns None for keys only"
         self.waits.add(Wait(client, viewer, viewer.project_id, name, after, field))
@@ -176,10 +177,11 @@ class Live:
         client.wake.set()
 
     async def _follow(
-        self, client: Client, viewer: Viewer, session_id: UUID, name: str, after: int, field: str
+        self, client: Client, viewer: Viewer, session_id: UUID, project_id: int, name: str, after: int, field: str
     ) -> None:
         """Subscribe, replacing an earlier subscription to the session. Raises NotFound."""
-        subscription = await self.hub.subscribe(session_id, name, after, client.wake)
+        rules = viewer.masked and viewer.masked.by_project.get(project_id)
+        subscription = await self.hub.subscribe(session_id, name, after, client.wake, rules)
         if subscription is None:
             raise admission.session_not_found(name, field)
         if client not in self.clients:
@@ -204,7 +206,9 @@ class Live:
                         continue  # the client left or subscribed again while another subscription began
                     self.waits.remove(wait)
                     try:
-                        await self._follow(wait.client, wait.viewer, session_id, name, wait.after, wait.field)
+                        await self._follow(
+                            wait.client, wait.viewer, session_id, project_id, name, wait.after, wait.field
+                        )
                     except NotFound as error:
                         wait.client.urgent.append(error_message(name, error))
                         wait.client.wake.set()

@@ -22,6 +22,9 @@ from uuid import UUID
 
 import msgspec
 
+from access_app.masked_reading import masked_value
+from access_app.redaction.rules import Rules
+
 KEPT_EVENTS = 1_000
 """Most events that a feed keeps, for clients that are slightly behind."""
 KEPT_CHARACTERS = 4_000_000
@@ -122,6 +125,8 @@ class Subscription:
     sent_to: int
     wake: asyncio.Event
     """Set when there may be messages to send; shared by all subscriptions of a client."""
+    mask: Rules | None = None
+    """What a viewer gets masked; None for those who read all values."""
     follows: bool = False
     """Whether the stored events before the feed were sent."""
     sent_state: Mapping[str, Any] | None = None
@@ -135,6 +140,8 @@ class Subscription:
             sent = self.sent_state or {}
             changed = {key: value for key, value in feed.state.data.items() if sent.get(key) != value or not sent}
             self.sent_state = feed.state.data
+            if self.mask is not None and "currentPhase" in changed:
+                changed["currentPhase"] = masked_value(changed["currentPhase"], "current_phase", self.mask)
             if changed:
                 messages.append(message_of("session_update", self.name, data=changed))
         if self.follows and self.sent_to < feed.floor:
@@ -154,7 +161,16 @@ class Subscription:
             return []
         self.sent_to = events[-1].seq
         start = f'{{"type":"monitor_event","sessionId":{_json(self.name)},"event":'
-        return [Message("monitor_event", f"{start}{event.json}}}", event.seq) for event in events]
+        return [Message("monitor_event", f"{start}{self._shown(event)}}}", event.seq) for event in events]
+
+    def _shown(self, event: Event) -> str:
+        """Return the JSON of an event as this client reads it: as lists of events show it."""
+        if self.mask is None:
+            return event.json
+        fields = msgspec.json.decode(event.json)
+        fields["data"] = masked_value(fields["data"], "data", self.mask)
+        fields["sessionId"] = masked_value(fields["sessionId"], "", self.mask)
+        return _json(fields)
 
 
 class Hub:
@@ -168,8 +184,10 @@ class Hub:
         self._changed: set[UUID] = set()
         self._has_changed = asyncio.Event()
 
-    async def subscribe(self, session_id: UUID, name: str, after: int, wake: asyncio.Event) -> Subscription | None:
-        """Subscribe to a session after event number `after`; None if the session does not exist any more."""
+    async def subscribe(
+        self, session_id: UUID, name: str, after: int, wake: asyncio.Event, mask: Rules | None = None
+    ) -> Subscription | None:
+        """Subscribe to a session after event number `after`, masked by rules; None if the session does not exist any more."""
         if session_id not in self.feeds:
             state = (await self.source.states([session_id])).get(session_id)
             if state is None:
@@ -179,7 +197,7 @@ class Hub:
                 self.feeds[session_id] = Feed(session_id, state, read_to=state.last_seq, floor=state.last_seq)
                 self.look_at(session_id)
         feed = self.feeds[session_id]
-        subscription = Subscription(feed, name, after, wake)
+        subscription = Subscription(feed, name, after, wake, mask)
         feed.followers.add(subscription)
         wake.set()
         return subscription

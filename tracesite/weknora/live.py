@@ -23,6 +23,7 @@ from access_app.keys import bearer_in
 from tracesite.http.foreign_apis import LiveHandler
 from tracesite.http.request_log import REQUEST_ID
 from tracesite.live import admission
+from tracesite.live.admission import Viewer
 from tracesite.live.answers import answer
 from tracesite.live.clients import Client, Live, headers_of
 from tracesite.live.feeds import POLL_SECONDS, Message
@@ -120,7 +121,7 @@ async def _follow(
     match = _PATH.fullmatch(scope["path"])
     assert match is not None, "live_route matched the path"
     found = await live.ask(admission.find_message, client.viewer, match[1], query["message_id"])
-    about = await live.ask(admission.read_message, found.pk, whole=False)
+    about = await live.ask(admission.read_message, client.viewer, found.pk, whole=False)
     if about is None or about.role != "assistant":
         raise NotFound(code="no_stream_events")
     # In this order: an event stored in between is found by the second query or has a number above the first result.
@@ -129,6 +130,7 @@ async def _follow(
     following = _Following(
         live=live,
         client=client,
+        viewer=client.viewer,
         session_id=found.session_id,
         message_id=found.pk,
         frames=FrameStream(
@@ -150,6 +152,7 @@ class _Following:
 
     live: Live
     client: Client
+    viewer: Viewer
     session_id: UUID
     message_id: UUID
     frames: FrameStream
@@ -161,7 +164,7 @@ class _Following:
     is_finished: bool = False
 
     async def subscribe(self, after: int) -> None:
-        await self.live.subscribe(self.client, self.client.viewer, str(self.session_id), after, field="session_id")
+        await self.live.subscribe(self.client, self.viewer, str(self.session_id), after, field="session_id")
 
     async def frames_of(self, message: Message) -> list[Frame]:
         """Return the frames to send for a message of the session's feed. Raises ApiError."""
@@ -229,14 +232,14 @@ class _Following:
             self.last_event = events[1]
             await self.subscribe(events[0] - 1)
             return []
-        found = await self.live.ask(admission.read_message, self.message_id, whole=True)
+        found = await self.live.ask(admission.read_message, self.viewer, self.message_id, whole=True)
         if found is None:
             return self._broken_off(_("The message was deleted."))
         frames = self.frames.of_message(message_of(found))
         return frames + await self._ending() if found.is_completed else frames
 
     async def _ending(self) -> list[Frame]:
-        found = await self.live.ask(admission.read_message, self.message_id, whole=True)
+        found = await self.live.ask(admission.read_message, self.viewer, self.message_id, whole=True)
         if found is None:
             return self._broken_off(_("The message was deleted."))
         self._end()

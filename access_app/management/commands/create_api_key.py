@@ -38,6 +38,9 @@ class Command(AuditedCommand):
         parser.add_argument(
             "--requests-per-minute", type=int, metavar="N", help="answer more requests with 429 (default: no limit)"
         )
+        parser.add_argument(
+            "--masked", action="store_true", help="read what viewers read, masked; only with --scopes read"
+        )
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *, project: str, name: str, scopes: str, expires_days: int | None, **options: Any) -> None:
@@ -57,6 +60,7 @@ class Command(AuditedCommand):
                 expires_at=expires_at,
                 allowed_networks=options["allow"],
                 requests_per_minute=options["requests_per_minute"],
+                reads_masked=options["masked"],
             )
         except InvalidInput as error:
             raise CommandError(error.message) from error

@@ -46,6 +46,7 @@ def _row(key: ApiKey) -> dict[str, Any]:
         "begins": key.prefix,
         "name": key.name,
         "scopes": key.scopes,
+        "masked": key.reads_masked,
         "networks": key.allowed_networks,
         "per_minute": key.requests_per_minute,
         "status": key.status(),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Sequence
+from typing import Any
 
 import psycopg
 import pytest
 
 from benchmarks.faults.site import Site
-from benchmarks.live.agents import Agent
+from benchmarks.live.agents import Agent, make_agent
 from benchmarks.live.viewer import Closed, Refused
 
-from .conftest import Viewers, hear
+from .conftest import Viewers, another_key, hear
 
 _LOG_IN = """
 from django.contrib.auth.models import Permission, User
@@ -83,6 +84,36 @@ def test_view_permission_alone_gives_no_stream(viewers: Viewers, site: Site, age
     socket = viewers.socket(cookie | {"Origin": f"http://127.0.0.1:{port}"})
     socket.subscribe(str(agent.session))
     assert hear(socket, "error")["error"]["code"] == "not_found"
+
+
+@pytest.mark.requirement("001-54", "001-55")
+def test_viewer_and_masked_key_get_masked_events(
+    viewers: Viewers, site: Site, port: int, database: psycopg.Connection[Any]
+) -> None:
+    reader = cookie_of(site, "onlooker")
+    key = another_key(site, "clinic")
+    agent = make_agent(site, "masked-task", key=key)
+    site.manage("grant_role", "--project", "clinic", "--user", "onlooker", "--role", "viewer")
+    rule = ("set_masking_rule", "staff", "--project", "clinic", "--kind", "pattern", "--when", "read")
+    site.manage(*rule, "--value", "EMP-[0-9]+")
+    masked = {"X-API-Key": another_key(site, "clinic", "--scopes", "read", "--masked")}
+    agent.does(database, {"text": "by EMP-1", "deep": [{"who": "EMP-2"}]})
+
+    shown = {"text": "by [redacted]", "deep": [{"who": "[redacted]"}]}
+    streams = [viewers.stream(str(agent.session), headers) for headers in (reader, masked)]
+    socket = viewers.socket(reader | {"Origin": f"http://127.0.0.1:{port}"})
+    socket.subscribe(str(agent.session))
+    for viewer in (*streams, socket):
+        assert hear(viewer, "monitor_event")["event"]["data"] == shown
+    agent.does(database, {"text": "and EMP-3"})
+    for viewer in (*streams, socket):
+        assert hear(viewer, "monitor_event")["event"]["data"] == {"text": "and [redacted]"}
+    plain = viewers.stream(str(agent.session), {"X-API-Key": key})
+    assert hear(plain, "monitor_event")["event"]["data"]["text"] == "by EMP-1"
+    # Other rules end the connections; the next one masks by them.
+    site.manage(*rule, "--value", "EMP-[0-9]")
+    for viewer in (*streams, socket):
+        assert hear(viewer, "error")["error"]["code"] == "access_ended"
 
 
 def test_logout_ends_streams_of_login(

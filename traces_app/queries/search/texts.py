@@ -17,6 +17,7 @@ from django.db.models import BooleanField, ExpressionWrapper, F, Q, QuerySet, Te
 from django.db.models.functions import Cast
 from msgspec import Struct
 
+from access_app.masked_reading import is_masked
 from messages_app.models import Message, Reference
 from messages_app.sql.pagination import IdRange
 from traces_app.models import AgentStep, Event, ToolCall
@@ -54,6 +55,8 @@ class Source(Struct, frozen=True, kw_only=True):
     """All rows, deleted ones too."""
     message: str = "message_id"
     """The path to the id of its message."""
+    project: str = "project_id"
+    """The path to its project."""
     fields: Mapping[str, str]
     json: frozenset[str] = frozenset()
     """The columns that hold JSON."""
@@ -71,6 +74,7 @@ SEARCHED: Mapping[Kind, Source] = {
     ),
     Kind.STEP: Source(
         rows=AgentStep.with_deleted.all(),
+        project="message__project_id",
         fields={"thought": "thought", "reasoning": "thought", "agent_name": "agent", "model": "model"},
     ),
     Kind.CALL: Source(
@@ -89,6 +93,7 @@ SEARCHED: Mapping[Kind, Source] = {
     ),
     Kind.REFERENCE: Source(
         rows=Reference.objects.all(),
+        project="message__project_id",
         fields={"knowledge_title": "reference", "knowledge_filename": "reference", "content": "reference"},
     ),
     Kind.EVENT: Source(
@@ -169,6 +174,9 @@ def _texts(kind: Kind, source: Source, column: str, row_ids: Collection[UUID]) -
     # JSON comes as text, because it may be nested more deeply than Python decodes.
     columns: list[Any] = [Cast(name, TextField()) if name in source.json else F(name) for name in source.fields]
     columns += [ExpressionWrapper(condition, BooleanField()) for condition in source.marks.values()]
+    if is_masked():
+        # By which rules a row is masked depends on its project; for others it would be one more join.
+        columns.append(source.project)
     rows = source.rows.order_by().filter(**{f"{column}__any": list(row_ids)}, **within)
     for row_id, message_id, *values in rows.values_list("pk", source.message, *columns).iterator(chunk_size=500):
         texts = []
@@ -176,5 +184,5 @@ def _texts(kind: Kind, source: Source, column: str, row_ids: Collection[UUID]) -
             text = words_of_json(value) if value and name in source.json else value
             if text:
                 texts.append((field, text[:MOST_CHARACTERS]))
-        marked = zip(source.marks, values[len(source.fields) :], strict=True)
+        marked = zip(source.marks, values[len(source.fields) :], strict=False)
         yield RowTexts(kind, row_id, message_id, tuple(texts), tuple(mark for mark, has_mark in marked if has_mark))
