@@ -180,7 +180,7 @@ class Live:
         self, client: Client, viewer: Viewer, session_id: UUID, project_id: int, name: str, after: int, field: str
     ) -> None:
         """Subscribe, replacing an earlier subscription to the session. Raises NotFound."""
-        rules = viewer.masked and viewer.masked.by_project.get(project_id)
+        rules = None if viewer.masked is None else viewer.masked.by_project.get(project_id)
         subscription = await self.hub.subscribe(session_id, name, after, client.wake, rules)
         if subscription is None:
             raise admission.session_not_found(name, field)
