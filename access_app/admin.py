@@ -10,6 +10,7 @@ from django.contrib import admin, messages
 from django.contrib.admin import helpers
 from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
 from django.db import models, transaction
 from django.db.models import Exists, OuterRef, QuerySet
 from django.forms.fields import InvalidJSONInput
@@ -99,7 +100,23 @@ class TypedName(NameField):
     default_error_messages: ClassVar = {"invalid_choice": gettext_lazy("There is no user or group with this name.")}
 
 
-class MembershipForm(MembershipModelForm):
+class OfProject:
+    """A form in a table on the page of a project.
+
+    Django leaves the project out when it checks the constraints of such a form. So what somebody else has added since the page
+    was opened would be an error of the database.
+    """
+
+    def validate_unique(self: Any) -> None:
+        super().validate_unique()
+        if not self.errors:
+            try:
+                self.instance.validate_constraints()
+            except ValidationError as error:
+                self.add_error(None, error)
+
+
+class MembershipForm(OfProject, MembershipModelForm):
     class Meta:
         model = Membership
         fields = ("user", "group", "role")
@@ -162,7 +179,7 @@ class MembershipInline(OfOwners, Members):
         return field
 
 
-class MaskingRuleForm(MaskingRuleModelForm):
+class MaskingRuleForm(OfProject, MaskingRuleModelForm):
     class Meta:
         model = MaskingRule
         fields = ("name", "kind", "value", "when", "enabled")

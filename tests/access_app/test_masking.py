@@ -229,6 +229,13 @@ def test_owner_edits_rules_in_the_admin(
     assert ("masking_rules-TOTAL_FORMS" in client.get(page).content.decode()) is stored
     client.post(page, form(name="mail", kind="preset", value="email", when="store", enabled="on"))
     assert MaskingRule.objects.filter(project=project, name="mail").exists() is stored
+    if stored:
+        # The page of somebody who opened it before the rule and the member were there.
+        member = {"memberships-TOTAL_FORMS": "1", "memberships-0-user": staff.username, "memberships-0-role": "owner"}
+        answer = client.post(page, form(name="mail", kind="key", value="iban", when="store") | member)
+        assert answer.status_code == 200
+        assert "a masking rule with this name already" in answer.content.decode()
+        assert "This user has a role in the project already." in answer.content.decode()
 
 
 def test_admin_names_the_fault_of_a_rule(login: Callable[[User], Client], superuser: User, project: Project) -> None:
