@@ -108,7 +108,7 @@ class OfProject:
     """
 
     def validate_unique(self: Any) -> None:
-        super().validate_unique()
+        super().validate_unique()  # type: ignore[misc] # mixin
         if not self.errors:
             try:
                 self.instance.validate_constraints()
