@@ -37,6 +37,7 @@ SENDERS = 3
 BEFORE_SECONDS = (1.0, 3.0)
 CALLS = 1500
 CALL_PAUSE_MS = 2
+DRAIN_SECONDS = 900
 MODES: tuple[Mode, ...] = ("synchronous", "asynchronous")
 KINDS: tuple[Kind, ...] = ("machine", "postgres")
 
@@ -101,7 +102,7 @@ class Campaign:
 
     def calls(self) -> tuple[int, int, int]:
         """Deliver what the recorders have kept; return the numbers of their calls, of lost and of doubled ones."""
-        recorders.drain(self.site, self.spool)
+        recorders.drain(self.site, self.spool, DRAIN_SECONDS)
         lost = doubled = 0
         for session, _process in self.agents:
             there = recorders.arrived(self.site, session)
