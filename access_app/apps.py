@@ -11,7 +11,9 @@ class AccessConfig(AppConfig):
     verbose_name = _("Access")
 
     def ready(self) -> None:
-        # Imported here, because it needs the models.
+        # Imported here, because they need the models.
         from access_app.audit import logins
+        from access_app.encryption.reading import switch_on_if_needed
 
         logins.connect()
+        switch_on_if_needed()

@@ -304,6 +304,31 @@ class Membership(models.Model):
         return f"{self.user or self.group}: {self.role}"
 
 
+class ProjectKey(models.Model):
+    """A data key of a project: see access_app.encryption. The newest one encrypts; earlier ones decrypt what they have encrypted."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="data_keys", verbose_name=_("project"))
+    version = models.PositiveIntegerField()
+    """From 1 in each project."""
+    key_id = models.CharField(max_length=16, unique=True)
+    """Random; every encrypted value names it. Hexadecimal."""
+    wrapped = models.BinaryField(null=True)
+    """The key, encrypted with the master key; null after it was destroyed."""
+    master_id = models.CharField(max_length=8)
+    """The id of that master key."""
+    created_at = models.DateTimeField(default=timezone.now)
+    destroyed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering: ClassVar = ["project", "version"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["project", "version"], name="data_key_of_a_version"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.project_id}: {self.version}"
+
+
 class MaskingKind(models.TextChoices):
     """By what a masking rule recognises values."""
 

@@ -20,6 +20,7 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from access_app.encryption.fields import EncryptedJSON, EncryptedText
 from access_app.models import Project
 from access_app.visibility import ProjectScope, visible_to
 
@@ -77,8 +78,8 @@ class Session(models.Model):
     id = models.UUIDField(_("id"), primary_key=True)
     project = models.ForeignKey(Project, models.PROTECT, verbose_name=_("project"), db_index=False)
     external_id = models.TextField(_("external id"), blank=True, default="")
-    title = models.TextField(_("title"), blank=True, default="")
-    description = models.TextField(_("description"), blank=True, default="")
+    title = EncryptedText(_("title"), blank=True, default="")
+    description = EncryptedText(_("description"), blank=True, default="")
     end_user = models.TextField(_("end user"), blank=True, default="")
     said_status = models.CharField(max_length=16, choices=Status.choices, blank=True, default="", db_default="")
     """The status that its producer stated, which takes precedence; "" if the status follows from the messages."""
@@ -99,10 +100,10 @@ class Session(models.Model):
         db_persist=True,
     )
     """Computed by PostgreSQL at each write of the row, so that lists, filters and pages agree and no list has to count."""
-    current_phase = models.TextField(_("current phase"), blank=True, default="")
-    workflow = models.JSONField(_("workflow"), null=True, blank=True)
+    current_phase = EncryptedText(_("current phase"), blank=True, default="")
+    workflow = EncryptedJSON(_("workflow"), null=True, blank=True)
     tags = ArrayField(models.TextField(), verbose_name=_("tags"), default=list, blank=True)
-    metadata = models.JSONField(_("metadata"), default=dict, blank=True)
+    metadata = EncryptedJSON(_("metadata"), default=dict, blank=True)
     redactions = models.JSONField(_("redactions"), default=list, blank=True)
     """Receipts of redactions: [{"path": "metadata.token", "rule": "token"}, ...]."""
     import_digests = models.BinaryField(default=b"", db_default=b"", blank=True)
@@ -249,15 +250,15 @@ class Message(models.Model):
     role = models.CharField(_("role"), max_length=16, choices=Role.choices)
     external_id = models.TextField(_("external id"), blank=True, default="")
     request_id = models.TextField(_("request id"), blank=True, default="")
-    content = models.TextField(_("content"), blank=True, default="")
-    content_parts = models.JSONField(_("content parts"), null=True, blank=True)
+    content = EncryptedText(_("content"), blank=True, default="")
+    content_parts = EncryptedJSON(_("content parts"), null=True, blank=True)
     is_completed = models.BooleanField(_("completed"), default=True)
-    usage = models.JSONField(_("usage"), null=True, blank=True)
-    error = models.TextField(_("error"), blank=True, default="")
+    usage = EncryptedJSON(_("usage"), null=True, blank=True)
+    error = EncryptedText(_("error"), blank=True, default="")
     health = ArrayField(models.TextField(), verbose_name=_("health"), default=list, blank=True)
     redactions = models.JSONField(_("redactions"), default=list, blank=True)
     """Receipts of redactions: [{"path": "agent_steps[0].tool_calls[1].args.password", "rule": ...}, ...]."""
-    metadata = models.JSONField(_("metadata"), default=dict, blank=True)
+    metadata = EncryptedJSON(_("metadata"), default=dict, blank=True)
 
     step_count = models.IntegerField(_("steps"), default=0)
     call_count = models.IntegerField(_("tool calls"), default=0)
@@ -333,7 +334,7 @@ class Message(models.Model):
     @property
     def problem_count(self) -> int:
         """Failed calls, model errors, and its own error."""
-        return self.failure_count + self.model_error_count + (self.error != "")
+        return self.failure_count + self.model_error_count + bool(self.error)
 
 
 class Reference(models.Model):
@@ -350,22 +351,22 @@ class Reference(models.Model):
     )
     position = models.IntegerField(_("position"))
     reference_id = models.TextField(_("reference id"), blank=True, default="")
-    content = models.TextField(_("content"), blank=True, default="")
+    content = EncryptedText(_("content"), blank=True, default="")
     knowledge_id = models.TextField(_("knowledge id"), blank=True, default="")
     chunk_index = models.BigIntegerField(_("chunk index"), default=0)
-    knowledge_title = models.TextField(_("knowledge title"), blank=True, default="")
+    knowledge_title = EncryptedText(_("knowledge title"), blank=True, default="")
     start_at = models.BigIntegerField(_("start"), default=0)
     end_at = models.BigIntegerField(_("end"), default=0)
     seq = models.BigIntegerField(_("sequence"), default=0)
     score = models.FloatField(_("score"), default=0)
     match_type = models.IntegerField(_("match type"), default=0)
     sub_chunk_id = models.JSONField(_("sub-chunk ids"), null=True, blank=True)
-    metadata = models.JSONField(_("metadata"), default=dict, blank=True)
+    metadata = EncryptedJSON(_("metadata"), default=dict, blank=True)
     chunk_type = models.TextField(_("chunk type"), blank=True, default="")
     parent_chunk_id = models.TextField(_("parent chunk id"), blank=True, default="")
-    image_info = models.TextField(_("image info"), blank=True, default="")
-    knowledge_filename = models.TextField(_("file name"), blank=True, default="")
-    knowledge_source = models.TextField(_("source"), blank=True, default="")
+    image_info = EncryptedText(_("image info"), blank=True, default="")
+    knowledge_filename = EncryptedText(_("file name"), blank=True, default="")
+    knowledge_source = EncryptedText(_("source"), blank=True, default="")
 
     class Meta:
         verbose_name = _("reference")

@@ -14,12 +14,13 @@ from decimal import Decimal
 from typing import Any
 
 from django.db.models import F, Func, IntegerField, TextField
-from django.db.models.functions import Left
 from django.utils import timezone
 from django.utils.html import conditional_escape, escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
+
+from .sql.beginnings import Beginning, PrettyBeginning
 
 HEAD_CHARACTERS = 500
 HEAD_LINES = 12
@@ -210,14 +211,14 @@ def moment(instant: datetime | None) -> SafeString:
     return format_html('<time datetime="{}" title="{} UTC">{}</time>', utc.isoformat(), title, shown)
 
 
-def first_characters(field: str, limit: int) -> Left:
+def first_characters(field: str, limit: int) -> Beginning:
     """Return the expression for the beginning of a text column, so that the database sends no more."""
-    return Left(field, limit)
+    return Beginning(field, limit)
 
 
-def pretty_json(field: str, limit: int) -> Left:
+def pretty_json(field: str, limit: int) -> Beginning:
     """Return the expression for the beginning of a JSON column as indented text, with exact numbers and non-ASCII kept."""
-    return Left(Func(F(field), function="jsonb_pretty", output_field=TextField()), limit)
+    return PrettyBeginning(Func(F(field), function="jsonb_pretty", output_field=TextField()), limit)
 
 
 def size_of(field: str) -> Func:

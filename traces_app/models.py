@@ -17,6 +17,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
+from access_app.encryption.fields import EncryptedJSON, EncryptedText
 from access_app.models import Project
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.models import Message, Session, is_alive
@@ -131,11 +132,11 @@ class AgentStep(models.Model):
     """The agent's own number, from 0; may repeat."""
     ordinal = models.IntegerField(_("ordinal"))
     """Orders steps of the same iteration."""
-    thought = models.TextField(_("thought"), blank=True, default="")
-    reasoning = models.TextField(_("reasoning"), blank=True, default="")
+    thought = EncryptedText(_("thought"), blank=True, default="")
+    reasoning = EncryptedText(_("reasoning"), blank=True, default="")
     agent_name = models.TextField(_("agent"), blank=True, default="")
     model = models.TextField(_("model"), blank=True, default="")
-    usage = models.JSONField(_("usage"), null=True, blank=True)
+    usage = EncryptedJSON(_("usage"), null=True, blank=True)
     said_cost = models.DecimalField(max_digits=20, decimal_places=10, null=True, blank=True)
     """USD, as its producer stated, which takes precedence."""
     cost = models.DecimalField(_("cost"), max_digits=20, decimal_places=10, null=True, blank=True)
@@ -145,7 +146,7 @@ class AgentStep(models.Model):
     time_to_first_token_ms = models.BigIntegerField(_("time to first token (ms)"), null=True, blank=True)
     input_ref = models.TextField(_("model input"), blank=True, default="")
     """The `ref` of the Context with what the model was asked; empty if unknown."""
-    metadata = models.JSONField(_("metadata"), default=dict, blank=True)
+    metadata = EncryptedJSON(_("metadata"), default=dict, blank=True)
 
     objects = LiveStepManager()
     with_deleted = AgentStepQuerySet.as_manager()
@@ -214,14 +215,14 @@ class ToolCall(models.Model):
     call_id = models.TextField(_("call id"), blank=True, default="")
     """The model's id; NOT unique."""
     position = models.IntegerField(_("position"))
-    args = models.JSONField(_("arguments"), default=dict, blank=True)
+    args = EncryptedJSON(_("arguments"), default=dict, blank=True)
     """Always an object; any other value is stored as {"_raw": ...}."""
-    reflection = models.TextField(_("reflection"), blank=True, default="")
+    reflection = EncryptedText(_("reflection"), blank=True, default="")
     status = models.CharField(_("status"), max_length=16, choices=Status.choices, default=Status.PENDING)
     started_at = models.DateTimeField(_("started at"), null=True, blank=True)
     completed_at = models.DateTimeField(_("completed at"), null=True, blank=True)
     duration_ms = models.BigIntegerField(_("duration (ms)"), null=True, blank=True)
-    metadata = models.JSONField(_("metadata"), default=dict, blank=True)
+    metadata = EncryptedJSON(_("metadata"), default=dict, blank=True)
 
     objects = LiveCallManager()
     with_deleted = ToolCallQuerySet.as_manager()
@@ -319,15 +320,15 @@ class ToolResult(models.Model):
         db_constraint=False,
         related_name="result",
     )
-    output = models.TextField(_("output"), blank=True, default="")
+    output = EncryptedText(_("output"), blank=True, default="")
     """For people."""
-    data = models.JSONField(_("data"), null=True, blank=True)
+    data = EncryptedJSON(_("data"), null=True, blank=True)
     """For machines."""
-    error = models.TextField(_("error"), blank=True, default="")
+    error = EncryptedText(_("error"), blank=True, default="")
     """Never empty for a failed call."""
-    metadata = models.JSONField(_("metadata"), default=dict, blank=True)
-    attachments = models.JSONField(_("attachments"), default=list, blank=True)
-    raw = models.TextField(_("raw text"), null=True, blank=True)  # noqa: DJ001 - "" is a text that a tool may return
+    metadata = EncryptedJSON(_("metadata"), default=dict, blank=True)
+    attachments = EncryptedJSON(_("attachments"), default=list, blank=True)
+    raw = EncryptedText(_("raw text"), null=True, blank=True)
     """The text as received, if it differs from `output`."""
 
     class Meta:
@@ -378,7 +379,7 @@ class Event(models.Model):
     agent = models.TextField(_("agent"), blank=True, default="")
     subject = models.TextField(_("subject"), blank=True, default="")
     """The step, the call or the run that the event is about, within its message."""
-    data = models.JSONField(_("data"), default=dict, blank=True)
+    data = EncryptedJSON(_("data"), default=dict, blank=True)
 
     class Meta:
         verbose_name = _("event")
@@ -433,7 +434,7 @@ class Context(models.Model):
     """Characters of a text, entries of a conversation, messages of an input, variables, bytes of anything else."""
     size = models.BigIntegerField(_("bytes"))
     """Size as JSON, with all entries."""
-    content = models.JSONField(_("content"))
+    content = EncryptedJSON(_("content"))
     """{"text": ..., "variables": {...}}, with the keys that the context has, or {"value": ...}; of an input {"parameters":
     {...}, "system": 0 or 1, "tools": their number}."""
     entries = ArrayField(models.UUIDField(), verbose_name=_("entries"), null=True, blank=True)
@@ -477,7 +478,7 @@ class Span(models.Model):
     )
     trace_id = models.UUIDField(_("trace"))
     kind = models.CharField(_("kind"), max_length=8, choices=Kind.choices, default=Kind.SPAN)
-    content = models.TextField(_("content"))
+    content = EncryptedText(_("content"))
     """JSON text of spans.span.Span or LogRecord, or of spans.media.Media: as text, because jsonb would lose the difference of 1 and 1.0, and the order."""
 
     class Meta:
@@ -578,11 +579,11 @@ class Score(models.Model):
     """Also of yes (1) and no (0)."""
     label = models.TextField(_("label"), blank=True, default="")
     """The category; a word beside a number, if its sender gave one."""
-    comment = models.TextField(_("comment"), blank=True, default="")
+    comment = EncryptedText(_("comment"), blank=True, default="")
     source = models.CharField(_("source"), max_length=16, choices=Source.choices)
     author = models.TextField(_("author"), blank=True, default="")
     external_id = models.TextField(_("external id"), null=True, blank=True)  # noqa: DJ001 - several have none
-    metadata = models.JSONField(_("metadata"), default=dict, blank=True)
+    metadata = EncryptedJSON(_("metadata"), default=dict, blank=True)
     redactions = models.JSONField(_("redactions"), default=list, blank=True)
     created_at = models.DateTimeField(_("created at"))
     updated_at = models.DateTimeField(_("updated at"))

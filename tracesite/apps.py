@@ -14,3 +14,4 @@ class TracesiteConfig(AppConfig):
         register(system_checks.check_deployment, deploy=True)
         register(system_checks.check_database, Tags.database)
         register(system_checks.check_masking_rules, Tags.database)
+        register(system_checks.check_data_keys, Tags.database)

@@ -65,6 +65,10 @@ ARCHIVE_TO = env.text("TRACESITE_ARCHIVE_TO")
 ARCHIVE_DAYS = env.whole_number("TRACESITE_ARCHIVE_DAYS", 90, at_least=1)
 # Keys of seals, the newest first: see access_app/seal_keys.py. Empty: derived from the secret key.
 SEAL_KEYS = env.tokens("TRACESITE_SEAL_KEYS", at_least=32)
+# What wraps the data keys of encrypted projects, as it is, in a file, or printed by a command: see docs/encryption.md.
+MASTER_KEY = env.text("TRACESITE_MASTER_KEY")
+MASTER_KEY_FILE = env.text("TRACESITE_MASTER_KEY_FILE")
+MASTER_KEY_COMMAND = env.text("TRACESITE_MASTER_KEY_COMMAND")
 # Entries of the audit log that are older are removed by `manage.py purge_audit`; 0: never.
 AUDIT_DAYS = env.whole_number("TRACESITE_AUDIT_DAYS", 0, at_least=0)
 # Whether `serve` runs the continual jobs of traces_app.maintenance.jobs; otherwise run `manage.py work`.

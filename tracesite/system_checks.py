@@ -21,8 +21,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from access_app.encryption.keys import unusable_keys
+from access_app.encryption.master import master_keys
 from access_app.masking import unusable_rules
-from access_app.models import MaskingRule
+from access_app.models import MaskingRule, ProjectKey
 from access_app.program import program
 from traces_app.ingest.partitions import TABLES
 from traces_app.queries.embedders import configured
@@ -230,6 +232,29 @@ def check_masking_rules(
             id="tracesite.E012",
         )
         for rule, reason in unusable_rules()
+    ]
+
+
+def check_data_keys(app_configs: Apps, databases: Iterable[str] | None = None, **options: Any) -> list[CheckMessage]:
+    """Whether the master key is there, and is the one that has wrapped the data keys of the projects."""
+    try:
+        if not databases or ProjectKey._meta.db_table not in connection.introspection.table_names():
+            return []
+    except OperationalError:
+        return []  # check_database reports it
+    try:
+        master_keys()
+        unusable = list(unusable_keys())
+    except ImproperlyConfigured as error:
+        return [Error(str(error), hint="See docs/encryption.md.", id="tracesite.E013")]
+    return [
+        Error(
+            f"The data of project {key.project.slug} is encrypted, and no master key here unwraps its data key {key.version} (of "
+            f"the master key {key.master_id}). The project can neither be read nor written.",
+            hint="Set TRACESITE_MASTER_KEY, TRACESITE_MASTER_KEY_FILE or TRACESITE_MASTER_KEY_COMMAND to this master key.",
+            id="tracesite.E014",
+        )
+        for key in unusable
     ]
 
 

@@ -8,6 +8,8 @@ to poll that. A machine that vanished without closing its connections is not fou
 from __future__ import annotations
 
 import select
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -42,9 +44,43 @@ masking_of_reader: ContextVar[Any] = ContextVar("masking_of_reader", default=Non
 """The row factory of cursors while a viewer reads: see access_app.masked_reading."""
 
 
+opening: Any = None
+"""What makes row factories that decrypt, around those that mask; None while nothing is encrypted. See
+access_app.encryption.reading."""
+
+
+on_data_keys: Callable[[], None] | None = None
+"""What to do when a new connection finds data keys and nothing decrypts yet; set when the process starts."""
+_as_stored: ContextVar[bool] = ContextVar("as_stored", default=False)
+
+
+@contextmanager
+def as_stored() -> Iterator[None]:
+    """Let the cursors that are made in the block give encrypted values as they are stored."""
+    token = _as_stored.set(True)
+    try:
+        yield
+    finally:
+        _as_stored.reset(token)
+
+
+def open_with(made: Any) -> None:
+    """Let the cursors of this process decrypt their rows by this."""
+    global opening
+    opening = made
+
+
+def call_on_data_keys(function: Callable[[], None]) -> None:
+    """Let new connections of this process call this if they find data keys."""
+    global on_data_keys
+    on_data_keys = function
+
+
 def masking(cursor: Any) -> Any:
-    """Return the cursor, which masks its rows if a viewer reads."""
+    """Return the cursor, which decrypts its rows if there are encrypted ones, and masks them if a viewer reads."""
     factory = masking_of_reader.get()
+    if opening is not None and not _as_stored.get():
+        factory = opening(factory)
     if factory is not None:
         cursor.row_factory = factory
     return cursor
@@ -91,6 +127,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def init_connection_state(self) -> None:
         super().init_connection_state()
+        if opening is None:
+            self._look_for_data_keys()
         if settings.DIRECT_DATABASE:
             # Behind the pooler are connections that others use, too: what is set there is for the role (docs/pooler.md).
             return
@@ -101,6 +139,17 @@ class DatabaseWrapper(base.DatabaseWrapper):
             if self.longest_statement_ms is not None:
                 cursor.execute("SET statement_timeout = %s", [self.longest_statement_ms])
             (self.timeline,) = cursor.execute(TIMELINE).fetchone()
+
+    def _look_for_data_keys(self) -> None:
+        """Let this process refuse to read what is encrypted if it has no master key, rather than show it as it is stored."""
+        with self.connection.cursor() as cursor:
+            cursor.execute("SELECT to_regclass('access_app_projectkey') IS NOT NULL")
+            (is_migrated,) = cursor.fetchone()
+            if is_migrated:
+                cursor.execute("SELECT EXISTS (SELECT FROM access_app_projectkey)")
+                (has_keys,) = cursor.fetchone()
+                if has_keys and on_data_keys is not None:
+                    on_data_keys()
 
 
 def cache_key(connection: Any) -> str:

@@ -456,6 +456,8 @@ DEFAULT_RULES: Final = Rules(
             anchors=("-us",),
             after_anchor=r"\d",
         ),
+        # What encryption at rest stores: whoever has it could otherwise let this server decrypt it.
+        prefixed("encrypted_value", "tsenc1:", "[A-Za-z0-9+/=]{72,}", "tsenc1:" + "Ab3+" * 24),
         Shape(
             "azure_client_secret",
             re.compile(r"(?<![\w~.-])[A-Za-z0-9_~.-]{3}8Q~[\w~.-]{30,40}", re.ASCII),

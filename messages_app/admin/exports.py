@@ -13,9 +13,11 @@ from typing import Any
 
 import msgspec
 from django.db.models import DecimalField, F, Func, QuerySet, TextField
-from django.db.models.functions import Cast, Left
+from django.db.models.functions import Cast
 from django.http import StreamingHttpResponse
 from django.utils import timezone
+
+from messages_app.sql.beginnings import Beginning
 
 EXPORT_ROWS = 100_000
 """Maximum number of rows of an export: the newest ones."""
@@ -31,9 +33,9 @@ _BYTE_ORDER_MARK = "\ufeff"
 _TO_JSON = msgspec.json.Encoder(decimal_format="number")
 
 
-def text(field: str) -> Left:
+def text(field: str) -> Beginning:
     """Return the expression for the beginning of a text or JSON column; JSON as text."""
-    return Left(Cast(field, TextField()), TEXT_CHARACTERS)
+    return Beginning(Cast(field, TextField()), TEXT_CHARACTERS)
 
 
 def amount(field: str) -> Func:

@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import F, Q, QuerySet, TextField
-from django.db.models.functions import Cast, Left
+from django.db.models.functions import Cast
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -27,6 +27,7 @@ from messages_app.admin.model_admins import NAME_CHARACTERS, badge, session_name
 from messages_app.admin.time_zones import with_zone
 from messages_app.queries import as_uuid
 from messages_app.safe_text import duration, first_characters, moment, one_line, visible
+from messages_app.sql.beginnings import Beginning
 from traces_app.models import ToolCall, ToolResult
 from traces_app.queries.error_groups import group_of_call
 from traces_app.queries.search.pages import mark_of_status
@@ -120,7 +121,7 @@ class ToolCallAdmin(KeysetAdmin):
             calls = calls.select_related("step")
             fields += ["step__agent_name", "step__model"]
         if "arguments" in listed:
-            calls = calls.annotate(shown_args=Left(Cast("args", TextField()), 2 * NAME_CHARACTERS))
+            calls = calls.annotate(shown_args=Beginning(Cast("args", TextField()), 2 * NAME_CHARACTERS))
         return calls.only(*fields, *self.listed_columns(request)).annotate(
             shown_title=first_characters("message__session__title", NAME_CHARACTERS),
             shown_error=first_characters("result__error", 4 * NAME_CHARACTERS),

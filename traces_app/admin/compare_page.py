@@ -10,7 +10,6 @@ from uuid import UUID
 from django import forms
 from django.core.exceptions import ValidationError
 from django.db.models import OuterRef, Subquery
-from django.db.models.functions import Left
 from django.http import QueryDict
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
@@ -19,6 +18,7 @@ from access_app.visibility import ProjectScope
 from messages_app.admin.model_admins import session_name
 from messages_app.models import Message
 from messages_app.safe_text import message_duration, one_line, total_cost_in_words
+from messages_app.sql.beginnings import Beginning
 from traces_app.queries.comparison import (
     MOST_NODES,
     Comparison,
@@ -170,7 +170,7 @@ def candidates(message: Message) -> Iterable[Any]:
     """Return runs that one may want to compare with: the newest other ones of the session."""
     runs = Message.objects.filter(session_id=message.session_id, role=Message.Role.ASSISTANT).exclude(pk=message.pk)
     question = Subquery(question_before(message.session_id, OuterRef("pk"), 200))
-    return runs.order_by("-pk").annotate(excerpt=Left("content", 200), question=question)[:MOST_CANDIDATES]
+    return runs.order_by("-pk").annotate(excerpt=Beginning("content", 200), question=question)[:MOST_CANDIDATES]
 
 
 def _question_of(run: Message) -> str:

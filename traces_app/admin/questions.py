@@ -6,10 +6,10 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import OuterRef, QuerySet, Subquery
-from django.db.models.functions import Left
 
 from messages_app.models import HAS_ERRORS, Message
 from messages_app.sql.batch import LIST_MS, limited
+from messages_app.sql.beginnings import Beginning
 
 MESSAGES_SEARCHED = 100_000
 """The newest messages of the project, among which the same question is looked for."""
@@ -19,7 +19,7 @@ QUESTIONS_COMPARED = 100
 
 def question_before(session_id: UUID, run: UUID | OuterRef, characters: int) -> QuerySet[Any]:
     """Return the beginning of what the user said last before a run: one text, or none."""
-    return _said_before(session_id, run).values_list(Left("content", characters), flat=True)[:1]
+    return _said_before(session_id, run).values_list(Beginning("content", characters), flat=True)[:1]
 
 
 def last_good_run(run: Message) -> UUID | None:

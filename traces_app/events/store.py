@@ -29,6 +29,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from access_app.db.statements import prepared_cursor
+from access_app.encryption.keys import key_of
 from access_app.errors import Conflict
 from messages_app import ids
 from messages_app.interruptions import PROCESS_ENDED, metadata_of, text_of
@@ -41,7 +42,7 @@ from traces_app.ingest.partitions import ensure_months, forget
 from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.scores import PlacedScore, store_scores
 from traces_app.ingest.sql import add_receipts, exchange, insert_rows, lock_messages
-from traces_app.ingest.tables import EVENTS, Row
+from traces_app.ingest.tables import CONTEXTS, EVENTS, Row
 from traces_app.normalize.records import hyphenated_uuid
 from traces_app.normalize.redaction import RedactedEvent, receipts_as_json
 from traces_app.schema import losses, pg_text, records
@@ -459,8 +460,9 @@ def _record(
                 for one in run.events
                 if one.seq and run.id and one.record.type == scores.SCORE
             ]
-    context_rows.add(contexts)
-    insert_rows([(EVENTS, lines)])
+    key = key_of(project_id)
+    context_rows.add(CONTEXTS.encrypted(contexts, key))
+    insert_rows([(EVENTS, EVENTS.encrypted(lines, key))])
     if found:
         store_scores(project_id, found)
     return numbered

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 from uuid import UUID
 
+from access_app.encryption.envelope import DataKey
 from access_app.redaction.engine import Receipt
 from messages_app.writes import Counts
 from traces_app.normalize.pricing import PriceTable
@@ -95,6 +96,8 @@ class Context:
     """By the id of the message."""
     latest_event_at: Mapping[UUID, datetime] = field(default_factory=dict)
     """The time of the latest event of a message, for messages that grow by events."""
+    data_key: DataKey | None = None
+    """Encrypts what is written, in a project that is encrypted."""
     inputs: list[Row] = field(default_factory=list)
     """The rows of contexts, which are inserted last."""
 

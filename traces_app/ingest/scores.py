@@ -23,6 +23,7 @@ from django.db.models.fields.json import KeyTextTransform
 from django.utils import timezone
 
 from access_app.db.statements import read_prepared
+from access_app.encryption.keys import is_encrypted
 from access_app.masking import masking_of
 from messages_app import ids
 from messages_app.models import Message, Session
@@ -132,7 +133,7 @@ def store_scores(project_id: int, scores: Sequence[PlacedScore], *, keep_existin
         rows = [_row(project_id, score.redacted, place, now) for score, place in zip(scores, places, strict=True)]
         known = _keep_ids(project_id, rows, [score.redacted.score.id for score in scores])
         unique = {row.external_id or row.pk: row for row in rows}
-        Score.with_deleted.bulk_update([row for row in unique.values() if row.pk in known], _REPLACED)
+        _replace([row for row in unique.values() if row.pk in known], project_id)
         new = [row for row in unique.values() if row.pk not in known]
         if keep_existing:
             Score.with_deleted.bulk_create(new, ignore_conflicts=True)
@@ -147,6 +148,15 @@ def store_scores(project_id: int, scores: Sequence[PlacedScore], *, keep_existin
             )
         )
     return [stored.get(row.external_id or "", unique[row.external_id or row.pk].pk) for row in rows]
+
+
+def _replace(rows: Sequence[Score], project_id: int) -> None:
+    if is_encrypted(project_id):
+        # Only what saves an instance encrypts.
+        for row in rows:
+            row.save(update_fields=_REPLACED)
+    else:
+        Score.with_deleted.bulk_update(rows, _REPLACED)
 
 
 def store_named_scores(project_id: int, scores: Iterable[records.Score], *, keep_existing: bool = False) -> list[UUID]:
@@ -191,7 +201,13 @@ def change_score(score_id: UUID, change: RedactedScorePatch) -> None:
         fields["metadata"] = pg_text.storable(patch.metadata or {})
     if change.receipts:
         fields["redactions"] = receipts_as_json(change.receipts)
-    Score.objects.filter(pk=score_id).update(**fields, updated_at=timezone.now())
+    with transaction.atomic():
+        score = Score.objects.select_for_update(of=("self",)).filter(pk=score_id).first()
+        if score is None:
+            return
+        for name, value in {**fields, "updated_at": timezone.now()}.items():
+            setattr(score, name, value)
+        score.save(update_fields=[*fields, "updated_at"])
 
 
 def delete_score(score_id: UUID) -> None:

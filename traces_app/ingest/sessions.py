@@ -217,7 +217,7 @@ def _is_given(name: str, value: Any) -> bool:
     return bool(value) or (name == "said_status" and value is not None)
 
 
-def merged_fields(context: Context, state: BatchSession) -> list[str | None]:
+def merged_fields(context: Context, session_id: UUID, state: BatchSession) -> list[str | None]:
     """Merge the fields of an existing session from its records, in their order, for `sql.insert_at_once`."""
     fields: dict[str, Any] = {}
     receipts: list[dict[str, Any]] = []
@@ -235,11 +235,14 @@ def merged_fields(context: Context, state: BatchSession) -> list[str | None]:
         texts["tags"] = pg_text.array(map(pg_text.text, fields["tags"]))
     if receipts:
         texts["redactions"] = pg_text.json(receipts)
+    texts = {name: SESSIONS.encrypted_value(name, session_id, text, context.data_key) for name, text in texts.items()}
     return [texts.get(name) for name in SESSION_FIELDS]
 
 
 def queue_retitled(session_id: UUID, title: str) -> None:
-    """Queue the messages of a session for the search if the title, which is a text of each, is another one. Locks the session."""
+    """Queue the messages of a session for the search if the title, which is a text of each, is another one than what is stored.
+
+    Locks the session."""
     with connection.cursor() as cursor:
         cursor.execute(QUEUE_RETITLED, [session_id, title])
 
@@ -274,16 +277,16 @@ def apply_to_session(
                 value = row[name] + [receipt for receipt in value if receipt not in row[name]]
             if _is_given(name, value) and value != row[name]:
                 changed[name] = row[name] = value
-    if "title" in changed:
-        queue_retitled(session_id, changed["title"])
     if changed:
         new = ", ".join(f"{name} = %s{'::jsonb' if name in _JSON else ''}" for name in changed)
+        stored = {name: pg_text.json(value) if name in _JSON else value for name, value in changed.items()}
+        stored = {
+            name: SESSIONS.encrypted_value(name, session_id, value, context.data_key) for name, value in stored.items()
+        }
+        if "title" in stored:
+            queue_retitled(session_id, stored["title"])
         with connection.cursor() as cursor:
             cursor.execute(
                 f"UPDATE messages_app_session SET {new}, updated_at = %s WHERE id = %s",  # noqa: S608 - names in _READ_AS
-                [
-                    *(pg_text.json(value) if name in _JSON else value for name, value in changed.items()),
-                    context.now,
-                    session_id,
-                ],
+                [*stored.values(), context.now, session_id],
             )

@@ -18,6 +18,7 @@ from django.db.models import F
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from access_app.encryption.keys import refuse_encrypted
 from access_app.errors import Conflict, InvalidInput, NotFound, TooLarge
 from access_app.visibility import ProjectScope
 from messages_app import ids
@@ -66,6 +67,7 @@ def store_snapshots(project_id: int, redacted: RedactedSnapshots) -> SnapshotSum
 
     Raise Conflict if the session is deleted, if its snapshots were purged meanwhile, or if parts are missing.
     """
+    refuse_encrypted(project_id)
     sent = redacted.snapshots
     session_id = _session(project_id, sent)
     with transaction.atomic():

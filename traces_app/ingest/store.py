@@ -37,6 +37,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from access_app.db.statements import read_prepared
+from access_app.encryption.keys import key_of
 from access_app.errors import Conflict, NotFound, PreconditionFailed
 from messages_app import ids
 from messages_app.changed_hours import changed_hours, mark_messages
@@ -101,6 +102,7 @@ from .sql import (
 from .tables import (
     CALLS,
     CHANGED_HOURS,
+    CONTEXTS,
     KEYS,
     MESSAGES,
     REFERENCES,
@@ -145,6 +147,7 @@ def store(
     ensure_months(months)
     tools = tool_names(step for message in messages for step in message.agent_steps or ())
     prices = current_prices()
+    data_key = key_of(project_id)
     # In an outer transaction a failing statement would abort it, or cost a savepoint.
     optimistic = connection.get_autocommit()
     for attempts_left in reversed(range(5)):
@@ -160,6 +163,7 @@ def store(
             now=timezone.now(),
             touched=touched or {},
             latest_event_at=latest_event_at or {},
+            data_key=data_key,
         )
         if source == "events":
             outcomes = _store(context, batch)
@@ -256,6 +260,7 @@ def change_message(
             prices=prices,
             sessions=(),
             now=timezone.now(),
+            data_key=key_of(message.project_id),
         )
         _patch(context, message, change)
     logger.info(
@@ -283,6 +288,7 @@ def _log_stored(project_id: int, outcomes: Sequence[SessionOutcome], started: fl
 
 def _store(context: Context, batch: Sequence[Redacted]) -> list[SessionOutcome]:
     sessions, new = find_sessions(context, batch)
+    new = SESSIONS.encrypted(new, context.data_key)
     incoming = [
         [
             PendingMessage(record=record, receipts=receipts, place=place, session=session)
@@ -448,7 +454,7 @@ def _insert_at_once(
             (UNINDEXED, unindexed),
             (SEAL_MARKS, marks),
         ],
-        [(session_id, session.counts, merged_fields(context, session)) for session_id, session in known],
+        [(session_id, session.counts, merged_fields(context, session_id, session)) for session_id, session in known],
         context.inputs,
     )
 
@@ -510,18 +516,22 @@ def _new_rows(context: Context, messages: Sequence[PendingMessage]) -> Tables:
         below.calls += own.calls
         below.results += own.results
     return [
-        (MESSAGES, lines),
-        (REFERENCES, below.references),
-        (STEPS, below.steps),
-        (CALLS, below.calls),
-        (RESULTS, below.results),
+        (table, table.encrypted(rows, context.data_key))
+        for table, rows in (
+            (MESSAGES, lines),
+            (REFERENCES, below.references),
+            (STEPS, below.steps),
+            (CALLS, below.calls),
+            (RESULTS, below.results),
+        )
     ]
 
 
 def _keep_inputs(context: Context, session_id: UUID, message_id: UUID, own: Rows) -> None:
     """Add the rows of what the models were asked to those that are inserted last."""
     for asked in own.inputs:
-        context.inputs.extend(context_rows.rows_of(session_id, message_id, asked, context.now))
+        rows = list(context_rows.rows_of(session_id, message_id, asked, context.now))
+        context.inputs.extend(CONTEXTS.encrypted(rows, context.data_key))
 
 
 def _merge(context: Context, messages: Sequence[PendingMessage]) -> None:
@@ -760,7 +770,7 @@ def _write_merge(
     if flags != set(row.health):
         changed["health"] = sorted(flags)
     tables = ((REFERENCES, own.references), (STEPS, own.steps), (CALLS, own.calls), (RESULTS, own.results))
-    written = [(table, lines) for table, lines in tables if lines]
+    written = [(table, table.encrypted(lines, context.data_key)) for table, lines in tables if lines]
     has_changed, counted = upsert_rows(written, row.pk, context.touched.get(row.pk))
     # The records of events are folds of everything that is known of a step.
     merged = [step_id for step_id in own.to_price if context.source != "events" and step_id.hex in stored.step_ids]

@@ -13,10 +13,13 @@ from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from math import isfinite
 from typing import Any
+from uuid import UUID
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import connection, models
 
+from access_app.encryption.columns import ENCRYPTED, Column
+from access_app.encryption.envelope import DataKey, row_bytes
 from messages_app.models import ChangedHour, Message, MessageKey, Reference, SealMark, Session
 from messages_app.writes import COUNTERS
 from traces_app.models import AgentStep, Context, Event, Span, ToolCall, ToolResult, UnindexedMessage
@@ -84,6 +87,29 @@ class Table:
         values = [computed[column] for column in self._computed]
         values += [convert(getattr(record, source)) for source, convert in self._conversions]
         return self._make(values)
+
+    def encrypted(self, rows: list[Row], key: DataKey | None) -> list[Row]:
+        """Return rows as they are stored in a project with this data key; the same rows without a key."""
+        if key is None or not self._encrypted:
+            return rows
+        stored = []
+        for row in rows:
+            values, row_id = list(row), row_bytes(row.id)
+            for place, column in self._encrypted:
+                if (value := values[place]) is not None:
+                    values[place] = key.sealed(column, row_id, value)
+            stored.append(self._make(values))
+        return stored
+
+    def encrypted_value(self, name: str, row_id: UUID, value: str, key: DataKey | None) -> str:
+        """Return the text of one column as it is stored in a project with this data key."""
+        column = ENCRYPTED.get(self.name, {}).get(name)
+        return value if key is None or column is None else key.sealed(column, row_id.bytes, value)
+
+    @cached_property
+    def _encrypted(self) -> list[tuple[int, Column]]:
+        columns = ENCRYPTED.get(self.name, {})
+        return [(place, columns[name]) for place, name in enumerate(self.fields) if name in columns]
 
     @cached_property
     def insert(self) -> str:

@@ -26,6 +26,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import connection, models, transaction
 from django.utils.crypto import salted_hmac
 
+from access_app.encryption.keys import refuse_encrypted
 from access_app.models import Project
 from messages_app.models import Message, Reference, SavedView, Session
 from traces_app.models import (
@@ -123,6 +124,7 @@ def find(subject: Subject) -> Found:
             if (as_id := _uuid(subject.text)) is not None:
                 found.sessions.update(sessions.filter(pk=as_id).values_list("pk", flat=True))
         case "match":
+            refuse_encrypted(*projects)
             _find_matches(forms_of(subject.text), projects, found)
     found.log.update(_log_about("session", found.sessions))
     found.log.update(_log_about("message", [*found.messages, *_messages_of(found.sessions)]))

@@ -19,6 +19,8 @@ from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from access_app.audit.record import record
+from access_app.encryption.columns import ENCRYPTED
+from access_app.encryption.fields import sealed_value
 from access_app.masked_reading import MASKED_COLUMNS
 from access_app.models import AuditAction
 from access_app.redaction.engine import Receipt, may_hold_secrets, redact
@@ -104,7 +106,7 @@ def _mask_spans(project_id: int, rules: Rules, done: Masked) -> None:
         changed = {key: content for key, content in clean.items() if content is not None}
         with transaction.atomic():
             for key, content in changed.items():
-                Span.objects.filter(pk=key).update(content=content)
+                Span.objects.filter(pk=key).update(content=_stored(Span, key, "content", content, project_id))
             if changed:
                 detail: dict[str, str | int | list[str] | None] = {
                     "masked": len(changed),
@@ -130,7 +132,7 @@ def _mask_messages(project_id: int, message_ids: Collection[UUID], rules: Rules,
     of_message = _by_owner(_changes_in_messages(list(stored), rules))
     for message_id, changes in of_message.items():
         for change in changes:
-            _save(change)
+            _save(change, project_id)
         receipts = _together(stored[message_id], changes)
         Message.with_deleted.filter(pk=message_id).update(
             redactions=receipts, version=F("version") + 1, updated_at=timezone.now()
@@ -149,7 +151,7 @@ def _mask_sessions(project_id: int, session_ids: Collection[UUID], rules: Rules,
         for change in changes:
             if "title" in change.values:
                 queue_retitled(session_id, change.values["title"])
-            _save(change)
+            _save(change, project_id)
         Session.with_deleted.filter(pk=session_id).update(
             redactions=_together(stored[session_id], changes), updated_at=timezone.now()
         )
@@ -159,12 +161,20 @@ def _mask_sessions(project_id: int, session_ids: Collection[UUID], rules: Rules,
     _count(project_id, "session", of_session, done)
 
 
-def _save(change: Change) -> None:
+def _save(change: Change, project_id: int) -> None:
     rows = _ROWS[type(change.row)]().filter(pk=change.row.pk)
-    values = dict(change.values)
+    values = {
+        name: _stored(type(change.row), change.row.pk, name, value, project_id) for name, value in change.values.items()
+    }
     if isinstance(change.row, Score):
         values["redactions"] = _together(change.row.redactions, [change])
     rows.update(**values)
+
+
+def _stored(model: type[models.Model], row_id: UUID, name: str, value: Any, project_id: int) -> Any:
+    """Return the value of a column as it is stored: in an encrypted project, encrypted."""
+    column = ENCRYPTED.get(model._meta.db_table, {}).get(name)
+    return value if column is None else sealed_value(column, row_id, value, project_id)
 
 
 def _together(stored: list[dict[str, Any]], changes: Iterable[Change]) -> list[dict[str, Any]]:

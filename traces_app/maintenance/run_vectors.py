@@ -19,6 +19,7 @@ from django.db.models import OuterRef, Subquery
 from numpy.typing import NDArray
 
 from access_app.db.direct import session_lock
+from access_app.encryption.keys import is_encrypted
 from messages_app import ids
 from messages_app.models import Message
 from messages_app.sql.partitions import Month, make_months, months_of
@@ -70,7 +71,8 @@ def _store_next(embedder: Embedder | None, report: Report) -> bool:
     marks = dict(UnvectoredMessage.objects.order_by("pk")[:MARKS_AT_A_TIME].values_list("pk", "message_id"))
     if not marks:
         return False
-    runs = list(read_runs(_runs_of(set(marks.values()))))
+    # A vector says what its run says.
+    runs = [run for run in read_runs(_runs_of(set(marks.values()))) if not is_encrypted(run.project_id)]
     packed: list[bytes] = []
     if runs:
         parts = folded(vectors([run.features for run in runs]))

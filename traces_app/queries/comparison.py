@@ -18,10 +18,12 @@ from uuid import UUID
 
 import msgspec
 from django.db.models import DateTimeField, DurationField, ExpressionWrapper, F, Func, Q, TextField, Value
-from django.db.models.functions import Coalesce, Left
+from django.db.models.functions import Coalesce
 
+from access_app.encryption.keys import encrypted_projects, refuse_encrypted
 from messages_app import ids
 from messages_app.models import Message, Session
+from messages_app.sql.beginnings import Beginning
 from traces_app.models import AgentStep, ToolCall
 from traces_app.schema import pg_text
 
@@ -111,13 +113,15 @@ def replay_between(left: Session, right: Session) -> Replay | None:
 
 
 def compare(left: UUID, right: UUID) -> Comparison:
-    """Compare two runs by their messages. Four queries."""
+    """Compare two runs by their messages. Four queries. Raise NotWhileEncrypted."""
+    _refuse_encrypted([left, right])
     return _compared(_nodes([left], MOST_NODES), _nodes([right], MOST_NODES), MOST_NODES)
 
 
 def compare_messages(left: Sequence[UUID], right: Sequence[UUID], replay: Replay | None = None) -> Comparison:
     """Compare two conversations by their messages, in order, with their texts: of a replay and its source what is in question
-    (see Replay), and the last answer of the replay. Six queries."""
+    (see Replay), and the last answer of the replay. Six queries. Raise NotWhileEncrypted."""
+    _refuse_encrypted([*left, *right])
 
     def side(of: Sequence[UUID], name: str) -> list[Node]:
         since = replay.since if replay is not None and name != replay.fork else None
@@ -128,12 +132,20 @@ def compare_messages(left: Sequence[UUID], right: Sequence[UUID], replay: Replay
 
 
 def compare_replay(left: Sequence[UUID], right: Sequence[UUID], replay: Replay) -> Comparison:
-    """Compare the steps and calls of a replay and its source by all of their messages. Four queries."""
+    """Compare the steps and calls of a replay and its source by all of their messages. Four queries. Raise NotWhileEncrypted."""
+    _refuse_encrypted([*left, *right])
     one, other = (
         _nodes(of, MOST_NODES, None if side == replay.fork else replay.since)
         for of, side in ((left, "left"), (right, "right"))
     )
     return _compared(one, other, MOST_NODES)
+
+
+def _refuse_encrypted(message_ids: Sequence[UUID]) -> None:
+    # PostgreSQL compares digests of what is stored, and equal values of two rows are stored differently.
+    if encrypted_projects():
+        rows = Message.with_deleted.filter(pk__in=message_ids).order_by()
+        refuse_encrypted(*rows.values_list("project_id", flat=True).distinct())
 
 
 def _compared(left: Sequence[Node], right: Sequence[Node], most: int) -> Comparison:
@@ -196,7 +208,7 @@ def _nodes(message_ids: Sequence[UUID], most: int, since: datetime | None = None
     # Tuples, because model objects take three times as long.
     steps: Iterable[Any] = (
         in_question.order_by("message_id", "iteration", "ordinal", "pk")
-        .annotate(asked=_digest("thought"), text=Left("thought", _CHARACTERS), usage_json=_as_text("usage"))
+        .annotate(asked=_digest("thought"), text=Beginning("thought", _CHARACTERS), usage_json=_as_text("usage"))
         .values_list(
             *("pk", "message_id", "agent_name", "model", "duration_ms", "usage_json", "cost", "asked", "text"),
             named=True,
@@ -208,9 +220,9 @@ def _nodes(message_ids: Sequence[UUID], most: int, since: datetime | None = None
         .annotate(
             asked=_digest("args"),
             answered=_digest("result__output", "result__error", "result__data"),
-            text=Left(_as_text("args"), _CHARACTERS),
-            error_text=Left("result__error", _CHARACTERS),
-            output_text=Left("result__output", _CHARACTERS),
+            text=Beginning(_as_text("args"), _CHARACTERS),
+            error_text=Beginning("result__error", _CHARACTERS),
+            output_text=Beginning("result__output", _CHARACTERS),
         )
         .values_list(
             *("pk", "message_id", "step_id", "tool__name", "status", "duration_ms"),
@@ -237,7 +249,7 @@ def _with_texts(
     `since` are left out, and with `only_last` all but the last answer. One query."""
     rows: Iterable[Any] = (
         Message.with_deleted.filter(pk__any=message_ids)
-        .annotate(asked=_digest("content", "error"), text=Left("content", _CHARACTERS))
+        .annotate(asked=_digest("content", "error"), text=Beginning("content", _CHARACTERS))
         .order_by("pk")
         .only("role", "duration_ms", "error", "created_at", "completed_at")
     )
@@ -368,18 +380,18 @@ def _fields_of(nodes: Sequence[Node]) -> dict[UUID, Fields]:
     found: dict[UUID, Fields] = {}
     of_kind = {kind: [node.id for node in nodes if node.kind == kind] for kind in ("message", "step", "call")}
     messages = Message.with_deleted.filter(pk__any=of_kind["message"]).annotate(
-        content_text=Left("content", _LONGEST), error_text=Left("error", _LONGEST)
+        content_text=Beginning("content", _LONGEST), error_text=Beginning("error", _LONGEST)
     )
     for pk, content, error in messages.values_list("pk", "content_text", "error_text") if of_kind["message"] else ():
         found[pk] = {"content": content, "error": error}
-    steps = AgentStep.with_deleted.filter(**_among(of_kind["step"])).annotate(text=Left("thought", _LONGEST))
+    steps = AgentStep.with_deleted.filter(**_among(of_kind["step"])).annotate(text=Beginning("thought", _LONGEST))
     for pk, text, agent, model in steps.values_list("pk", "text", "agent_name", "model") if of_kind["step"] else ():
         found[pk] = {"thought": text, "agent_name": agent, "model": model}
     calls = ToolCall.with_deleted.filter(**_among(of_kind["call"])).annotate(
-        text=Left(_as_text("args"), _LONGEST),
-        output=Left("result__output", _LONGEST),
-        error=Left("result__error", _LONGEST),
-        data=Left(_as_text("result__data"), _LONGEST),
+        text=Beginning(_as_text("args"), _LONGEST),
+        output=Beginning("result__output", _LONGEST),
+        error=Beginning("result__error", _LONGEST),
+        data=Beginning(_as_text("result__data"), _LONGEST),
     )
     for pk, status, text, output, error, data in (
         calls.values_list("pk", "status", "text", "output", "error", "data") if of_kind["call"] else ()

@@ -13,6 +13,7 @@ import msgspec
 from django.db.models import Exists, OuterRef, QuerySet, UUIDField
 from msgspec import UNSET, Raw
 
+from access_app.db import base
 from access_app.db.reading import reading_connection
 from access_app.db.statements import prepared_cursor
 from messages_app import ids
@@ -208,6 +209,8 @@ def conversation(found: FoundContext, last: int | None = None) -> list[Raw]:
 def variables(found: FoundContext, keys: Collection[str] | None = None) -> Raw:
     """Return the variables: all, or those of these names that exist."""
     names = None if keys is None else [pg_text.text(key) for key in keys]
+    if base.opening is not None:
+        return _variables_opened(found, names)
     with reading_connection().cursor() as cursor:
         cursor.execute(
             "SELECT coalesce(jsonb_object_agg(key, value), '{}')::text FROM traces_app_context, "
@@ -217,3 +220,12 @@ def variables(found: FoundContext, keys: Collection[str] | None = None) -> Raw:
         )
         row = cursor.fetchone()
     return Raw(row[0] if row else "{}")
+
+
+def _variables_opened(found: FoundContext, names: Collection[str] | None) -> Raw:
+    """Return `variables`, which may be encrypted, so that PostgreSQL cannot choose among them."""
+    with reading_connection().cursor() as cursor:
+        cursor.execute("SELECT (content -> 'variables')::text FROM traces_app_context WHERE id = %s", [found.pk])
+        row = cursor.fetchone()
+    stored = msgspec.json.decode((row and row[0]) or "{}", type=dict[str, Raw])
+    return Raw(msgspec.json.encode({key: value for key, value in stored.items() if names is None or key in names}))

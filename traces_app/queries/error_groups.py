@@ -13,12 +13,12 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import Expression, QuerySet
-from django.db.models.functions import Left
 from django.utils import timezone
 from msgspec import UNSET
 
 from messages_app import ids
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
+from messages_app.sql.beginnings import Beginning
 from messages_app.sql.compiled import Bounds, CompiledRows, compiled
 from messages_app.sql.snapshot import one_snapshot
 from messages_app.timestamps import instant_text
@@ -200,7 +200,7 @@ def _examples(keys: Collection[UUID]) -> dict[UUID, ToolCall]:
     calls = ToolCall.with_deleted.select_related("message", "tool__project").filter(
         pk__in=keys, pk__gte=min(keys), pk__lte=max(keys)
     )
-    shown = calls.annotate(error_text=Left("result__error", EXAMPLE_CHARACTERS))
+    shown = calls.annotate(error_text=Beginning("result__error", EXAMPLE_CHARACTERS))
     return {call.pk: call for call in shown.only("message__session_id", "tool__name", "tool__project__slug")}
 
 

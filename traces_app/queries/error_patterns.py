@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from django.db.models import Case, Expression, F, Func, TextField, Value, When
 from django.db.models.functions import MD5, Coalesce, Collate, Concat, Left, Length, Right
-from django.db.models.lookups import GreaterThan, Regex
+from django.db.models.lookups import GreaterThan, Regex, StartsWith
 
+from access_app.db import base
+from access_app.encryption.envelope import PREFIX
+
+ENCRYPTED = "(encrypted)"
+"""The pattern of errors of encrypted projects."""
 WHOLE = 1_000
 """Characters up to which an error is read as a whole; of a longer one its beginning and its last line count."""
 BEGINNING = 500
@@ -52,7 +57,12 @@ def pattern_of(column: str) -> Expression:
         function="regexp_substr",
         output_field=TextField(),
     )
+    encrypted = []
+    if base.opening is not None:
+        # Errors that PostgreSQL cannot read are one group of their tool.
+        encrypted = [When(StartsWith(error, Value(PREFIX)), then=Value(ENCRYPTED))]
     return Case(
+        *encrypted,
         When(
             GreaterThan(Length(error), WHOLE),
             then=Concat(

@@ -13,12 +13,13 @@ from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from django.db.models import Count, DateTimeField, Exists, Func, Max, Model, OuterRef, Q, QuerySet, Sum, TextField
-from django.db.models.functions import Cast, Left, Trunc
+from django.db.models.functions import Cast, Trunc
 from django.utils import timezone
 
 from access_app.visibility import ProjectScope, visible_to
 from messages_app import ids
 from messages_app.models import HAS_ERRORS, WAITS, Message
+from messages_app.sql.beginnings import Beginning
 from traces_app.models import AgentStep, Tool, ToolCall
 from traces_app.normalize.records import TOKENS_IN, TOKENS_OUT
 
@@ -226,7 +227,7 @@ def failed_runs(scope: ProjectScope, period: Period) -> Runs:
         .order_by("message_id", "-pk")
         .distinct("message_id")
         .select_related("tool")
-        .annotate(error_text=Left("result__error", _ERROR_CHARACTERS))
+        .annotate(error_text=Beginning("result__error", _ERROR_CHARACTERS))
         .only("message_id", "tool__name")
     )
     return Runs(rows=rows, errors={call.message_id: call for call in calls} if failed else {})
@@ -273,7 +274,7 @@ def failing_tools(scope: ProjectScope, period: Period) -> list[FailingTool]:
     )
     counts = {row["tool_id"]: row for row in counted}
     last = [UUID(row["last"]) for row in found.values()]
-    calls = ToolCall.with_deleted.filter(pk__in=last).annotate(error_text=Left("result__error", _ERROR_CHARACTERS))
+    calls = ToolCall.with_deleted.filter(pk__in=last).annotate(error_text=Beginning("result__error", _ERROR_CHARACTERS))
     examples = {pk: (message, error) for pk, message, error in calls.values_list("pk", "message_id", "error_text")}
     names = {
         pk: (name, slug)
@@ -356,7 +357,7 @@ def _alive(rows: QuerySet[T]) -> QuerySet[T]:
 def _listed(rows: QuerySet[Message]) -> QuerySet[Message]:
     return (
         rows.select_related("session")
-        .annotate(error_text=Left("error", _ERROR_CHARACTERS))
+        .annotate(error_text=Beginning("error", _ERROR_CHARACTERS))
         .only(
             *("created_at", "completed_at", "duration_ms", "failure_count", "model_error_count", "call_count"),
             *(

@@ -19,6 +19,7 @@ from django.db.models.functions import Left
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from access_app.encryption.keys import refuse_encrypted
 from messages_app import ids
 from messages_app.models import Message
 from messages_app.sql.batch import LIST_MS, Query, copied
@@ -97,6 +98,7 @@ def similar_runs(
         given = list(read_runs([message_id]))
         if not given:
             return None
+        refuse_encrypted(given[0].project_id)
         embedder = EmbedderInUse.objects.filter(name=current_name()).first()
         if embedder is None:
             keys = rows.keys(newest_first=True, limit=MOST_READ + 1)

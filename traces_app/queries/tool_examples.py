@@ -14,12 +14,13 @@ from uuid import UUID
 
 from django.db.models import Count, F, Func, Max, QuerySet, Sum, TextField, UUIDField, Value
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
-from django.db.models.functions import Cast, Coalesce, Left
+from django.db.models.functions import Cast, Coalesce
 
 from access_app.visibility import ProjectScope, visible_to
 from messages_app import ids
 from messages_app.models import is_alive
 from messages_app.sql.batch import LIST_MS, limited
+from messages_app.sql.beginnings import Beginning
 from messages_app.sql.pagination import IdRange
 from messages_app.timestamps import instant_text
 from traces_app.models import Context, Tool, ToolCall
@@ -170,7 +171,7 @@ def repeated(tool_id: int, id_range: IdRange, which: CallFilter = ALL_CALLS) -> 
 
 
 _LAST = Max(Cast("pk", TextField()))
-_ARGUMENTS = Left(Cast("args", TextField()), ARGUMENTS_CHARACTERS)
+_ARGUMENTS = Beginning(Cast("args", TextField()), ARGUMENTS_CHARACTERS)
 
 
 def _newest(tool_id: int, id_range: IdRange, which: CallFilter) -> QuerySet[Any, Any]:

@@ -13,6 +13,12 @@ from typing import Any
 
 import msgspec
 
+from access_app.redaction.rules import MARKER
+
+_ENCRYPTED = "tsenc1:"
+"""How encrypted values begin: see access_app.encryption.envelope."""
+_LONGEST_NAME = 512
+"""Characters of records.Name."""
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
@@ -23,6 +29,9 @@ def text(value: str | None) -> str:
         return ""
     if "\x00" in value:
         value = value.replace("\x00", "\\u0000")
+    if len(value) <= _LONGEST_NAME and _ENCRYPTED in value:
+        # Redaction does not search names, and a cursor would decrypt an encrypted value that was stolen and sent as one.
+        value = value.replace(_ENCRYPTED, MARKER)
     if not value.isascii():
         try:
             value.encode()

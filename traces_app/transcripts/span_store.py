@@ -26,6 +26,7 @@ from django.utils.translation import gettext as _
 from msgspec.structs import replace
 
 from access_app.db.statements import read_prepared
+from access_app.encryption.keys import key_of
 from access_app.masking import masking_of
 from access_app.redaction.rules import Rules
 from messages_app import ids
@@ -330,7 +331,8 @@ def _insert(project_id: int, deliveries: Sequence[_Delivery]) -> tuple[dict[str,
         known.add(trace_id.hex)
         if kind != SpanRow.Kind.MEDIA:
             with_spans.add(trace_id.hex)
-    insert_rows([(SPANS, [delivery.row for delivery in new.values()])])
+    rows = [delivery.row for delivery in new.values()]
+    insert_rows([(SPANS, SPANS.encrypted(rows, key_of(project_id)))])
     changed = {delivery.trace_id for delivery in new.values()}
     pieces = _pieces(project_id, changed & known)
     # What was just inserted need not be read, and most deliveries are of new traces.

@@ -10,10 +10,14 @@ from uuid import UUID
 
 import msgspec
 import psycopg
+from asgiref.sync import sync_to_async
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
+from access_app.db import base
 from access_app.db.base import PLANS_FOR_ANY_SIZE, PLANS_FOR_ANY_VALUES
 from access_app.db.direct import connection_parameters
+from access_app.encryption.envelope import PREFIX
+from access_app.encryption.reading import open_value
 from traces_app.events.feed import AFTER, after, event_of
 
 from .feeds import Event, State
@@ -98,10 +102,23 @@ class Tables:
             try:
                 async with self._pool.connection() as connection, connection.pipeline():
                     cursors = [await connection.execute(sql, parameters) for sql, parameters in queries]
-                    return [await cursor.fetchall() for cursor in cursors]
+                    rows = [await cursor.fetchall() for cursor in cursors]
+                # In a thread, because looking up a key is a query of Django.
+                return rows if base.opening is None else await sync_to_async(_opened)(rows)
             except (psycopg.OperationalError, PoolTimeout) as error:
                 logger.warning("Live: the database does not respond, retrying: %s", type(error).__name__)
                 await asyncio.sleep(RETRY_SECONDS)
+
+
+def _opened(answers: Sequence[Sequence[Sequence[Any]]]) -> list[list[Any]]:
+    """Return rows with encrypted values decrypted."""
+    return [
+        [
+            tuple(open_value(value) if isinstance(value, str) and PREFIX in value else value for value in row)
+            for row in rows
+        ]
+        for rows in answers
+    ]
 
 
 async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:

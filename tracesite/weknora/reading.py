@@ -10,7 +10,6 @@ from django.core.exceptions import EmptyResultSet
 from django.db import DEFAULT_DB_ALIAS
 from django.db.models import Count, F, Max, QuerySet, Value
 from django.db.models.fields.json import KeyTextTransform
-from django.db.models.functions import Left
 from django.http import QueryDict
 
 from access_app.visibility import ALL_PROJECTS, ProjectScope
@@ -20,6 +19,7 @@ from messages_app.models import Message as MessageRow
 from messages_app.models import Session as SessionRow
 from messages_app.queries import FoundSession
 from messages_app.sql.batch import LIST_MS, Query, fetch
+from messages_app.sql.beginnings import Beginning
 from messages_app.sql.compiled import CompiledRows
 from messages_app.sql.json_rows import Column, Source
 from messages_app.sql.pagination import MAX_LIMIT, Page
@@ -84,7 +84,7 @@ def _query(rows: QuerySet[SessionRow, Any]) -> Query:
 def first_question(session_id: UUID) -> str:
     """Return the beginning of the first user message; "" if there is none."""
     asked = MessageRow.objects.filter(session_id=session_id, role=MessageRow.Role.USER).order_by("pk")
-    return asked.annotate(beginning=Left("content", _BEGINNING)).values_list("beginning", flat=True).first() or ""
+    return asked.annotate(beginning=Beginning("content", _BEGINNING)).values_list("beginning", flat=True).first() or ""
 
 
 def has_events(session_id: UUID, message_id: UUID) -> bool:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from django.contrib.postgres.fields import ArrayField
 from django.db import connection, models
 
+from access_app.db.base import as_stored
 from messages_app.models import Message, Reference, Session
 from messages_app.sql.partitions import Month
 from traces_app.models import (
@@ -108,7 +109,10 @@ class Dataset:
         Call it in a transaction, because it reads with a cursor of the server.
         """
         values = ", ".join(column.sql for column in self.columns)
-        with connection.chunked_cursor() as cursor:
+        # What is encrypted stays so in files.
+        with as_stored():
+            made = connection.chunked_cursor()
+        with made as cursor:
             cursor.execute(
                 f"SELECT {values} {self.rows} ORDER BY t.{self.key}",
                 {"project": project_id, "first": month.first_id, "after": month.next.first_id},

@@ -12,6 +12,7 @@ from django.core.management.base import CommandError
 from django.utils import timezone
 
 from access_app.audit.record import AuditedCommand, record
+from access_app.encryption.errors import NotWhileEncrypted
 from access_app.models import AuditAction
 from traces_app.maintenance.erasure import SHORTEST_MATCH, Found, Kind, Subject, count, erase, find, left_over
 from traces_app.management.archive_arguments import archive_errors, require_extra
@@ -82,7 +83,12 @@ class Command(AuditedCommand):
         )
         if urls:
             require_extra()
-        found = find(subject)
+        try:
+            found = find(subject)
+        except NotWhileEncrypted as error:
+            raise CommandError(
+                "--match cannot look into projects that are encrypted. Name others with --project, or use --end-user or --session."
+            ) from error
         counts = count(found)
         archived = self._archives(urls, subject, found, [], dry_run=True)
         self._show("Would remove" if dry_run else "This removes", counts, archived)

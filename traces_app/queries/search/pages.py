@@ -10,6 +10,7 @@ from django.db.models import Min
 from django.utils.translation import gettext as _
 from msgspec import Struct
 
+from access_app.encryption.keys import refuse_encrypted
 from access_app.errors import InvalidInput
 from messages_app import ids
 from messages_app.sql.compiled import CompiledRows
@@ -43,6 +44,8 @@ def found_page(
     """
     if request.number is not None:
         raise InvalidInput(_("%(name)s cannot be combined with page and page_size.") % {"name": "q"}, field="q")
+    if "project" in rows.values:
+        refuse_encrypted(rows.values["project"], field="q")
     newer = request.towards_newer if request.cursor is None else request.cursor.newer
     within = rows.ids & request.ids
     found = find(

@@ -11,17 +11,20 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 from django.test import Client
 
+from access_app.encryption.keys import add_key, destroy_keys
 from access_app.models import Project
 from messages_app.models import Message, Session
 from messages_app.session_counters import disagreements
 from messages_app.sql.partitions import months_of
 from tests.admin_pages import text_of
+from tests.encryption import MASTER_KEY, master_key
 from tests.traces_app.conftest import answer, store
 from tests.traces_app.maintenance.archive.conftest import FAR, FEBRUARY, JANUARY, MID_MARCH, exports, fill, rows, tell
 from traces_app.ingest.partitions import TABLES
 from traces_app.maintenance.archive.archiving import archive
 from traces_app.maintenance.archive.datasets import DATASETS, Dataset
 from traces_app.maintenance.archive.folder import open_folder
+from traces_app.maintenance.archive.querying import archive_views
 from traces_app.maintenance.archive.restoring import restore
 from traces_app.management import archive_arguments
 from traces_app.models import Archive, MessageSeal, RunVector, SearchPosting, SearchRows, SearchSegment
@@ -186,3 +189,21 @@ def test_every_partitioned_table_is_archived_or_derived() -> None:
     derived = {SearchSegment, SearchRows, SearchPosting, RunVector, MessageSeal}
     archived = {dataset.table for dataset in DATASETS} | {model._meta.db_table for model in derived}
     assert {table.name for table in TABLES} - archived == set()
+
+
+@pytest.mark.requirement("001-57")
+def test_archive_of_an_encrypted_project_has_nothing_readable(project: Project, tmp_path: Path) -> None:
+    with master_key(MASTER_KEY):
+        add_key(project)
+        tell(project, "january", JANUARY)
+        before, exported = rows(), exports()
+        assert b"Shanghai" in b"".join(exported.values())
+        archive(open_folder(str(tmp_path)), before=FAR, drop=True)
+        assert not Message.with_deleted.exists()
+        with archive_views(open_folder(str(tmp_path))) as views:
+            texts = str([views.sql(f'SELECT * FROM "{dataset.name}"').fetchall() for dataset in DATASETS])
+        assert "Shanghai" not in texts and "tsenc1:" in texts
+        restore(open_folder(str(tmp_path)))
+        assert (rows(), exports()) == (before, exported)
+        destroy_keys(project)
+        assert b"Shanghai" not in b"".join(exports().values())

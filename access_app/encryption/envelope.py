@@ -1,0 +1,104 @@
+"""The form of an encrypted value: PREFIX, then Base64 of data key (8 bytes), column (1), row (16), nonce (12), ciphertext and tag.
+
+What stands before the nonce is the associated data, so that a ciphertext that was put elsewhere is recognised: the data key
+belongs to one project. The nonce is a keyed hash (BLAKE2b) of the associated data and the text: the same value in the same
+place has the same form, so that a message that is sent again changes nothing, and two different texts share a nonce as rarely
+as random ones would.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
+from .columns import BY_NUMBER, EMPTY, Column, Form
+from .errors import Damaged
+
+PREFIX: Final = "tsenc1:"
+IN_JSON: Final = re.compile(r'"tsenc1:[A-Za-z0-9+/=]{72,}"(?!:)')
+"""An envelope that is a value of JSON; keys are followed by a colon."""
+KEY_BYTES: Final = 8
+_ASSOCIATED: Final = KEY_BYTES + 1 + 16
+_NONCE: Final = 12
+
+_encode = msgspec.json.Encoder().encode
+_decode_base64 = msgspec.json.Decoder(bytes).decode
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class DataKey:
+    """A data key that encrypts and decrypts the values of a project."""
+
+    def __init__(self, id_: bytes, secret: bytes) -> None:
+        self.id = id_
+        self._cipher = AESGCM(_derived(secret, b"values"))
+        self._nonces = blake2b(key=_derived(secret, b"nonces"), digest_size=_NONCE)
+
+    def sealed(self, column: Column, row: bytes, value: str) -> str:
+        """Return a text or JSON text as the column stores it; `row` is its id."""
+        if value in EMPTY:
+            return value
+        if column.form is Form.TEXT:
+            return PREFIX + self._seal(column.number, row, value)
+        if column.form is Form.JSON:
+            return f'"{PREFIX}{self._seal(column.number, row, value)}"'
+        return self._sealed_fields(column, row, value)
+
+    def _sealed_fields(self, column: Column, row: bytes, value: str) -> str:
+        fields = _decode_object(value)
+        for name, field in fields.items():
+            if name in column.readable or (text := bytes(field).decode()) in EMPTY:
+                continue
+            if column.has_readable_numbers and text[0] in "-0123456789":
+                continue
+            fields[name] = msgspec.Raw(f'"{PREFIX}{self._seal(column.number, row, text)}"'.encode())
+        return _encode(fields).decode()
+
+    def _seal(self, number: int, row: bytes, text: str) -> str:
+        associated = b"%b%c%b" % (self.id, number, row)
+        plain = text.encode()
+        hashed = self._nonces.copy()
+        hashed.update(associated)
+        hashed.update(plain)
+        nonce = hashed.digest()
+        return _encode(associated + nonce + self._cipher.encrypt(nonce, plain, associated))[1:-1].decode()
+
+    def opened(self, raw: bytes) -> str:
+        """Return the text of the bytes of an envelope. Raise Damaged."""
+        try:
+            return self._cipher.decrypt(
+                raw[_ASSOCIATED : _ASSOCIATED + _NONCE], raw[_ASSOCIATED + _NONCE :], raw[:_ASSOCIATED]
+            ).decode()
+        except InvalidTag as error:
+            raise Damaged from error
+
+
+def bytes_of(base64: str) -> bytes | None:
+    """Return the bytes of an envelope, given what follows PREFIX; None if it is not a whole one."""
+    try:
+        raw = _decode_base64(f'"{base64}"')
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
+    return raw if len(raw) > _ASSOCIATED + _NONCE + 15 and raw[KEY_BYTES] in BY_NUMBER else None
+
+
+def row_of(raw: bytes) -> bytes:
+    """Return the id of the row that an envelope belongs to."""
+    return raw[KEY_BYTES + 1 : _ASSOCIATED]
+
+
+def row_bytes(id_: Any) -> bytes:
+    """Return the bytes of the id of a row: a UUID, or its digits."""
+    return id_.bytes if isinstance(id_, UUID) else bytes.fromhex(str(id_).replace("-", ""))
+
+
+def _derived(secret: bytes, purpose: bytes) -> bytes:
+    return HKDFExpand(algorithm=SHA256(), length=32, info=b"tracesite " + purpose).derive(secret)

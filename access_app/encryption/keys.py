@@ -1,0 +1,214 @@
+"""The data keys of projects: which one encrypts, and which one decrypts a value.
+
+They are read from the database every MAX_AGE seconds, and stay unwrapped in the memory of the process. While the process has no
+master key and the database no data key, nothing here is asked, so that encryption costs nothing where it is not used.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connection, transaction
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from psycopg.rows import tuple_row
+
+from access_app.audit.record import record
+from access_app.db import base
+from access_app.errors import Conflict
+from access_app.models import AuditAction, Project, ProjectKey
+
+from .envelope import KEY_BYTES, DataKey
+from .errors import Locked, NotWhileEncrypted
+from .master import MasterKey, master_keys, unwrapped
+
+MAX_AGE: Final = 5
+"""Seconds after which a new or destroyed key counts in every process."""
+_READ = "SELECT project_id, key_id, master_id, wrapped FROM access_app_projectkey ORDER BY project_id, version"
+
+
+@dataclass(frozen=True)
+class _Row:
+    key_id: bytes
+    master_id: str
+    wrapped: bytes | None
+
+    def key(self) -> DataKey | None:
+        """Return the key, None if it was destroyed. Raise Locked."""
+        return None if self.wrapped is None else _unwrapped(self.key_id, self.master_id, self.wrapped)
+
+
+@dataclass(frozen=True)
+class _Keyring:
+    read_at: float
+    by_id: dict[bytes, _Row]
+    newest: dict[int, _Row]
+    """By project."""
+
+
+_keyring = _Keyring(0, {}, {})
+
+
+def key_of(project_id: int) -> DataKey | None:
+    """Return the key that encrypts what is stored in a project; None if it is not encrypted.
+
+    Raise Locked without the master key, and NotWhileEncrypted if the key was destroyed.
+    """
+    if base.opening is None:
+        return None
+    row = _current().newest.get(project_id)
+    if row is None:
+        return None
+    key = row.key()
+    if key is None:
+        raise NotWhileEncrypted(_("The data key of this project was destroyed. It takes no more data."))
+    return key
+
+
+def is_encrypted(project_id: int) -> bool:
+    """Return whether what a project stores is encrypted."""
+    return base.opening is not None and project_id in _current().newest
+
+
+def refuse_encrypted(*project_ids: int, field: str | None = None) -> None:
+    """Raise NotWhileEncrypted if one of the projects is encrypted: for what PostgreSQL would have to read values for."""
+    if base.opening is not None and not encrypted_projects().isdisjoint(project_ids):
+        raise NotWhileEncrypted(field=field)
+
+
+def encrypted_projects() -> frozenset[int]:
+    """Return the projects whose data is encrypted."""
+    return frozenset() if base.opening is None else frozenset(_current().newest)
+
+
+def key_named(key_id: bytes) -> DataKey | bool:
+    """Return the key with this id; False if it was destroyed, True if there is none. Raise Locked."""
+    row = _current().by_id.get(key_id) or _read().by_id.get(key_id)
+    return True if row is None else row.key() or False
+
+
+def forget_keys() -> None:
+    """Read the keys again, because they have changed."""
+    global _keyring
+    _keyring = _Keyring(0, {}, {})
+    _unwrapped.cache_clear()
+
+
+def _current() -> _Keyring:
+    return _keyring if time.monotonic() - _keyring.read_at < MAX_AGE else _read()
+
+
+def _read() -> _Keyring:
+    global _keyring
+    connection.ensure_connection()
+    # Not by a cursor of Django, because this is asked while one reads.
+    with connection.wrap_database_errors, connection.connection.cursor(row_factory=tuple_row) as cursor:
+        rows = cursor.execute(_READ).fetchall()
+    by_id, newest = {}, {}
+    for project_id, key_id, master_id, wrapped in rows:
+        row = _Row(bytes.fromhex(key_id), master_id, None if wrapped is None else bytes(wrapped))
+        by_id[row.key_id] = newest[project_id] = row
+    _keyring = _Keyring(time.monotonic(), by_id, newest)
+    return _keyring
+
+
+@lru_cache(maxsize=10_000)
+def _unwrapped(key_id: bytes, master_id: str, wrapped: bytes) -> DataKey:
+    try:
+        return DataKey(key_id, unwrapped(master_id, key_id, wrapped))
+    except ImproperlyConfigured as error:
+        raise Locked from error
+
+
+# --- What operators do ------------------------------------------------------------------------------------------------
+
+
+def add_key(project: Project) -> ProjectKey:
+    """Make the next data key of a project, which from now on encrypts: the first one turns encryption on.
+
+    Raise Locked without a master key, Conflict if the key of the project was destroyed.
+    """
+    masters = master_keys()
+    if not masters:
+        raise Locked(
+            _(
+                "There is no master key: set TRACESITE_MASTER_KEY, TRACESITE_MASTER_KEY_FILE or TRACESITE_MASTER_KEY_COMMAND."
+            )
+        )
+    with transaction.atomic():
+        Project.objects.select_for_update().get(pk=project.pk)
+        newest = project.data_keys.order_by("-version").first()
+        if newest is not None and newest.destroyed_at is not None:
+            raise Conflict(_("The data key of this project was destroyed. It takes no more data."))
+        key_id = os.urandom(KEY_BYTES)
+        key = ProjectKey.objects.create(
+            project=project,
+            version=1 if newest is None else newest.version + 1,
+            key_id=key_id.hex(),
+            wrapped=masters[0].wrap(key_id, os.urandom(32)),
+            master_id=masters[0].id,
+        )
+        _record(AuditAction.KEY_CREATE if newest is None else AuditAction.KEY_ROTATE, key)
+    forget_keys()
+    return key
+
+
+def rewrap_keys() -> int:
+    """Wrap all data keys with the first master key; return how many were wrapped with another one. Raise Locked."""
+    masters = master_keys()
+    if not masters:
+        raise Locked
+    changed = 0
+    for key in ProjectKey.objects.exclude(wrapped=None).exclude(master_id=masters[0].id):
+        with transaction.atomic():
+            _rewrap(ProjectKey.objects.select_for_update().get(pk=key.pk), masters[0])
+        changed += 1
+    return changed
+
+
+def _rewrap(key: ProjectKey, master: MasterKey) -> None:
+    if key.wrapped is None:
+        return  # destroyed meanwhile
+    key_id = bytes.fromhex(key.key_id)
+    key.wrapped = master.wrap(key_id, unwrapped(key.master_id, key_id, bytes(key.wrapped)))
+    key.master_id = master.id
+    key.save(update_fields=["wrapped", "master_id"])
+    _record(AuditAction.KEY_ROTATE, key)
+
+
+def destroy_keys(project: Project) -> int:
+    """Destroy the data keys of a project, so that nothing that they have encrypted can ever be read; return their number."""
+    with transaction.atomic():
+        keys = list(project.data_keys.select_for_update().exclude(wrapped=None))
+        for key in keys:
+            key.wrapped, key.destroyed_at = None, timezone.now()
+            key.save(update_fields=["wrapped", "destroyed_at"])
+            _record(AuditAction.KEY_REVOKE, key)
+    forget_keys()
+    return len(keys)
+
+
+def unusable_keys() -> Iterator[ProjectKey]:
+    """Yield the data keys that cannot be unwrapped. Raise ImproperlyConfigured if the master key cannot be read."""
+    for key in ProjectKey.objects.exclude(wrapped=None).select_related("project"):
+        try:
+            unwrapped(key.master_id, bytes.fromhex(key.key_id), bytes(key.wrapped or b""))
+        except Locked:
+            yield key
+
+
+def _record(action: AuditAction, key: ProjectKey) -> None:
+    record(
+        action,
+        project_id=key.project_id,
+        object_type="data_key",
+        object_id=key.pk,
+        object_name=key.key_id,
+        detail={"version": key.version, "master_key": key.master_id},
+    )

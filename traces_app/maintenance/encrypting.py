@@ -1,0 +1,161 @@
+"""Encrypt what is stored in a project: what was there before encryption was turned on, and what an earlier data key encrypted.
+
+Messages are read in batches, in the order of ids; each batch is locked and written in one short transaction with everything below
+it, then sessions with what belongs to no message, spans and scores. So it runs beside agents, can be interrupted, and goes on
+where it is run again. What the search index and the vectors of runs have of the project is removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from django.db import connection, models, transaction
+from psycopg.rows import tuple_row
+
+from access_app.encryption.columns import ENCRYPTED, Column, Form
+from access_app.encryption.envelope import DataKey
+from access_app.encryption.keys import key_of
+from access_app.encryption.reading import open_value
+from messages_app import ids
+from messages_app.models import Message, Reference, Session
+from messages_app.seal_marks import mark
+from traces_app.ingest.tables import fields_of, type_of
+from traces_app.models import AgentStep, Context, Event, RunVector, Score, Span, ToolCall, ToolResult
+
+from .search_index import forget_messages
+
+AT_A_TIME = 200
+"""Messages, sessions, spans or scores of a batch."""
+_BELOW = "message_id = ANY(%(keys)s) AND id >= %(first)s AND id < %(after)s"
+_OF_SESSIONS = "session_id = ANY(%(sessions)s) AND " + _BELOW
+_OF_MESSAGES: tuple[tuple[type[models.Model], str], ...] = (
+    (Reference, _BELOW),
+    (AgentStep, _BELOW),
+    (ToolCall, _BELOW),
+    (
+        ToolResult,
+        f"id IN (SELECT id FROM traces_app_toolcall WHERE {_BELOW}) AND id >= %(first)s AND id < %(after)s",  # noqa: S608 - constants
+    ),
+    (Event, _OF_SESSIONS),
+    (Context, _OF_SESSIONS),
+)
+_OF_ITS_OWN = "id = ANY(%(keys)s)"
+
+
+@dataclass(kw_only=True)
+class Encrypted:
+    """How far a run is."""
+
+    messages: int = 0
+    """Messages that were read."""
+    rows: int = 0
+    """Rows that were written, of all tables."""
+
+
+def encrypt_stored(project_id: int) -> Iterator[Encrypted]:
+    """Encrypt what is stored in a project with its newest data key; yield the state after each batch.
+
+    Raise Locked without the master key. Changed messages are sealed again.
+    """
+    done = Encrypted()
+    for page in _pages(Message, project_id):
+        _encrypt_messages(project_id, page, done)
+        done.messages += len(page)
+        yield done
+    for page in _pages(Session, project_id):
+        _encrypt_sessions(project_id, page, done)
+        yield done
+    for model in (Span, Score):
+        for page in _pages(model, project_id):
+            with transaction.atomic():
+                done.rows += len(_encrypt(model, _OF_ITS_OWN, {"keys": page}, _key(project_id)))
+            yield done
+
+
+def _encrypt_messages(project_id: int, keys: Sequence[UUID], done: Encrypted) -> None:
+    key = _key(project_id)
+    bounds = [ids.range_below(one) for one in (keys[0], keys[-1])]
+    values: dict[str, Any] = {"keys": list(keys), "first": bounds[0][0], "after": bounds[1][1]}
+    with transaction.atomic():
+        locked = Message.with_deleted.filter(pk__in=keys).order_by("pk").select_for_update()
+        owner = dict(locked.values_list("pk", "session_id"))
+        values["sessions"] = list(set(owner.values()))
+        changed = set(_encrypt(Message, _OF_ITS_OWN, values, key))
+        done.rows += len(changed)
+        for model, where in _OF_MESSAGES:
+            written = _encrypt(model, where, values, key)
+            done.rows += len(written)
+            changed |= set(written.values())
+        RunVector.objects.filter(pk__in=changed).delete()
+        mark(list(changed))
+    # Segments are removed in transactions of their own.
+    forget_messages(changed)
+
+
+def _encrypt_sessions(project_id: int, keys: Sequence[UUID], done: Encrypted) -> None:
+    key = _key(project_id)
+    with transaction.atomic():
+        list(Session.with_deleted.filter(pk__in=keys).order_by("pk").select_for_update().values_list("pk"))
+        done.rows += len(_encrypt(Session, _OF_ITS_OWN, {"keys": list(keys)}, key))
+        shared = _encrypt(Context, "session_id = ANY(%(keys)s) AND message_id IS NULL", {"keys": list(keys)}, key)
+        done.rows += len(shared)
+        if shared:
+            # Conversations are parts of the seals of all runs of a session.
+            mark(list(Message.with_deleted.filter(session__in=keys).values_list("pk", flat=True)))
+
+
+def _encrypt(model: type[models.Model], where: str, values: dict[str, Any], key: DataKey) -> dict[UUID, UUID]:
+    """Encrypt the rows; return those that were not as they are stored now, with their message, else themselves."""
+    table = model._meta.db_table
+    columns = ENCRYPTED[table]
+    types = fields_of(model)
+    owner = "id"
+    if model is ToolResult:
+        owner = "(SELECT call.message_id FROM traces_app_toolcall AS call WHERE call.id = traces_app_toolresult.id)"
+    elif "message_id" in types:
+        owner = "coalesce(message_id, id)"
+    read = ", ".join(f"{name}::text" for name in columns)
+    # Not by a cursor of Django, which decrypts.
+    with connection.wrap_database_errors, connection.connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(f"SELECT id, {owner}, {read} FROM {table} WHERE {where} ORDER BY id FOR UPDATE", values)  # noqa: S608 - constants
+        found, new = {}, []
+        for row_id, of, *stored in cursor.fetchall():
+            sealed = [
+                None if value is None else _as_stored_now(value, key, column, row_id)
+                for value, column in zip(stored, columns.values(), strict=True)
+            ]
+            if any(value is not None for value in sealed):
+                found[row_id] = of
+                new.append([*sealed, row_id])
+        changes = ", ".join(f"{name} = coalesce(%s::{type_of(types[name])}, {name})" for name in columns)
+        if new:
+            cursor.executemany(f"UPDATE {table} SET {changes} WHERE id = %s", new)  # noqa: S608 - constants
+    return found
+
+
+def _as_stored_now(value: str, key: DataKey, column: Column, row_id: UUID) -> str | None:
+    """Return the new form of a stored value; None if it has it already."""
+    sealed = key.sealed(column, row_id.bytes, open_value(value))
+    if column.form is Form.FIELDS:
+        # PostgreSQL writes JSON in another form.
+        return None if msgspec.json.decode(sealed) == msgspec.json.decode(value) else sealed
+    return None if sealed == value else sealed
+
+
+def _key(project_id: int) -> DataKey:
+    key = key_of(project_id)
+    assert key is not None, "the project is encrypted"
+    return key
+
+
+def _pages(model: type[models.Model], project_id: int) -> Iterator[list[UUID]]:
+    """Yield the ids of the rows of a project, deleted ones too, in order."""
+    rows: Any = getattr(model, "with_deleted", model._default_manager).filter(project=project_id).order_by("pk")
+    last = UUID(int=0)
+    while page := list(rows.filter(pk__gt=last).values_list("pk", flat=True)[:AT_A_TIME]):
+        yield page
+        last = page[-1]
