@@ -227,7 +227,7 @@ def test_failures_are_two_clicks_from_a_search_and_from_the_tools(
         page, complaints = watched(context)
         # Why did the refund fail?
         page.goto("/admin/")
-        page.get_by_label("Search all traces").last.fill("refund order")
+        page.get_by_label("Search all traces").last.fill("refund IBAN")
         page.keyboard.press("Enter")
         page.locator("#result_list mark").first.wait_for()
         page.locator(".searched-lists").get_by_role("link", name="Failed calls").click()
