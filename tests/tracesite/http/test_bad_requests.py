@@ -20,7 +20,7 @@ from django.db import connection
 
 from access_app.keys import create_key
 from access_app.models import ApiKey, Project
-from messages_app.models import Message, MessageKey, Session
+from messages_app.models import Message, MessageKey, SealMark, Session
 from tests.tracesite.serving.test_serve import serving
 from traces_app.models import UnindexedMessage
 
@@ -92,7 +92,8 @@ def server(django_db_setup: None, django_db_blocker: Any) -> Iterator[Server]:
         finally:
             messages = Message.with_deleted.filter(project=project)
             MessageKey.objects.filter(message_id__in=list(messages.values_list("pk", flat=True))).delete()
-            UnindexedMessage.objects.all().delete()  # of this server, since other tests roll back
+            for left in (UnindexedMessage, SealMark):
+                left.objects.all().delete()  # by this server, since other tests roll back
             for rows in (
                 messages,
                 Session.with_deleted.filter(project=project),
