@@ -36,6 +36,7 @@ from .models import (
     Scope,
     check_shares,
 )
+from .retention import DAYS_FIELDS, EXCEPTION_FIELDS
 from .roles import access, grant_role, record_role
 from .two_factor import remove
 from .visibility import visible_to
@@ -226,10 +227,7 @@ class ProjectAdmin(RoleAdmin):
         (
             gettext_lazy("Retention"),
             {
-                "fields": (
-                    *("retention_days", "retention_way", "trash_days"),
-                    *("keep_tags", "keep_statuses", "keep_scores", "keep_pinned"),
-                ),
+                "fields": (*DAYS_FIELDS, *EXCEPTION_FIELDS),
                 "description": gettext_lazy(
                     "How long data is kept. The command purge --policy removes what is older, for good. A session that is "
                     "kept is kept whole; in the trash only for the days of the trash."

@@ -11,7 +11,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from .models import PREFIX_LENGTH, ApiKey, KeptStatus, Project, RetentionWay
 from .program import program
-from .retention import MOST_DAYS
+from .retention import DAYS_FIELDS, EXCEPTION_FIELDS, MOST_DAYS
 
 NEVER = "never"
 _PROJECTS_SHOWN = 10
@@ -79,16 +79,7 @@ def add_retention_arguments(parser: CommandParser, days: str) -> None:
 
 def set_retention_fields(project: Project, options: Mapping[str, Any]) -> bool:
     """Set the rules that were given to the project, without saving it; return whether there were any."""
-    names = (
-        "retention_days",
-        "trash_days",
-        "retention_way",
-        "keep_tags",
-        "keep_statuses",
-        "keep_scores",
-        "keep_pinned",
-    )
-    given = {name: options[name] for name in names if options.get(name) is not None}
+    given = {name: options[name] for name in (*DAYS_FIELDS, *EXCEPTION_FIELDS) if options.get(name) is not None}
     for name, value in given.items():
         setattr(project, name, None if value == NEVER else value)
     return bool(given)

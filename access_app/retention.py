@@ -16,6 +16,11 @@ MOST_DAYS = 36_500
 MOST_EXCEPTIONS = 50
 """Tags or scores of a project."""
 
+DAYS_FIELDS = ("retention_days", "retention_way", "trash_days")
+"""The fields of a project that say how long its data is kept."""
+EXCEPTION_FIELDS = ("keep_tags", "keep_statuses", "keep_scores", "keep_pinned")
+"""The fields of a project that name the sessions which are kept."""
+
 _SCORE = re.compile(r"(?P<name>[^<>=]*[^<>=\s])\s*((?P<sign>>=|<=)\s*(?P<number>[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)))?")
 
 

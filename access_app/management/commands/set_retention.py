@@ -10,6 +10,7 @@ from django.core.management.base import CommandError, CommandParser
 from access_app.arguments import add_retention_arguments, project_named, retention_in_words, set_retention_fields
 from access_app.audit.record import AuditedCommand, record
 from access_app.models import AuditAction
+from access_app.retention import DAYS_FIELDS, EXCEPTION_FIELDS
 
 
 class Command(AuditedCommand):
@@ -41,12 +42,7 @@ class Command(AuditedCommand):
                 object_id=found.pk,
                 object_name=found.slug,
                 detail={
-                    "retention_days": found.retention_days,
-                    "retention_way": found.retention_way,
-                    "trash_days": found.trash_days,
-                    "keep_tags": found.keep_tags,
-                    "keep_statuses": found.keep_statuses,
-                    "keep_scores": found.keep_scores,
+                    **{name: getattr(found, name) for name in (*DAYS_FIELDS, *EXCEPTION_FIELDS)},
                     "keep_pinned": int(found.keep_pinned),
                 },
             )
