@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from msgspec import UNSET
 
 from access_app.audit.trail import note_objects
+from access_app.encryption.keys import encrypted_projects, refuse_encrypted
 from access_app.errors import Conflict, NotFound
 from access_app.visibility import ProjectScope
 
@@ -148,3 +149,10 @@ SESSIONS = Source(
     },
     made=("resources",),
 )
+
+
+def refuse_encrypted_messages(message_ids: Collection[UUID]) -> None:
+    """Raise NotWhileEncrypted if the project of one of the messages is encrypted. One query if any project is, otherwise none."""
+    if encrypted_projects():
+        rows = Message.with_deleted.filter(pk__in=message_ids).order_by()
+        refuse_encrypted(*rows.values_list("project_id", flat=True).distinct())

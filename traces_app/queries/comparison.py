@@ -20,9 +20,9 @@ import msgspec
 from django.db.models import DateTimeField, DurationField, ExpressionWrapper, F, Func, Q, TextField, Value
 from django.db.models.functions import Coalesce
 
-from access_app.encryption.keys import encrypted_projects, refuse_encrypted
 from messages_app import ids
 from messages_app.models import Message, Session
+from messages_app.queries import refuse_encrypted_messages
 from messages_app.sql.beginnings import Beginning
 from traces_app.models import AgentStep, ToolCall
 from traces_app.schema import pg_text
@@ -114,14 +114,15 @@ def replay_between(left: Session, right: Session) -> Replay | None:
 
 def compare(left: UUID, right: UUID) -> Comparison:
     """Compare two runs by their messages. Four queries. Raise NotWhileEncrypted."""
-    _refuse_encrypted([left, right])
+    # PostgreSQL compares digests of what is stored, and equal values of two encrypted rows are stored differently.
+    refuse_encrypted_messages([left, right])
     return _compared(_nodes([left], MOST_NODES), _nodes([right], MOST_NODES), MOST_NODES)
 
 
 def compare_messages(left: Sequence[UUID], right: Sequence[UUID], replay: Replay | None = None) -> Comparison:
     """Compare two conversations by their messages, in order, with their texts: of a replay and its source what is in question
     (see Replay), and the last answer of the replay. Six queries. Raise NotWhileEncrypted."""
-    _refuse_encrypted([*left, *right])
+    refuse_encrypted_messages([*left, *right])
 
     def side(of: Sequence[UUID], name: str) -> list[Node]:
         since = replay.since if replay is not None and name != replay.fork else None
@@ -133,19 +134,12 @@ def compare_messages(left: Sequence[UUID], right: Sequence[UUID], replay: Replay
 
 def compare_replay(left: Sequence[UUID], right: Sequence[UUID], replay: Replay) -> Comparison:
     """Compare the steps and calls of a replay and its source by all of their messages. Four queries. Raise NotWhileEncrypted."""
-    _refuse_encrypted([*left, *right])
+    refuse_encrypted_messages([*left, *right])
     one, other = (
         _nodes(of, MOST_NODES, None if side == replay.fork else replay.since)
         for of, side in ((left, "left"), (right, "right"))
     )
     return _compared(one, other, MOST_NODES)
-
-
-def _refuse_encrypted(message_ids: Sequence[UUID]) -> None:
-    # PostgreSQL compares digests of what is stored, and equal values of two rows are stored differently.
-    if encrypted_projects():
-        rows = Message.with_deleted.filter(pk__in=message_ids).order_by()
-        refuse_encrypted(*rows.values_list("project_id", flat=True).distinct())
 
 
 def _compared(left: Sequence[Node], right: Sequence[Node], most: int) -> Comparison:

@@ -12,9 +12,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from access_app.encryption.keys import encrypted_projects, refuse_encrypted
 from messages_app import ids
-from messages_app.models import Message
+from messages_app.queries import refuse_encrypted_messages
 from messages_app.sql.pagination import IdRange
 from traces_app.models import ToolCall
 
@@ -34,8 +33,7 @@ class FoundInRun(Struct, frozen=True, kw_only=True):
 
 def find_in_run(query: SearchQuery, message_id: UUID) -> FoundInRun:
     """Return the steps and calls of a message, deleted or not, that have all terms."""
-    if encrypted_projects():
-        refuse_encrypted(*Message.with_deleted.filter(pk=message_id).values_list("project_id", flat=True))
+    refuse_encrypted_messages([message_id])
     hits: dict[UUID, Sequence[Hit]] = {}
     until = monotonic() + SECONDS
     is_late = False
