@@ -8,9 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
-from statistics import median
 from typing import Literal
 
 import psycopg
@@ -19,8 +17,10 @@ from . import data, http_client, ingest
 from .clients import Crew, Target
 from .report import Report
 from .server import Server, database, serving
+from .turns import in_turns, print_turns
 
 Side = Literal["off", "on"]
+SIDES: tuple[Side, Side] = ("off", "on")
 SETTINGS: dict[Side, str] = {"off": "benchmarks.without_audit", "on": "tracesite.settings"}
 SHAPES = {shape.name: shape for shape in ingest.SHAPES if shape.name in ("1x1", "4x20")}
 STORED = 1_000
@@ -57,8 +57,8 @@ def _measure_ingest(crews: dict[Side, Crew], connection: psycopg.Connection, run
             crews[side].prepare(list(ingest.jobs(shape, "HTTP")))
             return crews[side].go(shape.clients)
 
-        seconds = _in_turns(turn, runs)
-        _print(f"ingest, {shape.clients} x {shape.batch}", seconds, shape.messages // shape.batch)
+        seconds = in_turns(turn, SIDES, runs)
+        print_turns(f"ingest, {shape.clients} x {shape.batch}", seconds, shape.messages // shape.batch)
         ingest.empty_month(connection)
 
 
@@ -93,29 +93,7 @@ def _measure_reads(
                 connections[side].send(request)
             return time.perf_counter() - begin
 
-        _print(name, _in_turns(turn, runs), reads)
-
-
-def _in_turns(turn: Callable[[Side], float], runs: int) -> dict[Side, list[float]]:
-    seconds: dict[Side, list[float]] = {"off": [], "on": []}
-    for run in range(runs + 1):
-        order: list[Side] = ["off", "on"] if run % 2 else ["on", "off"]
-        for side in order:
-            took = turn(side)
-            # The first run only warms up connections and plans.
-            if run:
-                seconds[side].append(took)
-    return seconds
-
-
-def _print(name: str, seconds: dict[Side, list[float]], requests: int) -> None:
-    off, on = (1000 * median(seconds[side]) / requests for side in ("off", "on"))
-    ratios = sorted(off / on for off, on in zip(seconds["off"], seconds["on"], strict=True))
-    print(
-        f"{name}: {off:.2f} ms a request without, {on:.2f} with; throughput {median(ratios):.2f}"
-        f" ({ratios[0]:.2f} to {ratios[-1]:.2f})",
-        flush=True,
-    )
+        print_turns(name, in_turns(turn, SIDES, runs), reads)
 
 
 def _measure_chaining(connection: psycopg.Connection) -> None:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 from base64 import b64encode
-from collections.abc import Callable
 from datetime import UTC, datetime
-from statistics import median
 from typing import Literal
 
 import psycopg
@@ -20,8 +18,10 @@ from . import data, http_client, ingest, processes, workload
 from .clients import Crew, Target
 from .report import Report
 from .server import database, postmaster, serving
+from .turns import in_turns, print_turns
 
 Side = Literal["plain", "encrypted"]
+SIDES: tuple[Side, Side] = ("plain", "encrypted")
 SHAPES = [shape for shape in ingest.SHAPES if shape.name in ("1x1", "4x20")]
 STORED = 500
 
@@ -72,7 +72,7 @@ def main() -> None:
                             link.send(requests[side][name])
                         return cpu() - begin
 
-                    _print(name, _in_turns(read, options.runs), options.reads)
+                    print_turns(f"CPU, {name}", in_turns(read, SIDES, options.runs), options.reads)
                 for shape in SHAPES:
 
                     def write(side: Side, shape: ingest.Shape = shape) -> float:
@@ -81,8 +81,8 @@ def main() -> None:
                         crews[side].go(shape.clients)
                         return cpu() - begin
 
-                    seconds = _in_turns(write, options.runs)
-                    _print(f"ingest, {shape.clients} x {shape.batch}", seconds, shape.messages // shape.batch)
+                    seconds = in_turns(write, SIDES, options.runs)
+                    print_turns(f"CPU, ingest, {shape.clients} x {shape.batch}", seconds, shape.messages // shape.batch)
                     ingest.empty_month(connection)
         print(f"load {os.getloadavg()[0]:.1f}")
 
@@ -106,28 +106,6 @@ def _encrypt(project_id: int) -> None:
 
 def _get(path: str, token: str) -> bytes:
     return http_client.get(path, {"Authorization": f"Bearer {token}"})
-
-
-def _in_turns(turn: Callable[[Side], float], runs: int) -> dict[Side, list[float]]:
-    seconds: dict[Side, list[float]] = {"plain": [], "encrypted": []}
-    for run in range(runs + 1):
-        order: list[Side] = ["plain", "encrypted"] if run % 2 else ["encrypted", "plain"]
-        for side in order:
-            took = turn(side)
-            # The first run only warms up connections and plans.
-            if run:
-                seconds[side].append(took)
-    return seconds
-
-
-def _print(name: str, seconds: dict[Side, list[float]], requests: int) -> None:
-    plain, encrypted = (1000 * median(seconds[side]) / requests for side in ("plain", "encrypted"))
-    ratios = sorted(plain / encrypted for plain, encrypted in zip(seconds["plain"], seconds["encrypted"], strict=True))
-    print(
-        f"{name}: {plain:.2f} ms of CPU a request plain, {encrypted:.2f} encrypted; ratio {median(ratios):.2f}"
-        f" ({ratios[0]:.2f} to {ratios[-1]:.2f})",
-        flush=True,
-    )
 
 
 if __name__ == "__main__":
