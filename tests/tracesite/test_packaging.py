@@ -126,7 +126,7 @@ def test_wheel_holds_all_modules_templates_catalogues_and_files(wheel: Path) -> 
     for name in SOURCES:
         for path in (ROOT / name).rglob("*"):
             relative = path.relative_to(ROOT)
-            is_data = {"static", "recordings"} & set(relative.parts) or path.suffix in {".html", ".json", ".mo"}
+            is_data = {"static", "recordings"} & set(relative.parts) or path.suffix in {".html", ".json", ".mo", ".sql"}
             if path.is_file() and "__pycache__" not in relative.parts and (path.suffix == ".py" or is_data):
                 expected.add(str(Path(MOVED.get(name, name)) / relative.relative_to(name)))
     with zipfile.ZipFile(wheel) as archive:
