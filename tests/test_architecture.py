@@ -225,6 +225,7 @@ def test_circle_through_three_packages_is_found() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
 
 
+@pytest.mark.requirement("004-73")
 def test_traces_app_has_at_most_12_rooms() -> None:
     beside = {"__init__", "models", "apps", "urls", "migrations", "management"}
     assert (

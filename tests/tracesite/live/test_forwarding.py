@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks import processes
+from benchmarks.faults.site import Site
 from tests.test_architecture import ROOT, imports_of
 
 from .conftest import Viewers, hear
@@ -43,6 +46,34 @@ def test_stored_events_are_pushed_over_both_protocols(viewers: Viewers, port: in
     assert [hear(stream, "monitor_event")["event"] for _ in EVENTS] == pushed
     session = pushed[0]["session_id"]
     assert ask(port, "GET", f"/api/v1/sessions/{session}/events/", key)["results"] == pushed
+
+
+def listening_ports(pid: int) -> set[int]:
+    """Return the TCP and UDP ports on which a process and its children wait for others."""
+    inodes, found = set(), set()
+    for one in processes.family(pid):
+        links = [str(path.readlink()) for path in Path(f"/proc/{one}/fd").iterdir()]
+        inodes |= {number for link in links for number in re.findall(r"^socket:\[(\d+)\]$", link)}
+    for name in ("tcp", "tcp6", "udp", "udp6"):
+        for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:
+            fields = line.split()
+            # 0A is LISTEN; a UDP socket without a peer is 07.
+            if fields[9] in inodes and fields[3] in ("0A", "07"):
+                found.add(int(fields[1].rpartition(":")[2], 16))
+    return found
+
+
+@pytest.mark.requirement("004-73")
+def test_server_speaks_http_and_websocket_on_its_only_port(
+    site: Site, viewers: Viewers, port: int, key: dict[str, str]
+) -> None:
+    process = site.server.process
+    assert process is not None
+    assert listening_ports(process.pid) == {port}
+    assert ask(port, "GET", "/api/v1/sessions/?limit=1", key)["results"] is not None
+    socket = viewers.socket(key)
+    socket.subscribe("a session that does not exist")
+    assert socket.hear()["type"] == "waiting"
 
 
 @pytest.mark.requirement("004-18", "002-32")
