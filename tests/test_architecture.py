@@ -264,12 +264,18 @@ def test_forbidden_import_is_found(path: str, source: str, reason: str) -> None:
     assert all(reason in violation for violation in found)
 
 
+BOUNDARIES = {
+    "tracesite/recorder/guard.py",  # an error of ours must not reach the agent
+    "traces_app/maintenance/jobs.py",  # it is logged and noted, and must not end the thread of the job
+}
+
+
 def test_no_broad_exception_handlers() -> None:
     """Ruff's BLE finds them, too, but a comment can silence it."""
     found = [
         f"{path}:{node.lineno}"
         for path in files()
-        if path != "tracesite/recorder/guard.py"
+        if path not in BOUNDARIES
         for node in ast.walk(ast.parse((ROOT / path).read_text()))
         if isinstance(node, ast.ExceptHandler)
         and (node.type is None or (isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException")))

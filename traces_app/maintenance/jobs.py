@@ -75,8 +75,8 @@ class JobFailed(Exception):
     """A job could not do its work; the text says why, and what to do."""
 
 
-_FAILURES = (Error, ApiError, OSError, JobFailed)
-"""What can go wrong with a job. An error of the program ends the thread of its job, and no other."""
+_EXPECTED = (Error, ApiError, OSError, JobFailed)
+"""What can go wrong with a job without an error of the program."""
 
 
 class State(StrEnum):
@@ -155,8 +155,11 @@ def _run(job: Job, is_stopped: IsStopped) -> Outcome:
         JobRun.objects.update_or_create(pk=job.name, defaults=begun)
     try:
         found = job.run(is_stopped)
-    except _FAILURES as error:
-        logger.warning("a background job failed and will be tried again: %s", job.name, exc_info=True)
+    except Exception as error:
+        # Also an error of the program, because it must not end the thread of the job for good: it is logged with its traceback,
+        # noted as failed, and the job tried again.
+        level = logging.WARNING if isinstance(error, _EXPECTED) else logging.ERROR
+        logger.log(level, "a background job failed and will be tried again: %s", job.name, exc_info=True)
         outcome = Outcome(state=State.FAILED, error=_in_words(error))
     else:
         counts = {name: count for name, count in found.items() if isinstance(count, int) and count}

@@ -7,6 +7,8 @@ import re
 import signal
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
@@ -41,6 +43,13 @@ def work(*arguments: str) -> dict[str, str]:
 def stale_run(project: Project) -> None:
     store(project, answer(is_completed=False))
     Message.objects.update(updated_at=timezone.now() - timedelta(hours=25))
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def noted(name: str) -> JobRun:
@@ -117,6 +126,30 @@ def test_job_that_fails_is_shown_and_stops_no_other(
     settings.ARCHIVE_TO = str(tmp_path)
     assert work("--job", "archive") == {"archive": "nothing to do"}
     assert (noted("archive").error, noted("archive").succeeded_at) == ("", noted("archive").finished_at)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_program_error_of_job_is_noted_and_tried_again(staff: Client, settings: Any) -> None:
+    may_go_on = threading.Event()
+    runs: list[int] = []
+
+    def run(_is_stopped: Any) -> dict[str, int]:
+        runs.append(len(runs))
+        if runs[-1]:
+            may_go_on.wait(20)
+        return {"done": 1 // runs[-1]}  # only the first run divides by zero
+
+    settings.METRICS_TOKEN = "a-token-of-the-tests"
+    stopped = threading.Event()
+    (thread,) = start(stopped, [replace(BY_NAME["index_search"], run=run)], pause=0.02)
+    wait_until(lambda: len(runs) == 2)
+    assert "failed ZeroDivisionError" in text_of(staff.get("/admin/traces_app/jobrun/"))
+    lines = Client().get("/metrics", headers={"Authorization": "Bearer a-token-of-the-tests"}).content.decode()
+    assert 'tracesite_job_success{job="index_search"} 0.0' in lines
+    may_go_on.set()
+    stopped.set()
+    thread.join(10)
+    assert (noted("index_search").error, noted("index_search").counts) == ("", {"done": 1})
 
 
 @pytest.mark.django_db(transaction=True)
