@@ -69,14 +69,16 @@ def check_masking(kind: str, value: str) -> None:
         raise ValidationError({"value": _("The pattern matches the empty text, so it would be found everywhere.")})
 
 
-def rules_named(project: Project, name: str | None) -> Rules:
-    """Return the rules for new data of a project, or the one of this name, whether it is enabled or not.
-
-    Raise ValueError, for people, if there is none, or if one cannot be applied.
-    """
+def stored_rules(project: Project, name: str | None) -> tuple[RuleRow, ...]:
+    """Return the rules for new data of a project, or the one of this name, whether it is enabled or not."""
     found = project.masking_rules.order_by("id")
     found = found.filter(name=name) if name else found.filter(enabled=True, when=MaskingMoment.STORE)
-    rows = tuple(found.values_list("name", "kind", "value"))
+    return tuple(found.values_list("name", "kind", "value"))
+
+
+def rules_named(project: Project, name: str | None) -> Rules:
+    """Return what `stored_rules` finds, compiled. Raise ValueError, for people, if it finds none, or if one cannot be applied."""
+    rows = stored_rules(project, name)
     if not rows:
         raise ValueError(f"{project.slug} has no such masking rule. List them with: {program()} list_masking_rules")
     return compiled(rows)

@@ -192,6 +192,8 @@ def address(path: str, ids: dict[str, str]) -> str:
         values["object_id"] = ids["message_id"]
     elif "/access_app/project/" in path:
         values["object_id"] = str(Project.objects.get(slug="owner").pk)
+    elif "/maskingrun/" in path:
+        values["project_pk"] = str(Project.objects.get(slug="owner").pk)
     elif "/access_app/apikey/" in path:
         values["object_id"] = str(ApiKey.objects.get(name="read key").pk)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import date
 from typing import Any
 
+from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
@@ -977,3 +978,37 @@ class JobRun(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class MaskingRun(models.Model):
+    """Masking rules that are applied to the stored traces of a project in the background: see maintenance.masking_runs."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+", verbose_name=_("project"))
+    rules = models.JSONField()
+    """Name, kind and value of each, as they were when it was asked for."""
+    requested_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+", verbose_name=_("requested by")
+    )
+    requested_at = models.DateTimeField(_("requested at"))
+    reached = models.UUIDField(null=True)
+    """The last message that is done."""
+    read = models.BigIntegerField(default=0)
+    """Messages and sessions; those that a killed process has read twice count twice."""
+    changed = models.BigIntegerField(default=0)
+    removed = models.JSONField(default=dict)
+    """Numbers of removed values, by name of the rule."""
+    finished_at = models.DateTimeField(_("finished at"), null=True)
+    error = models.TextField(default="")
+    """Why nothing more is done."""
+
+    class Meta:
+        verbose_name = _("masking of stored traces")
+        verbose_name_plural = _("masking of stored traces")
+        constraints = [
+            models.UniqueConstraint(
+                fields=["project"], condition=models.Q(finished_at=None), name="one_masking_run_of_a_project"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.project_id}: {self.requested_at}"

@@ -30,6 +30,7 @@ from access_app.models import AuditAction
 from traces_app.ingest.partitions import TABLES
 from traces_app.models import JobRun
 
+from .masking_runs import continue_runs
 from .retention import apply_retention
 from .run_vectors import store_vectors
 from .seals.sealing import seal_marked
@@ -277,6 +278,13 @@ JOBS: tuple[Job, ...] = (
         title=_("Seal messages"),
         every=timedelta(seconds=30),
         run=lambda is_stopped: vars(seal_marked(is_stopped=is_stopped)),
+        is_continual=True,
+    ),
+    Job(
+        name="apply_masking",
+        title=_("Apply masking rules to stored traces where an owner asked for it"),
+        every=timedelta(seconds=10),
+        run=lambda is_stopped: vars(continue_runs(is_stopped=is_stopped)),
         is_continual=True,
     ),
     Job(

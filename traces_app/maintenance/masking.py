@@ -7,6 +7,7 @@ agents, be interrupted, and be run again. See docs/masking.md.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -48,6 +49,12 @@ class Change:
     """The new values of its columns."""
     receipts: list[Receipt]
 
+    def differences(self, characters: int) -> Iterator[tuple[str, str, str]]:
+        """Yield the column, and its value before and after, each a piece around the first difference."""
+        for name, after in self.values.items():
+            before = getattr(self.row, name)
+            yield name, _in_short(before, after, characters), _in_short(after, before, characters)
+
 
 @dataclass(kw_only=True)
 class Masked:
@@ -71,14 +78,21 @@ def preview_masking(project_id: int, rules: Rules, newest: int) -> Iterator[Chan
 
 
 def apply_masking(
-    project_id: int, rules: Rules, *, from_: datetime | None = None, until: datetime | None = None
+    project_id: int,
+    rules: Rules,
+    *,
+    from_: datetime | None = None,
+    until: datetime | None = None,
+    after: UUID | None = None,
 ) -> Iterator[Masked]:
     """Remove what the rules find in stored messages and sessions; yield the state after each batch.
 
     Changed messages get receipts and another version, are sealed and indexed again, and each batch is in the audit log.
+    `after` goes on after the message that an interrupted run has reached.
     """
-    done = Masked()
+    done = Masked(reached=after)
     messages = Message.with_deleted.filter(project=project_id)
+    messages = messages.filter(pk__gt=after) if after else messages
     messages = messages.filter(pk__gte=ids.first_id_at(from_)) if from_ else messages
     messages = messages.filter(pk__lt=ids.first_id_at(until)) if until else messages
     for page in _pages(messages):
@@ -289,3 +303,12 @@ def _numbered(name: str, rows: Iterable[Any], owner: Callable[[Any], UUID]) -> d
 def _batches(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
     for first in range(0, len(rows), AT_A_TIME):
         yield rows[first : first + AT_A_TIME]
+
+
+def _in_short(value: Any, other: Any, characters: int) -> str:
+    """Return a piece of a value around the first difference to the other one."""
+    text, beside = (one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in (value, other))
+    same = next((at for at, (a, b) in enumerate(zip(text, beside, strict=False)) if a != b), 0)
+    begin = max(0, same - 20)
+    cut = text[begin : begin + characters]
+    return ("…" if begin else "") + cut + ("…" if len(text) > begin + characters else "")

@@ -105,6 +105,7 @@ def pages(session_key: str) -> list[str]:
         *("/admin/traces_app/score/", "/admin/traces_app/modelprice/add/"),
         *("/admin/access_app/apikey/", "/admin/access_app/apikey/add/", f"/admin/access_app/apikey/{key.pk}/change/"),
         *("/admin/access_app/project/", f"/admin/access_app/project/{project.pk}/change/"),
+        f"/admin/traces_app/maskingrun/{project.pk}/",
         *("/admin/auth/user/", "/admin/auth/user/add/", "/admin/password_change/", "/admin/time-zone/"),
         *(f"{sessions}/{session}/delete/", f"{messages}/add/", NOWHERE),
     ]

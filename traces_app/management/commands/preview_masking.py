@@ -57,21 +57,7 @@ class Command(BaseCommand):
     def _show(self, change: Change) -> None:
         paths = ", ".join(f"{receipt.path} ({receipt.rule})" for receipt in change.receipts)
         self.stdout.write(f"{change.owner_id}  {paths}")
-        for name, after in change.values.items():
-            before = getattr(change.row, name)
-            self.stdout.write(f"  - {_in_short(before, after)}")
-            self.stdout.write(f"  + {_in_short(after, before)}")
-
-
-def _in_short(value: Any, other: Any) -> str:
-    """Return one line around the first difference to the other value."""
-    text, beside = (one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in (value, other))
-    same = next((at for at, (a, b) in enumerate(zip(text, beside, strict=False)) if a != b), 0)
-    begin = max(0, same - 20)
-    cut = text[begin : begin + _CHARACTERS]
-    # Escaped, because a terminal obeys control characters.
-    return (
-        ("…" if begin else "")
-        + json.dumps(cut, ensure_ascii=False)[1:-1]
-        + ("…" if len(text) > begin + _CHARACTERS else "")
-    )
+        for _name, before, after in change.differences(_CHARACTERS):
+            # Escaped, because a terminal obeys control characters.
+            self.stdout.write(f"  - {json.dumps(before, ensure_ascii=False)[1:-1]}")
+            self.stdout.write(f"  + {json.dumps(after, ensure_ascii=False)[1:-1]}")

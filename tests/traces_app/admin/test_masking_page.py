@@ -1,0 +1,131 @@
+"""The page of a project's masking rules: the preview, and applying them in the background."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.http import HttpResponse
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from access_app.masking import compiled, save_rule
+from access_app.models import AuditEntry, Project, Role
+from access_app.roles import grant_role
+from messages_app.models import Message
+from tests.admin_pages import html_of, links_of, text_of
+from tests.traces_app.conftest import counted_in, store
+from traces_app.maintenance.masking_runs import continue_runs
+from traces_app.models import MaskingRun
+
+TRIED = {"rule": "+", "kind": "pattern", "value": r"EMP-\d{6}", "preview": "yes"}
+APPLIED = {"rule": "staff", "sure": "yes", "apply": "yes"}
+
+
+@pytest.fixture
+def owner(project: Project) -> Client:
+    client = Client()
+    user = User.objects.create_user("olga", is_staff=True)
+    grant_role(project, user, Role.OWNER)
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def page(project: Project) -> str:
+    return f"/admin/traces_app/maskingrun/{project.pk}/"
+
+
+def said(text: str, number: int = 0) -> dict[str, Any]:
+    return {"external_id": f"m{number}", "role": "user", "content": text}
+
+
+def statements(client: Client, page: str, fields: dict[str, str]) -> tuple[HttpResponse, int]:
+    with CaptureQueriesContext(connection) as queries:
+        answer = client.post(page, fields)
+    return answer, len(counted_in(queries))
+
+
+@pytest.mark.requirement("001-51", "001-52")
+def test_preview_shows_places_and_changes_nothing(owner: Client, project: Project, page: str) -> None:
+    project_page = owner.get(f"/admin/access_app/project/{project.pk}/change/")
+    assert links_of(project_page)["Masking of stored traces"] == page
+    assert "has no rule for new data" in text_of(owner.post(page, {"rule": "", "preview": "yes"}))
+    store(project, said("<script>alert(1)</script> by EMP-471193 and EMP-471194"))
+    answer, few = statements(owner, page, TRIED)
+    text = text_of(answer)
+    assert "another rule 2" in text
+    assert "by EMP-471193 and EMP-471194" in text
+    assert "by [redacted] and [redacted]" in text
+    assert "<script>alert" not in html_of(answer)
+    assert "EMP-" in Message.objects.get().content
+    store(project, *[said(f"EMP-{number}", number) for number in range(100_000, 100_099)])
+    answer, many = statements(owner, page, TRIED)
+    assert "Only the first changes are shown." in text_of(answer)
+    assert many == few <= 25
+    entry = AuditEntry.objects.filter(object_type="maskingrun").latest("pk")
+    assert (entry.action, entry.project_id, entry.actor_name) == ("list", project.pk, "olga")
+    assert not MaskingRun.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({**TRIED, "value": ""}, "This is needed to try another rule."),
+        ({**TRIED, "value": "(?=x)"}, "Not a pattern of RE2"),
+        ({**TRIED, "rule": "gone"}, "Select a valid choice"),
+        ({**TRIED, "kind": "word"}, "Select a valid choice"),
+        ({**TRIED, "value": "x" * 501}, "at most 500 characters"),
+        ({**APPLIED, "sure": ""}, "Confirm below that you want to apply the rules."),
+        ({**TRIED, "apply": "yes", "sure": "yes"}, "Only stored rules are applied."),
+    ],
+)
+def test_bad_choices_are_named(owner: Client, project: Project, page: str, fields: dict[str, str], error: str) -> None:
+    save_rule(project, "staff", "pattern", r"EMP-\d{6}")
+    assert error in text_of(owner.post(page, fields))
+    assert not MaskingRun.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.requirement("001-51", "001-52")
+def test_rules_are_applied_in_the_background(owner: Client, project: Project, page: str) -> None:
+    store(project, said("by EMP-471193"), title="of EMP-471194")
+    save_rule(project, "staff", "pattern", r"EMP-\d{6}")
+    assert "will be applied in the background" in text_of(owner.post(page, APPLIED, follow=True))
+    assert "being applied to this project already" in text_of(owner.post(page, APPLIED))
+    assert "waiting" in text_of(owner.get(page))
+    assert "EMP-" in Message.objects.get().content
+
+    # Interrupted after a batch, it goes on after the message that it has reached.
+    continue_runs(is_stopped=lambda: True)
+    run = MaskingRun.objects.get()
+    assert (run.read, run.changed, run.reached, run.finished_at) == (1, 1, Message.objects.get().pk, None)
+    assert continue_runs().finished == 1
+    assert vars(continue_runs()) == {"read": 0, "changed": 0, "finished": 0}
+    message = Message.objects.select_related("session").get()
+    assert (message.content, message.session.title) == ("by [redacted]", "of [redacted]")
+    assert text_of(owner.get(page)).endswith("olga staff completed 2 2 staff: 2")
+    entries = AuditEntry.objects.filter(project=project, detail__has_key="masked").values_list(
+        "object_type", "actor_kind", "actor_name"
+    )
+    assert set(entries) == {("message", "user", "olga"), ("session", "user", "olga")}
+    asked = AuditEntry.objects.get(object_type="maskingrun", action="change", result="allowed")
+    assert asked.object_id == str(run.pk)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_rule_that_is_no_longer_allowed_ends_its_run(owner: Client, project: Project, page: str, settings: Any) -> None:
+    settings.MASKING_FUNCTIONS = ["os.path.basename"]
+    save_rule(project, "staff", "function", "os.path.basename")
+    owner.post(page, APPLIED)
+    settings.MASKING_FUNCTIONS = []
+    compiled.cache_clear()  # of another process
+    assert continue_runs().finished == 1
+    assert "failed This function is not allowed." in text_of(owner.get(page))
+
+
+def test_owners_of_other_projects_do_not_find_it(owner: Client, stranger: Project) -> None:
+    page = f"/admin/traces_app/maskingrun/{stranger.pk}/"
+    assert owner.get(page).status_code == owner.post(page, APPLIED).status_code == 404

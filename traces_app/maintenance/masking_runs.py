@@ -1,0 +1,83 @@
+"""Apply masking rules to stored traces in the background, when an owner has asked for it.
+
+A run is a row. Its progress is stored after each batch, so that a process may be killed at any moment and another one goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from access_app.audit.record import Origin, acting
+from access_app.db.direct import session_lock
+from access_app.masking import RuleRow, compiled
+from access_app.models import ActorKind, Project
+from traces_app.models import MaskingRun
+
+from .masking import apply_masking
+
+LOCK: Final = int.from_bytes(hashlib.sha256(b"tracesite masking runs").digest()[:8], "big", signed=True)
+
+
+@dataclass(kw_only=True)
+class Report:
+    """The work of one call."""
+
+    read: int = 0
+    changed: int = 0
+    finished: int = 0
+    """Runs that ended."""
+
+
+def request_run(project: Project, rules: Sequence[RuleRow], user: User) -> tuple[MaskingRun, bool]:
+    """Ask for a run; return it and True. While another one of the project is not finished, return that and False."""
+    wanted = {"rules": rules, "requested_by": user, "requested_at": timezone.now()}
+    return MaskingRun.objects.get_or_create(project=project, finished_at=None, defaults=wanted)
+
+
+def continue_runs(*, is_stopped: Callable[[], bool] = lambda: False) -> Report:
+    """Do what was asked for, one run after another. Does nothing while another process does."""
+    report = Report()
+    waiting = MaskingRun.objects.filter(finished_at=None).order_by("pk")
+    if not waiting.exists():
+        return report
+    with session_lock(LOCK) as is_alone:
+        if is_alone:
+            for run in waiting.select_related("requested_by"):
+                _continue(run, report, is_stopped)
+    return report
+
+
+def _continue(run: MaskingRun, report: Report, is_stopped: Callable[[], bool]) -> None:
+    read, changed, removed = run.read, run.changed, Counter(run.removed)
+    try:
+        rules = compiled(tuple((name, kind, value) for name, kind, value in run.rules))
+    except ValueError as error:  # a function that is no longer allowed
+        run.error = str(error)
+    else:
+        with acting(_origin(run)):
+            for done in apply_masking(run.project_id, rules, after=run.reached):
+                run.reached = done.reached
+                run.read, run.changed, run.removed = read + done.read, changed + done.changed, removed + done.rules
+                run.save(update_fields=["reached", "read", "changed", "removed"])
+                if is_stopped():
+                    return
+    run.finished_at = timezone.now()
+    run.save(update_fields=["finished_at", "error"])
+    report.read += run.read - read
+    report.changed += run.changed - changed
+    report.finished += 1
+
+
+def _origin(run: MaskingRun) -> Origin:
+    """Return who is named in the audit log: who asked for the run, if there is such a user still."""
+    user = run.requested_by
+    if user is None:
+        return Origin(kind=ActorKind.SYSTEM, name="tracesite")
+    return Origin(kind=ActorKind.USER, name=user.get_username(), id=str(user.pk))
