@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import sys
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -168,10 +169,15 @@ def _field_docs(struct: type) -> dict[str, str]:
     found: dict[str, str] = {}
     for class_ in reversed(struct.__mro__):
         if class_.__module__ in _DOCUMENTED:
-            body = ast.parse(inspect.getsource(class_)).body[0]
-            assert isinstance(body, ast.ClassDef), "a class begins where inspect says"
-            for field, below in pairwise(body.body):
+            for field, below in pairwise(_classes_of(class_.__module__)[class_.__name__].body):
                 match field, below:
                     case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                         found[name] = inspect.cleandoc(text).replace("\n", " ")
     return found
+
+
+@cache
+def _classes_of(module: str) -> dict[str, ast.ClassDef]:
+    """Return the sources of a module's classes; one by one, inspect would parse the whole module for each."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
