@@ -53,6 +53,10 @@ def drop_databases_of_killed_runs() -> None:
 
 
 provide_database()
+# Both as the documentation of Django and of WhiteNoise has it for tests: a hash that may be computed at once, and no search
+# for all static files whenever a Client is made.
+settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+settings.WHITENOISE_AUTOREFRESH = True
 # How long an example takes says more about the machine than about the code.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")

@@ -15,11 +15,6 @@ from django.test import Client
 LOGIN = "/admin/login/"
 
 
-@pytest.fixture(autouse=True)
-def quick_passwords(settings: Any) -> None:
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-
-
 @pytest.fixture
 def ada(db: None) -> User:
     return User.objects.create_superuser("ada", password="a right and long password")

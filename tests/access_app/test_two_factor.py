@@ -23,11 +23,6 @@ from tracesite.live.admission import NotAuthenticated, viewer_of_login
 LOGIN, PAGE, PASSWORD = "/admin/login/", "/admin/two-factor/", "a right and long password"
 
 
-@pytest.fixture(autouse=True)
-def quick_passwords(settings: Any) -> None:
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-
-
 @pytest.fixture
 def ada(db: None) -> User:
     return User.objects.create_user("ada", password=PASSWORD, is_staff=True)
