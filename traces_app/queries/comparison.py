@@ -187,30 +187,35 @@ def _pair(left: Node, right: Node) -> Pair:
 
 def _nodes(message_ids: Sequence[UUID], most: int, since: datetime | None = None) -> list[Node]:
     """Return the steps of runs, each with its calls after it, without those that ended before `since`; one more than `most` if
-    there are more. Two queries."""
+    there are more. Two queries.
+
+    A step without agent, model, thought and usage only holds calls that belong to none; it is left out. A call that was made
+    after its step has ended (see Recorder.step) is in question by its own time.
+    """
     if not message_ids:
         return []
     first, last = ids.range_below(message_ids[0])[0], ids.range_below(message_ids[-1])[1]
     below = {"message_id__any": message_ids, "pk__gte": first, "pk__lt": last}
     in_question = AgentStep.with_deleted.filter(**below)
+    calls_in_question = ToolCall.with_deleted.filter(**below)
     if since is not None:
-        ended = ExpressionWrapper(F("timestamp") + F("duration_ms") * _MILLISECOND, output_field=DateTimeField())
         # A step without a time may be in question; one without a duration, when it began.
-        in_question = in_question.annotate(ended=Coalesce(ended, "timestamp")).filter(
-            Q(timestamp=None) | Q(ended__gte=since)
+        in_question = in_question.annotate(ended=_end("timestamp")).filter(Q(timestamp=None) | Q(ended__gte=since))
+        calls_in_question = calls_in_question.annotate(ended=_end("started_at")).filter(
+            Q(started_at=None, step__in=in_question.values("pk")) | Q(ended__gte=since)
         )
     # Tuples, because model objects take three times as long.
     steps: Iterable[Any] = (
         in_question.order_by("message_id", "iteration", "ordinal", "pk")
         .annotate(asked=_digest("thought"), text=Beginning("thought", _CHARACTERS), usage_json=_as_text("usage"))
         .values_list(
-            *("pk", "message_id", "agent_name", "model", "duration_ms", "usage_json", "cost", "asked", "text"),
+            *("pk", "message_id", "iteration", "ordinal"),
+            *("agent_name", "model", "duration_ms", "usage_json", "cost", "asked", "text"),
             named=True,
         )[: most + 1]
     )
     calls: Iterable[Any] = (
-        ToolCall.with_deleted.filter(**below, **({} if since is None else {"step__in": in_question.values("pk")}))
-        .order_by("message_id", "step__iteration", "step__ordinal", "position", "pk")
+        calls_in_question.order_by("message_id", "step__iteration", "step__ordinal", "position", "pk")
         .annotate(
             asked=_digest("args"),
             answered=_digest("result__output", "result__error", "result__data"),
@@ -219,20 +224,23 @@ def _nodes(message_ids: Sequence[UUID], most: int, since: datetime | None = None
             output_text=Beginning("result__output", _CHARACTERS),
         )
         .values_list(
-            *("pk", "message_id", "step_id", "tool__name", "status", "duration_ms"),
+            *("pk", "message_id", "step_id", "step__iteration", "step__ordinal", "tool__name", "status", "duration_ms"),
             *("asked", "answered", "text", "error_text", "output_text"),
             named=True,
         )[: most + 1]
     )
-    of_steps: dict[UUID, list[Node]] = {}
-    for call in calls:
-        of_steps.setdefault(call.step_id, []).append(_of_call(call))
-    nodes: list[Node] = []
+    of_steps: dict[tuple[Any, ...], list[Node]] = {}
+    """By the place of the step in reading order."""
     for step in steps:
-        nodes.append(_of_step(step))
-        nodes += of_steps.get(step.pk, ())
-        if len(nodes) > most:
-            break
+        place = step.message_id, step.iteration, step.ordinal, step.pk
+        of_steps[place] = [_of_step(step)] if _has_content(step) else []
+    in_order = len(of_steps)
+    for call in calls:
+        place = call.message_id, call.step__iteration, call.step__ordinal, call.step_id
+        of_steps.setdefault(place, []).append(_of_call(call))
+    # Calls whose step is not in question have come last.
+    places = of_steps if len(of_steps) == in_order else sorted(of_steps)
+    nodes = [node for place in places for node in of_steps[place]]
     return nodes[: most + 1]
 
 
@@ -272,6 +280,16 @@ def _with_texts(
         elif since is None or done or (row.completed_at or row.created_at) >= since:
             found.append(message)
     return found if last is None else [*found, last]
+
+
+def _has_content(step: Any) -> bool:
+    return bool(step.agent_name or step.model or step.text or step.usage_json or step.cost is not None)
+
+
+def _end(began: str) -> Coalesce:
+    """Return the expression for the end of what began at this time; without a duration, it is that time."""
+    ended = ExpressionWrapper(F(began) + F("duration_ms") * _MILLISECOND, output_field=DateTimeField())
+    return Coalesce(ended, began)
 
 
 def _of_step(step: Any) -> Node:

@@ -13,7 +13,7 @@ Properties are not read, because that would run the host's code.
 from __future__ import annotations
 
 import inspect
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,9 +21,11 @@ from types import MethodType
 from typing import Any, TypeVar, cast
 
 from traces_app.adapters.eko_callbacks import Nodes, events_of, task_named
+from traces_app.transcripts.formats.eko import message_of
 
 from . import answers, decorating
 from .decorating import decorated
+from .eko_contexts import EkoContexts
 from .entries import text_of, thaw
 from .guard import logger
 from .scopes import Message, Runtime, Scope, Session, Step, ToolCall
@@ -32,6 +34,9 @@ from .wrapping import Args, wrap
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 SessionOf = str | Callable[[Args], str | None] | None
+ContextOf = bool | str | Callable[[Any], Any]
+Take = Callable[[Any, str, str], None]
+"""Keeps a context as it is now before a node, in a session."""
 
 RUNS = ("run", "arun")
 PARTS = ("generate", "execute", "agenerate", "aexecute")
@@ -102,13 +107,21 @@ _USUAL = Names()
 
 
 def enable(
-    runtime: Runtime, target: T, *, name: str | None = None, session: SessionOf = None, names: Names | None = None
+    runtime: Runtime,
+    target: T,
+    *,
+    name: str | None = None,
+    session: SessionOf = None,
+    names: Names | None = None,
+    snapshots: ContextOf = False,
+    take: Take,
 ) -> T:
     """See Recorder.enable."""
     if not runtime.enabled:
         return target
     with runtime.guard.around():
-        _Enabling(runtime, target, name, session, names or _USUAL).do()
+        kept = _Contexts(runtime, target, snapshots, take) if snapshots else None
+        _Enabling(runtime, target, name, session, names or _USUAL, kept).do()
     return target
 
 
@@ -126,12 +139,21 @@ def disable(runtime: Runtime, target: T) -> T:
 class _Enabling:
     """The work of `enable` for one object."""
 
-    def __init__(self, runtime: Runtime, target: Any, name: str | None, session: SessionOf, names: Names) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        target: Any,
+        name: str | None,
+        session: SessionOf,
+        names: Names,
+        contexts: _Contexts | None,
+    ) -> None:
         self._runtime = runtime
         self._target = target
         self._name = name or _text_of(target, _NAMES) or type(target).__name__
         self._session = session
         self._names = names
+        self._contexts = contexts
         self._done = _Enabled(runtime)
 
     def do(self) -> None:
@@ -182,6 +204,7 @@ class _Enabling:
         def make() -> Scope:
             current = runtime.current.get()
             if current is not None and current.message.is_open:
+                self._before(name)
                 return _Part(runtime, agent=agent)
             return _Run(runtime, session)
 
@@ -190,7 +213,12 @@ class _Enabling:
     def _request(self, name: str, function: F) -> F:
         runtime, agent = self._runtime, self._name
         model = _text_of(self._target, _MODEL_NAMES)
-        return decorated(lambda: _ModelRequest(runtime, model=model, agent=agent), function)
+
+        def make() -> Scope:
+            self._before(name)
+            return _ModelRequest(runtime, model=model, agent=agent)
+
+        return decorated(make, function)
 
     def _prompt(self, name: str, function: F) -> F:
         kind = "system" if "system" in name.lower() else "user" if "user" in name.lower() else name
@@ -222,10 +250,19 @@ class _Enabling:
 
     def _tool_function(self, called: str, function: F) -> F:
         runtime = self._runtime
-        return decorating.tool(lambda: _ToolMethod(runtime, called), function, runtime.destination)
+
+        def make() -> Scope:
+            self._before(called)
+            return _ToolMethod(runtime, called)
+
+        return decorating.tool(make, function, runtime.destination)
+
+    def _before(self, node: str) -> None:
+        if self._contexts is not None:
+            self._contexts.before(node)
 
     def _callback(self, path: str, records_inside: bool) -> None:
-        events = _CallbackEvents(self._runtime, records_inside)
+        events = _CallbackEvents(self._runtime, records_inside, self._contexts)
 
         def listen(function: F) -> F:
             return wrap(function, before=events.receive, guard=self._runtime.guard)
@@ -410,8 +447,9 @@ def _record_prompt(runtime: Runtime, prompt: Any, kind: str) -> None:
 class _CallbackEvents:
     """Turns the messages to an object's callback into events of the open run, or of one run for each task."""
 
-    def __init__(self, runtime: Runtime, records_inside: bool) -> None:
+    def __init__(self, runtime: Runtime, records_inside: bool, contexts: _Contexts | None) -> None:
         self._runtime = runtime
+        self._contexts = contexts
         self._records_inside = records_inside
         """Requests to models and calls of tools are recorded where they are made, so their callback messages are left out."""
         self._runs: OrderedDict[str, Message] = OrderedDict()
@@ -425,6 +463,8 @@ class _CallbackEvents:
         if task is None or not self._runtime.enabled:
             return
         run = self._run(task)
+        if self._contexts is not None:
+            self._contexts.before_message(run, message)
         for event in events_of(message, _get_or_make(self._nodes, run.id, Nodes)):
             if not (self._records_inside and event["type"].startswith(_OF_MODELS_AND_TOOLS)):
                 run.add_event(event)
@@ -447,6 +487,46 @@ def _get_or_make(known: OrderedDict[str, T], name: str, make: Callable[[], T]) -
         while len(known) > _MOST_RUNS:
             known.popitem(last=False)
     return found
+
+
+class _Contexts:
+    """Keeps the context of an enabled object before each part of its run, each request to a model and each call of a tool.
+
+    The nodes of a session are counted by name: `call_llm:0`, `call_llm:1`, `get_weather:0`. In a replay the time machine
+    keeps the contexts.
+    """
+
+    def __init__(self, runtime: Runtime, target: Any, of: ContextOf, take: Take) -> None:
+        self._runtime = runtime
+        self._target = target
+        self._of = of
+        self._take = take
+        self._counts: OrderedDict[str, Counter[str]] = OrderedDict()
+        """The nodes of each session that have begun."""
+        self._of_eko: OrderedDict[str, EkoContexts] = OrderedDict()
+        """By run."""
+        if isinstance(of, str) and _value(*_owner(target, of)) is None:
+            logger.warning("Snapshots will hold None: %s has no attribute %s.", type(target).__name__, of)
+
+    def before(self, node: str) -> None:
+        """Keep the context before a method or function of this name."""
+        if isinstance(self._of, bool) or decorating.ANSWER.get() is not None:
+            return
+        with self._runtime.guard.around():
+            current = self._runtime.current.get()
+            session = (self._runtime.process_session() if current is None else current.session).external_id
+            counts = _get_or_make(self._counts, session, Counter)
+            self._take(self._context(), f"{node}:{counts[node]}", session)
+            counts[node] += 1
+
+    def before_message(self, run: Message, message: Any) -> None:
+        """Keep what an agent of Eko knows, if this message begins it or one of its calls."""
+        found = _get_or_make(self._of_eko, run.id, EkoContexts).receive(message_of(message) or {})
+        if found is not None:
+            self._take(found.context, found.id, run.session.external_id)
+
+    def _context(self) -> Any:
+        return self._of(self._target) if callable(self._of) else _value(*_owner(self._target, str(self._of)))
 
 
 # --- Reading objects ----------------------------------------------------------------------------------------------------

@@ -75,10 +75,12 @@ def replay_failure(desk: ParcelDesk, session_id: str) -> Replay:
     return replay
 
 
-def failed_and_replayed(recorder: Recorder, store: SnapshotStore | None = None) -> tuple[str, Replay]:
+def failed_and_replayed(
+    recorder: Recorder, store: SnapshotStore | None = None, session_id: str | None = None
+) -> tuple[str, Replay]:
     """Run the example, and return the session that failed and its replay."""
     recorder.snapshots = Snapshots(MemoryStore() if store is None else store)
-    desk, session_id = ParcelDesk(recorder), f"parcel-{token_hex(4)}"
+    desk, session_id = ParcelDesk(recorder), session_id or f"parcel-{token_hex(4)}"
     try:
         desk.answer(session_id, "Where is my order 2014?", {"order": 2014})
     except LookupError:

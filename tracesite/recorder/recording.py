@@ -38,7 +38,7 @@ from .scopes import Message, Runtime, Scope, Session, Step, ToolCall
 from .sinks import NullSink, Sink
 
 if TYPE_CHECKING:
-    from .enabling import Names, SessionOf
+    from .enabling import ContextOf, Names, SessionOf
     from .snapshots import Snapshot
     from .snapshotting import Snapshots
 
@@ -264,19 +264,34 @@ class Recorder:
 
     # --- Agents that do not know the recorder -----------------------------------------------------------------------
 
-    def enable(self, target: T, *, name: str | None = None, session: SessionOf = None, names: Names | None = None) -> T:
+    def enable(
+        self,
+        target: T,
+        *,
+        name: str | None = None,
+        session: SessionOf = None,
+        names: Names | None = None,
+        snapshots: ContextOf = False,
+    ) -> T:
         """Record an object from now on, and return it: its `run` is a message, its `execute` and `generate` are steps, and so
         are its requests to models; its tools are calls; prompts and callback messages are events. The object works as before.
         A disabled recorder leaves it untouched.
 
         `name`: the agent's name, by default the object's `name`. `session`: the session of its runs, or a function that
         returns it from the arguments by parameter name; `with recorder.session(...)` overrides it. `names`: the names of the
-        methods, if they differ from those in enabling.py.
+        methods, if they differ from those in enabling.py. `snapshots`: the context that is kept before each request and call,
+        as a function of the object or the name of an attribute (dots are allowed); True keeps what callback messages of Eko
+        tell. See docs/time_machine.md.
         """
         # Imported here, because it imports the parsers of other frameworks' callback messages.
         from . import enabling
 
-        return enabling.enable(self.runtime, target, name=name, session=session, names=names)
+        def take(context: Any, node: str, session_id: str) -> None:
+            self.snapshot(context, nodes=[node], session=session_id)
+
+        return enabling.enable(
+            self.runtime, target, name=name, session=session, names=names, snapshots=snapshots, take=take
+        )
 
     def disable(self, target: T) -> T:
         """Undo `enable`, and return the object."""

@@ -82,16 +82,7 @@ class ServerStore:
             return State() if sums is None else State(sums["generation"], sums["bytes"], sums["left_out"])
 
     def put(self, snapshot: Snapshot, parts: Mapping[str, bytes], generation: int) -> None:
-        entry = {
-            "id": snapshot.id,
-            "ts": snapshot.ts,
-            "node_ids": snapshot.node_ids,
-            "context_ref": snapshot.context_ref,
-            "notes": [note._asdict() for note in snapshot.notes],
-            "redactions": snapshot.redactions,
-        }
-        raw = {ref: msgspec.Raw(content) for ref, content in parts.items()}
-        self._send(snapshot.session_id, snapshot=entry, parts=raw, generation=generation)
+        self._send(snapshot.session_id, **snapshot_entry(snapshot, parts, generation))
 
     def leave_out(self, session_id: str, reason: str) -> None:
         with self._lock:
@@ -123,10 +114,7 @@ class ServerStore:
             return {ref: self._parts[session_id, ref] for ref in refs if (session_id, ref) in self._parts}
 
     def put_fork(self, fork: Fork) -> None:
-        self._send(
-            fork.session_id,
-            fork={**fork.as_json(), "nodes": fork.nodes, "pruned": fork.pruned},
-        )
+        self._send(fork.session_id, **fork_entry(fork))
 
     def fork(self, session_id: str) -> Fork | None:
         found = self._session(session_id, "forked_from")
@@ -251,6 +239,25 @@ class ServerStore:
         if refused.code in ("snapshots_purged", "parts_missing"):
             raise SessionWasPurged(refused.message)
         raise StoreFailed(f"The server responded with {answer.status}: {refused.message}")
+
+
+def snapshot_entry(snapshot: Snapshot, parts: Mapping[str, bytes], generation: int) -> dict[str, Any]:
+    """Return the fields of a request that stores a snapshot, besides `session_id`."""
+    entry = {
+        "id": snapshot.id,
+        "ts": snapshot.ts,
+        "node_ids": snapshot.node_ids,
+        "context_ref": snapshot.context_ref,
+        "notes": [note._asdict() for note in snapshot.notes],
+        "redactions": snapshot.redactions,
+    }
+    raw = {ref: msgspec.Raw(content) for ref, content in parts.items()}
+    return {"snapshot": entry, "parts": raw, "generation": generation}
+
+
+def fork_entry(fork: Fork) -> dict[str, Any]:
+    """Return the fields of a request that stores a fork, besides `session_id`."""
+    return {"fork": {**fork.as_json(), "nodes": fork.nodes, "pruned": fork.pruned}}
 
 
 def _fork(session_id: str, of: Mapping[str, Any]) -> Fork:

@@ -8,13 +8,25 @@ import pytest
 
 from access_app.models import Project
 from tests.traces_app.views.conftest import Caller
-from tracesite.recorder import example_langgraph_replay
+from tracesite.recorder import example_eko_replay, example_langgraph_replay
 from tracesite.recorder.example_time_machine import failed_and_replayed
 from tracesite.recorder.recorded import Recorded
 from tracesite.recorder.snapshot_stores import MemoryStore, SnapshotStore
 from tracesite.recorder.testing import RecorderForTests, tree
 
 from .conftest import TestConnection, send
+
+FOUND: tuple[str, str, dict[str, Any]] = (
+    "changed",
+    "call find_order",
+    {
+        "args.number": ("2014", "2041"),
+        "status": ("error", "success"),
+        "error": ("LookupError: There is no order 2014.", None),
+        "data": (None, '{"status":"in transit","arrives":"Monday"}'),
+    },
+)
+"""The call that the replay repeats with another number."""
 
 
 def shown(comparison: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
@@ -57,16 +69,7 @@ def test_failed_run_is_replayed_and_goes_on(store: SnapshotStore, project: Proje
     found = owner.get("compare/", left=session_id, right=replay.session_id).json
     assert shown(found) == [
         ("changed", "step parcel desk", {"thought": ("Look up order 2014.", "Look up order 2041.")}),
-        (
-            "changed",
-            "call find_order",
-            {
-                "args.number": ("2014", "2041"),
-                "status": ("error", "success"),
-                "error": ("LookupError: There is no order 2014.", None),
-                "data": (None, '{"status":"in transit","arrives":"Monday"}'),
-            },
-        ),
+        FOUND,
         ("right", "step parcel desk", {}),
         (
             "changed",
@@ -79,8 +82,9 @@ def test_failed_run_is_replayed_and_goes_on(store: SnapshotStore, project: Proje
     ]
 
 
+@pytest.mark.django_db
 @pytest.mark.requirement("004-20", "004-72")
-def test_langgraph_is_replayed_from_the_state_of_its_node() -> None:
+def test_langgraph_is_replayed_from_the_state_of_its_node(project: Project) -> None:
     recorder, store = RecorderForTests(), MemoryStore()
     session_id, replay = example_langgraph_replay.failed_and_replayed(recorder, store)
     recorder.close()
@@ -94,3 +98,49 @@ def test_langgraph_is_replayed_from_the_state_of_its_node() -> None:
         ({"number": 2041}, None),
     ]
     assert store.forks(session_id) == [replay.forked_from]
+    send(project, recorder)
+    owner = Caller(TestConnection(project).token)
+    found = owner.get("compare/", left=session_id, right=replay.session_id).json
+    assert shown(found) == [
+        FOUND,
+        (
+            "changed",
+            "message assistant",
+            {
+                "content": ("I look up the order.", "Your parcel arrives on Monday."),
+                "error": ("LookupError: There is no order 2014.", ""),
+            },
+        ),
+    ]
+
+
+@pytest.mark.django_db
+@pytest.mark.requirement("004-20", "004-72")
+def test_eko_task_is_replayed_from_the_agent_that_failed(store: SnapshotStore, project: Project) -> None:
+    recorder = RecorderForTests()
+    session_id, replay = example_eko_replay.failed_and_replayed(recorder, store)
+    recorder.close()
+    reader, clerk, writer = (f"{session_id}-0{number}" for number in range(3))
+    assert [snapshot.node_ids for snapshot in store.snapshots(session_id)] == [
+        (reader,),
+        (clerk,),
+        (f"{clerk}/call_1",),
+    ]
+    assert replay.context["results"] == {reader: 2041, clerk: {"status": "in transit", "arrives": "Monday"}}
+    send(project, recorder)
+    owner = Caller(TestConnection(project).token)
+    found = owner.get("compare/", left=session_id, right=replay.session_id).json
+    assert shown(found) == [
+        ("changed", "step Clerk", {"thought": ("Look up order 2014.", "Look up order 2041.")}),
+        # Eko's tool says what failed in its output.
+        (*FOUND[:2], {**FOUND[2], "output": ("LookupError: There is no order 2014.", None)}),
+        ("right", "step Writer", {}),
+        (
+            "changed",
+            "message assistant",
+            {
+                "content": ("", "Your parcel arrives on Monday."),
+                "error": ("LookupError: There is no order 2014.", ""),
+            },
+        ),
+    ]

@@ -29,6 +29,7 @@ from tracesite.recorder.snapshot_stores import Fork, MemoryStore, SessionWasPurg
 from tracesite.recorder.snapshots import Codecs
 from tracesite.recorder.snapshotting import Snapshots
 from tracesite.recorder.testing import RecorderForTests
+from tracesite.recorder.time_machine import Overrides, TimeMachine, Workflow
 
 from .servers import free_port
 
@@ -390,3 +391,58 @@ def test_server_that_does_not_respond_is_not_asked_again_at_once() -> None:
             store.snapshots("s")
     with pytest.raises(ValueError, match="url: expected the address of a server"):
         ServerStore("", "k")
+
+
+class Agent:
+    """An agent that does not know the recorder."""
+
+    def __init__(self) -> None:
+        self.state: dict[str, list[str]] = {"messages": []}
+        self.tools = [self.get_weather]
+
+    def get_weather(self, city: str) -> str:
+        return f"31 degrees in {city}"
+
+    def call_llm(self, prompt: str) -> str:
+        return f"asked: {prompt}"
+
+    def run(self, prompt: str) -> str:
+        self.state["messages"].append(self.call_llm(prompt))
+        (tool,) = self.tools
+        self.state["messages"].append(tool(city="Oslo"))
+        return self.call_llm("go on")
+
+
+@pytest.mark.requirement("004-20", "004-22", "004-70")
+@pytest.mark.parametrize("snapshots", ["state.messages", lambda agent: agent.state["messages"]])
+def test_enabled_agent_keeps_context_before_requests_and_calls(snapshots: Any) -> None:
+    recorder = RecorderForTests()
+    agent = recorder.enable(Agent(), session="s", snapshots=snapshots)
+    agent.run("Hello")
+    agent.run("Again")
+    store = recorder.snapshots.store
+    nodes = ["call_llm:0", "get_weather:0", "call_llm:1", "call_llm:2", "get_weather:1", "call_llm:3"]
+    assert [snapshot.node_ids for snapshot in store.snapshots("s")] == [(node,) for node in nodes]
+    first = ["asked: Hello", "31 degrees in Oslo"]
+    assert [restored(recorder, node) for node in nodes[:4]] == [[], first[:1], first, first]
+
+    def run(node: str, context: list[str], _overrides: Overrides) -> str:
+        agent.state = {"messages": context}
+        return agent.call_llm(f"{len(context)} messages")
+
+    # In a replay the machine keeps the contexts, and ids of nodes stay as they were.
+    machine = TimeMachine(store, Workflow.chain(run, nodes), recorder=recorder)
+    replay = machine.replay(session_id="s", node_id="call_llm:1")
+    assert replay.context == "asked: 2 messages"
+    assert [snapshot.node_ids for snapshot in store.snapshots(replay.session_id)] == [("call_llm:2",)]
+    recorder.close()
+
+
+def test_context_that_cannot_be_read_does_not_stop_the_agent(caplog: pytest.LogCaptureFixture) -> None:
+    recorder = RecorderForTests(strict=False)
+    agent = recorder.enable(Agent(), snapshots=lambda agent: agent.nothing)
+    assert agent.run("Hello") == "asked: go on"
+    assert "The recorder failed: AttributeError" in caplog.text
+    recorder.enable(Agent(), snapshots="memory")
+    assert "Snapshots will hold None: Agent has no attribute memory." in caplog.text
+    recorder.close()
