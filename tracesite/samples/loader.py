@@ -1,7 +1,7 @@
 """Sample sessions for a new installation: real runs of agent SDKs (see recordings/README.md), shifted to recent times.
 
 Most are sessions in the form of an ingest request (.json); one holds the events that our own recorder sent (.ndjson). history.py
-adds what came before them.
+adds what came before them, and replayed.py a run that failed with its replay.
 
 The sessions were recorded within two minutes. Once loaded, the newest began two minutes ago and each older one some hours
 before the next, so that lists and time filters have something to show. All times of a session are shifted alike, so
@@ -30,9 +30,12 @@ from traces_app.normalize.redaction import redact_event
 from traces_app.schema import records
 
 from .history import earlier_sessions
+from .replayed import SESSION as REPLAYED
+from .replayed import load_replayed
 
 _NEWEST_AGE = timedelta(minutes=2)
 _BETWEEN = timedelta(hours=7, minutes=43)
+_REPLAYED_AGE = timedelta(hours=4, minutes=10)
 
 R = TypeVar("R", bound=records.Record)
 
@@ -53,7 +56,7 @@ def load_samples(project: Project) -> int:
     samples.sort(key=_began, reverse=True)
     now = timezone.now()
     earlier = earlier_sessions(now)
-    names = [sample.external_id for sample in (*samples, *earlier)]
+    names = [REPLAYED, *(sample.external_id for sample in (*samples, *earlier))]
     there = set(
         Session.with_deleted.filter(project=project, external_id__in=names).values_list("external_id", flat=True)
     )
@@ -72,7 +75,11 @@ def load_samples(project: Project) -> int:
             by = start - sample.created_at
             events = [redact_event(_shift_times(event, by, "timestamp"), rules) for event in sample.events]
             record_events(project.pk, events)
-    return len(fresh) + len(missing)
+    replayed = 0
+    if REPLAYED not in there:
+        load_replayed(project, now - _REPLAYED_AGE)
+        replayed = 2
+    return len(fresh) + len(missing) + replayed
 
 
 def _recordings() -> Iterator[_Recording]:

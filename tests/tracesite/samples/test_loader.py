@@ -15,7 +15,7 @@ from access_app.models import Project
 from messages_app.models import Message, Reference, Session
 from messages_app.writes import delete_session
 from tests.admin_pages import text_of
-from traces_app.models import AgentStep, Event, ToolCall
+from traces_app.models import AgentStep, Event, Snapshot, ToolCall
 from tracesite.recorder.example_langgraph import QUESTION
 from tracesite.samples.history import earlier_sessions
 from tracesite.samples.loader import load_samples
@@ -27,7 +27,7 @@ def project(db: None) -> Project:
 
 
 def test_load_samples_twice_changes_nothing(project: Project) -> None:
-    assert load_samples(project) == 46
+    assert load_samples(project) == 48
     before = [list(model.objects.order_by("pk").values()) for model in (Session, Message, AgentStep, ToolCall)]
     assert load_samples(project) == 0
     assert [list(model.objects.order_by("pk").values()) for model in (Session, Message, AgentStep, ToolCall)] == before
@@ -100,7 +100,7 @@ def test_samples_cover_all_features(project: Project) -> None:
     overlapping = calls.filter(step__calls__started_at__lt=F("completed_at"), step__calls__position__gt=F("position"))
     assert overlapping.exists()
     assert Message.objects.filter(content__contains="天气").exists()
-    assert Message.objects.exclude(error="").count() == 3
+    assert Message.objects.exclude(error="").count() == 4
     assert Message.objects.filter(is_completed=False).count() == 2
     assert Reference.objects.filter(knowledge_title__contains="差旅").exists()
     # Among all samples, the only such call is one of an unknown tool with truncated arguments.
@@ -125,6 +125,20 @@ def test_samples_include_recorder_example(project: Project) -> None:
         ("track_parcel", "success", "ask_courier_desk"),
     }
     assert Event.objects.filter(session_id=session.pk).count() > 30
+
+
+def test_samples_include_a_failure_and_its_replay(admin_client: Client, project: Project) -> None:
+    load_samples(project)
+    failed = Session.objects.get(external_id="sample-parcel-desk")
+    fork = Session.objects.get(external_id__startswith="sample-parcel-desk-fork-")
+    assert failed.status == "error"
+    assert fork.metadata["forked_from"]["overrides"] == {"context": {"order": 2041}}
+    page = text_of(admin_client.get(f"/admin/messages_app/session/{failed.pk}/snapshots/"))
+    assert "replays look_up" in page
+    newest = Snapshot.objects.filter(session_id=failed.pk).latest("pk")
+    text = text_of(admin_client.get(f"/admin/messages_app/session/{failed.pk}/snapshots/{newest.pk}/"))
+    # What the node before it has added.
+    assert (newest.node_ids, "Look up the order, then answer." in text) == (["look_up"], True)
 
 
 def test_password_in_sample_is_redacted(project: Project) -> None:
