@@ -139,7 +139,7 @@ def test_eko_task_is_replayed_from_the_agent_that_failed(store: SnapshotStore, p
             "changed",
             "message assistant",
             {
-                "content": ("", "Your parcel arrives on Monday."),
+                "content": ("2014", "Your parcel arrives on Monday."),
                 "error": ("LookupError: There is no order 2014.", ""),
             },
         ),
