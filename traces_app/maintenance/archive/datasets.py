@@ -8,7 +8,7 @@ have columns in addition, which a reader of a single dataset would otherwise hav
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,7 @@ from django.db import connection, models
 
 from access_app.db.base import as_stored
 from messages_app.models import Message, Reference, Session
+from messages_app.sql.compiled import Statement, compiled
 from messages_app.sql.partitions import Month
 from traces_app.models import (
     AgentStep,
@@ -33,6 +34,9 @@ from traces_app.models import (
     ToolCall,
     ToolResult,
 )
+from traces_app.normalize.records import TOKENS_IN, TOKENS_OUT
+from traces_app.queries.error_patterns import pattern_of
+from traces_app.queries.usage import tokens_in_step
 
 FETCHED_BYTES = 2_000_000
 """Rows that are fetched at once have about so many bytes."""
@@ -81,6 +85,8 @@ class Dataset:
     """Columns that the table lacks: SQL, type, and type in PostgreSQL."""
     key: str = "id"
     """The column that identifies a row."""
+    computed: Callable[[], Statement] | None = None
+    """The rows of the table with what is computed from a row by an expression of the statistics; `rows` has it as `computed`."""
 
     @cached_property
     def columns(self) -> Sequence[Column]:
@@ -109,12 +115,13 @@ class Dataset:
         Call it in a transaction, because it reads with a cursor of the server.
         """
         values = ", ".join(column.sql for column in self.columns)
+        computed = f"WITH computed AS ({self.computed().sql}) " if self.computed else ""
         # What is encrypted stays so in files.
         with as_stored():
             made = connection.chunked_cursor()
         with made as cursor:
             cursor.execute(
-                f"SELECT {values} {self.rows} ORDER BY t.{self.key}",
+                f"{computed}SELECT {values} {self.rows} ORDER BY t.{self.key}",
                 {"project": project_id, "first": month.first_id, "after": month.next.first_id},
             )
             count = 20
@@ -202,21 +209,48 @@ MESSAGES = Dataset(
     {"in_trash": ("t.deleted_at IS NOT NULL OR s.deleted_at IS NOT NULL", pa.bool_(), "boolean")},
 )
 REFERENCES = Dataset("references", Reference, f"FROM {Reference._meta.db_table} AS t {_BELOW}", _BELOW_A_MESSAGE)
-STEPS = Dataset("steps", AgentStep, f"FROM {AgentStep._meta.db_table} AS t {_BELOW}", _BELOW_A_MESSAGE)
+
+
+@compiled()
+def _steps() -> models.QuerySet[AgentStep]:
+    return AgentStep.with_deleted.annotate(
+        input_tokens=tokens_in_step(TOKENS_IN), output_tokens=tokens_in_step(TOKENS_OUT)
+    )
+
+
+STEPS = Dataset(
+    "steps",
+    AgentStep,
+    f"FROM computed AS t {_BELOW}",
+    {
+        "input_tokens": ("t.input_tokens", pa.int64(), "bigint"),
+        "output_tokens": ("t.output_tokens", pa.int64(), "bigint"),
+        **_BELOW_A_MESSAGE,
+    },
+    computed=_steps,
+)
 CALLS = Dataset(
     "calls",
     ToolCall,
     f"FROM {ToolCall._meta.db_table} AS t JOIN {Tool._meta.db_table} AS tool ON tool.id = t.tool_id {_BELOW}",
     {"tool": ("tool.name", pa.string(), "text"), **_BELOW_A_MESSAGE},
 )
+
+
+@compiled()
+def _results() -> models.QuerySet[ToolResult]:
+    return ToolResult.objects.annotate(error_pattern=pattern_of("error"))
+
+
 RESULTS = Dataset(
     "results",
     ToolResult,
-    f"FROM {ToolResult._meta.db_table} AS t "
+    "FROM computed AS t "
     f"JOIN {ToolCall._meta.db_table} AS c ON c.id = t.id AND {_IN_MONTH.format('c')} "
     f"JOIN {_MESSAGE} AS m ON m.id = c.message_id AND {_IN_MONTH.format('m')} {_OF_SESSION} "
     f"WHERE m.project_id = %(project)s AND {_IN_MONTH.format('t')}",
-    {"message_id": _MESSAGE_ID, **_BELOW_A_MESSAGE},
+    {"error_pattern": ("t.error_pattern", pa.string(), "text"), "message_id": _MESSAGE_ID, **_BELOW_A_MESSAGE},
+    computed=_results,
 )
 EVENTS = Dataset("events", Event, f"FROM {Event._meta.db_table} AS t {_BELOW}", {"in_trash": _IN_TRASH})
 CONTEXTS = Dataset(

@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -15,26 +14,17 @@ import msgspec
 
 from .datasets import DATASETS, Dataset
 from .folder import Folder, Manifest
+from .spark import ANALYTICS, REPEATED
 
 MEMORY = "1GB"
 """Of DuckDB; larger sorts and joins use temporary files."""
 
-# These are in each month in which their session or trace has messages.
-_REPEATED = {
-    "sessions": "updated_at",
-    "scores": "updated_at",
-    "spans": "id",
-    "tools": "id",
-    "snapshots": "id",
-    "snapshot_parts": "id",
-    "snapshot_sums": "generation",
-}
 _ROWS_AT_ONCE = 1_000
 
 
 def analytics(name: str) -> str:
     """Return the SQL of a file in the folder `analytics`."""
-    return (Path(__file__).parent / "analytics" / f"{name}.sql").read_text()
+    return (ANALYTICS / f"{name}.sql").read_text()
 
 
 @contextmanager
@@ -65,14 +55,15 @@ def _make_view(
         database.register(dataset.name, dataset.schema.empty_table())
         return
     rows = database.read_parquet(paths, hive_partitioning=True, union_by_name=True)
-    if dataset.name not in _REPEATED:
+    if dataset.name not in REPEATED:
         rows.create_view(dataset.name)
         return
+    key, by = REPEATED[dataset.name]
     every = f"{dataset.name}_of_months"
     rows.create_view(every)
     database.execute(
         f"CREATE VIEW {dataset.name} AS SELECT * FROM {every} "  # noqa: S608 - names of this package
-        f"QUALIFY row_number() OVER (PARTITION BY project, {dataset.key} ORDER BY {_REPEATED[dataset.name]} DESC, period DESC) = 1"
+        f"QUALIFY row_number() OVER (PARTITION BY project, {key} ORDER BY {by} DESC, period DESC) = 1"
     )
 
 

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from traces_app.management.archive_arguments import archive_errors, check_period, require_extra
 
-ANALYTICS = ("tools", "models")
+ANALYTICS = ("tools", "models", "errors")
 """The files in traces_app/maintenance/archive/analytics."""
 
 
@@ -28,7 +28,8 @@ class Command(BaseCommand):
         parser.add_argument(
             "--name",
             choices=ANALYTICS,
-            help="in place of SQL: tools (calls, failures and durations of each tool by day) or models (tokens and cost of each)",
+            help="in place of SQL: tools (calls, failures and durations of each tool by day), models (tokens and cost of each) "
+            "or errors (groups of equal errors)",
         )
         parser.add_argument("--project", metavar="SLUG", help="only this project")
         parser.add_argument("--period", metavar="MONTH", help="only this month, such as 2026-01")

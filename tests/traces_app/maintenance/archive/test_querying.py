@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import io
 import json
+import subprocess
+import sys
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -17,10 +22,13 @@ from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Session
 from tests.traces_app.maintenance.archive.conftest import FAR, FEBRUARY, JANUARY, fill, tell
+from traces_app.maintenance.archive import spark
 from traces_app.maintenance.archive.archiving import archive
 from traces_app.maintenance.archive.folder import open_folder
+from traces_app.management.commands.query_archive import ANALYTICS
 from traces_app.models import AgentStep, ToolCall
 from traces_app.normalize.records import TOKENS_IN, TOKENS_OUT
+from traces_app.queries.error_patterns import pattern_of
 from traces_app.queries.usage import tokens_in_step
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -75,6 +83,12 @@ def test_shipped_queries_agree_with_postgresql(project: Project, stranger: Proje
         tools = sorted(map(list, cursor.fetchall()), key=str)
         cursor.execute(MODELS)
         models = sorted(map(list, cursor.fetchall()), key=str)
+    failed = ToolCall.objects.filter(status=ToolCall.Status.ERROR).annotate(pattern=pattern_of("result__error"))
+    errors = list(
+        failed.values_list("project__slug", "pattern")
+        .annotate(calls=Count("pk"), tools=Count("tool", distinct=True))
+        .order_by("-calls", "project__slug", "pattern")
+    )
     spent = AgentStep.objects.aggregate(i=Sum(tokens_in_step(TOKENS_IN)), o=Sum(tokens_in_step(TOKENS_OUT)))
     archive(open_folder(str(tmp_path)), before=FAR)
 
@@ -90,9 +104,35 @@ def test_shipped_queries_agree_with_postgresql(project: Project, stranger: Proje
     assert sorted(found, key=str) == models
     assert [sum(int(row[name]) for row in rows) for name in ("input_tokens", "output_tokens")] == list(spent.values())
     assert sum(spent.values()) > 0
+    rows = [json.loads(line) for line in query(tmp_path, "--name", "errors", "--format", "json").splitlines()]
+    assert [(row["project"], row["error_pattern"], row["calls"], row["tools"]) for row in rows] == errors
+    assert sum(row["calls"] for row in rows) > len(rows) > 3
     for both_or_none in ((), ("SELECT 1", "--name", "tools")):
         with pytest.raises(CommandError, match="Give either SQL or --name"):
             call_command("query_archive", str(tmp_path), *both_or_none)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyspark") is None, reason="pyspark is not installed")
+@pytest.mark.parametrize("name", ANALYTICS)
+def test_spark_agrees_with_duckdb(project: Project, stranger: Project, tmp_path: Path, name: str) -> None:
+    fill(project, stranger)
+    archive(open_folder(str(tmp_path)), before=FAR)
+    done = subprocess.run(
+        [sys.executable, spark.__file__, tmp_path, name], capture_output=True, text=True, timeout=300, check=True
+    )
+    assert comparable(done.stdout) == comparable(query(tmp_path, "--name", name, "--format", "json"))
+
+
+def comparable(lines: str) -> list[dict[str, object]]:
+    """Return the rows; a number may be written as a text, and a time with zeros."""
+
+    def parsed(value: object) -> object:
+        for kind in (float, datetime.fromisoformat):
+            with suppress(TypeError, ValueError):
+                return kind(value)
+        return value
+
+    return [{name: parsed(value) for name, value in json.loads(line).items()} for line in lines.splitlines()]
 
 
 def test_archived_session_says_where_it_is(project: Project, stranger: Project, staff: Client) -> None:

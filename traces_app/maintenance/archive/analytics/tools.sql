@@ -5,7 +5,7 @@ SELECT
     CAST(messages.created_at AS DATE) AS day,
     count(*) AS calls,
     count(CASE WHEN calls.status = 'error' THEN 1 END) AS failures,
-    count(CASE WHEN calls.status = 'error' THEN 1 END) * 1.0
+    CAST(count(CASE WHEN calls.status = 'error' THEN 1 END) AS DOUBLE)
         / nullif(count(CASE WHEN calls.status <> 'pending' THEN 1 END), 0) AS error_rate,
     percentile_disc(0.5) WITHIN GROUP (ORDER BY calls.duration_ms) AS p50_ms,
     percentile_disc(0.95) WITHIN GROUP (ORDER BY calls.duration_ms) AS p95_ms,
