@@ -1,4 +1,4 @@
-"""Test the wheel that `pip install tracesite` installs, built from this tree without network."""
+"""Test the sdist, and the wheel made of it that `pip install tracesite` installs, built from this tree without network."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tomllib
 import zipfile
 from email.message import Message
@@ -20,6 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ["access_app", "messages_app", "traces_app", "tracesite", "templates", "locale"]
 # Paths in the wheel that differ from those in the tree: see [tool.setuptools] in pyproject.toml.
 MOVED = {"templates": "tracesite/templates", "locale": "tracesite/locale"}
+OTHER_FILES = ["pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "MANIFEST.in", "manage.py"]
+MADE_BY_SETUPTOOLS = ["PKG-INFO", "setup.cfg"]
 WITHOUT_DJANGO = [
     "traces_app.schema.records",
     "traces_app.normalize.redaction",
@@ -35,12 +38,23 @@ WITHOUT_DJANGO = [
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree = tmp_path_factory.mktemp("tree")
     for name in SOURCES:
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in OTHER_FILES:
         shutil.copy(ROOT / name, tree / name)
+    target = tmp_path_factory.mktemp("sdist")
+    # The hook that every front end calls.
+    build = f"from setuptools.build_meta import build_sdist; build_sdist({str(target)!r})"
+    subprocess.run([sys.executable, "-c", build], check=True, cwd=tree, stdout=subprocess.DEVNULL)
+    [built] = target.glob("*.tar.gz")
+    return built
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel made from the sdist, as a front end does."""
     target = tmp_path_factory.mktemp("wheel")
     command = [
         "pip",
@@ -51,7 +65,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--no-index",
         "--wheel-dir",
         target,
-        tree,
+        sdist,
     ]
     subprocess.run([sys.executable, "-m", *command], check=True, cwd=target)
     [built] = target.glob("*.whl")
@@ -121,17 +135,24 @@ def test_every_package_is_named_in_pyproject() -> None:
     assert named == sorted(of_the_tree | {path.replace("/", ".") for path in MOVED.values()})
 
 
-def test_wheel_holds_all_modules_templates_catalogues_and_files(wheel: Path) -> None:
-    expected = set()
+def test_wheel_and_sdist_hold_all_modules_templates_catalogues_and_files(wheel: Path, sdist: Path) -> None:
+    expected = {}
     for name in SOURCES:
         for path in (ROOT / name).rglob("*"):
             relative = path.relative_to(ROOT)
             is_data = {"static", "recordings"} & set(relative.parts) or path.suffix in {".html", ".json", ".mo", ".sql"}
             if path.is_file() and "__pycache__" not in relative.parts and (path.suffix == ".py" or is_data):
-                expected.add(str(Path(MOVED.get(name, name)) / relative.relative_to(name)))
+                expected[str(relative)] = str(Path(MOVED.get(name, name)) / relative.relative_to(name))
     with zipfile.ZipFile(wheel) as archive:
         found = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert sorted(found) == sorted(expected)
+    assert sorted(found) == sorted(expected.values())
+    with tarfile.open(sdist) as archive:
+        files = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
+    files = {name for name in files if not name.startswith("tracesite.egg-info/")}
+    assert sorted(files) == sorted([*expected, *OTHER_FILES, *MADE_BY_SETUPTOOLS])
+    check = [sys.executable, "-m", "twine", "check", "--strict", wheel, sdist]
+    checked = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout
 
 
 def test_plain_install_brings_msgspec_and_nothing_else(metadata: Message) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -63,7 +64,7 @@ def main() -> None:
         result.write.parquet(options.to)
     else:
         for line in result.toJSON().toLocalIterator():
-            print(line)
+            sys.stdout.write(f"{line}\n")
 
 
 def make_views(spark: SparkSession, archive: str) -> None:
