@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from django.utils.translation import gettext_lazy as _
 
+from .redaction.engine import redact
+
 if TYPE_CHECKING:
     from django_stubs_ext import StrPromise
 
 
 class ApiError(Exception):
-    """Base of all errors that clients see. `message` goes to the client unchanged, so it must hold no internals."""
+    """Base of all errors that clients see. `message` goes to the client, so it must hold no internals."""
 
     status: ClassVar[int] = 500
     """HTTP status of the response."""
@@ -30,8 +32,9 @@ class ApiError(Exception):
         code: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        self.message = str(message or self.default_message)
-        """Text for people: the mistake, and a valid alternative."""
+        # Texts quote what was sent, and programs write them to their logs.
+        self.message = str(redact(str(message or self.default_message))[0])
+        """Text for people: the mistake, and a valid alternative. Without secrets."""
         self.field = field
         """JSON path (`messages[0].role`) or query parameter with the mistake; None without a single one."""
         self.code = code or self.default_code

@@ -28,7 +28,7 @@ from msgspec import Raw, json
 from .json_text import is_json, parts_of_json
 from .places import redact_places, steps_of
 from .prefilter import filter_of, place_filter_of
-from .rules import DEFAULT_RULES, LONG_NAME, MARKER, KeyRule, Rules, Shape
+from .rules import DEFAULT_RULES, MARKER, KeyRule, Rules, Shape
 from .text import SecretText, secrets_by_name
 from .values import is_secret, is_secret_of_pair
 
@@ -155,7 +155,7 @@ def _texts_of(values: Iterable[Any], rules: Rules) -> _Texts | None:
                 if not harmless.issuperset(node):
                     if _has_secret_key(node, rules):
                         return None
-                    found.texts.extend([key for key in node if isinstance(key, str) and len(key) >= LONG_NAME])
+                    found.texts.extend([key for key in node if isinstance(key, str) and rules.searches(key)])
                 level += node.values()
             elif isinstance(node, (list, tuple)):
                 if len(node) == 2 and _rule_of_pair(node, rules) is not None:
@@ -206,11 +206,13 @@ class _Walk:
     def mapping(self, mapping: dict[Any, Any], path: str, depth: int) -> dict[Any, Any]:
         changed: dict[Any, Any] | None = None
         named = _rule_of_named_value(mapping, self.rules) if "value" in mapping else None
+        names = self.names_of(mapping, path)
         for key, item in mapping.items():
             rule = self.rules.rule_for(key) if isinstance(key, str) else None
             if rule is None and key == "value":
                 rule = named
-            below = _below(path, key)
+            # Receipts are shown to everybody who sees the place.
+            below = _below(path, names.get(key, key))
             if rule is not None and is_secret(item, rule):
                 clean: Any = self.drop(below, rule.name)
             else:
@@ -218,26 +220,15 @@ class _Walk:
             if clean is not item:
                 changed = dict(mapping) if changed is None else changed
                 changed[key] = clean
-        return self.names_of(mapping if changed is None else changed, path)
+        return _renamed(mapping if changed is None else changed, names)
 
-    def names_of(self, mapping: dict[Any, Any], path: str) -> dict[Any, Any]:
-        """Redact secrets in keys: `{"ghp_...": 1}`."""
-        names = {
+    def names_of(self, mapping: dict[Any, Any], path: str) -> dict[str, str]:
+        """Return the keys that hold secrets, as in `{"ghp_...": 1}`, and what is left of them."""
+        return {
             key: clean
             for key in mapping
-            if isinstance(key, str) and len(key) >= LONG_NAME and (clean := self.text(key, path)) is not key
+            if isinstance(key, str) and self.rules.searches(key) and (clean := self.text(key, path)) is not key
         }
-        if not names:
-            return mapping
-        renamed: dict[Any, Any] = {}
-        for key, item in mapping.items():
-            name = plain = names.get(key, key)
-            number = 1
-            while name in renamed:
-                number += 1
-                name = f"{plain} {number}"
-            renamed[name] = item
-        return renamed
 
     def sequence(self, sequence: list[Any] | tuple[Any, ...], path: str, depth: int) -> list[Any] | tuple[Any, ...]:
         changed: list[Any] | None = None
@@ -311,6 +302,20 @@ class _Walk:
     def drop(self, path: str, rule: str) -> str:
         self.receipts.append(Receipt(path, rule))
         return MARKER
+
+
+def _renamed(mapping: dict[Any, Any], names: dict[str, str]) -> dict[Any, Any]:
+    if not names:
+        return mapping
+    renamed: dict[Any, Any] = {}
+    for key, item in mapping.items():
+        name = plain = names.get(key, key)
+        number = 1
+        while name in renamed:
+            number += 1
+            name = f"{plain} {number}"
+        renamed[name] = item
+    return renamed
 
 
 def _with_changes(text: str, changes: list[tuple[int, int, str]]) -> str:

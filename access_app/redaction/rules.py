@@ -111,6 +111,10 @@ def prefixed(name: str, prefixes: str, rest: str, example: str) -> Shape:
     )
 
 
+def _is_word(name: str) -> bool:
+    return name.replace("_", "").isalpha()
+
+
 @dataclass(frozen=True, eq=False)
 class Rules:
     """Table of rules. Immutable except for its cache of verdicts on names; compared by identity, so that it is a fast key of
@@ -135,9 +139,18 @@ class Rules:
                     self.verdicts.clear()
                     self.harmless.clear()
                 self.verdicts[name] = verdict
-                if verdict is None and name != "value" and (len(name) < LONG_NAME or name.replace("_", "").isalpha()):
+                if verdict is None and name != "value" and (_is_word(name) or not self.searches(name)):
                     self.harmless.add(name)
             return verdict
+
+    def searches(self, name: str) -> bool:
+        """Return whether secrets are looked for in a key: in long ones, and with the patterns of users in all that are no words,
+        so that no pattern changes the structure of what it is applied to."""
+        return len(name) >= LONG_NAME or (self._of_users and not _is_word(name))
+
+    @cached_property
+    def _of_users(self) -> bool:
+        return len(self.shapes) > len(DEFAULT_RULES.shapes)
 
     @cached_property
     def verdicts(self) -> dict[str, KeyRule | None]:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import zlib
+from base64 import b64encode
+from contextlib import suppress
 from hashlib import sha1
 from typing import Any
 
 import msgspec
+from django.core.files.base import ContentFile
 from django.db import connection
 from django.test import Client
+from django.test.client import encode_multipart
 
+from messages_app.models import Message, Session
 from traces_app.normalize.redaction import searched_fields
 from traces_app.schema import records
+from traces_app.schema.snapshot_parts import ref_of
 
 WAYS = (
     records.Session,
@@ -23,8 +30,21 @@ WAYS = (
     records.Score,
     records.Event,
 )
+MONTH = "2026-01-01T00:00:00Z"
+"""In a month that has ended, so that it can be archived."""
 _OBJECTS = frozenset({"args", "data", "metadata", "parameters", "usage"})
 _LISTS = frozenset({"attachments", "content_parts", "messages", "tools"})
+
+
+_UNIQUE = 12
+"""Characters at the end of a planted value that no other has."""
+
+
+def _forms(text: str) -> list[str]:
+    """Return a text, and what is of it in Base64 wherever it begins there."""
+    encoded = [b64encode(b"_" * before + text.encode()).decode() for before in range(3)]
+    # Without the characters that depend on what is around it.
+    return [text, *(form[4 if before else 0 : -4] for before, form in enumerate(encoded))]
 
 
 class Garden:
@@ -57,8 +77,10 @@ class Garden:
         return grown | fields
 
     def left_in(self, text: str) -> list[str]:
-        """Return the places whose values are in a text."""
-        return sorted(place for value, place in self.planted.items() if value in text)
+        """Return the places whose values, or the ends of them, are in a text: as they are, or in Base64."""
+        return sorted(
+            place for value, place in self.planted.items() if any(form in text for form in _forms(value[-_UNIQUE:]))
+        )
 
 
 def plant(garden: Garden, client: Client) -> None:
@@ -70,19 +92,23 @@ def plant(garden: Garden, client: Client) -> None:
         records.Message,
         external_id="m1",
         role="assistant",
+        created_at=MONTH,
         agent_steps=[step],
         knowledge_references=[garden.record(records.Reference)],
     )
     _send(
         client, "/api/v1/ingest/", {"sessions": [garden.record(records.Session, external_id="s1", messages=[message])]}
     )
-    event = garden.record(records.Event, id="e1", session_id="s2", message_id="m2", type="prompt_build")
+    event = garden.record(
+        records.Event, id="e1", session_id="s2", message_id="m2", type="prompt_build", timestamp=MONTH
+    )
     call_events = [
         {"id": "e2", "session_id": "s2", "message_id": "m2", "type": "tool_call_start"},
         {"id": "e3", "session_id": "s2", "message_id": "m2", "type": "tool_call_complete"},
         {"id": "e4", "session_id": "s2", "type": "agent_start"},
     ]
     for one in call_events:
+        one["timestamp"] = MONTH
         args = {"note": garden.value(f"{one['type']}.args")}
         one["data"] = {"call_id": "c2", "name": "look", "args": args}
         if one["type"] == "tool_call_complete":
@@ -126,15 +152,190 @@ def stored() -> str:
     texts = []
     with connection.cursor() as cursor:
         for table in tables:
-            cursor.execute(f'SELECT string_agg("{table}"::text, chr(10)) FROM "{table}"')
-            texts.append(cursor.fetchone()[0] or "")
+            cursor.execute(f'SELECT * FROM "{table}"')
+            texts += [_as_text(value) for row in cursor.fetchall() for value in row]
     return "\n".join(texts)
+
+
+def _as_text(value: Any) -> str:
+    """Return a value of a column as text; bytes as they are, and what they are if they are compressed."""
+    if not isinstance(value, bytes | memoryview):
+        return str(value)
+    content = bytes(value)
+    with suppress(zlib.error):
+        content += zlib.decompress(content)
+    return content.decode("latin-1")
 
 
 def _attribute(key: str, value: str) -> dict[str, Any]:
     return {"key": key, "value": {"stringValue": f"about {value}."}}
 
 
-def _send(client: Client, path: str, body: object) -> None:
-    response = client.post(path, msgspec.json.encode(body), content_type="application/json")
+def _send(client: Client, path: str, body: object, *, method: str = "POST", etag: str = "") -> None:
+    headers = {"If-Match": etag} if etag else {}
+    response = client.generic(method, path, msgspec.json.encode(body), "application/json", headers=headers)
     assert response.status_code < 300, (path, response.content)
+
+
+def plant_elsewhere(garden: Garden, client: Client) -> None:
+    """Send to the doors of other systems, and those that change what is stored; `plant` comes before."""
+    _send(client, "/v1/logs", {"resourceLogs": [{"scopeLogs": [{"logRecords": [_log(garden)]}]}]})
+    _send(client, "/api/public/ingestion", {"batch": _langfuse(garden)})
+    for item in (_langsmith(garden), _feedback(garden)):
+        _send(client, "/runs" if "run_type" in item else "/feedback", item)
+    _send(client, "/v1/traces/ingest", {"data": _openai_traces(garden)})
+    _send(client, "/api/v1/eko/callbacks/", {"messages": _callbacks(garden)})
+    context = {"note": _text(garden, "Snapshot.parts"), "$parts": [_text(garden, "Snapshot.list")]}
+    part = msgspec.json.encode(context)
+    snapshot = {"id": "p1", "ts": 1_767_225_600 * 10**9, "node_ids": ["plan"], "context_ref": ref_of(part)}
+    snapshot["notes"] = [{"path": "x", "reason": _text(garden, "Snapshot.notes")}]
+    _send(
+        client,
+        "/api/v1/snapshots/",
+        {"session_id": "s1", "snapshot": snapshot, "parts": {ref_of(part): msgspec.Raw(part)}},
+    )
+    talk = [{"role": "user", "content": _text(garden, "Import.content")}]
+    called = {"id": "c1", "function": {"name": "look", "arguments": f'{{"q": "{_text(garden, "Import.arguments")}"}}'}}
+    talk += [{"role": "assistant", "tool_calls": [called]}]  # type: ignore[dict-item]
+    talk += [{"role": "tool", "tool_call_id": "c1", "content": _text(garden, "Import.result")}]
+    file = encode_multipart("limit", {"file": ContentFile(msgspec.json.encode(talk), "talk.json")})
+    answer = client.post("/api/v1/import/", file, "multipart/form-data; boundary=limit")
+    assert answer.status_code < 300, answer.content
+    _send(
+        client,
+        "/weknora/api/v1/sessions",
+        {"title": _text(garden, "WeKnora.title"), "description": _text(garden, "WeKnora.description")},
+    )
+    session, message = Session.objects.get(external_id="s1"), Message.objects.get(external_id="m1")
+    changed = {name: _text(garden, f"SessionPatch.{name}") for name in ("title", "description", "current_phase")}
+    _send(client, f"/api/v1/sessions/{session.pk}/", changed, method="PATCH")
+    content = {"content": _text(garden, "MessagePatch.content"), "error": _text(garden, "MessagePatch.error")}
+    _send(client, f"/api/v1/messages/{message.pk}/", content, method="PATCH", etag=f'"{message.version}"')
+
+
+def refused(garden: Garden, client: Client) -> list[str]:
+    """Send what is refused, with values where an error could repeat them; return what the answers do."""
+    secret = garden.value
+    bodies: list[tuple[str, Any]] = [
+        ("/api/v1/ingest/", {"sessions": [{"external_id": "r", "messages": [{"role": secret("refused.role")}]}]}),
+        ("/api/v1/ingest/", {"sessions": [{"external_id": "r", "created_at": secret("refused.time")}]}),
+        ("/api/v1/ingest/", {"sessions": [{"external_id": "r", "status": secret("refused.status")}]}),
+        ("/api/v1/ingest/", {"sessions": secret("refused.sessions")}),
+        ("/api/v1/ingest/", {secret("refused.key"): 1}),
+        ("/api/v1/events/", {"events": [{"session_id": "r", "type": secret("refused.type"), "ts": "x"}]}),
+        ("/api/v1/scores/", {"message_id": "m1", "name": "n", "value": {"x": secret("refused.value")}}),
+        ("/api/v1/snapshots/", {"session_id": "r", "parts": {secret("refused.part"): 1}}),
+        ("/api/public/ingestion", {"batch": [{"id": "1", "type": secret("refused.langfuse"), "body": {}}]}),
+        ("/runs", {"id": secret("refused.run"), "name": "n", "run_type": "chain"}),
+        ("/v1/traces", {"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": secret("refused.trace")}]}]}]}),
+        ("/v1/traces/ingest", {"data": [{"object": secret("refused.object")}]}),
+        ("/api/v1/eko/callbacks/", {"messages": [{"type": secret("refused.callback"), "taskId": 7}]}),
+        ("/weknora/api/v1/sessions", {"title": 7, "description": secret("refused.description")}),
+    ]
+    answers = []
+    for path, body in bodies:
+        answers.append(client.post(path, msgspec.json.encode(body), "application/json").content.decode())
+        answers.append(client.post(path, secret(f"refused.text {path}").encode(), "application/json").content.decode())
+    answers += [
+        client.get("/api/v1/messages/", {name: secret(f"refused.{name}")}).content.decode()
+        for name in ("q", "cursor", "created_after", "status", "tool", "expand")
+    ]
+    answers.append(client.get(f"/api/v1/sessions/{secret('refused.path')}/").content.decode())
+    answers.append(
+        Client(headers={"Authorization": f"Bearer {secret('refused.token')}"}).get("/api/v1/messages/").content.decode()
+    )
+    return answers
+
+
+def _text(garden: Garden, place: str) -> str:
+    return f"about {garden.value(place)}."
+
+
+def _log(garden: Garden) -> dict[str, Any]:
+    return {
+        "timeUnixNano": "1767225600500000000",
+        "traceId": "0af7651916cd43dd8448eb211c80319c",
+        "spanId": "b7ad6b7169203331",
+        "body": {"stringValue": _text(garden, "Log.body")},
+        "attributes": [_attribute("n", garden.value("Log.attributes"))],
+    }
+
+
+def _langfuse(garden: Garden) -> list[dict[str, Any]]:
+    def event(number: int, type_: str, **body: Any) -> dict[str, Any]:
+        return {"id": f"l{number}", "type": type_, "timestamp": f"2026-01-01T10:00:{number:02}.000Z", "body": body}
+
+    def fields(kind: str, *names: str) -> dict[str, str]:
+        return {name: _text(garden, f"Langfuse.{kind}.{name}") for name in names}
+
+    begun = {"startTime": "2026-01-01T10:00:01.000Z", "endTime": "2026-01-01T10:00:02.000Z", "traceId": "lf"}
+    described = fields("generation", "input", "output", "statusMessage")
+    described |= {"metadata": fields("generation", "metadata"), "modelParameters": fields("generation", "parameters")}  # type: ignore[dict-item]
+    return [
+        event(0, "trace-create", id="lf", name="plan", sessionId="lf-1", metadata=fields("trace", "metadata"),
+              tags=[garden.value("Langfuse.trace.tags")], **fields("trace", "input", "output")),
+        event(1, "generation-create", id="lg", **begun, **described),
+        event(2, "span-create", id="ls", name="look", level="ERROR", **begun, **fields("span", "input", "output", "statusMessage")),
+        event(3, "event-create", id="le", name="note", metadata=fields("event", "metadata"), **begun),
+        event(4, "score-create", id="lc", traceId="lf", name="tone", value=1, **fields("score", "comment")),
+        event(5, "sdk-log", log=fields("log", "error")),
+    ]  # fmt: skip
+
+
+def _langsmith(garden: Garden) -> dict[str, Any]:
+    run = "0190f6a1-7c2b-7d3e-8f40-112233445566"
+    return {
+        "id": run,
+        "trace_id": run,
+        "dotted_order": f"20260101T000000000000Z{run}",
+        "name": "run",
+        "run_type": "chain",
+        "start_time": "2026-01-01T00:00:00Z",
+        "end_time": "2026-01-01T00:00:01Z",
+        "error": _text(garden, "LangSmith.error"),
+        "tags": [garden.value("LangSmith.tags")],
+        "events": [{"name": "e", "time": "2026-01-01T00:00:00Z", "message": _text(garden, "LangSmith.events")}],
+        **{name: {"note": _text(garden, f"LangSmith.{name}")} for name in ("inputs", "outputs", "extra", "serialized")},
+    }
+
+
+def _feedback(garden: Garden) -> dict[str, Any]:
+    run = "0190f6a1-7c2b-7d3e-8f40-112233445566"
+    texts = {name: _text(garden, f"Feedback.{name}") for name in ("comment", "correction")}
+    source = {"type": "api", "metadata": {"note": _text(garden, "Feedback.source")}}
+    about = {"id": "0190f6a1-7c2b-7d3e-8f40-112233445577", "run_id": run, "trace_id": run, "key": "tone", "score": 1}
+    return {**about, **texts, "feedback_source": source}
+
+
+def _openai_traces(garden: Garden) -> list[dict[str, Any]]:
+    trace = "trace_0123456789abcdef0123456789abcdef"
+    times = {"started_at": "2026-01-01T10:00:01+00:00", "ended_at": "2026-01-01T10:00:02+00:00"}
+
+    def span(number: int, error: Any = None, **data: Any) -> dict[str, Any]:
+        about = {"object": "trace.span", "id": f"span_{number}", "trace_id": trace, "parent_id": None}
+        return {**about, **times, "span_data": data, "error": error}
+
+    failure = {"message": _text(garden, "OpenAI.error"), "data": {"note": _text(garden, "OpenAI.error.data")}}
+    asked = [{"role": "user", "content": _text(garden, "OpenAI.input")}]
+    answered = [{"role": "assistant", "content": _text(garden, "OpenAI.output")}]
+    return [
+        {"object": "trace", "id": trace, "workflow_name": "Trips", "metadata": {"note": _text(garden, "OpenAI.metadata")}},
+        span(1, type="generation", model="m", input=asked, output=answered),
+        span(2, failure, type="function", name="look", input=_text(garden, "OpenAI.call"), output=_text(garden, "OpenAI.result")),
+        span(3, type="custom", name="turn", data={"note": _text(garden, "OpenAI.custom")}),
+    ]  # fmt: skip
+
+
+def _callbacks(garden: Garden) -> list[dict[str, Any]]:
+    about = {"streamType": "agent", "chatId": "chat", "taskId": "eko-p", "agentName": "Planer", "nodeId": "n0"}
+    workflow = {"taskId": "eko-p", "name": _text(garden, "Eko.name"), "thought": _text(garden, "Eko.thought")}
+    workflow |= {"agents": [], "xml": f"<root><name>{_text(garden, 'Eko.xml')}</name></root>"}  # type: ignore[dict-item]
+    call = {"toolName": "look", "toolCallId": "ec1"}
+    return [
+        about | {"type": "workflow", "streamDone": True, "workflow": workflow},
+        about | {"type": "text", "streamDone": True, "streamId": "t1", "text": _text(garden, "Eko.text")},
+        about | {"type": "tool_use", **call, "params": {"q": _text(garden, "Eko.params")}},
+        about | {"type": "tool_result", **call, "params": {"q": _text(garden, "Eko.params")},
+                 "toolResult": {"content": [{"type": "text", "text": _text(garden, "Eko.result")}], "isError": False}},
+        about | {"type": "error", "error": _text(garden, "Eko.error")},
+    ]  # fmt: skip

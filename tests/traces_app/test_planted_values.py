@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 from io import StringIO
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
@@ -16,7 +18,7 @@ from access_app.masking import save_rule
 from access_app.models import AuditEntry, Project
 from messages_app.models import Message, Session
 from tests.traces_app.maintenance.seals.sealing import seal, verify
-from tests.traces_app.planted import Garden, plant, stored
+from tests.traces_app.planted import Garden, plant, plant_elsewhere, refused, stored
 
 SECRET = "ghp_" + "16C7e42F292c6912E7710c83" + "{}"
 STAFF = "EMP-{}"
@@ -59,19 +61,42 @@ def shown(client: Client, word: str) -> str:
     return "\n".join([*texts, json.dumps(found.get("results", found))])
 
 
+def archived(folder: Path) -> str:
+    """Archive everything that is stored, and return what the files hold, decoded."""
+    call_command("archive", to=str(folder), older_than="0", stdout=StringIO())
+    texts = [f"{path} {pq.read_table(path).to_pylist()}" for path in folder.rglob("*.parquet")]
+    texts += [path.read_text() for path in folder.rglob("*.json")]
+    assert len(texts) >= 10
+    return "\n".join(texts)
+
+
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.requirement("001-51", "001-54")
 def test_secrets_of_all_fields_are_nowhere(
-    project: Project, client_of_key: Client, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    project: Project,
+    client_of_key: Client,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     caplog.set_level(logging.DEBUG)
     garden = Garden(SECRET)
     plant(garden, client_of_key)
+    plant_elsewhere(garden, client_of_key)
+    answers = refused(garden, client_of_key)
     call_command("index_search", stdout=StringIO())
 
-    assert len(garden.planted) > 40
-    assert garden.left_in(stored()) == []
-    assert garden.left_in(shown(client_of_key, "ghp_16C7")) == []
-    assert garden.left_in(caplog.text + "".join(capfd.readouterr())) == []
+    archive = archived(tmp_path)
+
+    assert len(garden.planted) > 130
+    leaks = {
+        "answers": garden.left_in("\n".join(answers)),
+        "database": garden.left_in(stored()),
+        "pages and exports": garden.left_in(shown(client_of_key, "ghp_16C7")),
+        "log": garden.left_in(caplog.text + "".join(capfd.readouterr())),
+        "archive": garden.left_in(archive),
+    }
+    assert leaks == {name: [] for name in leaks}
     assert client_of_key.get("/api/v1/search/", {"q": "ghp_16C7"}).json()["results"] == []
 
 

@@ -28,6 +28,7 @@ from msgspec.structs import replace
 from access_app.db.statements import read_prepared
 from access_app.encryption.keys import key_of
 from access_app.masking import masking_of
+from access_app.redaction.engine import redact as redact_value
 from access_app.redaction.rules import Rules
 from messages_app import ids
 from messages_app.models import Message, Session
@@ -207,13 +208,13 @@ def _is_valid(item: Span | LogRecord, outcome: SpanOutcome) -> bool:
         if not _is_id(value, digits):
             outcome.refuse(
                 _("%(name)s “%(value)s”: expected %(bytes)d bytes that are not all zero.")
-                % {"name": name, "value": value[:40], "bytes": digits // 2}
+                % {"name": name, "value": redact_value(value)[0][:40], "bytes": digits // 2}
             )
             return False
     if isinstance(item, Span) and item.parent_id and not _is_id(item.parent_id, 16) and item.parent_id != "0" * 16:
         outcome.refuse(
             _("%(name)s “%(value)s”: expected %(bytes)d bytes that are not all zero.")
-            % {"name": "parentSpanId", "value": item.parent_id[:40], "bytes": 8}
+            % {"name": "parentSpanId", "value": redact_value(item.parent_id)[0][:40], "bytes": 8}
         )
         return False
     return True

@@ -11,18 +11,15 @@ from secrets import token_hex
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from access_app.redaction.rules import DEFAULT_RULES, MARKER
+from access_app.redaction.engine import redact
 from tracesite.metrics.registry import count_request
 
 from . import request_ids
 
 logger = logging.getLogger(__name__)
 
-# The valid form of a caller's X-Request-ID. Anything else is replaced, because the id is logged and echoed as it is.
+# The valid form of a caller's X-Request-ID. Anything else is replaced, as are secrets, because the id is logged and echoed as it is.
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-
-# Callers put keys into paths by mistake.
-_KEY = next(shape.pattern for shape in DEFAULT_RULES.shapes if shape.name == "tracesite_key")
 
 # URL arguments that have a field of their own in the log line of a request.
 LOGGED_IDS = ("session_id", "message_id", "call_id", "chain_id")
@@ -36,7 +33,7 @@ class RequestIdMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         given = request.META.get("HTTP_X_REQUEST_ID", "")
-        request_id = given if REQUEST_ID.fullmatch(given) else token_hex(16)
+        request_id = given if REQUEST_ID.fullmatch(given) and redact(given)[0] == given else token_hex(16)
         request.request_id = request_id  # type: ignore[attr-defined]
         token = request_ids.current.set(request_id)
         started = time.perf_counter()
@@ -52,10 +49,10 @@ class RequestIdMiddleware:
 
 
 def clean_for_log(text: str, limit: int = 200) -> str:
-    """Return the text on one line, without keys of Tracesite. Unprintable characters (line ends, escapes,
-    writing directions) become `?`, and the text is truncated."""
-    # Before it is cut: half a key would be logged otherwise.
-    text = _KEY.sub(MARKER, text)[:limit]
+    """Return the text on one line, without secrets, which callers put into paths by mistake. Unprintable characters (line
+    ends, escapes, writing directions) become `?`, and the text is truncated."""
+    # Before it is cut: half a secret would be logged otherwise.
+    text = str(redact(text)[0])[:limit]
     return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
 
 

@@ -769,3 +769,23 @@ def test_shape_without_anchors_finds_the_same_in_raw_json(value: Any) -> None:
         expected = bool(redact(value, BADGE)[1])
         assert may_hold_secrets([value], BADGE) is expected
         assert may_hold_secrets(["clean", Raw(written.encode()), Raw(b'{"b": 1}')], BADGE) is expected
+
+
+def test_secret_in_a_key_is_not_in_the_paths_of_receipts() -> None:
+    token = "ghp_" + "16C7e42F292c" * 3
+    clean, receipts = redact({"a": {token: [{"password": "correct-horse-1"}]}})
+    assert clean == {"a": {MARKER: [{"password": MARKER}]}}
+    assert [(receipt.path, receipt.rule) for receipt in receipts] == [
+        ("a", "github_token"),
+        ("a.[redacted][0].password", "password"),
+    ]
+
+
+def test_patterns_of_users_are_found_in_short_keys_but_not_in_words() -> None:
+    staff = Shape("staff", re.compile(r"EMP-\d{3}|error"), "EMP-471")
+    rules = replace(DEFAULT_RULES, shapes=(*DEFAULT_RULES.shapes, staff))
+    for _again in range(2):
+        clean, receipts = redact({"EMP-471": 1, "error": {"EMP-472": "x"}}, rules)
+        assert clean == {MARKER: 1, "error": {MARKER: "x"}}
+        assert [receipt.path for receipt in receipts] == ["", "error"]
+    assert redact({"EMP-471": 1}) == ({"EMP-471": 1}, [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -130,3 +131,27 @@ def test_logout_ends_streams_of_login(
     client.request("GET", f"/live/sse?session={agent.session}", headers=cookie)
     assert client.getresponse().status == 401
     client.close()
+
+
+@pytest.mark.requirement("001-51")
+def test_secrets_do_not_reach_streams(viewers: Viewers, site: Site, port: int) -> None:
+    secret, headers = "ghp_" + "16C7e42F292c" * 3, {"X-API-Key": site.key, "Content-Type": "application/json"}
+    agent = make_agent(site, "told-task")
+    socket = viewers.socket(headers)
+    socket.subscribe(str(agent.session))
+    stream = viewers.stream(str(agent.session), headers)
+    call = {"call_id": "c", "name": "find", "args": {"q": secret}, "output": secret, "error": secret, secret: secret}
+    types = ("agent_start", "prompt_build", "tool_call_start", "tool_call_error", "agent_error", "agent_complete")
+    events = [{"session_id": "told-task", "id": type_, "type": type_, "data": call} for type_ in types]
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection.request("POST", "/api/v1/events/", json.dumps({"events": events}), headers)
+    answer = connection.getresponse()
+    assert (answer.status, secret.encode() in answer.read()) == (200, False)
+    connection.close()
+    for viewer in (socket, stream):
+        heard = [viewer.hear()]
+        while heard[-1].get("event", {}).get("type") != "agent_complete":
+            heard.append(viewer.hear())
+        text = json.dumps(heard)
+        assert "[redacted]" in text
+        assert secret not in text

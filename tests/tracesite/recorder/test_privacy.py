@@ -6,6 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Sequence
+from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,13 @@ from hypothesis import strategies as st
 
 from access_app.redaction.engine import redact
 from access_app.redaction.rules import MARKER
-from tracesite.recorder import Privacy, results
+from tracesite.recorder import Privacy, Recorder, results
 from tracesite.recorder.sinks import Clean
+from tracesite.recorder.snapshot_stores import SqliteStore
+from tracesite.recorder.snapshotting import Snapshots
 from tracesite.recorder.testing import RecorderForTests, recording
+
+from .servers import free_port
 
 SECRET = "hunter2-hunter2"
 
@@ -437,3 +442,35 @@ def test_clean_events_are_one_line_of_json_each() -> None:
     sent: list[Clean] = list(recorder.sink._kept)
     assert not any(b"\n" in event or b"\r" in event for event in sent)
     assert [json.loads(event) for event in sent] == [msgspec.json.decode(event) for event in sent]
+
+
+# --- Files ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("001-51")
+def test_secrets_are_in_no_file_of_the_recorder(tmp_path: Path) -> None:
+    places = ("title", "session", "question", "thought", "args", "result", "error", "context", "bytes", "answer")
+    values = {place: f"ghp_{sha1(place.encode(), usedforsecurity=False).hexdigest()[:36]}" for place in places}
+    at = {place: f"about {value}." for place, value in values.items()}
+    recorder = Recorder(
+        f"http://127.0.0.1:{free_port()}",
+        key="ts_key",
+        spool=tmp_path / "spool",
+        snapshots=Snapshots(SqliteStore(tmp_path / "snapshots.sqlite3")),
+    )
+    with (
+        recorder.session("s", title=at["title"], metadata={"note": at["session"]}),
+        recorder.message(at["question"]) as run,
+    ):
+        with recorder.step(at["thought"]), recorder.tool_call("find", {"deep": [{"q": at["args"]}]}) as call:
+            call.result = {"note": at["result"]}
+        with pytest.raises(ValueError, match="about"), recorder.tool_call("fail"):
+            raise ValueError(at["error"])
+        recorder.snapshot({"note": at["context"], "raw": values["bytes"].encode()}, nodes=["plan"], session="s")
+        run.content = at["answer"]
+    recorder.close(1)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    written = b"".join(path.read_bytes() for path in files)
+    assert len(files) >= 3
+    assert b"[redacted]" in written
+    assert [place for place, value in values.items() if value[-20:].encode() in written] == []

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from .pieces import shown
 from .span import DEEPEST, TOO_DEEP, Attributes, InvalidBody, Scope, Span, number
 
 PREFIX = "openai_agents."
@@ -82,7 +83,7 @@ def _span_of(item: dict[str, Any]) -> Span:
         return _of_trace(msgspec.convert(item, _Trace))
     if kind == "trace.span":
         return _of_span(msgspec.convert(item, _Span))
-    raise InvalidBody(f"Expected “trace” or “trace.span” as `object`, not “{kind:.40}”.")
+    raise InvalidBody(f"Expected “trace” or “trace.span” as `object`, not {shown(kind)}.")
 
 
 def _of_trace(trace: _Trace) -> Span:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from access_app.redaction.engine import redact
 from traces_app.normalize.json_values import instant
 
 from .span import DEEPEST, TOO_DEEP, InvalidBody
@@ -57,8 +58,8 @@ def uuid_of(value: Any, field: str) -> UUID:
 
 
 def shown(value: Any) -> str:
-    """Return the beginning of a value for an error message."""
-    return f"“{str(value)[:40]}”"
+    """Return the beginning of a value for an error message, without secrets."""
+    return f"“{redact(str(value))[0][:40]}”"
 
 
 def nanoseconds(value: Any) -> int:
