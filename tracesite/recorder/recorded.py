@@ -42,6 +42,9 @@ class Call:
     error: str | None = None
     is_cut: bool = False
     """Whether the result is not whole."""
+    id: str = ""
+    parent: str | None = None
+    """The id of the call that made this one."""
 
     def answer(self) -> Any:
         """Return the result, or raise the error."""
@@ -70,6 +73,8 @@ class Reply:
     error: str | None = None
     calls: Sequence[Mapping[str, Any]] = ()
     """The calls of its step: `id` (the model's), `name` and `args`."""
+    inside: Sequence[str] = ()
+    """The ids of calls during which the model was asked, as by an agent that a tool runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,12 +93,18 @@ class Recorded:
         replies: dict[str, dict[str, Any]] = {}
         inside: dict[str, list[Mapping[str, Any]]] = {}
         prompts: list[tuple[int, str]] = []
+        answers: dict[str, str] = {}
+        steps: dict[str, list[str]] = {}
+        ends: dict[str, int] = {}
         for event in events:
             if session_id is not None and event["session_id"] != session_id:
                 continue
             data = event["data"]
             if event["type"].startswith("tool_call_") and "uuid" in data:
-                call = calls.setdefault(data["uuid"], {"number": event["number"], "tool": "", "args": {}})
+                name = data["uuid"]
+                call = calls.setdefault(name, {"id": name, "number": event["number"], "tool": "", "args": {}})
+                if event["type"] != "tool_call_start":
+                    ends[name] = event["number"]
                 call |= {key: data[name] for key, name in _CALL.items() if data.get(name) is not None}
                 if any(cut["path"].startswith("data.result") for cut in data.get("truncated", ())):
                     call["is_cut"] = True
@@ -101,10 +112,21 @@ class Recorded:
                     requested = {"id": data.get("call_id"), "name": call["tool"], "args": call["args"]}
                     inside.setdefault(data["step"], []).append(requested)
             elif event["type"].startswith("llm_request_") and "step" in data:
+                if data["step"] not in replies:
+                    steps.setdefault(event["message_id"], []).append(data["step"])
                 reply = replies.setdefault(data["step"], {"number": event["number"]})
                 reply |= {key: data[name] for key, name in _REPLY.items() if data.get(name) is not None}
             elif event["type"] == "workflow_execute_start" and isinstance(data.get("prompt"), str):
                 prompts.append((event["number"], data["prompt"]))
+            elif event["type"] == "workflow_execute_complete" and isinstance(data.get("result"), str):
+                answers[event["message_id"]] = data["result"]
+        for message, answer in answers.items():
+            # The reply that is the answer of its message is recorded there.
+            last = steps.get(message, [""])[-1]
+            if last in replies and last not in inside and not replies[last].keys() & {"text", "error"}:
+                replies[last]["text"] = answer
+        for reply in replies.values():
+            reply["inside"] = [id_ for id_, end in ends.items() if calls[id_]["number"] < reply["number"] < end]
         return cls(
             prompts=[prompt for _number, prompt in sorted(prompts)],
             calls=sorted((Call(**call) for call in calls.values()), key=lambda call: call.number),
@@ -138,12 +160,13 @@ class Recorded:
 
 class _Event(msgspec.Struct):
     session_id: str
+    message_id: str
     type: str
     number: int
     data: dict[str, Any]
 
 
-_CALL = {"tool": "name", "args": "args", "result": "result", "error": "error"}
+_CALL = {"parent": "parent", "tool": "name", "args": "args", "result": "result", "error": "error"}
 _REPLY = {
     "model": "model",
     "request": "request",
@@ -184,6 +207,13 @@ class Results:
             f"{called} was not recorded. The recorded run called: "
             + "; ".join(described(tool, args) for args in recorded[:_MOST_NAMED])
         )
+
+    def drop_inside(self, call: Call) -> None:
+        """Expect no calls that this one made, because it does not run."""
+        dropped = [inner for inner in self.left() if call.id and inner.parent == call.id]
+        for inner in dropped:
+            self._left[inner.tool, _canonical(inner.args)].remove(inner)
+            self.drop_inside(inner)
 
     def left(self) -> list[Call]:
         """Return the calls that were not taken, in their order."""

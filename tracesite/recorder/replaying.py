@@ -5,7 +5,8 @@
 
 `failure.json` is a file of `tracesite export-cassette SESSION`, of Recorded.save or of JsonLinesSink; no server is needed. Inside,
 decorated tools (`recorder.tool_call`, `trace_tool`, tools of enabled objects) get their recorded results, and decorated steps and
-model requests of enabled objects the recorded replies, in their order. A model behind anything else asks `replay.reply()`.
+model requests of enabled objects the recorded replies, in their order. Clients of OpenAI and Anthropic get them from `replay.url`:
+`OpenAI(base_url=replay.url)`. A model behind anything else asks `replay.reply()`.
 
 At the end the block raises PathChanged, an AssertionError, if the agent called a tool that was not recorded, with other
 arguments or less often, or did not ask for all replies.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from difflib import ndiff
 from pathlib import Path
 from threading import RLock
@@ -24,6 +25,7 @@ from typing import Any
 from .decorating import RUN, Called, answering
 from .privacy import Privacy
 from .recorded import Recorded, Reply, Results, Unrecorded, described
+from .replayed_models import ModelServer
 from .scopes import Step, ToolCall
 
 _MOST_LINES = 200
@@ -48,6 +50,23 @@ class Replaying:
         self._path: list[str] = []
         self._has_changed = False
         self._lock = RLock()
+        self._server: ModelServer | None = None
+
+    @property
+    def url(self) -> str:
+        """The `base_url` for clients of OpenAI and Anthropic, which get the recorded replies from a server on 127.0.0.1 until the
+        block ends. A request to which there is no reply is an error 400 with the reason."""
+        with self._lock:
+            if self._server is None:
+                self._server = ModelServer(self.reply)
+            return self._server.url
+
+    def close(self) -> None:
+        """Stop the server."""
+        with self._lock:
+            server, self._server = self._server, None
+        if server is not None:
+            server.close()
 
     def reply(self) -> Reply:
         """Return the next recorded reply of the model. Raises Unrecorded after the last one, and for a recorded error."""
@@ -75,6 +94,9 @@ class Replaying:
             except Unrecorded:
                 self._has_changed = True
                 raise
+            # The tool does not run, and so neither does what it did.
+            self._results.drop_inside(call)
+            self._replies = [reply for reply in self._replies if not call.id or call.id not in reply.inside]
         return call.answer()
 
     def check(self) -> None:
@@ -110,7 +132,7 @@ def replaying(
     """
     recorded = source if isinstance(source, Recorded) else Recorded.load(Path(source), session_id)
     replay = Replaying(recorded, as_reply=as_reply, privacy=privacy)
-    with answering(replay.answer):
+    with answering(replay.answer), closing(replay):
         try:
             yield replay
         except (Unrecorded, PathChanged):

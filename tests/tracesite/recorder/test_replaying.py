@@ -9,6 +9,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import anthropic
+import openai
 import pytest
 from django.core.management import CommandError, call_command
 
@@ -17,9 +19,14 @@ from tests.traces_app.conftest import SECRET
 from tracesite.recorder import Recorder
 from tracesite.recorder.recorded import Recorded, Unrecorded
 from tracesite.recorder.replaying import PathChanged, replaying
-from tracesite.recorder.testing import RecorderForTests, recording
+from tracesite.recorder.testing import RecorderForTests, recording, tree
 
 from .conftest import send
+from .scripted_agents import QUESTION, Chat, Messages, plan
+from .test_model_clients import ANSWER, CASES, client_of, run, url
+from .test_model_clients import recorded as observed
+
+__all__ = ["url"]
 
 Agent = Callable[..., str]
 
@@ -170,3 +177,35 @@ def test_exported_session_answers_a_test_by_the_fixture(tmp_path: Path) -> None:
     done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60)
     assert "1 failed, 1 passed" in done.stdout, done.stdout
     assert '+ search({"q": "Bergen"})' in done.stdout
+
+
+MODES = [case for case in CASES if case[1] in ("create", "create streamed", "stream")]
+
+
+@pytest.mark.parametrize(("api", "mode", "is_async"), MODES)
+def test_clients_of_models_are_answered_from_the_recording(api: Any, mode: str, is_async: bool, url: str) -> None:
+    with recording() as recorder:
+        client = observed(recorder, client_of(api, url, is_async=is_async))
+        with recorder.message(QUESTION):
+            assert run(client, plan(api(client, mode), recorder.tool_call)) == ANSWER
+    recorded = Recorded.of(recorder.events)
+    with recording() as again, replaying(recorded) as replay:
+        client = observed(again, client_of(api, f"{replay.url}/v1", is_async=is_async))
+        with again.message(QUESTION):
+            assert run(client, plan(api(client, mode), again.tool_call)) == ANSWER
+    # The expert is not asked, because the tool that asks it is answered, too.
+    *before, expert, last = tree(recorder.events)
+    assert tree(again.events) == [*before, last], tree(recorder.events)
+
+
+def test_client_that_asks_more_often_gets_an_error() -> None:
+    with pytest.raises(PathChanged) as raised, replaying(Recorded(calls=[], replies=[])) as replay:
+        for api, error in ((Chat, openai.BadRequestError), (Messages, anthropic.BadRequestError)):
+            with pytest.raises(error, match="The recorded run asked the model 0 times, not more."):
+                run(client := client_of(api, f"{replay.url}/v1"), api(client, "create").ask("Hello", []))
+        with pytest.raises(openai.NotFoundError, match="are answered from the recorded run, not /models"):
+            client_of(Chat, f"{replay.url}/v1").models.list()
+        address = replay.url
+    assert str(raised.value).endswith("+ (the model replies)")
+    with pytest.raises(openai.APIConnectionError):
+        run(client := client_of(Chat, address, max_retries=0), Chat(client, "create").ask("Hello", []))

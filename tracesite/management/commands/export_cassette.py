@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -39,7 +40,7 @@ def recorded_of(messages: list[tuple[Any, str, str]]) -> Recorded:
     number = 0
     calls: list[Call] = []
     replies: list[Reply] = []
-    for message_id, role, _content in messages:
+    for message_id, role, content in messages:
         if role != Message.Role.ASSISTANT:
             continue
         below: dict[Any, list[ToolCall]] = {}
@@ -48,6 +49,7 @@ def recorded_of(messages: list[tuple[Any, str, str]]) -> Recorded:
         ):
             below.setdefault(call.step_id, []).append(call)
         # Not before the time of a snapshot that was taken in this run.
+        first = len(replies)
         number = max(number + 1, int(ids.created_at_of(message_id).timestamp() * 1e9))
         for step in AgentStep.objects.filter(message_id=message_id).order_by("iteration", "ordinal", "pk"):
             of_step = below.get(step.pk, [])
@@ -62,6 +64,13 @@ def recorded_of(messages: list[tuple[Any, str, str]]) -> Recorded:
                         reasoning=step.reasoning or None,
                         usage=step.usage,
                         calls=requested,
+                        inside=[
+                            str(call.pk)
+                            for of_step in below.values()
+                            for call in of_step
+                            if step.timestamp and call.started_at and call.completed_at
+                            if call.started_at < step.timestamp < call.completed_at
+                        ],
                     )
                 )
             for call in of_step:
@@ -69,6 +78,19 @@ def recorded_of(messages: list[tuple[Any, str, str]]) -> Recorded:
                 result = getattr(call, "result", None)
                 value = None if result is None else result.data if result.data is not None else result.output
                 error = result.error if result is not None and call.status == ToolCall.Status.ERROR else None
-                calls.append(Call(tool=call.tool.name, args=call.args, number=number, result=value, error=error))
+                calls.append(
+                    Call(
+                        id=str(call.pk),
+                        parent=str(call.parent_id) if call.parent_id else None,
+                        tool=call.tool.name,
+                        args=call.args,
+                        number=number,
+                        result=value,
+                        error=error,
+                    )
+                )
+        if len(replies) > first and not replies[-1].text and not replies[-1].calls:
+            # The last reply is the answer.
+            replies[-1] = replace(replies[-1], text=content or None)
     prompts = tuple(content for _id, role, content in messages if role == Message.Role.USER)
     return Recorded(calls=calls, replies=replies, prompts=prompts)
