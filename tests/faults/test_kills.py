@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.client
 import os
+import random
 import signal
+import threading
 import time
 from contextlib import closing, suppress
 from pathlib import Path
@@ -16,6 +18,10 @@ from benchmarks import processes
 from benchmarks.faults import findings
 from benchmarks.faults.kills import KINDS, Campaign
 from benchmarks.faults.site import Site
+from tracesite.recorder.server_snapshots import ServerStore
+from tracesite.recorder.snapshotting import SnapshotPurged, Snapshots
+from tracesite.recorder.testing import RecorderForTests
+from tracesite.recorder.time_machine import TimeMachine, Workflow
 
 KILLS = 3
 
@@ -29,6 +35,51 @@ def test_what_was_acknowledged_is_found_whole_and_once_whatever_is_killed(site: 
             assert (kind, campaign.round(kind)) == (kind, [])
         assert campaign.finish() == []
         assert len(campaign.ledger.entries) > 100
+
+
+def test_killed_server_leaves_snapshots_whole_or_absent(site: Site) -> None:
+    recorder = RecorderForTests(strict=False)
+    acknowledged: list[str] = []
+    texts: list[str] = []
+    chance = random.Random(23)
+    for kill in range(2):
+        store = ServerStore(f"http://127.0.0.1:{site.server.port}", site.key)
+        recorder.snapshots = Snapshots(store)
+        killer = threading.Timer(chance.uniform(0.05, 0.5), _kill, [site])
+        while len(texts) < (kill + 1) * 200:
+            texts.append(f"{len(texts)} " * 4_000)
+            if recorder.snapshot({"texts": texts}, nodes=[str(len(texts))], session="kills") is not None:
+                acknowledged.append(str(len(texts)))
+            if not killer.ident:
+                killer.start()
+            elif not killer.is_alive():
+                break
+        killer.join()
+        site.server.start()
+        store.close()
+        # A new one, because the other one does not ask again at once.
+        store = ServerStore(f"http://127.0.0.1:{site.server.port}", site.key)
+        found = store.snapshots("kills")
+        nodes = [snapshot.node_ids[0] for snapshot in found]
+        assert nodes == sorted(set(nodes), key=int)
+        assert set(acknowledged) <= set(nodes)
+        # What was not acknowledged may have been stored.
+        assert len(nodes) - len(acknowledged) <= kill + 1
+        for snapshot in (one for one in found if not one.is_purged):
+            assert Snapshots(store).context(snapshot)["texts"] == texts[: int(snapshot.node_ids[0])]
+        store.purge("kills")
+        machine = TimeMachine(store, Workflow.chain(lambda *_: None, []))
+        with pytest.raises(SnapshotPurged, match=f"'kills' cannot be replayed from '{nodes[-1]}'"):
+            machine.replay(session_id="kills", node_id=nodes[-1])
+        store.close()
+    recorder.close()
+
+
+def _kill(site: Site) -> None:
+    process = site.server.process
+    assert process is not None
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 # A statement that does harm to one message, and what is said of it then.

@@ -96,8 +96,9 @@ class ServerStore:
         found = self._get(f"snapshots/{quote(snapshot_id, safe='')}/")
         if found is None:
             return None
+        # None if the session was deleted a moment ago.
         session = self._get(f"sessions/{found['session_id']}/?fields=external_id")
-        return self._snapshot((session or found).get("external_id"), found)
+        return None if session is None else self._snapshot(session["external_id"], found)
 
     def latest(self, session_id: str, node_id: str) -> Snapshot | None:
         found = self._of_session(session_id, f"snapshots/?limit=1&node={quote(node_id, safe='')}")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
+from benchmarks import replay_graphs
 from tests.traces_app.conftest import SECRET
 from tracesite.recorder import Privacy
 from tracesite.recorder.recorded import Recorded, RecordedError, Unrecorded
-from tracesite.recorder.snapshot_stores import MemoryStore, SnapshotStore
+from tracesite.recorder.snapshot_stores import SnapshotStore
 from tracesite.recorder.snapshotting import SnapshotPurged
 from tracesite.recorder.testing import RecorderForTests, tree
 from tracesite.recorder.time_machine import NodeNotFound, Overrides, TimeMachine, Workflow, idempotent
@@ -81,62 +81,9 @@ def test_children_use_new_context_and_later_nodes_none(
     }
 
 
-def model(graph: Graph, node: str) -> tuple[set[str], set[str]]:
-    """Return the nodes that get the new context and those that lose theirs, from all simple paths."""
-
-    def paths(path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-        yield path
-        for child in graph[path[-1]]:
-            if child not in path:
-                yield from paths((*path, child))
-
-    children = set(graph[node])
-    below = {path[-1] for path in paths((node,)) if len(path) > 2}
-    siblings = {child for parent in graph if node in graph[parent] for child in graph[parent]} - {node} - children
-    # Graphs of this test have no circles: a sibling that is below the node is affected itself.
-    safe = {
-        path[-1]
-        for sibling in siblings - below
-        for path in paths((sibling,))
-        if not children & set(path) and node not in path
-    }
-    return children, below - children - safe
-
-
-def graph_of(source: random.Random) -> Graph:
-    names = [f"n{number}" for number in range(source.randint(1, 8))]
-    odds = source.choice([0.2, 0.4, 0.7])
-    return {name: [other for other in names[place + 1 :] if source.random() < odds] for place, name in enumerate(names)}
-
-
 @pytest.mark.requirement("004-27", "004-28", "004-29")
 def test_random_graphs_are_mapped_as_in_the_model() -> None:
-    source = random.Random(23)
-    for _number in range(200):
-        graph = graph_of(source)
-        node = source.choice(list(graph))
-        recorder = RecorderForTests()
-        walk = Walk(MemoryStore(), recorder, graph)
-        walk.machine = TimeMachine(recorder.snapshots.store, Workflow(walk.run, graph))
-        walk.store = recorder.snapshots.store
-        before = walk.mapped("s")
-        replay = walk.machine.replay(session_id="s", node_id=node)
-        mapped, pruned = model(graph, node)
-        assert set(replay.forked_from.pruned) == pruned, (graph, node)
-        expected = {name: path for name, path in before.items() if name not in pruned}
-        assert walk.mapped(replay.session_id) == expected | dict.fromkeys(mapped, [f"before {node}", node]), graph
-        for lost in pruned:
-            # Rebuilt on demand, along nodes that follow each other from the replayed one.
-            again = walk.machine.replay(session_id=replay.session_id, node_id=lost)
-            path = again.context["path"]
-            assert path[:2] == [f"before {node}", node]
-            assert path[-1] == lost
-            assert all(after in graph[one] for one, after in zip(path[1:], path[2:], strict=False))
-        walk.ran.clear()
-        results = walk.machine.go_on(replay)
-        assert sorted(walk.ran) == sorted(set(walk.ran)) == sorted(results)
-        assert all(walk.ran.index(one) < walk.ran.index(after) for one in results for after in graph[one])
-        recorder.close()
+    replay_graphs.check(graphs=200, seed=23)
 
 
 @pytest.mark.requirement("004-23", "004-24", "004-25")
