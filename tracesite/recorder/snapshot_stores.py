@@ -243,19 +243,35 @@ CREATE INDEX IF NOT EXISTS snapshots_of_session ON snapshots (session_id, number
 CREATE TABLE IF NOT EXISTS latest (
     session_id TEXT, node_id TEXT, number INTEGER NOT NULL, PRIMARY KEY (session_id, node_id)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS parts (
-    session_id TEXT, ref TEXT, content BLOB NOT NULL, PRIMARY KEY (session_id, ref)
+CREATE TABLE IF NOT EXISTS packs (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL, refs TEXT NOT NULL, content BLOB NOT NULL
 );
+CREATE INDEX IF NOT EXISTS packs_of_session ON packs (session_id, number);
 CREATE TABLE IF NOT EXISTS forks (
     number INTEGER PRIMARY KEY, session_id TEXT NOT NULL UNIQUE, source TEXT NOT NULL, content TEXT NOT NULL
 );
 CREATE INDEX IF NOT EXISTS forks_of_source ON forks (source, number);
 """
+_MOST_SESSIONS = 100
+"""Sessions whose parts are known by name."""
 _COLUMNS = "snapshots.id, snapshots.session_id, ts, node_ids, context_ref, notes, redactions, is_purged"
+
+
+@dataclass
+class _Packs:
+    """The parts of a session in the file, as far as this process knows them."""
+
+    generation: int
+    of_refs: dict[str, int] = field(default_factory=dict)
+    """Numbers of packs by the names of their parts."""
+    newest: int = 0
 
 
 class SqliteStore:
     """Keeps snapshots in a SQLite file, readable by its owner only. Processes may share it.
+
+    The new parts of a snapshot are one row, a pack: rows of 2 KB each would fill half of a page. A part that another process has
+    stored in the meantime is stored twice.
 
     A snapshot is one transaction: after a kill -9 it is whole or absent. After a power cut the newest ones may be absent.
     Methods raise sqlite3.Error if the file cannot be read or written.
@@ -266,6 +282,9 @@ class SqliteStore:
         self._lock = threading.RLock()
         self._open: sqlite3.Connection | None = None
         self._of_parents: list[sqlite3.Connection | None] = []
+        self._packs: OrderedDict[str, _Packs] = OrderedDict()
+        self._last: tuple[int, dict[str, msgspec.Raw]] = (0, {})
+        """The pack that was read last: a snapshot's parts are read one by one."""
         with self._transaction():
             pass
 
@@ -279,14 +298,20 @@ class SqliteStore:
     def put(self, snapshot: Snapshot, parts: Mapping[str, bytes], generation: int) -> None:
         session_id = snapshot.session_id
         with self._transaction() as connection:
-            connection.execute("INSERT OR IGNORE INTO sessions (id) VALUES (?)", [session_id])
-            (now,) = connection.execute("SELECT generation FROM sessions WHERE id = ?", [session_id]).fetchone()
-            if now != generation:
+            row = connection.execute("SELECT generation FROM sessions WHERE id = ?", [session_id]).fetchone()
+            if row is None:
+                connection.execute("INSERT INTO sessions (id) VALUES (?)", [session_id])
+            if generation != (row or (0,))[0]:
                 raise SessionWasPurged(session_id)
-            added = 0
-            for ref, content in parts.items():
-                written = connection.execute("INSERT OR IGNORE INTO parts VALUES (?, ?, ?)", [session_id, ref, content])
-                added += len(content) * written.rowcount
+            known = self._packs_of(connection, session_id, generation)
+            new = {ref: msgspec.Raw(content) for ref, content in parts.items() if ref not in known.of_refs}
+            pack: int | None = None
+            if new:
+                pack = connection.execute(
+                    "INSERT INTO packs (session_id, refs, content) VALUES (?, ?, ?)",
+                    [session_id, " ".join(new), msgspec.json.encode(new)],
+                ).lastrowid
+            added = sum(len(parts[ref]) for ref in new)
             number = connection.execute(
                 "INSERT INTO snapshots (id, session_id, ts, node_ids, context_ref, notes, redactions)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -305,6 +330,9 @@ class SqliteStore:
                 [(session_id, node_id, number) for node_id in snapshot.node_ids],
             )
             connection.execute("UPDATE sessions SET bytes = bytes + ? WHERE id = ?", [added, session_id])
+        # Not before the transaction has ended.
+        if pack is not None:
+            known.of_refs.update(dict.fromkeys(new, pack))
 
     def leave_out(self, session_id: str, reason: str) -> None:
         with self._transaction() as connection:
@@ -324,14 +352,17 @@ class SqliteStore:
         return next(iter(self._select(joined, session_id, node_id)), None)
 
     def parts(self, session_id: str, refs: Sequence[str]) -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
         with self._transaction(writes=False) as connection:
+            row = connection.execute("SELECT generation FROM sessions WHERE id = ?", [session_id]).fetchone()
+            known = self._packs_of(connection, session_id, (row or (0,))[0])
+            if not known.of_refs.keys() >= set(refs):
+                self._read_names(connection, session_id, known)
+            found: dict[str, bytes] = {}
             for ref in refs:
-                row = connection.execute(
-                    "SELECT content FROM parts WHERE session_id = ? AND ref = ?", [session_id, ref]
-                )
-                found.update((ref, content) for (content,) in row)
-        return found
+                number = known.of_refs.get(ref)
+                if number is not None:
+                    found[ref] = bytes(self._pack(connection, number)[ref])
+            return found
 
     def put_fork(self, fork: Fork) -> None:
         with self._transaction() as connection:
@@ -349,7 +380,7 @@ class SqliteStore:
 
     def purge(self, session_id: str) -> None:
         with self._transaction() as connection:
-            connection.execute("DELETE FROM parts WHERE session_id = ?", [session_id])
+            connection.execute("DELETE FROM packs WHERE session_id = ?", [session_id])
             connection.execute("UPDATE snapshots SET is_purged = 1 WHERE session_id = ?", [session_id])
             connection.execute("UPDATE sessions SET generation = generation + 1, bytes = 0 WHERE id = ?", [session_id])
 
@@ -364,6 +395,34 @@ class SqliteStore:
         # Kept, because closing it would end the parent's locks on the file.
         self._of_parents.append(self._open)
         self._open = None
+
+    def _packs_of(self, connection: sqlite3.Connection, session_id: str, generation: int) -> _Packs:
+        """Return the parts of a session that this process knows; the first time, all."""
+        known = self._packs.get(session_id)
+        if known is None or known.generation != generation:
+            known = self._packs[session_id] = _Packs(generation)
+            self._last = (0, {})
+            self._read_names(connection, session_id, known)
+            if len(self._packs) > _MOST_SESSIONS:
+                self._packs.popitem(last=False)
+        self._packs.move_to_end(session_id)
+        return known
+
+    def _read_names(self, connection: sqlite3.Connection, session_id: str, known: _Packs) -> None:
+        rows = connection.execute(
+            "SELECT number, refs FROM packs WHERE session_id = ? AND number > ? ORDER BY number",
+            [session_id, known.newest],
+        )
+        for number, refs in rows:
+            known.newest = number
+            for ref in refs.split():
+                known.of_refs.setdefault(ref, number)
+
+    def _pack(self, connection: sqlite3.Connection, number: int) -> dict[str, msgspec.Raw]:
+        if self._last[0] != number:
+            (content,) = connection.execute("SELECT content FROM packs WHERE number = ?", [number]).fetchone()
+            self._last = number, msgspec.json.decode(content, type=dict[str, msgspec.Raw])
+        return self._last[1]
 
     def _select(self, where: str, *parameters: str) -> list[Snapshot]:
         with self._transaction(writes=False) as connection:
