@@ -121,7 +121,8 @@ class RowMask:
 
     def __init__(self, reader: MaskedReader) -> None:
         self.reader = reader
-        self._project_of: dict[str, int] = {}
+        self._project_of: dict[str, int | None] = {}
+        """The project of each id; None if rows of several projects had it, as rows of different tables may."""
 
     def __call__(self, cursor: Any) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
         names = [column.name for column in cursor.description or ()]
@@ -157,6 +158,7 @@ class RowMask:
             self._project_of.clear()
         for key in keys:
             if self._project_of.setdefault(key, project_id) != project_id:
+                self._project_of[key] = None
                 return self.reader.everywhere
         return self.reader.by_project.get(project_id)
 
@@ -196,6 +198,8 @@ class MaskedReadingMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        # REST sets another user for a key; views that need the login find it here, read once.
+        request.login = request.user  # type: ignore[attr-defined]
         reader = masked_login(access(request)) if request.user.is_authenticated else None
         with masked(reader):
             response = self.get_response(request)

@@ -7,12 +7,15 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from drf_spectacular.generators import SchemaGenerator
 
 from access_app.keys import create_key, revoke_key
-from access_app.models import ApiKey, Project
+from access_app.models import ApiKey, Project, Role
+from access_app.roles import grant_role
 
 pytestmark = pytest.mark.urls("tests.access_app.urls")
 
@@ -28,6 +31,15 @@ def test_a_key_opens_its_project_by_either_header(client: Client, token: str, he
     answer = client.get(WHO, headers={header: value})
 
     assert (answer.status_code, answer.json()) == (200, {"user": f"agent ({token[:8]}…)", "projects": ["owner"]})
+
+
+def test_login_of_a_request_is_read_once(client: Client, staff: User, project: Project) -> None:
+    grant_role(project, staff, Role.VIEWER)
+    client.force_login(staff)
+    with CaptureQueriesContext(connection) as queries:
+        answer = client.get(WHO)
+    assert (answer.status_code, answer.json()) == (200, {"user": "bob", "projects": ["owner"]})
+    assert sum('FROM "auth_user"' in query["sql"] for query in queries) == 1
 
 
 @pytest.mark.requirement("001-56")

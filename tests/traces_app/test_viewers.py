@@ -31,7 +31,7 @@ NOT_MASKED = frozenset(
     agent agent_name archives author below buckets call_id call_name category chunk_type columns context_ref counts
     deleted_by end_user entries external_id fingerprint found health ids_sha256 input_ref key_id kind knowledge_id
     last_interruption left_out level list_name message_name model name names node_ids parent_chunk_id projects query redactions ref
-    reference_id removed request_id role said_status session_name source span_id state status sub_chunk_id subject
+    reference_id removed request_id role rules said_status session_name source span_id state status sub_chunk_id subject
     type unit url
     """.split()  # noqa: SIM905, a list of strings would be harder to read
 )
@@ -177,3 +177,19 @@ def test_rows_are_masked_whatever_the_statement_is() -> None:
     with connection.cursor() as cursor:
         cursor.execute(statement)
         assert cursor.fetchone()[0] == "EMP-1"
+
+
+@pytest.mark.django_db
+def test_id_of_rows_in_two_projects_proves_no_project() -> None:
+    reader = MaskedReader(((1, (("staff", "pattern", "EMP-[0-9]+"),)),), reads_others=True)
+    shown = []
+    with masked(reader), connection.cursor() as cursor:
+        for statement in (
+            "SELECT 'x' AS id, 2 AS project_id, 'EMP-1' AS content",
+            "SELECT 'x' AS message_id, 'EMP-1' AS content",
+            "SELECT 'x' AS id, 1 AS project_id, 'EMP-1' AS content",
+            "SELECT 'x' AS message_id, 'EMP-1' AS content",
+        ):
+            cursor.execute(statement)
+            shown.append(cursor.fetchone()[-1])
+    assert shown == ["EMP-1", "EMP-1", "[redacted]", "[redacted]"]

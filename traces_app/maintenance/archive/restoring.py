@@ -24,7 +24,7 @@ from access_app.audit.record import record
 from access_app.models import AuditAction, Project
 from messages_app import ids
 from messages_app.changed_hours import mark_stored
-from messages_app.interruptions import FLAG
+from messages_app.interruptions import FLAG, NO_NEWS, PROCESS_ENDED
 from messages_app.models import Message, MessageKey, Session, SessionTombstone
 from messages_app.seal_marks import mark
 from messages_app.session_counters import recount
@@ -292,7 +292,8 @@ class _Restoring:
             self._execute(
                 f"UPDATE {Session._meta.db_table} AS s SET last_run_id = run.id, last_run_failed = run.error <> '', "
                 f"last_interruption = CASE WHEN run.is_completed "
-                f"AND '{FLAG}' = ANY(run.health) THEN left(run.metadata -> '{FLAG}' ->> 'reason', 16) ELSE '' END "
+                f"AND '{FLAG}' = ANY(run.health) THEN CASE run.metadata -> '{FLAG}' ->> 'reason' "
+                f"WHEN '{PROCESS_ENDED}' THEN '{PROCESS_ENDED}' ELSE '{NO_NEWS}' END ELSE '' END "
                 f"FROM (SELECT DISTINCT ON (session_id) session_id, id, error, is_completed, health, metadata FROM {Message._meta.db_table} "
                 "WHERE session_id = ANY(%(sessions)s) AND role = 'assistant' AND deleted_at IS NULL "
                 "ORDER BY session_id, id DESC) AS run WHERE s.id = run.session_id "

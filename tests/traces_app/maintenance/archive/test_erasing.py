@@ -17,7 +17,9 @@ from django.contrib.auth.models import User
 from django.contrib.contenttypes.models import ContentType
 from django.core.management import CommandError, call_command
 from django.db import connection, models
+from django.test import Client
 
+from access_app.keys import create_key
 from access_app.models import AuditEntry, Project
 from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import ids
@@ -173,6 +175,17 @@ def values_in(directory: Path) -> str:
     return "\n".join(str(table.to_pylist()) for table in tables)
 
 
+def read_by_key(project: Project) -> None:
+    """Send, list, search and judge the traces of the person with a key."""
+    client = Client(headers={"X-API-Key": create_key(project, "agent", ["read", "write"])[1]})
+    sent = {"external_id": f"{TOKEN}-audited", "end_user": PERSON, "messages": [{"role": "user", "content": PERSON}]}
+    assert client.post("/api/v1/ingest/", {"sessions": [sent]}, "application/json").status_code == 200
+    assert client.get("/api/v1/sessions/", {"end_user": PERSON}).json()["results"]
+    assert client.get("/api/v1/search/", {"q": TOKEN}).status_code == 200
+    score = {"message_id": TOKEN, "name": PERSON, "value": {"x": PERSON}}
+    assert client.post("/api/v1/scores/", score, "application/json").status_code == 400
+
+
 @pytest.mark.requirement("001-50")
 def test_person_is_erased_everywhere_and_others_are_untouched(tmp_path: Path) -> None:
     projects = [Project.objects.create(slug=f"p{number}") for number in range(5)]
@@ -187,6 +200,7 @@ def test_person_is_erased_everywhere_and_others_are_untouched(tmp_path: Path) ->
         object_repr=PERSON, action_flag=CHANGE,
     )  # fmt: skip
     Tool.objects.filter(project=projects[2], name="search").update(description=f"asks {PERSON}")
+    read_by_key(projects[0])
     kept = exports("other-")
     # In an archive only, in both, and in the database only.
     folder = open_folder(str(tmp_path))
@@ -215,6 +229,17 @@ def test_person_is_erased_everywhere_and_others_are_untouched(tmp_path: Path) ->
     assert {one["project"] for one in receipt["archives"]} == {"p0", "p1", "p2", "p3"}
     audited = AuditEntry.objects.get(object_type="erasure")
     assert (audited.object_id, audited.action) == (receipt["id"], "purge")
+    # The audit log keeps who did what, when, and has never had any content.
+    asked = AuditEntry.objects.filter(actor_kind="key").order_by("pk")
+    assert [(entry.action, entry.object_type, entry.result) for entry in asked] == [
+        ("create", "ingest", "allowed"),
+        ("list", "session", "allowed"),
+        ("search", "search", "allowed"),
+        ("create", "score", "failed"),
+    ]
+    assert asked[0].project_id == projects[0].pk
+    run("chain_audit")
+    assert "p0: intact until entry" in run("verify_audit")
 
     run("index_search")
     assert SearchSegment.objects.exists()
