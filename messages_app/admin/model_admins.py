@@ -206,7 +206,9 @@ class SessionAdmin(TrashAdmin):
     )
     page_template = "admin/messages_app/session/page.html"
     api_name = "sessions"
-    list_display = ("name", "problems", "state", "project", "messages", "calls", "took", "spent", "active", "created")
+    list_display = (
+        *("name", "problems", "state", "project", "user", "messages", "calls", "took", "spent", "active", "created"),
+    )
     all_columns: ClassVar[Any] = (
         *("name", "problems", "state", "named", "project", "user", "labels", "messages", "calls", "failures"),
         *("tokens_in", "tokens_out", "took", "spent", "active", "created"),
@@ -249,7 +251,7 @@ class SessionAdmin(TrashAdmin):
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         if self.in_trash(request):
-            columns = ["deleted", "deleter", "project", "messages", "calls", "created"]
+            columns = ["deleted", "deleter", "user", "project", "messages", "calls", "created"]
             return ["name", *self.trash_columns(request), *columns]
         return list(super().get_list_display(request))
 
@@ -308,6 +310,7 @@ class SessionAdmin(TrashAdmin):
             "title": session_name(session),
             "opts": self.opts,
             "session": session,
+            "preserved_filters": self.get_preserved_filters(request),
             "messages_in_trash": Message.with_deleted.filter(
                 project=session.project_id, session=session, deleted_at__isnull=False
             ).count(),
@@ -586,7 +589,7 @@ class MessageAdmin(TrashAdmin):
         }
         return TemplateResponse(request, self.page_template, context)
 
-    def url_after_delete(self, key: Any) -> str:
+    def url_after_delete(self, request: HttpRequest, key: Any) -> str:
         """Return the URL of the message's conversation."""
         session = Message.with_deleted.values_list("session_id", flat=True).get(pk=key)
         return reverse("admin:messages_app_session_change", args=[quote(session)])

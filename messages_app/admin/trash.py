@@ -15,6 +15,7 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin import helpers
 from django.contrib.admin.actions import delete_selected as ask_to_delete_selected
+from django.contrib.admin.templatetags.admin_urls import add_preserved_filters
 from django.contrib.admin.utils import model_ngettext, quote, unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Field, QuerySet
@@ -464,10 +465,12 @@ class TrashAdmin(KeysetAdmin):
     def response_delete(self, request: HttpRequest, obj_display: str, obj_id: Any) -> HttpResponse:
         # Django would redirect to the index, because it returns only users with the change permission to the list.
         self._report_deleted(request, _("“%(name)s” was moved to the trash.") % {"name": obj_display}, [obj_id])
-        return HttpResponseRedirect(self.url_after_delete(obj_id))
+        return HttpResponseRedirect(self.url_after_delete(request, obj_id))
 
-    def url_after_delete(self, key: Any) -> str:
-        return reverse(f"admin:{self._url_name('changelist')}")
+    def url_after_delete(self, request: HttpRequest, key: Any) -> str:
+        """Return the URL of the list, with the filters and the search that it had."""
+        kept = {"preserved_filters": self.get_preserved_filters(request), "opts": self.opts}
+        return str(add_preserved_filters(kept, reverse(f"admin:{self._url_name('changelist')}")))
 
     def get_deleted_objects(
         self, objs: Iterable[Any], request: HttpRequest

@@ -256,10 +256,8 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
         else:
             if good is not None:
                 return HttpResponseRedirect(f"{request.path}?other={good}")
-            none = _(
-                "No run without errors answers the same question among the newest %(number)s messages of the project."
-            )
-            self.message_user(request, none % {"number": localize(MESSAGES_SEARCHED)}, messages.WARNING)
+            none = _("No good run answers exactly the same question (newest %(number)s messages).")
+            self.message_user(request, none % {"number": localize(MESSAGES_SEARCHED)}, messages.INFO)
             if not message.deleted_at and not message.session.deleted_at:
                 return HttpResponseRedirect(
                     f"{reverse('admin:messages_app_message_similar', args=[message.pk])}?by=good"

@@ -313,7 +313,7 @@ def _step_detail(step: Any) -> Detail:
             (_("Duration"), duration(step.duration_ms)),
             (_("Time to first token"), duration(step.time_to_first_token_ms)),
             (str(with_zone(_("Started"))), _instant(step.timestamp)),
-            (_("Cost (USD)"), "" if step.cost is None else f"{step.cost.normalize():f}"),
+            (_("Cost"), "" if step.cost is None else f"${step.cost.normalize():f}"),
         ),
         values=[one for one in values if one.text],
         page=asked,

@@ -12,7 +12,8 @@ from django.utils.translation import gettext_lazy
 
 from access_app.errors import InvalidInput
 from access_app.visibility import ProjectScope
-from messages_app.models import Message
+from messages_app.models import Message, Session
+from messages_app.waiting import status_of_open_message
 from traces_app.queries import schemas
 from traces_app.queries.filters import SimilarFilterSet
 from traces_app.queries.similar_runs import similar_runs
@@ -46,6 +47,11 @@ class Row:
         return round(100 * self.likeness)
 
     @property
+    def open_status(self) -> Session.Status:
+        """The status of a run that has not ended: it may wait for a person."""
+        return status_of_open_message(self.run.session)
+
+    @property
     def common(self) -> list[tuple[Any, bool]]:
         """What the runs have in common in words, and whether it is the same."""
         scores = [(getattr(self.found, name), same, similar) for name, same, similar in _PARTS]
@@ -55,8 +61,8 @@ class Row:
 
 
 def similar_context(message: Message, by: schemas.SimilarBy, *, only_good: bool) -> dict[str, Any]:
-    """Return the context of the page, of all runs or only of those without errors; without `found` if comparing the runs took too long."""
-    filters = SimilarFilterSet(QueryDict("has_errors=false" if only_good else ""))
+    """Return the context of the page, of all runs or only of those that ended without errors; without `found` if comparing the runs took too long."""
+    filters = SimilarFilterSet(QueryDict("has_errors=false&is_completed=true" if only_good else ""))
     rows = filters.found(ProjectScope(frozenset([message.project_id])))
     try:
         found = similar_runs(message.pk, rows, RUNS_LISTED, by, is_filtered=only_good)

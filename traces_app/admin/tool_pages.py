@@ -179,7 +179,10 @@ class Row:
 
     @property
     def p95_change_in_words(self) -> str:
-        return "" if self.p95_change is None else f"{self.p95_change:+,.0%}"
+        if self.p95_change is None:
+            return ""
+        # Without a sign if it rounds to nothing.
+        return f"{self.p95_change:+,.0%}" if abs(self.p95_change) >= 0.005 else "0%"
 
     @property
     def is_slower(self) -> bool:

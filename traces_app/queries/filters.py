@@ -351,6 +351,7 @@ class SimilarFilterSet(ListFilterSet):
         method=with_errors,
         help_text="true: only runs with a failed call, a model error, or an error of the message; false: without.",
     )
+    is_completed = YesNoFilter(help_text="true: only runs that have ended; false: only those that go on or wait.")
 
     read_elsewhere = (*ListFilterSet.read_elsewhere, "by")
     rows = Message.objects.all()

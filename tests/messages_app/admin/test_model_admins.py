@@ -72,8 +72,8 @@ def test_session_list_is_newest_first_with_its_columns(staff: Client, project: P
     store(project, "first", title="Flight to 上海")
     store(project, "second", created_at=NOON + timedelta(hours=1))
     assert rows_of(staff.get(SESSIONS)) == [
-        ["second", "", "completed", "owner", "2", "0", "", "", "2026-03-01 13:00:01", "2026-03-01 13:00:00"],
-        ["Flight to 上海", "", "completed", "owner", "2", "0", "", "", "2026-03-01 12:00:01", "2026-03-01 12:00:00"],
+        ["second", "", "completed", "owner", "", "2", "0", "", "", "2026-03-01 13:00:01", "2026-03-01 13:00:00"],
+        ["Flight to 上海", "", "completed", "owner", "", "2", "0", "", "", "2026-03-01 12:00:01", "2026-03-01 12:00:00"],
     ]
 
 
@@ -621,6 +621,20 @@ def test_session_is_deleted_after_confirmation_and_restored(staff: Client, proje
     assert re.findall(r"<td>(\w+)</td>", chinese) == ["ada", "已删除", "ada", "已恢复"]
 
 
+def test_person_is_named_in_list_and_trash_and_deleting_keeps_filters(staff: Client, project: Project) -> None:
+    store(project, "s", title="Talk", end_user="felix")
+    store(project, "t", title="Other")
+    page = staff.get(SESSIONS, {"end_user": "felix"})
+    assert "felix" in rows_of(page)[0]
+    page = staff.get(links_of(page)["Talk"])
+    assert f'href="{SESSIONS}?end_user=felix">Sessions</a>' in html_of(page)
+    page = staff.get(links_of(page)["Delete"])
+    assert "?_changelist_filters=" in links_of(page)["Cancel"]
+    done = staff.post(page.request["PATH_INFO"] + "?" + page.request["QUERY_STRING"], {"post": "yes"})
+    assert done["Location"] == f"{SESSIONS}?end_user=felix"
+    assert "felix" in rows_of(staff.get(f"{SESSIONS}trash/"))[0]
+
+
 def test_deleting_twice_reports_it_is_in_the_trash(staff: Client, project: Project) -> None:
     session = store(project, "s", title="Talk")
     writes.delete_session(session, by="key ci")
@@ -789,7 +803,7 @@ def test_row_of_the_trash_is_restored_by_its_own_button(staff: Client, project: 
         writes.delete_session(one, by="ada")
     url = f"{SESSIONS}trash/?project=owner"
     page = staff.get(url)
-    assert rows_of(page)[0][5:7] == ["2", "0"]
+    assert rows_of(page)[0][6:8] == ["2", "0"]
     response = staff.post(*restore_button_of(page), follow=True)
     assert response.redirect_chain == [(url, 302)]
     assert "“ <b>Talk</b> ” was restored." in text_of(response)

@@ -128,8 +128,10 @@ def test_failed_run_leads_to_last_good_run_of_its_question(staff: Client, runs: 
     alone = Message.objects.get(session__external_id="once", role="assistant").pk
     page = staff.get(f"{page_of(alone)}?good", follow=True)
     text = text_of(page)
-    assert "No run without errors answers the same question among the newest 100,000 messages" in text
+    assert "No good run answers exactly the same question (newest 100,000 messages)" in text
     # The most similar good runs are offered instead, and no failed one.
     assert "Good runs like this one" in text
     assert links_of(page)["Compare"].startswith(f"{page_of(alone)}?other=")
     assert "1 failed" not in text
+    # Neither one that has not ended.
+    assert "running" not in text

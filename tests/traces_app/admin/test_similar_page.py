@@ -34,7 +34,7 @@ def test_run_leads_to_runs_like_it_and_their_comparison(staff: Client, run: UUID
     page = staff.get(links_of(staff.get(f"/admin/messages_app/message/{run}/change/"))["Runs like this one"])
     text = text_of(page)
     same = Message.objects.get(external_id="same")
-    assert "Weather in <b>Oslo</b>? same 100 % same question same tools same errors 1 failed 1" in text
+    assert "Weather in <b>Oslo</b>? same 100% same question same tools same errors 1 failed 1" in text
     assert text.index("<b>Oslo</b>?") < text.index("Weather in Rome?")
     assert "Compared with the newest 2 other runs of this project." in text
     assert "&lt;b&gt;Oslo" in html_of(page)
@@ -46,7 +46,7 @@ def test_run_leads_to_runs_like_it_and_their_comparison(staff: Client, run: UUID
 def test_failed_run_leads_to_failures_like_it(staff: Client, run: UUID) -> None:
     page = staff.get(links_of(staff.get(f"/admin/messages_app/message/{run}/change/"))["Failures like this one"])
     text = text_of(page)
-    assert "Weather in <b>Oslo</b>? same 100 %" in text
+    assert "Weather in <b>Oslo</b>? same 100%" in text
     assert "Weather in Rome?" not in text
     fine = Message.objects.get(external_id="fine").pk
     assert "Failures like this one" not in text_of(staff.get(page_of(fine)))
@@ -55,7 +55,7 @@ def test_failed_run_leads_to_failures_like_it(staff: Client, run: UUID) -> None:
 
 def test_trash_is_not_compared(staff: Client, run: UUID) -> None:
     writes.delete_message(Message.objects.get(external_id="same").pk, by="ada")
-    assert "same 100 %" not in text_of(staff.get(page_of(run)))
+    assert "same 100%" not in text_of(staff.get(page_of(run)))
     writes.delete_message(run, by="ada")
     assert staff.get(page_of(run)).status_code == 302
     assert "Runs like this one" not in links_of(staff.get(f"/admin/messages_app/message/{run}/change/"))

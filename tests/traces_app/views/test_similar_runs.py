@@ -70,7 +70,7 @@ def test_similar_runs_come_first(viewer: Caller, run: UUID) -> None:
     [
         ({"created_after": "2026-02-01"}, 3), ({"created_before": "2026-02-01"}, 1), ({"has_errors": "true"}, 2),
         ({"has_errors": "false"}, 2), ({"project": "owner"}, 4), ({"created_before": "2000-01-01"}, 0),
-        ({"by": "errors"}, 4),
+        ({"by": "errors"}, 4), ({"is_completed": "true"}, 4), ({"is_completed": "false"}, 0),
     ],
 )  # fmt: skip
 def test_filters_limit_the_compared_runs(viewer: Caller, run: UUID, query: dict[str, str], count: int) -> None:
