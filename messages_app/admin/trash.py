@@ -6,14 +6,12 @@ Only a purge removes rows for good: the command, and the actions of the trash, w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 from uuid import UUID
 
 from django.conf import settings
 from django.contrib import admin, messages
-from django.contrib.admin import helpers
 from django.contrib.admin.actions import delete_selected as ask_to_delete_selected
 from django.contrib.admin.templatetags.admin_urls import add_preserved_filters
 from django.contrib.admin.utils import model_ngettext, quote, unquote
@@ -35,17 +33,12 @@ from messages_app.queries import as_uuid
 from messages_app.safe_text import moment, one_line, visible
 
 from .filters import OrderFilter
-from .keyset import KeysetAdmin, KeysetChangeList, TookTooLong
+from .keyset import KeysetChangeList
+from .selection import BULK_ROWS, SelectingAdmin
 from .time_zones import with_zone
 
 # The message in the log of admin actions; pages translate it.
 RESTORED = "Restored"
-
-
-BULK_ROWS = 1_000
-"""Most rows that an action changes at once, because each is a write of its own, of a few milliseconds."""
-NAMES_LISTED = 50
-"""Names that a confirmation lists."""
 
 
 def purged_from(row: Any) -> datetime | None:
@@ -59,23 +52,7 @@ def some_have_days() -> bool:
     return Project.objects.filter(trash_days__isnull=False).exists()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Selection:
-    """The rows of an action."""
-
-    rows: QuerySet[Any]
-    is_all: bool = False
-    """Whether they were chosen as all rows that match the filters."""
-    has_more: bool = False
-    """Whether more rows match than one action changes."""
-
-    @property
-    def keys(self) -> str:
-        """The primary keys in one text, because a form may have 1,000 fields only."""
-        return ",".join(str(row.pk) for row in self.rows)
-
-
-class TrashAdmin(KeysetAdmin):
+class TrashAdmin(SelectingAdmin):
     """An admin of a model with `objects` (not deleted), `with_deleted`, `deleted_at` and `deleted_by`."""
 
     delete_confirmation_template = "admin/trash/delete_confirmation.html"
@@ -85,7 +62,6 @@ class TrashAdmin(KeysetAdmin):
     """Those of the list."""
     trash_actions: Sequence[str] = ("restore_selected", "purge_selected")
     """Those of the trash."""
-    acts_on_all = True
 
     delete_row: ClassVar[Callable[..., None]]
     """The write that deletes: (primary key, by=user name). Raises NotFound if it cannot delete the row."""
@@ -174,12 +150,7 @@ class TrashAdmin(KeysetAdmin):
             "trash_url": reverse(f"admin:{self._url_name('trash')}"),
             "other_trash": (self.other_trash[0], reverse(self.other_trash[1])),
         }
-        try:
-            return super().changelist_view(request, {**context, **(extra_context or {})})
-        except TookTooLong:
-            text = _("Finding all rows took too long. Nothing was changed. Narrow the list.")
-            self.message_user(request, text, messages.WARNING)
-            return HttpResponseRedirect(request.get_full_path())
+        return super().changelist_view(request, {**context, **(extra_context or {})})
 
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
@@ -198,10 +169,6 @@ class TrashAdmin(KeysetAdmin):
     def already_deleted(self, row: Any) -> str:
         """Return the reason why `row` cannot be deleted, as a sentence, or ""."""
         return _("“%(name)s” is already in the trash.") % {"name": self.row_name(row)} if row.deleted_at else ""
-
-    def contents(self, rows: Iterable[Any]) -> str:
-        """Return the numbers of rows that are deleted or restored together with `rows`, as a sentence, or ""."""
-        return ""
 
     def undo_view(self, request: HttpRequest) -> HttpResponse:
         """Restore the rows of a deletion: the view behind the button in its success message."""
@@ -300,49 +267,6 @@ class TrashAdmin(KeysetAdmin):
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         offered = self.trash_actions if self.in_trash(request) else self.list_actions
         return {name: action for name, action in super().get_actions(request).items() if name in offered}
-
-    def selection(
-        self, request: HttpRequest, queryset: QuerySet[Any], most: int | None = None, role: Role = Role.EDITOR
-    ) -> Selection:
-        """Return the rows of an action: those that were chosen on the page, or the newest `most` (default: BULK_ROWS) of all that match.
-
-        Rows of projects in which the reader does not have the role are left out.
-
-        A confirmation sends the rows that it showed, so that rows that match since then are not changed unseen. Raise
-        TookTooLong.
-        """
-        scope = self.scope(request, role)
-        if request.POST.get("select_across") != "1":
-            return Selection(rows=visible_to(queryset, scope)[: self.list_per_page])
-        most = BULK_ROWS if most is None else most
-        if "rows" in request.POST:
-            keys = [key for text in request.POST["rows"].split(",") if (key := as_uuid(text)) is not None]
-            has_more = False
-        else:
-            keys = [key for page in self.all_keys(request, most + 1) for key in page]
-            has_more = len(keys) > most
-        rows = visible_to(self.get_queryset(request), scope).filter(pk__in=keys[:most]).order_by("-pk")
-        return Selection(rows=rows, is_all=True, has_more=has_more)
-
-    def confirmation(self, selection: Selection) -> dict[str, Any]:
-        """Return the context of a page that asks before an action."""
-        count = len(selection.rows)
-        words = {"count": f"{count:,}", "rows": model_ngettext(self.opts, count)}
-        match = ""
-        if selection.has_more:
-            match = _(
-                "More than %(count)s %(rows)s match the filters. This is for the newest %(count)s; repeat it for the others."
-            )
-        elif selection.is_all:
-            match = ngettext("%(count)s %(rows)s matches the filters.", "%(count)s %(rows)s match the filters.", count)
-        return {
-            "selection": selection,
-            "matching": match % words if match else "",
-            "names": [self.row_name(row) for row in selection.rows[:NAMES_LISTED]],
-            "unnamed": max(count - NAMES_LISTED, 0),
-            "contents": self.contents(selection.rows),
-            "action_checkbox_name": helpers.ACTION_CHECKBOX_NAME,
-        }
 
     @admin.action(
         description=gettext_lazy("Move selected %(verbose_name_plural)s to the trash"), permissions=["delete"]

@@ -1,4 +1,4 @@
-"""The action that gives one score to all selected sessions or messages."""
+"""The action that gives one score to all selected sessions, messages or tool calls."""
 
 from __future__ import annotations
 
@@ -17,10 +17,18 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from access_app.masking import masking_of
-from messages_app.admin.trash import TrashAdmin
+from messages_app.admin.selection import SelectingAdmin
 from messages_app.models import Message
 from messages_app.safe_text import one_line
-from traces_app.ingest.scores import Place, PlacedScore, identity_of, place_of_message, store_scores
+from traces_app.ingest.scores import (
+    Place,
+    PlacedScore,
+    identity_of,
+    place_of_message,
+    places_of_calls,
+    store_scores,
+)
+from traces_app.models import ToolCall
 from traces_app.normalize.redaction import redact_score
 from traces_app.schema import records
 
@@ -65,8 +73,8 @@ def _value_of(text: str) -> bool | float | str | None:
         return text or None
 
 
-@admin.action(description=gettext_lazy("Add a score to selected %(verbose_name_plural)s"), permissions=["add"])
-def score_selected(model_admin: TrashAdmin, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+@admin.action(description=gettext_lazy("Add a score to selected %(verbose_name_plural)s"), permissions=["score"])
+def score_selected(model_admin: SelectingAdmin, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
     """Ask for a score, then give it to the rows; one of the same name that the user gave them so before is replaced."""
     selection = model_admin.selection(request, queryset)
     form = ScoreForm(request.POST if request.POST.get("post") else None)
@@ -96,12 +104,13 @@ def score_selected(model_admin: TrashAdmin, request: HttpRequest, queryset: Quer
 
 
 def _give(score: records.Score, rows: Sequence[Any]) -> None:
-    """Store the score for each of `rows`, all sessions or all messages: all of a project or none."""
+    """Store the score for each of `rows`, which are of one kind: all of a project or none."""
     of_project: dict[int, list[PlacedScore]] = {}
     for row, place in _places(rows):
-        identity = identity_of(
-            "admin", score.author, score.name, place.session_id, place.trace_id, place.message_name or place.message_id
-        )
+        about: list[object] = [place.session_id, place.trace_id, place.message_name or place.message_id]
+        if place.call_id is not None:
+            about.append(place.span_id or place.call_id)
+        identity = identity_of("admin", score.author, score.name, *about)
         of_row = msgspec.structs.replace(score, external_id=identity)
         redacted = redact_score(of_row, masking_of(row.project_id))
         of_project.setdefault(row.project_id, []).append(PlacedScore(redacted=redacted, place=place))
@@ -110,9 +119,14 @@ def _give(score: records.Score, rows: Sequence[Any]) -> None:
 
 
 def _places(rows: Sequence[Any]) -> list[tuple[Any, Place]]:
-    if not rows or not isinstance(rows[0], Message):
-        return [(row, Place(session_id=row.pk)) for row in rows]
-    # The names by which a trace that is made anew finds them again.
-    named = Message.objects.filter(pk__in=[row.pk for row in rows])
+    # Messages and calls with the names by which a trace that is made anew finds them again.
+    keys = [row.pk for row in rows]
     columns = ("project_id", "session_id", "external_id", "request_id", "metadata")
-    return [(row, place_of_message(row)) for row in named.order_by().only(*columns)]
+    if rows and isinstance(rows[0], ToolCall):
+        of_messages = ("project_id", "call_id", *(f"message__{name}" for name in columns))
+        calls = list(ToolCall.objects.filter(pk__in=keys).select_related("message").order_by().only(*of_messages))
+        return list(zip(calls, places_of_calls(calls), strict=True))
+    if rows and isinstance(rows[0], Message):
+        named = Message.objects.filter(pk__in=keys)
+        return [(row, place_of_message(row)) for row in named.order_by().only(*columns)]
+    return [(row, Place(session_id=row.pk)) for row in rows]

@@ -22,8 +22,8 @@ from messages_app import ids
 from messages_app.admin.downloads import Source
 from messages_app.admin.exports import text
 from messages_app.admin.filters import CreatedFilter, ProjectFilter
-from messages_app.admin.keyset import KeysetAdmin
 from messages_app.admin.model_admins import NAME_CHARACTERS, badge, session_name
+from messages_app.admin.selection import SelectingAdmin
 from messages_app.admin.time_zones import with_zone
 from messages_app.queries import as_uuid
 from messages_app.safe_text import duration, first_characters, moment, one_line, visible
@@ -32,6 +32,7 @@ from traces_app.models import ToolCall, ToolResult
 from traces_app.queries.error_groups import group_of_call
 from traces_app.queries.search.pages import mark_of_status
 
+from .bulk_scores import score_selected
 from .error_pages import errors_context
 from .filters import (
     CallAgentFilter,
@@ -49,9 +50,10 @@ from .run_page import read_call, step_number
 from .text_search import named_or_saying, with_found
 
 
-class ToolCallAdmin(KeysetAdmin):
+class ToolCallAdmin(SelectingAdmin):
     """The list of calls, for finding a failed one; each row links to its place in the run."""
 
+    actions: ClassVar[Any] = (score_selected,)
     list_filter = (
         *(ProjectFilter, CallToolFilter, CallStatusFilter, CallModelFilter, CallAgentFilter, CallSessionFilter),
         *(CallErrorGroupFilter, MessageIdFilter, CallDurationFilter, CallScoreFilter, CreatedFilter),
@@ -139,6 +141,9 @@ class ToolCallAdmin(KeysetAdmin):
             return named, False
         mark = mark_of_status(request.GET.get("status"))
         return named_or_saying(request, queryset, named, term, "call", self.page_size(request), mark), False
+
+    def row_name(self, row: Any) -> str:
+        return f"{one_line(str(row.tool), NAME_CHARACTERS)} · {row.shown_title or row.message.session.external_id}"
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         return with_found(request, super().get_list_display(request))

@@ -111,10 +111,20 @@ def place_of_message(message: Message) -> Place:
 
 def place_of_call(call: ToolCall) -> Place:
     """Return the place of a score about a stored call."""
-    place = place_of_message(call.message)
-    results = ToolResult.objects.filter(pk=call.pk).values_list("metadata", flat=True) if place.trace_id else ()
-    span_id = next((str(metadata.get(_SPAN_ID) or "")[:16] for metadata in results), "")
-    return replace(place, call_id=call.pk, call_name=call.call_id, span_id=span_id)
+    (place,) = places_of_calls([call])
+    return place
+
+
+def places_of_calls(calls: Sequence[ToolCall]) -> list[Place]:
+    """Return the places of scores about stored calls, in order. One query more than for their messages."""
+    places = [place_of_message(call.message) for call in calls]
+    of_traces = [call.pk for call, place in zip(calls, places, strict=True) if place.trace_id]
+    results = ToolResult.objects.filter(pk__in=of_traces).values_list("pk", "metadata") if of_traces else ()
+    spans = {key: str(metadata.get(_SPAN_ID) or "")[:16] for key, metadata in results}
+    return [
+        replace(place, call_id=call.pk, call_name=call.call_id, span_id=spans.get(call.pk, ""))
+        for call, place in zip(calls, places, strict=True)
+    ]
 
 
 def store_scores(project_id: int, scores: Sequence[PlacedScore], *, keep_existing: bool = False) -> list[UUID]:

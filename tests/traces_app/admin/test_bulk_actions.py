@@ -14,15 +14,16 @@ from django.test import Client
 
 from access_app.models import Project
 from messages_app import writes
-from messages_app.admin import keyset, trash
+from messages_app.admin import keyset, selection
 from messages_app.admin.keyset import TookTooLong
 from messages_app.models import Message, Session
 from tests.admin_pages import html_of, rows_of, text_of
-from tests.traces_app.conftest import NOON, question, store
-from traces_app.models import Score
+from tests.traces_app.conftest import NOON, answer, question, store
+from traces_app.models import Score, ToolCall
 
 pytestmark = pytest.mark.django_db
 SESSIONS, MESSAGES = "/admin/messages_app/session/", "/admin/messages_app/message/"
+CALLS = "/admin/traces_app/toolcall/"
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def test_purge_is_for_one_page_of_all_that_match(staff: Client, sessions: list[U
 def test_action_is_bounded_to_the_newest_rows(
     staff: Client, sessions: list[UUID], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trash, "BULK_ROWS", 7)
+    monkeypatch.setattr(selection, "BULK_ROWS", 7)
     page = staff.post(SESSIONS, all_of("delete_selected", sessions[-1]))
     assert "More than 7 sessions match the filters. This is for the newest 7" in text_of(page)
     staff.post(SESSIONS, confirmed(page))
@@ -199,6 +200,25 @@ def test_score_is_given_to_chosen_messages_of_several_projects(
         *(("like on topic", "categorical", None, "on topic", key) for key in keys),
     ]
     assert set(Score.objects.values_list("project_id", "message_id")) == {(project.pk, keys[0]), (stranger.pk, keys[1])}
+
+
+def test_score_is_given_to_all_calls_that_match(staff: Client, project: Project) -> None:
+    for name in ("s1", "s2"):
+        store(project, question(), answer(), external_id=name, title="Talk")
+    failed = ToolCall.objects.filter(status="error")
+    url = f"{CALLS}?status=error"
+    page = staff.post(url, all_of("score_selected", failed[0].pk))
+    assert f"{len(failed)} tool calls match the filters." in text_of(page)
+    assert f"{failed[0].tool.name} · Talk" in text_of(page)
+    done = staff.post(url, confirmed(page, name="cause", value="provider"), follow=True)
+    assert f"{len(failed)} tool calls have the score “cause” now." in text_of(done)
+    scores = Score.objects.values_list("call_id", "message_id", "session_id", "label", "author")
+    places = failed.values_list("pk", "message_id", "message__session_id")
+    assert set(scores) == {(*place, "provider", "ada") for place in places}
+    # The same name again replaces it.
+    staff.post(url, confirmed(page, name="cause", value="ours"))
+    assert set(Score.objects.values_list("label", flat=True)) == {"ours"}
+    assert Score.objects.count() == len(failed) == len(rows_of(staff.get(f"{CALLS}?score=cause")))
 
 
 @pytest.mark.parametrize(

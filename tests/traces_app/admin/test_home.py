@@ -194,7 +194,7 @@ def test_intake_tells_rate_wait_and_backlog(staff: Client) -> None:
     assert re.match(r" Intake Messages 5 · 0.2 an hour Tool calls 4 · 0.2 an hour Newest message \(UTC\) 20", intake)
     assert "Last write (UTC)" in intake
     assert re.search(r"Wait before arrival 50 min \d+ s · p95 3 h 0 min · of 5 messages", intake)
-    assert re.search(r"Search index up to 20\S+ \S+ \d+ writes wait", intake)
+    assert re.search(r"Search index up to 20\S+ \S+ · \d+ writes wait", intake)
     assert "Tool statistics nothing added up yet" in intake
     index_queued(patience=timedelta(0))
     roll_up()
@@ -231,7 +231,10 @@ def test_storage_tells_sizes_trash_and_what_a_purge_frees(staff: Client, project
     trash = next(url for text, url in links_of(page).items() if text.split() == ["1", "session"])
     assert len(rows_of(staff.get(trash))) == 1
     PurgedMonth.objects.create(month=date(2024, 12, 1), purged_at=datetime(2026, 1, 2, tzinfo=UTC))
-    assert "No project has days set, so nothing is removed by age. The month 2024-12 was removed on 2026-01-02 00:00:00 ." in text_of(staff.get(HOME))
+    assert (
+        "No project has days set, so nothing is removed by age. The month 2024-12 was removed on 2026-01-02 00:00:00 ."
+        in text_of(staff.get(HOME))
+    )
 
 
 @pytest.mark.requirement("001-50")

@@ -1,0 +1,106 @@
+"""Lists whose actions are for the chosen rows, or for all rows that the filters match, after a page that asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.admin import helpers
+from django.contrib.admin.utils import model_ngettext
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from access_app.models import Role
+from access_app.visibility import visible_to
+from messages_app.queries import as_uuid
+
+from .keyset import KeysetAdmin, TookTooLong
+
+BULK_ROWS = 1_000
+"""Most rows that an action changes at once, because each is a write of its own, of a few milliseconds."""
+NAMES_LISTED = 50
+"""Names that a confirmation lists."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The rows of an action."""
+
+    rows: QuerySet[Any]
+    is_all: bool = False
+    """Whether they were chosen as all rows that match the filters."""
+    has_more: bool = False
+    """Whether more rows match than one action changes."""
+
+    @property
+    def keys(self) -> str:
+        """The primary keys in one text, because a form may have 1,000 fields only."""
+        return ",".join(str(row.pk) for row in self.rows)
+
+
+class SelectingAdmin(KeysetAdmin):
+    """An admin with actions that understand "select all that match"."""
+
+    acts_on_all = True
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        try:
+            return super().changelist_view(request, extra_context)
+        except TookTooLong:
+            text = _("Finding all rows took too long. Nothing was changed. Narrow the list.")
+            self.message_user(request, text, messages.WARNING)
+            return HttpResponseRedirect(request.get_full_path())
+
+    def contents(self, rows: Iterable[Any]) -> str:
+        """Return the numbers of rows that are deleted or restored together with `rows`, as a sentence, or ""."""
+        return ""
+
+    def selection(
+        self, request: HttpRequest, queryset: QuerySet[Any], most: int | None = None, role: Role = Role.EDITOR
+    ) -> Selection:
+        """Return the rows of an action: those that were chosen on the page, or the newest `most` (default: BULK_ROWS) of all that match.
+
+        Rows of projects in which the reader does not have the role are left out.
+
+        A confirmation sends the rows that it showed, so that rows that match since then are not changed unseen. Raise
+        TookTooLong.
+        """
+        scope = self.scope(request, role)
+        if request.POST.get("select_across") != "1":
+            return Selection(rows=visible_to(queryset, scope)[: self.list_per_page])
+        most = BULK_ROWS if most is None else most
+        if "rows" in request.POST:
+            keys = [key for text in request.POST["rows"].split(",") if (key := as_uuid(text)) is not None]
+            has_more = False
+        else:
+            keys = [key for page in self.all_keys(request, most + 1) for key in page]
+            has_more = len(keys) > most
+        rows = visible_to(self.get_queryset(request), scope).filter(pk__in=keys[:most]).order_by("-pk")
+        return Selection(rows=rows, is_all=True, has_more=has_more)
+
+    def confirmation(self, selection: Selection) -> dict[str, Any]:
+        """Return the context of a page that asks before an action."""
+        count = len(selection.rows)
+        words = {"count": f"{count:,}", "rows": model_ngettext(self.opts, count)}
+        match = ""
+        if selection.has_more:
+            match = _(
+                "More than %(count)s %(rows)s match the filters. This is for the newest %(count)s; repeat it for the others."
+            )
+        elif selection.is_all:
+            match = ngettext("%(count)s %(rows)s matches the filters.", "%(count)s %(rows)s match the filters.", count)
+        return {
+            "selection": selection,
+            "matching": match % words if match else "",
+            "names": [self.row_name(row) for row in selection.rows[:NAMES_LISTED]],
+            "unnamed": max(count - NAMES_LISTED, 0),
+            "contents": self.contents(selection.rows),
+            "action_checkbox_name": helpers.ACTION_CHECKBOX_NAME,
+        }
+
+    def has_score_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self.allows(request, Role.EDITOR, obj)
