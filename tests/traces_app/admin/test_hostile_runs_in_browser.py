@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from access_app.models import Project
+from access_app.redaction.engine import MAX_DEPTH
 from tests.traces_app.admin.test_admin_in_browser import CHROMIUM, HOSTILE, browse, session_key, watched
 from tests.traces_app.conftest import answer, question, store
 from traces_app.models import ToolCall
@@ -17,6 +18,16 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt in
 __all__ = ["session_key"]  # a fixture
 
 DEEP = "[" * 10_000 + "]" * 10_000
+"""Only as text: as JSON it is refused (tests/tracesite/http/test_bad_input.py:deep)."""
+LEVELS: Any = HOSTILE
+for _level in range(MAX_DEPTH):
+    LEVELS = {"level": LEVELS}
+OPEN_ALL = """async () => {
+  for (let each; (each = document.querySelector(".run-panel .json-branch:not([open])")); ) {
+    each.open = true;
+    await new Promise((done) => each.addEventListener("toggle", () => setTimeout(done), { once: true }));
+  }
+}"""
 SVG = "<svg xmlns='http://www.w3.org/2000/svg' onload=\"document.title = 'broken in'\"><script>document.title = 'broken in'</script></svg>"
 BIDI = "\u202egnp.exe\u202c \u2066\u2069 zero\u200bwidth\u200d\ufeff \U000e0041"
 ANSI = "\x1b[31mred\x1b[0m\x1b]8;;https://evil.example/\x07link\x1b]8;;\x07\x1b[2J"
@@ -31,6 +42,7 @@ OUTPUTS: dict[str, Any] = {
     "ansi": {"output": ANSI, "data": [ANSI]},
     "hidden": {"output": "\u200b\u202e" * 1_000_000},
     "deep": {"output": DEEP, "data": {"json": DEEP}},
+    "nested": {"output": "x", "data": LEVELS},
     "long": {"output": "x<b>" * 5_000_000, "data": {"text": "y" * 20_000_000}},
     "wide": {"output": json.dumps([{"n": number} for number in range(100_000)])},
     "failed": {"success": False, "error": HOSTILE + SVG + BIDI + ANSI + LINKS},
@@ -81,6 +93,13 @@ def test_hostile_trace_is_only_text_on_every_page(paths: list[str], session_key:
             for fold in panel.locator(".json-branch:not([open]) > summary").all()[:5]:
                 fold.click()
             assert panel.locator("script, svg, iframe, a[href^=javascript], img").count() == 0, name
+        # As deep as JSON is stored: every level opens, and the leaf is text.
+        page.locator(".run-row").filter(has=page.get_by_text("nested", exact=True)).click()
+        expect(panel.locator("h3")).to_have_text("nested")
+        expect(panel.get_by_text("level", exact=True).first).to_be_attached()
+        page.evaluate(OPEN_ALL)
+        assert panel.get_by_text("level", exact=True).count() == MAX_DEPTH
+        assert "broken in" in panel.locator(".json-branch").last.inner_text()
         page.locator(".run-row").filter(has=page.get_by_text("wide", exact=True)).click()
         panel.get_by_role("button", name="Load all").first.click()
         expect(panel.get_by_text("[100000]")).to_be_visible()

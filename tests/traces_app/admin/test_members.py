@@ -71,6 +71,7 @@ def trace(stranger: Project) -> dict[str, Any]:
     }
     return {
         "objects": objects,
+        "project_pk": stranger.pk,
         "session_id": outcome.id,
         "message_id": run,
         "step_id": AgentStep.objects.get().pk,
