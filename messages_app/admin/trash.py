@@ -393,7 +393,7 @@ class TrashAdmin(SelectingAdmin):
 
     def url_after_delete(self, request: HttpRequest, key: Any) -> str:
         """Return the URL of the list, with the filters and the search that it had."""
-        kept = {"preserved_filters": self.get_preserved_filters(request), "opts": self.opts}
+        kept: dict[str, Any] = {"preserved_filters": self.get_preserved_filters(request), "opts": self.opts}
         return str(add_preserved_filters(kept, reverse(f"admin:{self._url_name('changelist')}")))
 
     def get_deleted_objects(

@@ -53,7 +53,7 @@ from .text_search import named_or_saying, with_found
 class ToolCallAdmin(SelectingAdmin):
     """The list of calls, for finding a failed one; each row links to its place in the run."""
 
-    actions: ClassVar[Any] = (score_selected,)
+    actions = (score_selected,)
     list_filter = (
         *(ProjectFilter, CallToolFilter, CallStatusFilter, CallModelFilter, CallAgentFilter, CallSessionFilter),
         *(CallErrorGroupFilter, MessageIdFilter, CallDurationFilter, CallScoreFilter, CreatedFilter),
