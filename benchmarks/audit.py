@@ -1,4 +1,4 @@
-"""Measure what the audit log costs: python -m benchmarks.audit
+"""Measure what the audit log costs, and masking with it: python -m benchmarks.audit [--masking]
 
 Two servers on one database, one of which records no requests, take the same batches and answer the same reads in turns.
 """
@@ -24,15 +24,29 @@ SIDES: tuple[Side, Side] = ("off", "on")
 SETTINGS: dict[Side, str] = {"off": "benchmarks.without_audit", "on": "tracesite.settings"}
 SHAPES = {shape.name: shape for shape in ingest.SHAPES if shape.name in ("1x1", "4x20")}
 STORED = 1_000
+RULES = (
+    ("mail", "preset", "email"),
+    ("staff", "pattern", r"\bEMP-\d{6}\b"),
+    ("person", "key", "national_id"),
+    ("customer", "path", "args.customer.name"),
+)
+"""Masking rules of the project that the recording server writes to, with `--masking`."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.audit", description=__doc__)
     parser.add_argument("--runs", type=int, default=9, help="Turns of each side (default: %(default)s).")
     parser.add_argument("--reads", type=int, default=100, help="Requests of a turn of reading (default: %(default)s).")
+    parser.add_argument(
+        "--masking", action="store_true", help="Only ingest: the server that records also masks by four rules."
+    )
     options = parser.parse_args()
     with database() as url, psycopg.connect(url, autocommit=True) as connection:
         project_id, token = data.prepare()
+        written: dict[Side, tuple[int, str]] = {
+            "off": (project_id, token),
+            "on": _masked_project() if options.masking else (project_id, token),
+        }
         servers: dict[Side, Server] = {}
         # What both start is started by the environment, so that the processes differ in nothing else.
         os.environ["DJANGO_SETTINGS_MODULE"] = SETTINGS["off"]
@@ -40,14 +54,30 @@ def main() -> None:
             os.environ["DJANGO_SETTINGS_MODULE"] = SETTINGS["on"]
             with serving(1) as servers["on"]:
                 targets: dict[Side, Target] = {
-                    side: Target(port=server.port, token=token, database_url=url, project_id=project_id)
+                    side: Target(
+                        port=server.port, token=written[side][1], database_url=url, project_id=written[side][0]
+                    )
                     for side, server in servers.items()
                 }
                 with Crew(4, targets["off"]) as off, Crew(4, targets["on"]) as on:
                     crews: dict[Side, Crew] = {"off": off, "on": on}
-                    _measure_reads(servers, on, connection, project_id, token, options.runs, options.reads)
+                    if not options.masking:
+                        _measure_reads(servers, on, connection, project_id, token, options.runs, options.reads)
                     _measure_ingest(crews, connection, options.runs)
-        _measure_chaining(connection)
+        if not options.masking:
+            _measure_chaining(connection)
+
+
+def _masked_project() -> tuple[int, str]:
+    """Create a project with masking rules. Return its id and the token of a key."""
+    from access_app.keys import create_key
+    from access_app.masking import save_rule
+    from access_app.models import Project, Scope
+
+    project = Project.objects.create(slug="masked")
+    for name, kind, value in RULES:
+        save_rule(project, name, kind, value)
+    return project.pk, create_key(project, name="benchmark", scopes=list(Scope))[1]
 
 
 def _measure_ingest(crews: dict[Side, Crew], connection: psycopg.Connection, runs: int) -> None:
