@@ -99,6 +99,10 @@ def measure(messages: int, runs: int, only: str) -> None:
         address = f"{case.url}?{case.query}"
         if only in address:
             show(client, case, address, runs)
+    for period in ("1h", "24h", "7d", "30d"):
+        address = f"/admin/?created={period}"
+        if only in address:
+            show_home(client, address, runs)
 
 
 def show(client: Any, case: Case, address: str, runs: int) -> None:
@@ -124,6 +128,18 @@ def show(client: Any, case: Case, address: str, runs: int) -> None:
     page, for_row, other, plain_ms = (min(times) for times in (pages, for_rows, others, plains))
     marks = "".join([" SLOW" if for_row > SLOW_MS else "", " MISSED" if for_row > BAR * plain_ms else ""])
     say(f"{address:72}{rows:4}{page:7.1f}{for_row:8.1f}{other:7.1f}{plain_ms:9.1f}{for_row / plain_ms:6.1f}{marks}")
+
+
+def show_home(client: Any, address: str, runs: int) -> None:
+    """Print the times of the home page in ms: the page, all its statements, and the longest of them."""
+    answered(client.get(address))
+    pages, statements = [], []
+    for _run in range(runs):
+        with sql_timer() as sql:
+            pages.append(timed(lambda: answered(client.get(address))))
+        statements.append((sum(took for took, _text in sql), max(took for took, _text in sql)))
+    total, longest = min(statements)
+    say(f"{address:72}    {min(pages):7.1f}  statements {total:.1f}, the longest {longest:.1f}")
 
 
 def cases() -> Iterator[Case]:
@@ -267,9 +283,10 @@ INSERT INTO messages_app_message (id, project_id, session_id, external_id, reque
 SELECT {_ID.format("a", "number")}, project, session_id, 'm' || number, '', CASE WHEN rare THEN 'system' WHEN answers THEN 'assistant' ELSE 'user' END,
     'A small message with a number ' || number, NOT rare, '', CASE WHEN rare THEN '{{truncated}}'::text[] WHEN number %% 100 = 1 THEN '{{repaired_id}}' ELSE '{{}}' END,
     '{{}}', '[]', answers::int, answers::int * 2, (number %% 200 = 1)::int, 0, 10, 10, 500, CASE WHEN answers THEN 0.002 END, 1, at, at, at, '' FROM made;
-INSERT INTO traces_app_agentstep (id, message_id, iteration, ordinal, thought, reasoning, agent_name, model, input_ref, metadata)
+INSERT INTO traces_app_agentstep (id, message_id, iteration, ordinal, thought, reasoning, agent_name, model, usage, cost, input_ref, metadata)
 SELECT {_ID.format("b", "number")}, {_ID.format("a", "number")}, 0, 0, '', '', CASE WHEN rare THEN 'rare' WHEN number %% 4 = 1 THEN 'common' ELSE '' END,
-    CASE WHEN rare THEN 'rare' WHEN number %% 4 = 1 THEN 'common' ELSE 'another' END, '', '{{}}' FROM made WHERE answers;
+    CASE WHEN rare THEN 'rare' WHEN number %% 4 = 1 THEN 'common' ELSE 'another' END, '{{"input_tokens": 10, "output_tokens": 10}}', 0.002, '', '{{}}'
+FROM made WHERE answers;
 INSERT INTO traces_app_toolcall (id, project_id, message_id, step_id, tool_id, call_id, position, args, reflection, status, duration_ms, metadata)
 SELECT {_ID.format("9", "number * 2 + call")}, project, {_ID.format("a", "number")}, {_ID.format("b", "number")},
     CASE WHEN rare THEN %(rare)s ELSE %(common)s END, 'c' || number * 2 + call, call, '{{}}', '',
