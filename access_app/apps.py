@@ -13,7 +13,11 @@ class AccessConfig(AppConfig):
     def ready(self) -> None:
         # Imported here, because they need the models.
         from access_app.audit import logins
-        from access_app.encryption.reading import switch_on_if_needed
+        from access_app.db.base import call_on_data_keys
+        from access_app.encryption.master import is_configured
+        from access_app.encryption.reading import switch_on
 
         logins.connect()
-        switch_on_if_needed()
+        call_on_data_keys(switch_on)
+        if is_configured():
+            switch_on()

@@ -36,7 +36,7 @@ MASKED_COLUMNS: Final = frozenset(
 """Names of columns that are masked. Others of the models are not: ids, times, names and states. What is no column of a model is
 an expression, and masked."""
 
-_IDS: Final = frozenset({"id", "message_id", "session_id"})
+_IDS: Final = frozenset({"id", "row_id", "message_id", "session_id"})
 """Columns by which the project of a row is known. Never of what agents name, because an agent of one project could give the
 ids of another."""
 _MOST_KNOWN: Final = 100_000

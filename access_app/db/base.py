@@ -45,12 +45,13 @@ masking_of_reader: ContextVar[Any] = ContextVar("masking_of_reader", default=Non
 
 
 opening: Any = None
-"""What makes row factories that decrypt, around those that mask; None while nothing is encrypted. See
-access_app.encryption.reading."""
+"""What makes row factories that decrypt, around those that mask; None while this process knows of nothing that is encrypted.
+See access_app.encryption.reading."""
 
 
 on_data_keys: Callable[[], None] | None = None
-"""What to do when a new connection finds data keys and nothing decrypts yet; set when the process starts."""
+"""What to do when a new connection finds data keys and nothing decrypts yet; set when the process starts, because what decrypts
+needs this module."""
 _as_stored: ContextVar[bool] = ContextVar("as_stored", default=False)
 
 

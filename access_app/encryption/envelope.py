@@ -8,7 +8,6 @@ as random ones would.
 
 from __future__ import annotations
 
-import re
 from hashlib import blake2b
 from typing import Any, Final
 from uuid import UUID
@@ -23,8 +22,6 @@ from .columns import BY_NUMBER, EMPTY, Column, Form
 from .errors import Damaged
 
 PREFIX: Final = "tsenc1:"
-IN_JSON: Final = re.compile(r'"tsenc1:[A-Za-z0-9+/=]{72,}"(?!:)')
-"""An envelope that is a value of JSON; keys are followed by a colon."""
 KEY_BYTES: Final = 8
 _ASSOCIATED: Final = KEY_BYTES + 1 + 16
 _NONCE: Final = 12

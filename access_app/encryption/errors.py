@@ -11,7 +11,10 @@ class Locked(Unavailable):
     """The master key is missing or is another one, so that nothing of encrypted projects can be read or written."""
 
     default_code = "encryption_locked"
-    default_message = _("The data of this project is encrypted, and this server has no key for it.")
+    default_message = _(
+        "The data of this project is encrypted, and this server does not have its master key. The operator has to set "
+        "TRACESITE_MASTER_KEY, TRACESITE_MASTER_KEY_FILE or TRACESITE_MASTER_KEY_COMMAND."
+    )
 
 
 class Damaged(Unavailable):

@@ -17,6 +17,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connection, transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from access_app.audit.record import record
@@ -24,13 +25,20 @@ from access_app.db import base
 from access_app.errors import Conflict
 from access_app.models import AuditAction, Project, ProjectKey
 
+from .columns import ENCRYPTED
 from .envelope import KEY_BYTES, DataKey
 from .errors import Locked, NotWhileEncrypted
 from .master import MasterKey, master_keys, unwrapped
 
+_CAN_BE_ASKED: Final = (TransactionStatus.IDLE, TransactionStatus.INTRANS)
 MAX_AGE: Final = 5
 """Seconds after which a new or destroyed key counts in every process."""
-_READ = "SELECT project_id, key_id, master_id, wrapped FROM access_app_projectkey ORDER BY project_id, version"
+_TABLE: Final = ProjectKey._meta.db_table
+_READ = f"SELECT project_id, key_id, master_id, wrapped FROM {_TABLE} ORDER BY project_id, version"  # noqa: S608 - a constant
+_READ_COLUMNS = (
+    "SELECT attrelid::bigint, attnum, name, attname FROM unnest(%s::text[]) AS name "
+    "JOIN pg_attribute ON attrelid = to_regclass(name) AND attnum > 0"
+)
 
 
 @dataclass(frozen=True)
@@ -45,14 +53,18 @@ class _Row:
 
 
 @dataclass(frozen=True)
-class _Keyring:
+class Keyring:
+    """What the database had at `read_at`, in seconds of the monotonic clock."""
+
     read_at: float
     by_id: dict[bytes, _Row]
     newest: dict[int, _Row]
     """By project."""
+    columns: dict[tuple[int, int], tuple[str, str]]
+    """Table and name of the columns of tables with encrypted ones, by the numbers that PostgreSQL has for both."""
 
 
-_keyring = _Keyring(0, {}, {})
+_keyring = Keyring(0, {}, {}, {})
 
 
 def key_of(project_id: int) -> DataKey | None:
@@ -87,34 +99,54 @@ def encrypted_projects() -> frozenset[int]:
     return frozenset() if base.opening is None else frozenset(_current().newest)
 
 
-def key_named(key_id: bytes) -> DataKey | bool:
+def known_keys() -> Keyring:
+    """Return all keys, for what is read next.
+
+    Those of before, if the connection cannot be asked at the moment: its transaction failed, or it is in the middle of a read.
+    """
+    known = connection.connection
+    if known is not None and (known.lock.locked() or known.info.transaction_status not in _CAN_BE_ASKED):
+        return _keyring
+    return _current()
+
+
+def key_named(key_id: bytes, keys: Keyring) -> DataKey | bool:
     """Return the key with this id; False if it was destroyed, True if there is none. Raise Locked."""
-    row = _current().by_id.get(key_id) or _read().by_id.get(key_id)
+    row = keys.by_id.get(key_id)
+    if row is None:
+        if connection.connection is not None and connection.connection.lock.locked():
+            # A key that is newer than `keys`, in the middle of a read: the next one will know it.
+            raise Locked
+        row = _read().by_id.get(key_id)
     return True if row is None else row.key() or False
 
 
 def forget_keys() -> None:
     """Read the keys again, because they have changed."""
     global _keyring
-    _keyring = _Keyring(0, {}, {})
+    _keyring = Keyring(0, {}, {}, {})
     _unwrapped.cache_clear()
 
 
-def _current() -> _Keyring:
+def _current() -> Keyring:
     return _keyring if time.monotonic() - _keyring.read_at < MAX_AGE else _read()
 
 
-def _read() -> _Keyring:
+def _read() -> Keyring:
     global _keyring
     connection.ensure_connection()
     # Not by a cursor of Django, because this is asked while one reads.
     with connection.wrap_database_errors, connection.connection.cursor(row_factory=tuple_row) as cursor:
-        rows = cursor.execute(_READ).fetchall()
+        found = cursor.execute(_READ_COLUMNS, [[*ENCRYPTED, _TABLE]]).fetchall()
+        # Before the migration of the table nothing is encrypted.
+        is_migrated = any(name == _TABLE for _table, _at, name, _column in found)
+        rows = cursor.execute(_READ).fetchall() if is_migrated else []
+    columns = {(table, at): (name, column) for table, at, name, column in found if name in ENCRYPTED}
     by_id, newest = {}, {}
     for project_id, key_id, master_id, wrapped in rows:
         row = _Row(bytes.fromhex(key_id), master_id, None if wrapped is None else bytes(wrapped))
         by_id[row.key_id] = newest[project_id] = row
-    _keyring = _Keyring(time.monotonic(), by_id, newest)
+    _keyring = Keyring(time.monotonic(), by_id, newest, columns)
     return _keyring
 
 

@@ -11,6 +11,7 @@ import hmac
 import os
 import shlex
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -44,7 +45,7 @@ class MasterKey:
 
 
 def is_configured() -> bool:
-    return bool(settings.MASTER_KEY or settings.MASTER_KEY_FILE or settings.MASTER_KEY_COMMAND)
+    return bool(_sources())
 
 
 def master_keys() -> tuple[MasterKey, ...]:
@@ -52,24 +53,23 @@ def master_keys() -> tuple[MasterKey, ...]:
 
     Raise ImproperlyConfigured, for operators and without the value, if they cannot be read.
     """
-    given = [
-        name
-        for name, value in (
-            ("TRACESITE_MASTER_KEY", settings.MASTER_KEY),
-            ("TRACESITE_MASTER_KEY_FILE", settings.MASTER_KEY_FILE),
-            ("TRACESITE_MASTER_KEY_COMMAND", settings.MASTER_KEY_COMMAND),
-        )
-        if value
+    sources = _sources()
+    if not sources:
+        return ()
+    if len(sources) > 1:
+        raise ImproperlyConfigured(f"Set only one of {' and '.join(name for name, _value, _read in sources)}.")
+    ((name, value, read),) = sources
+    return _parsed(read(value), name)
+
+
+def _sources() -> list[tuple[str, str, Callable[[str], str]]]:
+    """Return the variables that are set: name, value, and what finds the text with the keys by the value."""
+    sources: list[tuple[str, str, Callable[[str], str]]] = [
+        ("TRACESITE_MASTER_KEY", settings.MASTER_KEY, str),
+        ("TRACESITE_MASTER_KEY_FILE", settings.MASTER_KEY_FILE, _read),
+        ("TRACESITE_MASTER_KEY_COMMAND", settings.MASTER_KEY_COMMAND, _printed),
     ]
-    if len(given) > 1:
-        raise ImproperlyConfigured(f"Set only one of {' and '.join(given)}.")
-    if settings.MASTER_KEY:
-        return _parsed(settings.MASTER_KEY, "TRACESITE_MASTER_KEY")
-    if settings.MASTER_KEY_FILE:
-        return _parsed(_read(settings.MASTER_KEY_FILE), "TRACESITE_MASTER_KEY_FILE")
-    if settings.MASTER_KEY_COMMAND:
-        return _parsed(_printed(settings.MASTER_KEY_COMMAND), "TRACESITE_MASTER_KEY_COMMAND")
-    return ()
+    return [source for source in sources if source[1]]
 
 
 def unwrapped(master_id: str, key_id: bytes, wrapped: bytes) -> bytes:

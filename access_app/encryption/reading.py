@@ -11,101 +11,143 @@ Where a value is cut in SQL, use `beginning`, because a part of an envelope cann
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final
 
 import msgspec
-from django.apps import apps
 
 from access_app.db import base
 
-from .columns import BY_NUMBER, NAMES, Form
-from .envelope import IN_JSON, KEY_BYTES, PREFIX, bytes_of, row_bytes, row_of
+from .columns import BY_NUMBER, ENCRYPTED, NAMES, Form
+from .envelope import KEY_BYTES, PREFIX, DataKey, bytes_of, row_bytes, row_of
 from .errors import Damaged
-from .keys import key_named
-from .master import is_configured
+from .keys import Keyring, key_named, known_keys
 
 DESTROYED: Final = "[the key was destroyed]"
 """In place of a value whose data key was destroyed."""
+ROW_ID: Final = "row_id"
+"""Name of an expression that is the id of the row of all encrypted columns of a statement, where `id` is not read as it is."""
 _TEXTS = frozenset({25, 114, 705, 1043, 3802})
 """Types of columns that are read as text: text, json, unknown, varchar and jsonb."""
-_CUT = re.compile(r"tscut(\d+)([pj]?):", re.ASCII)
+_IN_JSON: Final = f'"{PREFIX}'
+_ANY_COLUMN: Final = frozenset(BY_NUMBER)
+_CUT = re.compile(r"tscut(\d+)(p?):(\d+):([0-9a-f-]{36}):", re.ASCII)
+"""Length, form, number of the column and id of the row of a value that is to be cut: see messages_app.sql.beginnings."""
 
 _to_json = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True)
 class OpenedRows:
-    """A row factory for psycopg that decrypts values, then makes rows by another factory, if any."""
+    """A row factory for psycopg that decrypts values, then makes rows by another factory, if any.
 
+    Values that were moved from another column or row are refused, where column and id are read as they are.
+    """
+
+    keys: Keyring
+    """Those that are known when the cursor is made: in the middle of a read the connection cannot be asked."""
     inner: Any = None
 
     def __call__(self, cursor: Any) -> Callable[[Sequence[Any]], Any]:
-        result, columns = cursor.pgresult, cursor.description or ()
-        tables = [result.ftable(place) for place in range(len(columns))]
-        places = [
-            # The places of the ids of its row, if they are read, too.
-            (place, [at for at, other in enumerate(columns) if other.name == "id" and tables[at] == tables[place] != 0])
-            for place, column in enumerate(columns)
-            # What comes of no table is an expression; Django gives columns of subqueries names of its own.
-            if column.type_code in _TEXTS
-            and (column.name in NAMES or tables[place] == 0 or column.name not in _columns_of_models())
-        ]
-        inner = tuple if self.inner is None else self.inner(cursor)
+        inner: Callable[[Sequence[Any]], Any] = tuple if self.inner is None else self.inner(cursor)
+        places = _places(cursor.pgresult, self.keys)
+        if not places:
+            return inner
+        opener = Opener(self.keys)
 
         def make(values: Sequence[Any]) -> Any:
             opened: list[Any] | None = None
-            for place, ids in places:
+            rows: list[bytes] = []
+            rows_of: list[int] = []
+            for place, columns, ids in places:
                 value = values[place]
                 if value.__class__ is str and PREFIX in value:
                     if opened is None:
                         opened = list(values)
-                    opened[place] = open_value(value, [row_bytes(values[at]) for at in ids])
+                    if ids != rows_of:
+                        rows, rows_of = [row_bytes(values[at]) for at in ids if values[at] is not None], ids
+                    opened[place] = opener.open(value, columns, rows)
             return inner(values if opened is None else opened)
 
         return make
 
 
-def open_value(value: str, rows: Sequence[bytes] = ()) -> str:
-    """Return a text or JSON text with everything in it decrypted; `rows` are the ids of which its row has one, if they are known.
+def _places(result: Any, keys: Keyring) -> list[tuple[int, frozenset[int], list[int]]]:
+    """Return the places of a result that may be encrypted, each with the numbers of columns that it may be, and the places of
+    the ids that its row may have."""
+    if result is None:
+        return []
+    fields = range(result.nfields)
+    origins = [keys.columns.get((result.ftable(at), result.ftablecol(at))) for at in fields]
+    row_ids = [at for at in fields if result.fname(at) == ROW_ID.encode()]
+    places = []
+    for at in fields:
+        origin = origins[at]
+        if result.ftype(at) not in _TEXTS:
+            continue
+        if origin is not None:
+            table, name = origin
+            if (column := ENCRYPTED[table].get(name)) is not None:
+                ids = [other for other in fields if origins[other] == (table, "id")]
+                places.append((at, frozenset({column.number}), ids or row_ids))
+        elif result.ftable(at) == 0 or result.fname(at).decode() in NAMES:
+            # An expression, or a column of a partition that is read by its own name.
+            places.append((at, _ANY_COLUMN, row_ids))
+    return places
 
-    Raise Locked, Damaged.
-    """
-    if value.startswith("tscut") and (cut := _CUT.match(value)):
-        return _cut_off(open_value(value[cut.end() :]), int(cut[1]), cut[2])
-    if value.startswith(PREFIX):
-        found = _opened(value[len(PREFIX) :], rows)
-        if found is None:
-            return value
-        text, form = found
-        return text if form is Form.TEXT else _unquoted(text)
 
-    def in_json(match: re.Match[str]) -> str:
-        found = _opened(match[0][len(PREFIX) + 1 : -1], rows)
-        if found is None:
-            return match[0]
-        text, form = found
-        return _to_json(text).decode() if form is Form.TEXT else text
+class Opener:
+    """Opens values that are read together, so that each data key is looked up once."""
 
-    return IN_JSON.sub(in_json, value)
+    def __init__(self, keys: Keyring) -> None:
+        self._known = keys
+        self._keys: dict[bytes, DataKey | bool] = {}
+
+    def open(self, value: str, columns: Collection[int] = _ANY_COLUMN, rows: Collection[bytes] = ()) -> str:
+        """Return a text or JSON text with everything in it decrypted.
+
+        `columns` are the numbers of the columns, and `rows` the ids of the rows that it may be of; any row if none is given.
+        Raise Locked, and Damaged if a value was changed or is of another place.
+        """
+        if value.startswith(PREFIX):
+            opened = self._opened(value[len(PREFIX) :], columns, rows, in_json=False)
+            return value if opened is None else opened
+        if value.startswith("tscut") and (cut := _CUT.match(value)):
+            whole = self.open(value[cut.end() :], {int(cut[3])}, {row_bytes(cut[4])})
+            return _cut_off(whole, int(cut[1]), pretty=bool(cut[2]))
+        first, *parts = value.split(_IN_JSON)
+        texts = [first]
+        for part in parts:
+            base64, _quote, rest = part.partition('"')
+            # Keys of JSON are followed by a colon, and never encrypted.
+            opened = None if rest.startswith(":") else self._opened(base64, columns, rows, in_json=True)
+            texts += [_IN_JSON, part] if opened is None else [opened, rest]
+        return "".join(texts)
+
+    def _opened(self, base64: str, columns: Collection[int], rows: Collection[bytes], *, in_json: bool) -> str | None:
+        """Return the text of an envelope; None if it is none of ours, but a text that looks like one."""
+        raw = bytes_of(base64)
+        if raw is None:
+            return None
+        key_id, number = raw[:KEY_BYTES], raw[KEY_BYTES]
+        key = self._keys.get(key_id)
+        if key is None:
+            key = self._keys[key_id] = key_named(key_id, self._known)
+        if key is True:
+            return None
+        if number not in columns or (rows and row_of(raw) not in rows):
+            raise Damaged
+        if BY_NUMBER[number][2].form is Form.TEXT:
+            text = key.opened(raw) if key else DESTROYED
+            return _to_json(text).decode() if in_json else text
+        text = key.opened(raw) if key else _to_json(DESTROYED).decode()
+        return text if in_json else _unquoted(text)
 
 
-def _opened(base64: str, rows: Sequence[bytes]) -> tuple[str, Form] | None:
-    """Return the text of an envelope; None if it is none of ours, but a text that looks like one."""
-    raw = bytes_of(base64)
-    if raw is None:
-        return None
-    key = key_named(raw[:KEY_BYTES])
-    if key is True:
-        return None
-    if rows and row_of(raw) not in rows:
-        raise Damaged
-    form = BY_NUMBER[raw[KEY_BYTES]][2].form
-    if key is False:
-        return (DESTROYED if form is Form.TEXT else _to_json(DESTROYED).decode()), form
-    return key.opened(raw), form
+def open_value(value: str, columns: Collection[int] = _ANY_COLUMN, rows: Collection[bytes] = ()) -> str:
+    """Return one value decrypted: see Opener.open."""
+    return Opener(known_keys()).open(value, columns, rows)
 
 
 def _unquoted(text: str) -> str:
@@ -113,24 +155,19 @@ def _unquoted(text: str) -> str:
     return str(msgspec.json.decode(text)) if text.startswith('"') else text
 
 
-def _cut_off(text: str, length: int, how: str) -> str:
-    if how == "p":
+def _cut_off(text: str, length: int, *, pretty: bool) -> str:
+    if pretty:
         text = msgspec.json.format(text, indent=4)
     return text[:length]
 
 
-@cache
-def _columns_of_models() -> frozenset[str]:
-    return frozenset(str(field.column) for model in apps.get_models() for field in model._meta.concrete_fields)
+def _opened_rows(inner: Any) -> OpenedRows:
+    return OpenedRows(known_keys(), inner)
 
 
 def switch_on() -> None:
-    """Let the cursors of this process decrypt what they read."""
-    base.open_with(OpenedRows)
+    """Let the cursors of this process decrypt what they read, or refuse to without the master key.
 
-
-def switch_on_if_needed() -> None:
-    """Decrypt from the start with a master key, otherwise as soon as a connection finds data keys: then everything is refused."""
-    base.call_on_data_keys(switch_on)
-    if is_configured():
-        switch_on()
+    At the start with a master key, otherwise as soon as a connection finds data keys.
+    """
+    base.open_with(_opened_rows)

@@ -20,6 +20,8 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from access_app.encryption.reading import ROW_ID
+
 from .batch import Query, Row, fetch
 from .pagination import IdRange
 
@@ -211,12 +213,17 @@ def _plan(source: Source[Any], fields: frozenset[str] | None) -> _Plan:
     key = f"{source.alias}.{source.key}" if source.alias else source.key
     selected = [wanted[at].sql if at in wanted else "NULL" for at in places.values()]
     return _Plan(
-        selected=", ".join([f"{key}::text", *source.beside, *selected]),
+        selected=", ".join([_as_text(key), *source.beside, *selected]),
         places=places,
         left_out=[at for at in places.values() if at not in wanted],
         made=frozenset(name for name in source.made if fields is None or name in fields),
         converts=[(at, column.convert) for at, column in wanted.items() if column.convert],
     )
+
+
+def _as_text(key: str) -> str:
+    """Return the SQL of a key as text; the id of a row is named so that its encrypted values are bound to it."""
+    return f"{key}::text AS {ROW_ID}" if key.rpartition(".")[2] == "id" else f"{key}::text"
 
 
 def _range_below(keys: Collection[str]) -> tuple[str, str]:
@@ -298,18 +305,18 @@ def instant(sql: str) -> Column:
 
 
 def json(sql: str) -> Column:
-    """Any JSON; null when NULL."""
-    return Column(sql=f"{sql}::text", convert=_raw)
+    """Any JSON; null when NULL. Django's connections give JSON as text."""
+    return Column(sql=sql, convert=_raw)
 
 
 def json_if_known(sql: str) -> Column:
     """Any JSON; left out when NULL."""
-    return Column(sql=f"{sql}::text", convert=_raw_or_unset)
+    return Column(sql=sql, convert=_raw_or_unset)
 
 
 def json_if_any(sql: str) -> Column:
     """An object or a list; left out when NULL or empty."""
-    return Column(sql=f"nullif(nullif({sql}::text, '{{}}'), '[]')", convert=_raw_or_unset)
+    return Column(sql=sql, convert=_raw_or_unset_if_empty)
 
 
 def _raw(texts: Sequence[str | None]) -> list[Raw | None]:
@@ -318,6 +325,10 @@ def _raw(texts: Sequence[str | None]) -> list[Raw | None]:
 
 def _raw_or_unset(texts: Sequence[str | None]) -> list[Raw | UnsetType]:
     return [UNSET if text is None else Raw(text) for text in texts]
+
+
+def _raw_or_unset_if_empty(texts: Sequence[str | None]) -> list[Raw | UnsetType]:
+    return [UNSET if text in (None, "{}", "[]") else Raw(text) for text in texts]
 
 
 def _unset_if_none(values: Sequence[Any]) -> list[Any]:

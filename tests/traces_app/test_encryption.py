@@ -147,7 +147,12 @@ def test_server_without_the_key_refuses_to_read_and_to_store(
             client_of_key.post("/api/v1/ingest/", sent, content_type="application/json"),
         ):
             assert (response.status_code, response.json()["error"]["code"]) == (503, "encryption_locked")
+            assert "TRACESITE_MASTER_KEY" in response.json()["error"]["message"]
         assert Message.objects.count() == before
+        reader = Client(raise_request_exception=False)
+        reader.force_login(User.objects.create_superuser("ada"))
+        page = reader.get("/admin/messages_app/message/")
+        assert page.status_code == 503 and "TRACESITE_MASTER_KEY" in page.content.decode()
         assert "Shanghai" in other.get("/api/v1/messages/").getvalue().decode()
     assert "Shanghai" in client_of_key.get("/api/v1/messages/").getvalue().decode()
 

@@ -12,6 +12,7 @@ from uuid import UUID
 from msgspec import UNSET, Raw
 
 from access_app.db.reading import reading_connection
+from access_app.encryption.reading import ROW_ID
 from messages_app.sql.json_rows import instant
 from traces_app.queries import schemas
 
@@ -21,7 +22,7 @@ CHANNEL = "traces_app_events"
 # A subquery, so that the name of the session is read once for the statement instead of once for each row.
 _NAME = "(SELECT coalesce(nullif(external_id, ''), id::text) FROM messages_app_session WHERE id = %s)"
 _COLUMNS = (
-    f"event.id::text, event.session_id::text, {_NAME}, event.message_id::text, event.seq, event.external_id, event.number, "
+    f"event.id::text AS {ROW_ID}, event.session_id::text, {_NAME}, event.message_id::text, event.seq, event.external_id, event.number, "
     f"event.type, event.level, event.category, {instant('event.timestamp').sql}, event.agent, event.data::text"
 )
 # One index scan for each month; of the messages only whether they are in the trash.

@@ -139,7 +139,7 @@ def _encrypt(model: type[models.Model], where: str, values: dict[str, Any], key:
 
 def _as_stored_now(value: str, key: DataKey, column: Column, row_id: UUID) -> str | None:
     """Return the new form of a stored value; None if it has it already."""
-    sealed = key.sealed(column, row_id.bytes, open_value(value))
+    sealed = key.sealed(column, row_id.bytes, open_value(value, [column.number], [row_id.bytes]))
     if column.form is Form.FIELDS:
         # PostgreSQL writes JSON in another form.
         return None if msgspec.json.decode(sealed) == msgspec.json.decode(value) else sealed

@@ -20,6 +20,7 @@ from django.db.models.functions import Cast
 from django.utils.translation import gettext as _
 from msgspec import UNSET
 
+from access_app.encryption.reading import ROW_ID
 from access_app.errors import Conflict, NotFound
 from access_app.visibility import ProjectScope
 from messages_app.models import Message
@@ -229,7 +230,7 @@ CHAIN_CALLS = Source(
     model=ToolCall,
     table="traces_app_toolcall",
     key="message_id",
-    beside=("id::text", "step_id::text", "status", "parent_id::text"),
+    beside=(f"id::text AS {ROW_ID}", "step_id::text", "status", "parent_id::text"),
     order_by="position, id",
     columns={
         "call_id": Column(sql="id::text"),

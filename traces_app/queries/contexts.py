@@ -16,6 +16,7 @@ from msgspec import UNSET, Raw
 from access_app.db import base
 from access_app.db.reading import reading_connection
 from access_app.db.statements import prepared_cursor
+from access_app.encryption.reading import ROW_ID
 from messages_app import ids
 from messages_app.models import Message
 from messages_app.sql.compiled import Bounds, CompiledRows, Param
@@ -41,20 +42,21 @@ _FIND = (
     f"SELECT id, message_id::text, kind, length, size, {instant('created_at').sql} FROM traces_app_context AS context "  # noqa: S608 - constants
     f"WHERE session_id = %s AND ref = %s AND kind <> 'entry' AND {_IN_SIGHT} ORDER BY id LIMIT 1"
 )
-_ENTRIES = """
-    SELECT entry.content -> 'value' FROM unnest((SELECT entries FROM traces_app_context WHERE id = %s)) WITH ORDINALITY
-        AS wanted (id, place)
+_ENTRIES = f"""
+    SELECT entry.content -> 'value', entry.id AS {ROW_ID}
+    FROM unnest((SELECT entries FROM traces_app_context WHERE id = %s)) WITH ORDINALITY AS wanted (id, place)
     JOIN traces_app_context AS entry ON entry.id = wanted.id AND entry.id >= %s AND entry.id < %s
     ORDER BY place
-    """
+    """  # noqa: S608 - constants
 _LAST_ENTRIES = _ENTRIES.replace(
     "(SELECT entries FROM", "(SELECT entries[greatest(cardinality(entries) - %s::bigint, 0)::int + 1:] FROM"
 )
 
 
-_INPUTS = "SELECT id::text, content::text, entries::text[] FROM traces_app_context WHERE id = ANY(%s::uuid[]) AND id BETWEEN %s AND %s"
-_REFS = "SELECT id::text, ref FROM traces_app_context WHERE id = ANY(%s::uuid[]) AND id BETWEEN %s AND %s"
-_VALUES = "SELECT id::text, (content -> 'value')::text FROM traces_app_context WHERE id = ANY(%s::uuid[]) AND id BETWEEN %s AND %s"
+_BY_IDS = "FROM traces_app_context WHERE id = ANY(%s::uuid[]) AND id BETWEEN %s AND %s"
+_INPUTS = f"SELECT id::text AS {ROW_ID}, content, entries::text[] {_BY_IDS}"
+_REFS = f"SELECT id::text, ref {_BY_IDS}"
+_VALUES = f"SELECT id::text AS {ROW_ID}, (content -> 'value')::text {_BY_IDS}"
 InputKey = tuple[str, str]
 """The id of a message, and the `input_ref` of one of its steps."""
 
@@ -119,7 +121,7 @@ def find_context(session_id: UUID, ref: str) -> FoundContext | None:
 
 def whole_context(found: FoundContext, ref: str) -> schemas.WholeContext:
     with prepared_cursor(reading_connection()) as cursor:
-        cursor.execute("SELECT content::text FROM traces_app_context WHERE id = %s", [found.pk])
+        cursor.execute("SELECT content, id FROM traces_app_context WHERE id = %s", [found.pk])
         row = cursor.fetchone()
     content: Mapping[str, Raw] = {} if row is None else msgspec.json.decode(row[0], type=dict[str, Raw])
     return schemas.WholeContext(
@@ -203,7 +205,7 @@ def conversation(found: FoundContext, last: int | None = None) -> list[Raw]:
             cursor.execute(_ENTRIES, [found.pk, *below])
         else:
             cursor.execute(_LAST_ENTRIES, [last, found.pk, *below])
-        return [Raw(value) for (value,) in cursor.fetchall()]
+        return [Raw(value) for value, _id in cursor.fetchall()]
 
 
 def variables(found: FoundContext, keys: Collection[str] | None = None) -> Raw:
@@ -225,7 +227,10 @@ def variables(found: FoundContext, keys: Collection[str] | None = None) -> Raw:
 def _variables_opened(found: FoundContext, names: Collection[str] | None) -> Raw:
     """Return `variables`, which may be encrypted, so that PostgreSQL cannot choose among them."""
     with reading_connection().cursor() as cursor:
-        cursor.execute("SELECT (content -> 'variables')::text FROM traces_app_context WHERE id = %s", [found.pk])
+        cursor.execute(
+            f"SELECT (content -> 'variables')::text, id AS {ROW_ID} FROM traces_app_context WHERE id = %s",  # noqa: S608 - constants
+            [found.pk],
+        )
         row = cursor.fetchone()
     stored = msgspec.json.decode((row and row[0]) or "{}", type=dict[str, Raw])
     return Raw(msgspec.json.encode({key: value for key, value in stored.items() if names is None or key in names}))

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from access_app.encryption.reading import ROW_ID
 from messages_app.models import Message, Reference
 from messages_app.sql.batch import Row, fetch
 from messages_app.sql.json_rows import Column, Source, if_known, instant, text_if_any
@@ -192,6 +193,7 @@ REFERENCES = Source(
     model=Reference,
     table="messages_app_reference",
     key="message_id",
+    beside=(f"id::text AS {ROW_ID}",),
     order_by="position",
     columns={"id": Column(sql="reference_id")},
 )
@@ -200,7 +202,7 @@ STEPS = Source(
     model=AgentStep,
     table="traces_app_agentstep",
     key="message_id",
-    beside=("id::text",),
+    beside=(f"id::text AS {ROW_ID}",),
     order_by="iteration, ordinal",
     columns={
         "duration": if_known("duration_ms"),
@@ -212,7 +214,7 @@ STEPS = Source(
     made=("tool_calls", "input"),
 )
 _OF_A_CALL = {
-    "uuid": Column(sql="call.id::text"),
+    "uuid": Column(sql=f"call.id::text AS {ROW_ID}"),
     "id": Column(sql="call.call_id"),
     "name": Column(sql="(SELECT name FROM traces_app_tool AS tool WHERE tool.id = call.tool_id)"),
     "duration": Column(sql="call.duration_ms"),

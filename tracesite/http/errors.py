@@ -15,6 +15,7 @@ from django.core.exceptions import DisallowedHost, PermissionDenied, RequestData
 from django.db import DataError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.http.request import UnreadablePostError
+from django.template.loader import render_to_string
 from django.utils.translation import gettext as _
 from django.views import defaults
 from rest_framework import exceptions
@@ -116,12 +117,9 @@ def server_error(request: HttpRequest) -> HttpResponseBase:
     if isinstance(error, DATABASE_FAILED):
         if is_away(error):
             _log_database_failure(request, error)
-        if _is_api(request):
-            return _answer(request, _as_unavailable(error))
-        page = defaults.server_error(request, template_name="503.html")
-        page.status_code = errors.Unavailable.status
-        page.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
-        return page
+        error = _as_unavailable(error)
+    if isinstance(error, errors.Unavailable):
+        return _answer(request, error) if _is_api(request) else _unavailable_page(error)
     if not _is_api(request):
         return defaults.server_error(request)
     return error_response(request, 500, "internal_error", _("Internal server error. See the server log."))
@@ -182,6 +180,12 @@ def _as_unstorable(request: HttpRequest, exc: BaseException) -> errors.InvalidIn
     reason = cause.diag.message_primary if isinstance(cause, psycopg.Error) else None
     text = _("The database cannot store a value of this request: %(reason)s. Nothing was stored.")
     return errors.InvalidInput(text % {"reason": reason or exc}, code="unstorable_value")
+
+
+def _unavailable_page(error: errors.Unavailable) -> HttpResponse:
+    page = HttpResponse(render_to_string("503.html", {"message": error.message}), status=error.status)
+    page.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    return page
 
 
 def _answer(request: HttpRequest, error: errors.ApiError) -> JsonResponse:

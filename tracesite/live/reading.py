@@ -16,8 +16,9 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from access_app.db import base
 from access_app.db.base import PLANS_FOR_ANY_SIZE, PLANS_FOR_ANY_VALUES
 from access_app.db.direct import connection_parameters
-from access_app.encryption.envelope import PREFIX
-from access_app.encryption.reading import open_value
+from access_app.encryption.envelope import PREFIX, row_bytes
+from access_app.encryption.keys import known_keys
+from access_app.encryption.reading import Opener
 from traces_app.events.feed import AFTER, after, event_of
 
 from .feeds import Event, State
@@ -111,10 +112,14 @@ class Tables:
 
 
 def _opened(answers: Sequence[Sequence[Sequence[Any]]]) -> list[list[Any]]:
-    """Return rows with encrypted values decrypted."""
+    """Return rows with encrypted values decrypted. Rows of tables that have some begin with their id."""
+    opener = Opener(known_keys())
     return [
         [
-            tuple(open_value(value) if isinstance(value, str) and PREFIX in value else value for value in row)
+            tuple(
+                opener.open(value, rows=[row_bytes(row[0])]) if isinstance(value, str) and PREFIX in value else value
+                for value in row
+            )
             for row in rows
         ]
         for rows in answers

@@ -50,7 +50,7 @@ def test_each_form_is_read_back_wherever_it_stands(data_key: DataKey) -> None:
     sealed = data_key.sealed(CONTENT, ROW, text)
     assert sealed.startswith(PREFIX) and "quoted" not in sealed
     assert open_value(sealed) == text
-    assert open_value(f"tscut5:{sealed}") == text[:5]
+    assert open_value(f"tscut5:{CONTENT.number}:{UUID(bytes=ROW)}:{sealed}") == text[:5]
     args = data_key.sealed(ARGS, ROW, '{"b":1,"a":"x"}')
     assert open_value(args) == '{"b":1,"a":"x"}'
     metadata = data_key.sealed(METADATA, ROW, '{"note":"n","trace_id":"t","gone":null,"deep":{"x":[1.0]}}')
@@ -80,8 +80,10 @@ def test_changed_or_moved_value_is_refused_and_a_lookalike_is_a_text(data_key: D
     with pytest.raises(Damaged):
         open_value(sealed[: len(PREFIX) + 12] + body)
     with pytest.raises(Damaged):
-        open_value(sealed, [OTHER_ROW])
-    assert open_value(sealed, [OTHER_ROW, ROW]) == "secret"
+        open_value(sealed, rows=[OTHER_ROW])
+    with pytest.raises(Damaged):
+        open_value(sealed, columns=[ARGS.number])
+    assert open_value(sealed, [CONTENT.number], [OTHER_ROW, ROW]) == "secret"
     for text in (PREFIX, f"{PREFIX}???", PREFIX + "A" * 96, f'{{"a":"{PREFIX}{"A" * 96}"}}', sealed[:60]):
         assert open_value(text) == text
     assert open_value(f"{{{sealed!r}: 1}}".replace("'", '"')) == f'{{"{sealed}": 1}}', "a key of JSON"

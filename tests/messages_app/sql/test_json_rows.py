@@ -168,7 +168,7 @@ class Kinds(Resource, frozen=True):
 def test_columns_of_fields_follow_from_model_and_type() -> None:
     kinds = Source(resource=Kinds, model=Session, table="messages_app_session AS s")
     assert kinds.selected() == (
-        "s.id::text, s.id::text, s.last_run_id::text, s.workflow::text, s.tags, s.last_run_failed, s.title"
+        "s.id::text AS row_id, s.id::text, s.last_run_id::text, s.workflow, s.tags, s.last_run_failed, s.title"
     )
     (made,) = kinds.make([("key", "key", None, None, ["a"], False, "")])
     assert msgspec.json.encode(made) == b'{"id":"key","tags":["a"],"last_run_failed":false}'

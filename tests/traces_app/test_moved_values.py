@@ -1,0 +1,115 @@
+"""An encrypted value that was copied by SQL from another row, column or project is refused wherever its column is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+from django.test import Client
+
+from access_app.encryption.columns import ENCRYPTED, Column, Form
+from access_app.encryption.envelope import DataKey
+from access_app.encryption.keys import add_key, key_of
+from access_app.keys import create_key
+from access_app.models import Project
+from messages_app.ids import child_id
+from messages_app.models import Message, Session
+from tests.encryption import MASTER_KEY, master_key
+from tests.traces_app.planted import Garden, plant
+
+OF_THE_MESSAGE = "/api/v1/messages/{message}/?expand=references,results,inputs"
+ROUTES = {
+    "messages_app_session": "/api/v1/sessions/{session}/",
+    "traces_app_event": "/api/v1/sessions/{other}/events/",
+    "traces_app_score": "/api/v1/scores/",
+}
+"""Where a table is shown, if not below its message."""
+ON_THE_PAGE = {table for table in ENCRYPTED if table not in ROUTES} - {"traces_app_context", "traces_app_span"}
+"""The page of a message links to what models were asked."""
+UNSHOWN = {"traces_app_span"}
+"""Spans are read to project them again, and shown nowhere."""
+
+
+@pytest.fixture
+def keeper() -> Iterator[None]:
+    with master_key(MASTER_KEY):
+        yield
+
+
+def moved(column: Column, key: DataKey, row: bytes) -> str:
+    """Return a value as the column has it in another row or project."""
+    if column.form is Form.TEXT:
+        return key.sealed(column, row, "smuggled")
+    return key.sealed(column, row, '{"value":"smuggled","nodes":["smuggled"]}')
+
+
+def from_another_column(table: str, name: str, key: DataKey, row: bytes) -> str | None:
+    """Return a value of the same row that another column of this form has; None if the table has no other one."""
+    form = ENCRYPTED[table][name].form
+    others = [column for other, column in ENCRYPTED[table].items() if other != name and column.form is form]
+    if table == "traces_app_toolresult":
+        # A result has the id of its call.
+        others = [column for column in ENCRYPTED["traces_app_toolcall"].values() if column.form is form]
+    return moved(others[0], key, row) if others else None
+
+
+@pytest.mark.requirement("001-57")
+def test_moved_value_is_refused_whatever_its_column(keeper: None, project: Project, stranger: Project) -> None:
+    add_key(project)
+    add_key(stranger)
+    own, foreign = key_of(project.pk), key_of(stranger.pk)
+    assert own is not None and foreign is not None
+    client = Client(headers={"Authorization": f"Bearer {create_key(project, 'agent', ['read', 'write'])[1]}"})
+    reader = Client()
+    reader.force_login(User.objects.create_superuser("ada"))
+    plant(Garden("word{}"), client)
+    ids = {
+        "session": Session.objects.get(external_id="s1").pk,
+        "other": Session.objects.get(external_id="s2").pk,
+        "message": Message.objects.get(external_id="m1").pk,
+    }
+    another = child_id(ids["message"], "another").bytes
+    page = f"/admin/messages_app/message/{ids['message']}/change/"
+    assert reader.get(page).status_code == 200
+    # Pages raise what they have no answer for.
+    reader.raise_request_exception = False
+
+    shown = []
+    for table, columns in ENCRYPTED.items():
+        path = ROUTES.get(table, OF_THE_MESSAGE).format(**ids)
+        assert client.get(path).status_code == 200
+        for name, column in columns.items():
+            copies = {
+                "row": lambda _row, column=column: moved(column, own, another),
+                "column": partial(from_another_column, table, name, own),
+                "project": lambda _row, column=column: moved(column, foreign, another),
+            }
+            for source, copy in copies.items():
+                with put(table, name, copy) as is_put:
+                    answers = [client.get(path)] if is_put and table not in UNSHOWN else []
+                    if answers and source == "row" and table in ON_THE_PAGE:
+                        answers.append(reader.get(page))
+                    shown += [
+                        (table, name, source, answer.status_code, answer["Content-Type"])
+                        for answer in answers
+                        if answer.status_code != 503 or "behind the back" not in answer.content.decode()
+                    ]
+    assert shown == []
+
+
+@contextmanager
+def put(table: str, name: str, copy: Callable[[bytes], str | None]) -> Iterator[bool]:
+    """Let all rows of the table have what `copy` returns for their ids; yield False if it returns None."""
+    before = transaction.savepoint()
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT id FROM {table}")
+        copies = [(copy(row.bytes), row) for (row,) in cursor.fetchall()]
+        is_put = all(value is not None for value, _row in copies)
+        if is_put:
+            cursor.executemany(f"UPDATE {table} SET {name} = %s WHERE id = %s", copies)
+    yield is_put
+    transaction.savepoint_rollback(before)
