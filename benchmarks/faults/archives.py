@@ -1,7 +1,8 @@
-"""Kill archive, restore_archive and erase at random moments: python -m benchmarks.faults.archives --rounds 20
+"""Kill archive, restore_archive, erase and purge --policy at random moments: python -m benchmarks.faults.archives --rounds 20
 
-Starts a separate embedded PostgreSQL. In each round two projects are archived and dropped, restored, and a person is erased, and
-each command is killed once and run again. Then every row of the others must be as before, and the person nowhere. The exit
+Starts a separate embedded PostgreSQL. In each round two projects are archived and dropped, restored, a person is erased, and
+what a third project does not keep is purged, partly with whole months; each command is killed once and run again. Then every
+row of the others must be as before, and the person and what has expired nowhere. The exit
 status is 0 if that is so.
 """
 
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from .site import PROJECT, ROOT, Site, running
 
 OTHER_PROJECT = "faults-archive"
+EXPIRING_PROJECT = "faults-retention"
 SESSIONS = 200
 PERSON = "zq7x"
 _COMPARED = (
@@ -38,13 +40,13 @@ from access_app.models import Project
 from traces_app.ingest.pipeline import ingest
 from traces_app.schema import records
 
-prefix, count, person, *slugs = sys.argv[1:]
+prefix, count, person, year, tag, *slugs = sys.argv[1:]
 for slug in slugs:
     project, _made = Project.objects.get_or_create(slug=slug)
     for first in range(0, int(count), 50):
         sessions = []
         for number in range(first, min(first + 50, int(count))):
-            begun = datetime(2024, 1, 10, tzinfo=UTC) + timedelta(minutes=number)
+            begun = datetime(int(year), 1, 10, tzinfo=UTC) + timedelta(minutes=number)
             times = [begun, begun + timedelta(days=30)]
             messages = [
                 {"external_id": f"m{turn}", "role": "assistant", "created_at": at, "content": f"{person} asks {number}",
@@ -52,9 +54,12 @@ for slug in slugs:
                      {"id": f"c{turn}", "name": "search", "args": {"q": person * 20}, "result": {"output": "found " * 200}}]}]}
                 for turn, at in enumerate(times)
             ]
-            sessions.append({"external_id": f"{prefix}-{number}", "created_at": begun, "end_user": person, "messages": messages})
+            sessions.append({"external_id": f"{prefix}-{number}", "created_at": begun, "end_user": person, "messages": messages,
+                             "tags": [tag] if tag else []})
         ingest(project.pk, msgspec.convert(sessions, list[records.Session]))
 """
+
+_OF_A_MESSAGE = "EXISTS (SELECT 1 FROM messages_app_message AS m WHERE m.id = t.message_id)"
 
 
 @dataclass
@@ -77,6 +82,8 @@ class Kills:
         self.dice = random.Random(self.seed)
         self.folder = self.site.data_dir / f"archive-{self.seed}"
         self._plant(f"kept-{self.seed}", SESSIONS, "nobody")
+        self._plant(f"golden-{self.seed}", SESSIONS // 4, "nobody", EXPIRING_PROJECT, tag="golden")
+        self.site.manage("set_retention", "--project", EXPIRING_PROJECT, "--days", "365", "--keep-tag", "golden")
 
     def round(self, number: int) -> list[str]:
         """Kill each command once; return the problems found afterwards."""
@@ -87,11 +94,21 @@ class Kills:
         only = ["--project", PROJECT] if self.dice.random() < 0.5 else []
         self._kill_and_repeat("archive", "--older-than", "2024-04-01", "--to", folder, "--drop", *only)
         self._kill_and_repeat("restore_archive", folder)
-        restored = self._count_messages()
-        self._kill_and_repeat("erase", "--end-user", PERSON, "--yes")
         problems = []
-        if restored != self.messages:
+        if (restored := self._count_messages()) != self.messages:
             problems.append(f"{restored} messages after the restore, {self.messages} before")
+        self._kill_and_repeat("erase", "--end-user", PERSON, "--yes")
+        # Of 2024 by rows, because others have messages in its months; of 2022 the whole months.
+        for year in (2024, 2022):
+            self._plant(f"expired-{self.seed}-{number}-{year}", SESSIONS // 2, "nobody", EXPIRING_PROJECT, year=year)
+        self.messages = self._count_messages()
+        self._kill_and_repeat("purge", "--policy", "--yes")
+        with self.site.connect() as connection:
+            left = connection.execute(
+                "SELECT count(*) FROM messages_app_session WHERE external_id LIKE 'expired-%'"
+            ).fetchone()
+        if left != (0,):
+            problems.append(f"{left} sessions that have expired are there")
         after = self._rows()
         problems += [f"{table} has other rows than before" for table in before if before[table] != after[table]]
         found = [path for path in self.folder.rglob("*.parquet") if PERSON.encode() in path.read_bytes()]
@@ -106,8 +123,9 @@ class Kills:
             problems.append("the archive has messages twice")
         return problems
 
-    def _plant(self, prefix: str, count: int, person: str) -> None:
-        self.site.python("-c", _PLANT, prefix, str(count), person, PROJECT, OTHER_PROJECT)
+    def _plant(self, prefix: str, count: int, person: str, *projects: str, year: int = 2024, tag: str = "") -> None:
+        projects = projects or (PROJECT, OTHER_PROJECT)
+        self.site.python("-c", _PLANT, prefix, str(count), person, str(year), tag, *projects)
 
     def _kill_and_repeat(self, *command: str) -> None:
         took = self.longest.get(command[0])
@@ -150,8 +168,8 @@ class Kills:
             found = {}
             for table in _COMPARED:
                 order = "t.key" if table.endswith("messagekey") else "t.id"
-                # Keys of what was erased stay for 30 days.
-                kept = "WHERE purged_at IS NULL" if table.endswith("messagekey") else ""
+                # Keys of what was erased or purged stay for 30 days.
+                kept = f"WHERE {_OF_A_MESSAGE}" if table.endswith("messagekey") else ""
                 row = connection.execute(
                     f"SELECT md5(string_agg(md5(to_jsonb(t)::text), '' ORDER BY {order})) FROM {table} AS t {kept}"
                 ).fetchone()

@@ -1,4 +1,4 @@
-"""Archive, restore and erase lose and double nothing when they are killed. More kills: python -m benchmarks.faults.archives --help"""
+"""Archive, restore, erase and purge lose and double nothing when they are killed. More kills: python -m benchmarks.faults.archives --help"""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from benchmarks.faults.archives import Kills
 from benchmarks.faults.site import Site
 
 
-def test_killed_archive_restore_and_erase_lose_and_double_nothing(site: Site) -> None:
+def test_killed_archive_restore_erase_and_purge_lose_nothing(site: Site) -> None:
     campaign = Kills(site, seed=3)
     assert campaign.round(0) == []
-    assert campaign.kills + campaign.late == 3
+    assert campaign.kills + campaign.late == 4
