@@ -22,6 +22,7 @@ from benchmarks.live.viewer import EventStream, WebSocket
 from .conftest import hear
 
 DEFAULT_SECONDS = 15
+QUICK_SECONDS = 4
 
 
 @contextmanager
@@ -46,63 +47,70 @@ def until_heartbeat(stream: http.client.HTTPResponse) -> None:
 
 @pytest.mark.minutes
 @pytest.mark.requirement("004-65")
-@pytest.mark.parametrize("heartbeat", [None, 4])
-def test_idle_connections_get_heartbeats_at_the_interval(site: Site, agent: Agent, heartbeat: int | None) -> None:
-    interval = heartbeat or DEFAULT_SECONDS
-    with serving(site, heartbeat) as server:
-        key, patience = {"X-API-Key": site.key}, 3 * interval
-        viewer = WebSocket(server.port, key, timeout=patience)
-        viewer.subscribe(agent.external_id)
-        events = EventStream(server.port, agent.external_id, key, timeout=patience)
-        client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=patience)
-        path = f"/weknora/api/v1/sessions/continue-stream/{agent.external_id}?message_id={agent.message}"
-        client.request("GET", path, headers=key)
-        answer = client.getresponse()
-        waits: list[Callable[[], object]] = [
-            lambda: hear(viewer, "heartbeat"),
-            lambda: hear(events, "heartbeat"),
-            lambda: until_heartbeat(answer),
+def test_heartbeats_come_at_their_interval_and_find_lost_peers(site: Site, agents: Callable[[], Agent]) -> None:
+    """All waits at once."""
+    with serving(site, None) as usual, serving(site, QUICK_SECONDS) as quick, ThreadPoolExecutor() as threads:
+        waits = [
+            threads.submit(wait_for_heartbeats, usual, site.key, agents(), DEFAULT_SECONDS),
+            threads.submit(wait_for_heartbeats, quick, site.key, agents(), QUICK_SECONDS),
+            threads.submit(vanish_silently, quick, site.key, agents(), QUICK_SECONDS),
         ]
+        for wait in waits:
+            wait.result()
 
-        def pauses(wait: Callable[[], object]) -> list[float]:
-            times = []
-            for _ in range(2):
-                begin = time.monotonic()
-                wait()
-                times.append(time.monotonic() - begin)
-            return times
 
-        with ThreadPoolExecutor(len(waits)) as threads:
-            found = list(threads.map(pauses, waits))
-        for closing in (viewer, events, client):
-            closing.close()
+def wait_for_heartbeats(server: Server, site_key: str, agent: Agent, interval: int) -> None:
+    """Check the pauses between the heartbeats of idle connections."""
+    key, patience = {"X-API-Key": site_key}, 3 * interval
+    viewer = WebSocket(server.port, key, timeout=patience)
+    viewer.subscribe(agent.external_id)
+    events = EventStream(server.port, agent.external_id, key, timeout=patience)
+    client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=patience)
+    path = f"/weknora/api/v1/sessions/continue-stream/{agent.external_id}?message_id={agent.message}"
+    client.request("GET", path, headers=key)
+    answer = client.getresponse()
+    waits: list[Callable[[], object]] = [
+        lambda: hear(viewer, "heartbeat"),
+        lambda: hear(events, "heartbeat"),
+        lambda: until_heartbeat(answer),
+    ]
+
+    def pauses(wait: Callable[[], object]) -> list[float]:
+        times = []
+        for _ in range(2):
+            begin = time.monotonic()
+            wait()
+            times.append(time.monotonic() - begin)
+        return times
+
+    with ThreadPoolExecutor(len(waits)) as threads:
+        found = list(threads.map(pauses, waits))
+    for closing in (viewer, events, client):
+        closing.close()
     for times in found:
-        assert max(times) < interval + 3, found
-        assert times[1] > interval - 1, found
+        assert max(times) < interval + 3, (interval, found)
+        assert times[1] > interval - 1, (interval, found)
 
 
-@pytest.mark.minutes
-@pytest.mark.requirement("004-65")
-def test_peer_that_vanishes_silently_is_disconnected(site: Site, agent: Agent) -> None:
-    heartbeat = 4
-    with serving(site, heartbeat) as server:
-        key = {"X-API-Key": site.key}
-        viewer = WebSocket(server.port, key)
-        viewer.subscribe(agent.external_id)
-        hear(viewer, "session_update")
-        stream = EventStream(server.port, agent.external_id, key)
-        hear(stream, "session_update")
-        inodes = [inode_of(server.port, one.socket.getsockname()[1]) for one in (viewer, stream)]
-        assert all(is_open(server, inode) for inode in inodes)
-        for one in (viewer, stream):
-            receive_nothing_more(one.socket)
-        # One interval until something is sent, two until it counts as lost.
-        deadline = time.monotonic() + 3 * heartbeat + 8
-        while any(is_open(server, inode) for inode in inodes):
-            assert time.monotonic() < deadline, "it is still connected"
-            time.sleep(0.2)
-        for one in (viewer, stream):
-            one.close()
+def vanish_silently(server: Server, site_key: str, agent: Agent, interval: int) -> None:
+    """Check that a peer is disconnected from which nothing more comes."""
+    key = {"X-API-Key": site_key}
+    viewer = WebSocket(server.port, key)
+    viewer.subscribe(agent.external_id)
+    hear(viewer, "session_update")
+    stream = EventStream(server.port, agent.external_id, key)
+    hear(stream, "session_update")
+    inodes = [inode_of(server.port, one.socket.getsockname()[1]) for one in (viewer, stream)]
+    assert all(is_open(server, inode) for inode in inodes)
+    for one in (viewer, stream):
+        receive_nothing_more(one.socket)
+    # One interval until something is sent, two until it counts as lost.
+    deadline = time.monotonic() + 3 * interval + 8
+    while any(is_open(server, inode) for inode in inodes):
+        assert time.monotonic() < deadline, "it is still connected"
+        time.sleep(0.2)
+    for one in (viewer, stream):
+        one.close()
 
 
 def receive_nothing_more(connection: socket.socket) -> None:

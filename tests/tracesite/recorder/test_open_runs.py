@@ -38,14 +38,14 @@ class Machine:
     def start(self, script: str) -> subprocess.Popen[str]:
         """Start a script with a recorder and wait until it has printed a line."""
         program = f"""
-            import os, signal, sys, time
+            import os, signal, sys
             from tracesite.recorder import Recorder
             recorder = Recorder({URL!r}, {KEY!r}, spool={str(self.root)!r}, delay_ms=1)
             def die():
-                recorder._pipeline.flush(time.monotonic() + 0.2)
+                recorder._pipeline._drain(None)  # however long the disk takes
                 os.kill(os.getpid(), signal.SIGKILL)
             def wait():
-                recorder._pipeline.flush(time.monotonic() + 0.2)
+                recorder._pipeline._drain(None)  # however long the disk takes
                 print("ready", flush=True)
                 sys.stdin.readline()
         """
