@@ -25,6 +25,8 @@ from tracesite.processes import is_running
 from tracesite.serving import embedded_postgres
 
 DATABASE_NAME = "test_tracesite_run"
+SHARED = {"site", "server", "wheel"}
+"""Fixtures of a module or session that take ten seconds and more."""
 
 
 def provide_database() -> None:
@@ -120,12 +122,17 @@ passed: set[str] = set()
 failed: set[str] = set()
 
 
+def fixtures_of(item: pytest.Item) -> list[str]:
+    return item.fixturenames if isinstance(item, pytest.Function) else []
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Attach the requirement ids to the test reports, which pytest-xdist sends to the reporting process.
 
-    Tests that take minutes come first, because at the end one process would have to wait for them.
+    Tests that take minutes come first, because at the end one process would have to wait for them; then those that share a
+    server of their own or a wheel, so that one process gets them and makes these once.
     """
-    items.sort(key=lambda item: item.get_closest_marker("minutes") is None)
+    items.sort(key=lambda item: (item.get_closest_marker("minutes") is None, SHARED.isdisjoint(fixtures_of(item))))
     for item in items:
         for mark in item.iter_markers("requirement"):
             item.user_properties.extend(("requirement", requirement) for requirement in mark.args)
