@@ -17,8 +17,10 @@ import hypothesis
 import psycopg
 import pytest
 import pytest_django
+from django.apps import apps
 from django.conf import settings
 from django.db import connection
+from django.db.models.signals import post_migrate
 from django.utils import translation
 
 from tracesite.processes import is_running
@@ -66,6 +68,7 @@ hypothesis.settings.load_profile("untimed")
 # Conftests and test modules import models during collection.
 django.setup()
 
+from django.contrib.auth.management import create_permissions  # noqa: E402
 from django.contrib.auth.models import User  # noqa: E402
 from django.test import Client  # noqa: E402
 
@@ -91,11 +94,22 @@ def no_prices_of_other_tests() -> None:
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlocker) -> None:
-    """Remove the shipped prices, because tests that flush the tables remove them for all later ones."""
+    """Remove the shipped prices, because tests that flush the tables remove them for all later ones.
+
+    Make no permissions after each flush: the few tests that give single permissions make them.
+    """
+    post_migrate.disconnect(dispatch_uid="django.contrib.auth.management.create_permissions")
     if settings.DIRECT_DATABASE:
         settings.DIRECT_DATABASE["NAME"] = connection.settings_dict["NAME"]
     with django_db_blocker.unblock():
         ModelPrice.objects.all().delete()
+
+
+@pytest.fixture
+def permissions(db: None) -> None:
+    """Make the permissions of each model, which tests that flush the tables remove for all later ones."""
+    for app in apps.get_app_configs():
+        create_permissions(app, verbosity=0)
 
 
 @pytest.fixture

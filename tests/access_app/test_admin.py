@@ -137,6 +137,7 @@ def test_a_project_is_made_and_keeps_its_slug(admin: Client, db: None) -> None:
     assert "demo" in admin.get(PROJECTS).content.decode()
 
 
+@pytest.mark.usefixtures("permissions")
 def test_rights_on_models_give_no_access_to_keys(
     login: Callable[[User], Client], staff: User, project: Project, key: ApiKey
 ) -> None:

@@ -887,6 +887,7 @@ def test_message_name_has_role_and_time_in_page_language(project: Project) -> No
 # --- Permissions and languages ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("permissions")
 def test_permissions_on_models_give_no_access(client: Client, project: Project) -> None:
     session = store(project, "s")
     message = message_at(session, 0).pk
