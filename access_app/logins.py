@@ -8,6 +8,8 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from access_app.conf import conf
+
 LONGEST_NAME = 150
 """Maximum length of a user name; longer input is truncated before it is counted and logged."""
 
@@ -29,7 +31,7 @@ def address_behind_proxy(forwarded: str, peer: str) -> str:
     Behind a proxy (TRACESITE_HTTPS) it is the last entry of the header, which that proxy adds, because the client can
     forge the others. Otherwise the header does not count.
     """
-    return (settings.HTTPS and forwarded.rpartition(",")[2].strip()) or peer
+    return (conf.HTTPS and forwarded.rpartition(",")[2].strip()) or peer
 
 
 def log_text(username: str | None, address: str, user_agent: str, path: Any, request: HttpRequest) -> str:

@@ -13,11 +13,12 @@ from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import re2
-from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils.module_loading import import_string
 from django.utils.translation import gettext as _
+
+from access_app.conf import conf
 
 from .audit.record import record
 from .bounded_cache import BoundedCache
@@ -217,7 +218,7 @@ def _steps(path: str) -> tuple[str, ...]:
 
 def _function(name: str) -> Callable[[str, Any], Any]:
     """Return a function that the settings allow. Raise ValueError."""
-    allowed = settings.MASKING_FUNCTIONS
+    allowed = conf.MASKING_FUNCTIONS
     if name not in allowed:
         raise ValueError(
             _("This function is not allowed. TRACESITE_MASKING_FUNCTIONS has: %(functions)s.")

@@ -19,6 +19,8 @@ from django.utils.translation import gettext_lazy as _
 from django_otp.plugins.otp_static.models import StaticDevice
 from django_otp.plugins.otp_totp.models import TOTPDevice
 
+from access_app.conf import conf
+
 from .retention import MOST_DAYS, MOST_EXCEPTIONS, check_kept_score
 
 PREFIX_LENGTH = 8
@@ -245,7 +247,7 @@ class Project(models.Model):
 
     def days_in_trash(self) -> int | None:
         """Return the days after which a purge removes what is in the trash; None: never."""
-        return self.trash_days if self.trash_days is not None else settings.TRASH_DAYS or None
+        return self.trash_days if self.trash_days is not None else conf.TRASH_DAYS or None
 
     def sampling(self) -> Sampling | None:
         """Return the sampling rules for recorders; None if the project has none."""

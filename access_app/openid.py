@@ -18,6 +18,8 @@ from jwt import PyJWTError
 from mozilla_django_oidc.auth import OIDCAuthenticationBackend
 from mozilla_django_oidc.views import OIDCAuthenticationCallbackView, OIDCAuthenticationRequestView
 
+from access_app.conf import conf
+
 from .logins import LONGEST_NAME
 from .single_sign_on import make_staff, set_groups
 
@@ -31,7 +33,7 @@ class OpenIdBackend(OIDCAuthenticationBackend):
         """Return the claims of an ID token of our provider for us. Raises SuspiciousOperation, PyJWTError."""
         claims: dict[str, Any] = super().verify_token(token, **kwargs)
         audience = claims.get("aud")
-        if claims.get("iss") != settings.OIDC_ISSUER:
+        if claims.get("iss") != conf.OIDC_ISSUER:
             raise SuspiciousOperation("The ID token is of another issuer.")
         if settings.OIDC_RP_CLIENT_ID not in (audience if isinstance(audience, list) else [audience]):
             raise SuspiciousOperation("The ID token is for another client.")
@@ -46,26 +48,26 @@ class OpenIdBackend(OIDCAuthenticationBackend):
 
     def verify_claims(self, claims: dict[str, Any]) -> bool:
         """Return whether the claims have a name that a user can have."""
-        name = claims.get(settings.OIDC_USERNAME_CLAIM)
+        name = claims.get(conf.OIDC_USERNAME_CLAIM)
         return isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()
 
     def describe_user_by_claims(self, claims: dict[str, Any]) -> str:
-        return f"name {claims.get(settings.OIDC_USERNAME_CLAIM)!r}"
+        return f"name {claims.get(conf.OIDC_USERNAME_CLAIM)!r}"
 
     def filter_users_by_claims(self, claims: dict[str, Any]) -> QuerySet[User]:
         """Return the user of this name. Raises SuspiciousOperation for one with a password, whom nobody else may become."""
-        users = User.objects.filter(username=claims[settings.OIDC_USERNAME_CLAIM])
+        users = User.objects.filter(username=claims[conf.OIDC_USERNAME_CLAIM])
         if any(user.has_usable_password() for user in users):
             raise SuspiciousOperation("A local user with a password has this name.")
         return users
 
     def create_user(self, claims: dict[str, Any]) -> User:
-        user = User(username=claims[settings.OIDC_USERNAME_CLAIM])
+        user = User(username=claims[conf.OIDC_USERNAME_CLAIM])
         make_staff(user)
         return self.update_user(user, claims)
 
     def update_user(self, user: User, claims: dict[str, Any]) -> User:
-        names = claims.get(settings.OIDC_GROUPS_CLAIM) or []
+        names = claims.get(conf.OIDC_GROUPS_CLAIM) or []
         set_groups(user, [names] if isinstance(names, str) else [str(name) for name in names])
         return user
 

@@ -12,6 +12,8 @@ from functools import lru_cache
 
 from django.conf import settings
 
+from access_app.conf import conf
+
 
 @dataclass(frozen=True)
 class SealKey:
@@ -26,7 +28,7 @@ class SealKey:
 
 def seal_keys() -> tuple[SealKey, ...]:
     """Return the known keys, that of new seals first."""
-    return _derived(tuple(settings.SEAL_KEYS) or (settings.SECRET_KEY,))
+    return _derived(tuple(conf.SEAL_KEYS) or (settings.SECRET_KEY,))
 
 
 def seal_key(id_: str) -> SealKey | None:

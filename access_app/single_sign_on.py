@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from django.conf import settings
 from django.contrib.auth.backends import RemoteUserBackend
 from django.contrib.auth.middleware import RemoteUserMiddleware
 from django.contrib.auth.models import Group, User
 from django.http import HttpRequest
+
+from access_app.conf import conf
 
 
 class ProxyUserMiddleware(RemoteUserMiddleware):
@@ -20,7 +21,7 @@ class ProxyUserMiddleware(RemoteUserMiddleware):
 
     @property
     def header(self) -> str:  # type: ignore[override]  # read from the settings, which tests change
-        return meta_name(settings.REMOTE_USER_HEADER)
+        return meta_name(conf.REMOTE_USER_HEADER)
 
 
 class ProxyUserBackend(RemoteUserBackend):
@@ -32,8 +33,8 @@ class ProxyUserBackend(RemoteUserBackend):
         """Let a new user log in to the admin, where roles decide what it sees; put it into its groups at each login."""
         if created:
             make_staff(user)
-        if settings.REMOTE_GROUPS_HEADER:
-            set_groups(user, request.META.get(meta_name(settings.REMOTE_GROUPS_HEADER), "").split(","))
+        if conf.REMOTE_GROUPS_HEADER:
+            set_groups(user, request.META.get(meta_name(conf.REMOTE_GROUPS_HEADER), "").split(","))
         return user
 
 

@@ -12,7 +12,6 @@ import secrets
 from typing import Any
 
 import segno
-from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY
 from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import AnonymousUser, User
@@ -21,6 +20,8 @@ from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import HttpRequest
 from django.utils.crypto import salted_hmac
+
+from access_app.conf import conf
 
 from .audit.record import record
 from .models import AuditAction, AuthenticatorApp, RecoveryCodes
@@ -61,9 +62,9 @@ def must_set_up(user: User | AnonymousUser, session: SessionBase) -> bool:
 
     Logins that a proxy or an OpenID provider has checked are theirs to secure.
     """
-    if settings.TWO_FACTOR == "OPTIONAL" or not user.is_authenticated or session.get(BACKEND_SESSION_KEY) != BACKEND:
+    if conf.TWO_FACTOR == "OPTIONAL" or not user.is_authenticated or session.get(BACKEND_SESSION_KEY) != BACKEND:
         return False
-    return (settings.TWO_FACTOR == "STAFF" or user.is_superuser) and not has_second_factor(user)
+    return (conf.TWO_FACTOR == "STAFF" or user.is_superuser) and not has_second_factor(user)
 
 
 @transaction.atomic

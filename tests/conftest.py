@@ -99,8 +99,8 @@ def django_db_setup(django_db_setup: None, django_db_blocker: pytest_django.Djan
     Make no permissions after each flush: the few tests that give single permissions make them.
     """
     post_migrate.disconnect(dispatch_uid="django.contrib.auth.management.create_permissions")
-    if settings.DIRECT_DATABASE:
-        settings.DIRECT_DATABASE["NAME"] = connection.settings_dict["NAME"]
+    if settings.TRACESITE_DIRECT_DATABASE:
+        settings.TRACESITE_DIRECT_DATABASE["NAME"] = connection.settings_dict["NAME"]
     with django_db_blocker.unblock():
         ModelPrice.objects.all().delete()
 

@@ -20,7 +20,7 @@ OTHER_MASTER_KEY = b64encode(bytes(range(1, 33))).decode()
 def master_key(*keys: str) -> Iterator[None]:
     """Be a server with these master keys, the first one for new wrappings; without any, one that found data keys."""
     opening = base.opening
-    with override_settings(MASTER_KEY=",".join(keys)):
+    with override_settings(TRACESITE_MASTER_KEY=",".join(keys)):
         switch_on()
         forget_keys()
         try:

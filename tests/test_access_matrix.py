@@ -243,7 +243,7 @@ def test_every_route_has_a_row_and_every_row_a_route() -> None:
 def test_routes_let_in_whom_the_table_names_and_record_it(
     cast: dict[str, tuple[Client, dict[str, str]]], ids: dict[str, str]
 ) -> None:
-    assert not settings.METRICS_TOKEN
+    assert not settings.TRACESITE_METRICS_TOKEN
     wrong: list[tuple[object, ...]] = []
     readers = Counter[str]()
     before = set(AuditEntry.objects.values_list("pk", flat=True))

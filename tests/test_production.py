@@ -78,7 +78,7 @@ def test_systemd_waits_longer_than_requests_may_take() -> None:
 def test_nginx_waits_for_two_signs_of_life() -> None:
     (location,) = re.findall(r"location ~ \^/\(live\|.*? {(.*?)}", NGINX, re.S)
     assert [int(seconds) for seconds in re.findall(r"timeout (\d+)s", location)] == [60, 60]
-    assert settings.LIVE_HEARTBEAT_SECONDS * 2 < 60
+    assert settings.TRACESITE_LIVE_HEARTBEAT_SECONDS * 2 < 60
 
 
 # --- systemd ------------------------------------------------------------------------------------------------

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.conf import settings
 from django.contrib.admin import AdminSite
 from django.contrib.admin.apps import AdminConfig
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path
 from django.utils.translation import gettext_noop
+
+from access_app.conf import conf
 
 SPACELESS_TEXTS = (gettext_noop("Add %(name)s"), gettext_noop("Add %s"))
 """Texts of Django that our catalogue replaces, because Chinese has no space between a verb and its object."""
@@ -36,7 +37,7 @@ class TracesiteAdminSite(AdminSite):
         return {
             **super().each_context(request),
             "reads_traces": access(request).allows(Role.VIEWER),
-            "has_single_sign_on": bool(settings.OIDC_ISSUER),
+            "has_single_sign_on": bool(conf.OIDC_ISSUER),
         }
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:

@@ -21,23 +21,23 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 
 # --- What the operator sets -------------------------------------------------------------------------------
 
-DATA_DIR = Path(env.text("TRACESITE_DATA_DIR") or BASE_DIR / ".tracesite")
+TRACESITE_DATA_DIR = Path(env.text("TRACESITE_DATA_DIR") or BASE_DIR / ".tracesite")
 DEBUG = env.boolean("TRACESITE_DEBUG", default=False)
 ALLOWED_HOSTS = env.words("TRACESITE_ALLOWED_HOSTS", ("127.0.0.1", "localhost", "[::1]"))
 CSRF_TRUSTED_ORIGINS = env.words("TRACESITE_TRUSTED_ORIGINS")
-MAX_BODY_BYTES = env.whole_number("TRACESITE_MAX_BODY_BYTES", 64 * 1024 * 1024, at_least=1024)
+TRACESITE_MAX_BODY_BYTES = env.whole_number("TRACESITE_MAX_BODY_BYTES", 64 * 1024 * 1024, at_least=1024)
 LOG_LEVEL = env.choice("TRACESITE_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"))
-HTTPS = env.boolean("TRACESITE_HTTPS", default=False)
+TRACESITE_HTTPS = env.boolean("TRACESITE_HTTPS", default=False)
 # Headers of a proxy that has checked who the user is: see access_app/single_sign_on.py.
-REMOTE_USER_HEADER = env.header("TRACESITE_REMOTE_USER_HEADER")
-REMOTE_GROUPS_HEADER = env.header("TRACESITE_REMOTE_GROUPS_HEADER")
-if REMOTE_USER_HEADER and not HTTPS:
+TRACESITE_REMOTE_USER_HEADER = env.header("TRACESITE_REMOTE_USER_HEADER")
+TRACESITE_REMOTE_GROUPS_HEADER = env.header("TRACESITE_REMOTE_GROUPS_HEADER")
+if TRACESITE_REMOTE_USER_HEADER and not TRACESITE_HTTPS:
     raise ImproperlyConfigured(
         "TRACESITE_REMOTE_USER_HEADER needs a proxy that sets this header of every request, otherwise anybody could log in as "
         "anybody: set TRACESITE_HTTPS=true if you have one."
     )
 # An OpenID provider that checks who the user is: see access_app/openid.py. The names are those of mozilla-django-oidc.
-OIDC_ISSUER = env.address("TRACESITE_OIDC_ISSUER")
+TRACESITE_OIDC_ISSUER = env.address("TRACESITE_OIDC_ISSUER")
 OIDC_OP_AUTHORIZATION_ENDPOINT = env.address("TRACESITE_OIDC_AUTHORIZATION_ENDPOINT")
 OIDC_OP_TOKEN_ENDPOINT = env.address("TRACESITE_OIDC_TOKEN_ENDPOINT")
 OIDC_OP_USER_ENDPOINT = env.address("TRACESITE_OIDC_USERINFO_ENDPOINT")
@@ -45,43 +45,43 @@ OIDC_OP_JWKS_ENDPOINT = env.address("TRACESITE_OIDC_JWKS_URI")
 OIDC_RP_CLIENT_ID = env.text("TRACESITE_OIDC_CLIENT_ID")
 OIDC_RP_CLIENT_SECRET = env.text("TRACESITE_OIDC_CLIENT_SECRET")
 OIDC_RP_SCOPES = env.text("TRACESITE_OIDC_SCOPES", "openid profile email")
-OIDC_USERNAME_CLAIM = env.text("TRACESITE_OIDC_USERNAME_CLAIM", "preferred_username")
-OIDC_GROUPS_CLAIM = env.text("TRACESITE_OIDC_GROUPS_CLAIM", "groups")
+TRACESITE_OIDC_USERNAME_CLAIM = env.text("TRACESITE_OIDC_USERNAME_CLAIM", "preferred_username")
+TRACESITE_OIDC_GROUPS_CLAIM = env.text("TRACESITE_OIDC_GROUPS_CLAIM", "groups")
 # Which local users need a second factor to do anything but set it up: see access_app/two_factor.py.
-TWO_FACTOR = env.choice("TRACESITE_TWO_FACTOR", "OPTIONAL", ("OPTIONAL", "SUPERUSERS", "STAFF"))
+TRACESITE_TWO_FACTOR = env.choice("TRACESITE_TWO_FACTOR", "OPTIONAL", ("OPTIONAL", "SUPERUSERS", "STAFF"))
 # Of the login that `serve --demo` makes; without it one is generated and shown once.
-ADMIN_PASSWORD = env.text("TRACESITE_ADMIN_PASSWORD")
+TRACESITE_ADMIN_PASSWORD = env.text("TRACESITE_ADMIN_PASSWORD")
 # Of whoever scrapes /metrics; without it there is nothing at that address.
-METRICS_TOKEN = env.token("TRACESITE_METRICS_TOKEN", at_least=16)
+TRACESITE_METRICS_TOKEN = env.token("TRACESITE_METRICS_TOKEN", at_least=16)
 # Who wants to hear of weaknesses of this site, for /.well-known/security.txt; without it there is nothing at that address.
-SECURITY_CONTACT = env.contacts("TRACESITE_SECURITY_CONTACT")
+TRACESITE_SECURITY_CONTACT = env.contacts("TRACESITE_SECURITY_CONTACT")
 # A run of which nothing was heard for so long is closed by manage.py close_stale_runs.
-STALE_RUN_HOURS = env.whole_number("TRACESITE_STALE_RUN_HOURS", 24, at_least=1)
+TRACESITE_STALE_RUN_HOURS = env.whole_number("TRACESITE_STALE_RUN_HOURS", 24, at_least=1)
 # Sessions and messages that are in the trash for longer are purged by `manage.py purge --trash`; 0: never.
-TRASH_DAYS = env.whole_number("TRACESITE_TRASH_DAYS", 0, at_least=0)
-# Where `manage.py work` archives months that ended ARCHIVE_DAYS ago, and drops them from the database: a directory or a URL;
+TRACESITE_TRASH_DAYS = env.whole_number("TRACESITE_TRASH_DAYS", 0, at_least=0)
+# Where `manage.py work` archives months that ended TRACESITE_ARCHIVE_DAYS ago, and drops them from the database: a directory or a URL;
 # empty: nowhere.
-ARCHIVE_TO = env.text("TRACESITE_ARCHIVE_TO")
-ARCHIVE_DAYS = env.whole_number("TRACESITE_ARCHIVE_DAYS", 90, at_least=1)
+TRACESITE_ARCHIVE_TO = env.text("TRACESITE_ARCHIVE_TO")
+TRACESITE_ARCHIVE_DAYS = env.whole_number("TRACESITE_ARCHIVE_DAYS", 90, at_least=1)
 # Keys of seals, the newest first: see access_app/seal_keys.py. Empty: derived from the secret key.
-SEAL_KEYS = env.tokens("TRACESITE_SEAL_KEYS", at_least=32)
+TRACESITE_SEAL_KEYS = env.tokens("TRACESITE_SEAL_KEYS", at_least=32)
 # What wraps the data keys of encrypted projects, as it is, in a file, or printed by a command: see docs/encryption.md.
-MASTER_KEY = env.text("TRACESITE_MASTER_KEY")
-MASTER_KEY_FILE = env.text("TRACESITE_MASTER_KEY_FILE")
-MASTER_KEY_COMMAND = env.text("TRACESITE_MASTER_KEY_COMMAND")
+TRACESITE_MASTER_KEY = env.text("TRACESITE_MASTER_KEY")
+TRACESITE_MASTER_KEY_FILE = env.text("TRACESITE_MASTER_KEY_FILE")
+TRACESITE_MASTER_KEY_COMMAND = env.text("TRACESITE_MASTER_KEY_COMMAND")
 # Entries of the audit log that are older are removed by `manage.py purge_audit`; 0: never.
-AUDIT_DAYS = env.whole_number("TRACESITE_AUDIT_DAYS", 0, at_least=0)
+TRACESITE_AUDIT_DAYS = env.whole_number("TRACESITE_AUDIT_DAYS", 0, at_least=0)
 # Whether `serve` runs the continual jobs of traces_app.maintenance.jobs; otherwise run `manage.py work`.
-BACKGROUND_JOBS = env.boolean("TRACESITE_BACKGROUND_JOBS", default=True)
+TRACESITE_BACKGROUND_JOBS = env.boolean("TRACESITE_BACKGROUND_JOBS", default=True)
 # Functions that masking rules may name.
-MASKING_FUNCTIONS = env.words("TRACESITE_MASKING_FUNCTIONS")
+TRACESITE_MASKING_FUNCTIONS = env.words("TRACESITE_MASKING_FUNCTIONS")
 # What makes vectors of questions, for similar runs: hashed n-grams, a function (package.module:function), or an OpenAI-compatible
 # URL, to which questions are sent.
-EMBEDDER = env.embedder("TRACESITE_EMBEDDER")
-EMBEDDER_MODEL = env.text("TRACESITE_EMBEDDER_MODEL")
-EMBEDDER_KEY = env.token("TRACESITE_EMBEDDER_KEY", at_least=1)
+TRACESITE_EMBEDDER = env.embedder("TRACESITE_EMBEDDER")
+TRACESITE_EMBEDDER_MODEL = env.text("TRACESITE_EMBEDDER_MODEL")
+TRACESITE_EMBEDDER_KEY = env.token("TRACESITE_EMBEDDER_KEY", at_least=1)
 # Signs of life on connections of /live/ where nothing happens; who leaves two of them unanswered is gone.
-LIVE_HEARTBEAT_SECONDS = env.whole_number("TRACESITE_LIVE_HEARTBEAT_SECONDS", 15, at_least=1)
+TRACESITE_LIVE_HEARTBEAT_SECONDS = env.whole_number("TRACESITE_LIVE_HEARTBEAT_SECONDS", 15, at_least=1)
 
 
 def secret_key() -> str:
@@ -93,9 +93,9 @@ def secret_key() -> str:
                 "TRACESITE_SECRET_KEY is too short to be safe: write at least 32 random characters."
             )
         return given
-    path = DATA_DIR / "secret_key"
+    path = TRACESITE_DATA_DIR / "secret_key"
     if not path.exists():
-        DATA_DIR.mkdir(parents=True, exist_ok=True)
+        TRACESITE_DATA_DIR.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f"secret_key.{secrets.token_hex(8)}")
         draft.touch(mode=0o600)
         draft.write_text(secrets.token_urlsafe(50))
@@ -115,15 +115,15 @@ SECRET_KEY = secret_key()
 
 DATABASES = {"default": {**env.database("DATABASE_URL"), "ENGINE": "access_app.db"}}
 # A copy of it that answers reads, unless it is further behind than so many seconds: see docs/replicas.md.
-REPLICA_MAX_LAG_SECONDS = env.whole_number("TRACESITE_REPLICA_MAX_LAG_SECONDS", 10, at_least=2)
+TRACESITE_REPLICA_MAX_LAG_SECONDS = env.whole_number("TRACESITE_REPLICA_MAX_LAG_SECONDS", 10, at_least=2)
 if replica := env.database("DATABASE_REPLICA_URL", optional=True):
     # A replica that vanishes must not hold up readers: they turn to the primary.
     replica["OPTIONS"] = {"connect_timeout": 2, "tcp_user_timeout": 5000, **replica.get("OPTIONS", {})}
     DATABASES["replica"] = {**replica, "ENGINE": "access_app.db", "TEST": {"MIRROR": "default"}}
     DATABASE_ROUTERS = ["access_app.db.reading.ReadingRouter"]
 # The same database past a pooler that shares connections between transactions: see docs/pooler.md.
-DIRECT_DATABASE = env.database("DATABASE_DIRECT_URL", optional=True)
-PREPARED_STATEMENTS = env.boolean("TRACESITE_PREPARED_STATEMENTS", default=not DIRECT_DATABASE)
+TRACESITE_DIRECT_DATABASE = env.database("DATABASE_DIRECT_URL", optional=True)
+PREPARED_STATEMENTS = env.boolean("TRACESITE_PREPARED_STATEMENTS", default=not TRACESITE_DIRECT_DATABASE)
 for each in DATABASES.values():
     # Planning a query on partitioned tables costs 10 ms on a new connection: connections are kept.
     each["CONN_MAX_AGE"] = None
@@ -131,7 +131,7 @@ for each in DATABASES.values():
     # Of statements that ask for it: Django's own cursors write values into the text, and never prepare.
     each.setdefault("OPTIONS", {}).setdefault("prepare_threshold", 5 if PREPARED_STATEMENTS else None)
     # A cursor of the server would be in the connection of one transaction, and read from that of another.
-    each["DISABLE_SERVER_SIDE_CURSORS"] = bool(DIRECT_DATABASE)
+    each["DISABLE_SERVER_SIDE_CURSORS"] = bool(TRACESITE_DIRECT_DATABASE)
 of_connections = {
     # A machine that vanished says nothing: without these a connection to it is kept for hours.
     "keepalives_idle": 10,
@@ -141,7 +141,7 @@ of_connections = {
     # By this /metrics and whoever looks into pg_stat_activity tell our connections from those of others.
     "application_name": "tracesite",
 }
-for each in filter(None, (*DATABASES.values(), DIRECT_DATABASE)):
+for each in filter(None, (*DATABASES.values(), TRACESITE_DIRECT_DATABASE)):
     each["OPTIONS"] = {**of_connections, **each.get("OPTIONS", {})}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
@@ -199,15 +199,6 @@ if "replica" in DATABASES:
     MIDDLEWARE.append("tracesite.http.replica_reading.ReplicaReadingMiddleware")
 
 ROOT_URLCONF = "tracesite.urls"
-# APIs of other products that are served beside our own: see tracesite/http/foreign_apis.py.
-FOREIGN_APIS = [
-    "tracesite.agentops.plugin.AGENTOPS",
-    "tracesite.langfuse.plugin.LANGFUSE",
-    "tracesite.langsmith.plugin.LANGSMITH",
-    "tracesite.openai_agents.plugin.OPENAI_AGENTS",
-    "tracesite.otlp.plugin.OTLP",
-    "tracesite.weknora.plugin.WEKNORA",
-]
 # Where a login without a usable `next` leads to.
 LOGIN_REDIRECT_URL = "admin:index"
 WSGI_APPLICATION = "tracesite.wsgi.application"
@@ -286,24 +277,24 @@ SILENCED_SYSTEM_CHECKS = [
 X_FRAME_OPTIONS = "DENY"
 CSRF_FAILURE_VIEW = "tracesite.http.errors.csrf_failure"
 SECURE_REFERRER_POLICY = "same-origin"
-SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = TRACESITE_HTTPS
 SESSION_COOKIE_HTTPONLY = True
-if HTTPS:
+if TRACESITE_HTTPS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SECURE_HSTS_SECONDS = 31_536_000
-# Bodies are bounded by MAX_BODY_BYTES where they are read; Django's own limit guards forms.
-DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
+# Bodies are bounded by TRACESITE_MAX_BODY_BYTES where they are read; Django's own limit guards forms.
+DATA_UPLOAD_MAX_MEMORY_SIZE = TRACESITE_MAX_BODY_BYTES
 # Ten wrong passwords for one name from one address: then no more for five minutes. `manage.py axes_reset` lifts it.
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "access_app.two_factor.TwoFactorBackend"]
 # The name of the site in apps for two-factor login.
 OTP_TOTP_ISSUER = "Tracesite"
-if REMOTE_USER_HEADER:
+if TRACESITE_REMOTE_USER_HEADER:
     MIDDLEWARE.insert(
         MIDDLEWARE.index("django.contrib.auth.middleware.AuthenticationMiddleware") + 1,
         "access_app.single_sign_on.ProxyUserMiddleware",
     )
     AUTHENTICATION_BACKENDS.insert(1, "access_app.single_sign_on.ProxyUserBackend")
-if OIDC_ISSUER:
+if TRACESITE_OIDC_ISSUER:
     missing = [
         name
         for name, value in {
@@ -361,7 +352,7 @@ USE_I18N = True
 # --- Static files -------------------------------------------------------------------------------------------
 
 STATIC_URL = "static/"
-STATIC_ROOT = DATA_DIR / "static"
+STATIC_ROOT = TRACESITE_DATA_DIR / "static"
 # Served straight from the packages: one process needs no collectstatic, and a proxy may still serve STATIC_ROOT.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG

@@ -21,6 +21,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from access_app.conf import conf
 from access_app.encryption.keys import unusable_keys
 from access_app.encryption.master import master_keys
 from access_app.masking import unusable_rules
@@ -60,12 +61,12 @@ def check_settings(app_configs: Apps, **options: Any) -> list[CheckMessage]:
         if not _is_origin(origin)
     ]
     try:
-        with tempfile.TemporaryFile(dir=settings.DATA_DIR):
+        with tempfile.TemporaryFile(dir=conf.DATA_DIR):
             pass
     except OSError as error:
         found.append(
             Error(
-                f"Cannot create files in the data directory {settings.DATA_DIR}: {error.strerror}.",
+                f"Cannot create files in the data directory {conf.DATA_DIR}: {error.strerror}.",
                 hint="Set TRACESITE_DATA_DIR to a directory that the user of Tracesite can write to.",
                 id="tracesite.E002",
             )
@@ -80,7 +81,7 @@ def check_settings(app_configs: Apps, **options: Any) -> list[CheckMessage]:
                 id="tracesite.E009",
             )
         )
-    key = settings.DATA_DIR / "secret_key"
+    key = conf.DATA_DIR / "secret_key"
     if key.exists() and key.stat().st_mode & 0o077:
         found.append(
             Warning(
@@ -120,7 +121,7 @@ def check_deployment(app_configs: Apps, **options: Any) -> list[CheckMessage]:
                 id="tracesite.W003",
             )
         )
-    if not settings.HTTPS and not is_local:
+    if not conf.HTTPS and not is_local:
         found.append(
             Warning(
                 "TRACESITE_HTTPS is off, and TRACESITE_ALLOWED_HOSTS has public host names: keys, "
@@ -129,7 +130,7 @@ def check_deployment(app_configs: Apps, **options: Any) -> list[CheckMessage]:
                 id="tracesite.W004",
             )
         )
-    if settings.HTTPS and is_local:
+    if conf.HTTPS and is_local:
         found.append(
             Warning(
                 "TRACESITE_HTTPS is on, but TRACESITE_ALLOWED_HOSTS has only local names: requests with "

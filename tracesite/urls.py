@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from django.conf import settings
 from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView
+
+from access_app.conf import conf
 
 from .http.api_root import IndexView, SchemaView, docs
 from .http.foreign_apis import foreign_apis
@@ -28,7 +29,7 @@ urlpatterns = [
     path(".well-known/security.txt", security_txt, name="security_txt"),
 ]
 
-if settings.OIDC_ISSUER:
+if conf.OIDC_ISSUER:
     urlpatterns.append(path("oidc/", include("access_app.openid")))
 
 # Errors raised outside of views: JSON below /api/ and the foreign APIs, a page elsewhere.

@@ -14,9 +14,10 @@ from contextvars import ContextVar
 from typing import Any
 
 import psycopg
-from django.conf import settings
 from django.db.backends.postgresql import base, operations
 from psycopg import pq
+
+from access_app.conf import conf
 
 PLANS_FOR_ANY_VALUES = "SET plan_cache_mode = force_generic_plan; SET jit = off"
 """PostgreSQL would plan most statements on partitioned tables anew each time. And for many partitions it estimates so high a
@@ -130,7 +131,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         super().init_connection_state()
         if opening is None:
             self._look_for_data_keys()
-        if settings.DIRECT_DATABASE:
+        if conf.DIRECT_DATABASE:
             # Behind the pooler are connections that others use, too: what is set there is for the role (docs/pooler.md).
             return
         with self.connection.cursor() as cursor:

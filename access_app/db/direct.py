@@ -7,15 +7,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+
+from access_app.conf import conf
 
 
 def connection_parameters(alias: str = DEFAULT_DB_ALIAS) -> dict[str, Any]:
     """Return what psycopg connects with: without Django's own cursors and adapters, to the primary past the pooler, if there is one."""
     of_alias: BaseDatabaseWrapper = connections[alias]
-    past_pooler = settings.DIRECT_DATABASE if alias == DEFAULT_DB_ALIAS else {}
+    past_pooler = conf.DIRECT_DATABASE if alias == DEFAULT_DB_ALIAS else {}
     direct = type(of_alias)({**of_alias.settings_dict, **past_pooler}, alias="direct")
     parameters = direct.get_connection_params()
     return {name: value for name, value in parameters.items() if name not in ("cursor_factory", "context")}
@@ -27,7 +28,7 @@ def session_cursor() -> Iterator[Any]:
 
     Raises Django's database errors.
     """
-    if not settings.DIRECT_DATABASE:
+    if not conf.DIRECT_DATABASE:
         with connection.cursor() as cursor:
             yield cursor
         return

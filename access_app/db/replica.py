@@ -15,9 +15,10 @@ from collections import deque
 from typing import Any, Literal
 
 import psycopg
-from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, connections
 from msgspec import Struct
+
+from access_app.conf import conf
 
 from .base import DatabaseWrapper
 from .direct import connection_parameters
@@ -106,9 +107,7 @@ class Watch:
         self.process = os.getpid()
         self.checked = threading.Event()
         self.state = ReplicaState(reason="away", at=time.monotonic())
-        self._positions: deque[tuple[float, int]] = deque(
-            maxlen=int(settings.REPLICA_MAX_LAG_SECONDS / CHECK_SECONDS) + 2
-        )
+        self._positions: deque[tuple[float, int]] = deque(maxlen=int(conf.REPLICA_MAX_LAG_SECONDS / CHECK_SECONDS) + 2)
         self._primary: psycopg.Connection[Any] | None = None
         self._replica: psycopg.Connection[Any] | None = None
         self._opened = 0
@@ -155,7 +154,7 @@ class Watch:
         lag = next((asked_at - at for at, position in reversed(self._positions) if position <= replayed), None)
         info = self._replica.info
         return ReplicaState(
-            reason="" if lag is not None and lag <= settings.REPLICA_MAX_LAG_SECONDS else "lagging",
+            reason="" if lag is not None and lag <= conf.REPLICA_MAX_LAG_SECONDS else "lagging",
             at=asked_at,
             lag_seconds=lag,
             replayed=replayed,

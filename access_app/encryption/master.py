@@ -18,8 +18,9 @@ from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+
+from access_app.conf import conf
 
 from .errors import Locked
 
@@ -65,9 +66,9 @@ def master_keys() -> tuple[MasterKey, ...]:
 def _sources() -> list[tuple[str, str, Callable[[str], str]]]:
     """Return the variables that are set: name, value, and what finds the text with the keys by the value."""
     sources: list[tuple[str, str, Callable[[str], str]]] = [
-        ("TRACESITE_MASTER_KEY", settings.MASTER_KEY, str),
-        ("TRACESITE_MASTER_KEY_FILE", settings.MASTER_KEY_FILE, _read),
-        ("TRACESITE_MASTER_KEY_COMMAND", settings.MASTER_KEY_COMMAND, _printed),
+        ("TRACESITE_MASTER_KEY", conf.MASTER_KEY, str),
+        ("TRACESITE_MASTER_KEY_FILE", conf.MASTER_KEY_FILE, _read),
+        ("TRACESITE_MASTER_KEY_COMMAND", conf.MASTER_KEY_COMMAND, _printed),
     ]
     return [source for source in sources if source[1]]
 

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from typing import Any, ClassVar
 from uuid import UUID
 
-from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.actions import delete_selected as ask_to_delete_selected
 from django.contrib.admin.templatetags.admin_urls import add_preserved_filters
@@ -26,6 +25,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from access_app.conf import conf
 from access_app.errors import NotFound
 from access_app.models import AuditAction, Project, Role
 from access_app.visibility import visible_to
@@ -145,7 +145,7 @@ class TrashAdmin(SelectingAdmin):
             "in_trash": self.in_trash(request),
             "what_is_restored": self.what_is_restored,
             "trash_search_help": self.trash_search_help,
-            "trash_days": settings.TRASH_DAYS,
+            "trash_days": conf.TRASH_DAYS,
             "has_days_of_projects": self.in_trash(request) and some_have_days(),
             "trash_url": reverse(f"admin:{self._url_name('trash')}"),
             "other_trash": (self.other_trash[0], reverse(self.other_trash[1])),
@@ -433,7 +433,7 @@ class TrashAdmin(SelectingAdmin):
                 *(url, row.pk, _("Restore"), self.row_name(row)),
             )
 
-        return [restore, *(["purged"] if settings.TRASH_DAYS or some_have_days() else [])]
+        return [restore, *(["purged"] if conf.TRASH_DAYS or some_have_days() else [])]
 
     def not_restorable(self, row: Any) -> SafeString | None:
         """Return the reason why a row of the trash cannot be restored, or None."""

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from tempfile import TemporaryFile
 from typing import BinaryIO
 
-from django.conf import settings
 from django.utils.http import parse_header_parameters
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
 
+from access_app.conf import conf
 from access_app.errors import InvalidInput, TooLarge, UnsupportedMediaType
 from messages_app.json_values import BYTES_PER_VALUE, count_values
 
@@ -27,13 +27,13 @@ _FEWEST_VALUES = 100_000
 
 def most_values() -> int:
     """Return the maximum number of JSON values in a request: those of a small body may take gigabytes once decoded."""
-    return max(settings.MAX_BODY_BYTES // BYTES_PER_VALUE, _FEWEST_VALUES)
+    return max(conf.MAX_BODY_BYTES // BYTES_PER_VALUE, _FEWEST_VALUES)
 
 
 def read_body(request: Request, accepted: Collection[str] = (JSON,)) -> tuple[str, bytes]:
     """Return the media type, which is one of `accepted`, and the bytes with the Content-Encoding removed.
 
-    Raise UnsupportedMediaType, InvalidInput for a broken encoding, and TooLarge for more than settings.MAX_BODY_BYTES,
+    Raise UnsupportedMediaType, InvalidInput for a broken encoding, and TooLarge for more than conf.MAX_BODY_BYTES,
     encoded or not, which is never held in memory, or for more than `most_values` JSON values, which are never decoded.
     """
     media_type, encoding = _media_type_and_encoding(request, accepted)
@@ -102,14 +102,14 @@ def _blocks(request: Request) -> Iterator[bytes]:
     is_chunked = "chunked" in request.headers.get("Transfer-Encoding", "").lower()
     if is_chunked:
         # Without a Content-Length Django treats the body as empty.
-        stream, most = request.META["wsgi.input"], settings.MAX_BODY_BYTES + 1
+        stream, most = request.META["wsgi.input"], conf.MAX_BODY_BYTES + 1
         cut_off = InvalidInput(_("The body ends before its last chunk."), field="Transfer-Encoding")
     else:
         stream, most = request, _content_length(request)
         cut_off = InvalidInput(_("The body is shorter than its Content-Length."), field="Content-Length")
-        if most > settings.MAX_BODY_BYTES:
+        if most > conf.MAX_BODY_BYTES:
             # Most clients read the response only after they have sent the body. One with `Expect` asks first.
-            if most <= 2 * settings.MAX_BODY_BYTES and "Expect" not in request.headers:
+            if most <= 2 * conf.MAX_BODY_BYTES and "Expect" not in request.headers:
                 for _block in _read(request, most):
                     pass
             raise _too_large()
@@ -122,7 +122,7 @@ def _blocks(request: Request) -> Iterator[bytes]:
         raise cut_off from error
     if size < most and not is_chunked:  # a server that does not raise
         raise cut_off
-    if size > settings.MAX_BODY_BYTES:
+    if size > conf.MAX_BODY_BYTES:
         raise _too_large()
 
 
@@ -135,7 +135,7 @@ def _content_length(request: Request) -> int:
 
 def _decoded(body: bytes, encoding: str) -> bytes:
     try:
-        decoded = decode(body, encoding, settings.MAX_BODY_BYTES)
+        decoded = decode(body, encoding, conf.MAX_BODY_BYTES)
     except BrokenStreamError as error:
         raise InvalidInput(
             _("The body is not a complete %(encoding)s stream. Send it again, or uncompressed without this header.")
@@ -156,5 +156,5 @@ def _read(stream: BinaryIO | Request, most: int) -> Iterator[bytes]:
 
 def _too_large() -> TooLarge:
     return TooLarge(
-        _("The body is larger than %(most)d bytes. Split it into several requests.") % {"most": settings.MAX_BODY_BYTES}
+        _("The body is larger than %(most)d bytes. Split it into several requests.") % {"most": conf.MAX_BODY_BYTES}
     )

@@ -64,7 +64,7 @@ def test_request_from_foreign_address_is_refused(project: Project, settings: Any
         "field": None,
         "request_id": None,
     }
-    settings.HTTPS = True  # behind a proxy, which adds the last entry
+    settings.TRACESITE_HTTPS = True  # behind a proxy, which adds the last entry
     assert get(token, REMOTE_ADDR="127.0.0.1", HTTP_X_FORWARDED_FOR="203.0.113.9, 10.2.3.4").status_code == 200
     assert get(token, REMOTE_ADDR="127.0.0.1", HTTP_X_FORWARDED_FOR="10.2.3.4, 203.0.113.9").status_code == 403
 

@@ -64,7 +64,7 @@ def test_login_success_resets_earlier_failures(client: Client, ada: User) -> Non
 
 def test_proxy_address_counts_only_behind_a_proxy(client: Client, ada: User, settings: Any) -> None:
     log_in(client, "wrong", headers={"X-Forwarded-For": "6.6.6.6"})
-    settings.HTTPS = True
+    settings.TRACESITE_HTTPS = True
     log_in(client, "wrong", headers={"X-Forwarded-For": "6.6.6.6, 192.0.2.7"})
 
     assert set(AccessAttempt.objects.values_list("ip_address", flat=True)) == {"127.0.0.1", "192.0.2.7"}

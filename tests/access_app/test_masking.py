@@ -49,7 +49,7 @@ def hide_seven(path: str, value: Any) -> Any:
 def test_rule_of_each_kind_counts(
     project: Project, stranger: Project, settings: Any, kind: str, value: str, before: Any, after: Any
 ) -> None:
-    settings.MASKING_FUNCTIONS = [FUNCTION]
+    settings.TRACESITE_MASKING_FUNCTIONS = [FUNCTION]
     save_rule(project, "mine", kind, value)
     clean, receipts = redact(before, masking_of(project.pk), "args")
     assert clean == after
@@ -109,11 +109,11 @@ def test_changed_rule_counts_at_once_in_its_process(
 
 @pytest.mark.requirement("001-52")
 def test_rule_without_its_function_removes_every_value(project: Project, settings: Any) -> None:
-    settings.MASKING_FUNCTIONS = [FUNCTION]
+    settings.TRACESITE_MASKING_FUNCTIONS = [FUNCTION]
     save_rule(project, "mine", "function", FUNCTION)
     save_rule(project, "staff", "pattern", "EMP-[0-9]")
     MaskingRule.objects.create(project=project, name="bad", kind="pattern", value="(")
-    settings.MASKING_FUNCTIONS = []
+    settings.TRACESITE_MASKING_FUNCTIONS = []
     compiled.cache_clear()
     forget_masking()
     value = {"a": "text of EMP-1", "b": [8, None, {"c": "d"}]}

@@ -53,7 +53,7 @@ def provider() -> Iterator[str]:
 def site(provider: str, settings: Any, db: None) -> Client:
     """A browser of a site whose users this provider checks."""
     known = httpx.get(f"{provider}/.well-known/openid-configuration").json()
-    settings.OIDC_ISSUER = known["issuer"]
+    settings.TRACESITE_OIDC_ISSUER = known["issuer"]
     settings.OIDC_OP_AUTHORIZATION_ENDPOINT = known["authorization_endpoint"]
     settings.OIDC_OP_TOKEN_ENDPOINT = known["token_endpoint"]
     settings.OIDC_OP_USER_ENDPOINT = known["userinfo_endpoint"]
@@ -140,7 +140,7 @@ def test_login_does_not_redirect_elsewhere(site: Client, provider: str, after: s
 
 
 def test_tokens_of_another_issuer_or_for_another_client_are_refused(site: Client, provider: str, settings: Any) -> None:
-    for name, value in (("OIDC_ISSUER", "https://other.example"), ("OIDC_RP_CLIENT_ID", "another")):
+    for name, value in (("TRACESITE_OIDC_ISSUER", "https://other.example"), ("OIDC_RP_CLIENT_ID", "another")):
         callback = to_callback(site, provider, "5", preferred_username="eve")
         right = getattr(settings, name)
         setattr(settings, name, value)

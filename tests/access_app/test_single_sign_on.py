@@ -20,7 +20,10 @@ HOME = "/admin/"
 @pytest.fixture
 def proxied(settings: Any, db: None) -> Client:
     """A client whose headers are those of a proxy."""
-    settings.REMOTE_USER_HEADER, settings.REMOTE_GROUPS_HEADER = "X-Forwarded-User", "X-Forwarded-Groups"
+    settings.TRACESITE_REMOTE_USER_HEADER, settings.TRACESITE_REMOTE_GROUPS_HEADER = (
+        "X-Forwarded-User",
+        "X-Forwarded-Groups",
+    )
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, "access_app.single_sign_on.ProxyUserMiddleware"]
     settings.AUTHENTICATION_BACKENDS = [
         "axes.backends.AxesStandaloneBackend",

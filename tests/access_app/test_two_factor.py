@@ -189,9 +189,9 @@ def test_required_second_factor_leaves_only_its_set_up(ada: User, project: Proje
     grant_role(project, ada, Role.OWNER)
     client = log_in()
     assert client.get("/api/v1/sessions/").status_code == 200
-    settings.TWO_FACTOR = "SUPERUSERS"
+    settings.TRACESITE_TWO_FACTOR = "SUPERUSERS"
     assert client.get("/api/v1/sessions/").status_code == 200
-    settings.TWO_FACTOR = "STAFF"
+    settings.TRACESITE_TWO_FACTOR = "STAFF"
     refused = client.get("/api/v1/sessions/")
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "not_permitted")
     assert client.get("/admin/").headers["Location"] == PAGE
@@ -207,7 +207,7 @@ def test_required_second_factor_leaves_only_its_set_up(ada: User, project: Proje
 
 
 def test_login_that_another_system_checked_needs_no_second_factor(client: Client, db: None, settings: Any) -> None:
-    settings.TWO_FACTOR = "STAFF"
+    settings.TRACESITE_TWO_FACTOR = "STAFF"
     user = User.objects.create_user("eve", is_staff=True)
     settings.AUTHENTICATION_BACKENDS = ["access_app.single_sign_on.ProxyUserBackend"]
     client.force_login(user, "access_app.single_sign_on.ProxyUserBackend")

@@ -223,7 +223,7 @@ def test_installed_command_runs_a_command_of_tracesite(server_command: Path, tmp
 
 
 def test_installed_command_keeps_its_data_in_the_home_directory(server_command: Path, tmp_path: Path) -> None:
-    show = ["shell", "--verbosity=0", "-c", "from django.conf import settings; print(settings.DATA_DIR)"]
+    show = ["shell", "--verbosity=0", "-c", "from django.conf import settings; print(settings.TRACESITE_DATA_DIR)"]
     code, out, err = run([server_command, *show], tmp_path)
     assert (code, out, err) == (0, f"{tmp_path}/.local/share/tracesite\n", "")
     assert (tmp_path / ".local/share/tracesite/secret_key").stat().st_mode & 0o777 == 0o600

@@ -61,7 +61,7 @@ def with_setting(name: str, value: str) -> system_checks.Server:
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Iterator[Path]:
-    with override_settings(DATA_DIR=tmp_path):
+    with override_settings(TRACESITE_DATA_DIR=tmp_path):
         yield tmp_path
 
 
@@ -91,7 +91,7 @@ def test_trusted_origin_needs_scheme_and_host_only(data_dir: Path, origin: str, 
 
 
 def test_unwritable_data_directory_is_reported() -> None:
-    with override_settings(DATA_DIR=Path("/proc/self")):  # not even root can create files there
+    with override_settings(TRACESITE_DATA_DIR=Path("/proc/self")):  # not even root can create files there
         (found,) = system_checks.check_settings(None)
     assert (ids([found]), "/proc/self" in found.msg) == (["E002"], True)
 
@@ -125,18 +125,18 @@ def test_unknown_variable_is_reported_with_nearest_name(
     ("changed", "expected"),
     [
         ({}, []),
-        ({"HTTPS": True, "ALLOWED_HOSTS": ["traces.example.org"]}, []),
+        ({"TRACESITE_HTTPS": True, "ALLOWED_HOSTS": ["traces.example.org"]}, []),
         ({"DEBUG": True}, ["W002"]),
-        ({"HTTPS": True, "ALLOWED_HOSTS": ["*"]}, ["W003"]),
+        ({"TRACESITE_HTTPS": True, "ALLOWED_HOSTS": ["*"]}, ["W003"]),
         ({"ALLOWED_HOSTS": ["localhost", "10.0.0.8"]}, ["W004"]),
-        ({"HTTPS": True}, ["W005"]),
+        ({"TRACESITE_HTTPS": True}, ["W005"]),
     ],
 )
 def test_deployment_checks_report_local_settings(
     changed: dict[str, Any], expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedded_postgres, "_home", None)
-    local = {"DEBUG": False, "HTTPS": False, "ALLOWED_HOSTS": ["127.0.0.1", "localhost", "[::1]"]}
+    local = {"DEBUG": False, "TRACESITE_HTTPS": False, "ALLOWED_HOSTS": ["127.0.0.1", "localhost", "[::1]"]}
     with override_settings(**local | changed):
         assert ids(system_checks.check_deployment(None)) == expected
 
@@ -175,7 +175,7 @@ def test_middleware_of_pages_is_that_of_django() -> None:
 
 def test_embedded_database_in_production_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded_postgres, "_home", Path("/somewhere"))
-    with override_settings(DEBUG=False, HTTPS=False, ALLOWED_HOSTS=["127.0.0.1"]):
+    with override_settings(DEBUG=False, TRACESITE_HTTPS=False, ALLOWED_HOSTS=["127.0.0.1"]):
         assert ids(system_checks.check_deployment(None)) == ["W006"]
 
 

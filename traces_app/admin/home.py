@@ -8,7 +8,6 @@ from decimal import Decimal
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
-from django.conf import settings
 from django.db import OperationalError
 from django.http import HttpRequest
 from django.urls import reverse
@@ -16,6 +15,7 @@ from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy
 
+from access_app.conf import conf
 from access_app.db.replica import replica_state
 from access_app.models import Role
 from access_app.roles import access
@@ -196,7 +196,7 @@ def _open_runs(scope: ProjectScope) -> dict[str, Any]:
         "open_runs": found,
         "running": [row(run) for run in found.running_rows],
         "waiting": [row(run) for run in found.waiting_rows],
-        "stale_hours": settings.STALE_RUN_HOURS,
+        "stale_hours": conf.STALE_RUN_HOURS,
     }
 
 

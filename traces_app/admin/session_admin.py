@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any, ClassVar
 from uuid import UUID
 
-from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
@@ -21,6 +20,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from access_app.conf import conf
 from access_app.errors import Conflict
 from access_app.masking import masking_of
 from access_app.models import Project, Role
@@ -272,7 +272,7 @@ class TracedSessionAdmin(AddedByIngest, SessionAdmin):
             "ended": json.dumps(_ENDED),
             "is_over": _is_over(session),
             "hidden": for_scripts(),
-            "heartbeat": settings.LIVE_HEARTBEAT_SECONDS,
+            "heartbeat": conf.LIVE_HEARTBEAT_SECONDS,
             "most": LIVE_EVENTS,
         }
         return TemplateResponse(request, "admin/traces_app/live_page.html", context)

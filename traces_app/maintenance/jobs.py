@@ -16,7 +16,6 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
-from django.conf import settings
 from django.db import Error, connection
 from django.utils import timezone
 from django.utils.functional import Promise
@@ -24,6 +23,7 @@ from django.utils.translation import gettext_lazy as _
 
 from access_app.audit.chain import append_recorded, purge_before
 from access_app.audit.record import record
+from access_app.conf import conf
 from access_app.db.direct import session_lock
 from access_app.errors import ApiError
 from access_app.models import AuditAction
@@ -193,7 +193,7 @@ def _in_words(error: Exception) -> str:
 
 
 def _close_stale_runs(is_stopped: IsStopped) -> Numbers:
-    before = timezone.now() - timedelta(hours=settings.STALE_RUN_HOURS)
+    before = timezone.now() - timedelta(hours=conf.STALE_RUN_HOURS)
     closed = 0
     for run in stale_runs(before):
         if is_stopped():
@@ -221,8 +221,8 @@ def _archive(_is_stopped: IsStopped) -> Numbers:
         raise JobFailed(f"Archives need the package {error.name}, which this installation lacks.") from error
     try:
         report = archive(
-            open_folder(settings.ARCHIVE_TO),
-            before=timezone.now() - timedelta(days=settings.ARCHIVE_DAYS),
+            open_folder(conf.ARCHIVE_TO),
+            before=timezone.now() - timedelta(days=conf.ARCHIVE_DAYS),
             drop=True,
         )
     except (ArchiveError, OSError) as error:
@@ -235,7 +235,7 @@ def _archive(_is_stopped: IsStopped) -> Numbers:
 
 
 def _purge_audit(_is_stopped: IsStopped) -> Numbers:
-    removed = purge_before(timezone.now() - timedelta(days=settings.AUDIT_DAYS))
+    removed = purge_before(timezone.now() - timedelta(days=conf.AUDIT_DAYS))
     return {"entries": sum(removed.values())}
 
 
@@ -305,7 +305,7 @@ JOBS: tuple[Job, ...] = (
         title=_("Archive old months"),
         every=timedelta(days=1),
         run=_archive,
-        is_on=lambda: bool(settings.ARCHIVE_TO),
+        is_on=lambda: bool(conf.ARCHIVE_TO),
         setting="TRACESITE_ARCHIVE_TO",
     ),
     Job(
@@ -319,7 +319,7 @@ JOBS: tuple[Job, ...] = (
         title=_("Remove old entries of the audit log"),
         every=timedelta(days=1),
         run=_purge_audit,
-        is_on=lambda: settings.AUDIT_DAYS > 0,
+        is_on=lambda: conf.AUDIT_DAYS > 0,
         setting="TRACESITE_AUDIT_DAYS",
     ),
     Job(

@@ -17,9 +17,10 @@ from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import numpy as np
-from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from numpy.typing import NDArray
+
+from access_app.conf import conf
 
 TEXTS_AT_A_TIME = 64
 """Texts of one request."""
@@ -72,7 +73,7 @@ class Embedder:
 
 def configured() -> Embedder | None:
     """Return the embedder of the settings; None for the default one. Raise ImproperlyConfigured."""
-    return _embedder(settings.EMBEDDER, settings.EMBEDDER_MODEL, settings.EMBEDDER_KEY)
+    return _embedder(conf.EMBEDDER, conf.EMBEDDER_MODEL, conf.EMBEDDER_KEY)
 
 
 @lru_cache(maxsize=8)

@@ -18,6 +18,7 @@ from django.utils.translation import gettext as _
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 
+from access_app.conf import conf
 from access_app.errors import InvalidInput
 from access_app.permissions import project_for_write
 from messages_app.http import openapi
@@ -103,7 +104,7 @@ class ImportViewSet(TraceViewSet):
 
 def budget_of_upload() -> Budget:
     """Return the limits of one upload, packed or not."""
-    return Budget(left=settings.MAX_BODY_BYTES, most_files=_MOST_FILES, values=ValueBudget(left=most_values()))
+    return Budget(left=conf.MAX_BODY_BYTES, most_files=_MOST_FILES, values=ValueBudget(left=most_values()))
 
 
 @contextmanager

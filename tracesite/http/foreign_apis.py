@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from django.conf import settings
 from django.utils.module_loading import import_string
+
+from access_app.conf import conf
 
 OWN_BASE_PATH = "/api/"
 
@@ -42,7 +43,7 @@ class ForeignApi:
 
 @functools.cache
 def foreign_apis() -> tuple[ForeignApi, ...]:
-    return tuple(import_string(name) for name in settings.FOREIGN_APIS)
+    return tuple(import_string(name) for name in conf.FOREIGN_APIS)
 
 
 def foreign_api_of(path: str) -> ForeignApi | None:

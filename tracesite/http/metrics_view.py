@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from secrets import compare_digest
 
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
+from access_app.conf import conf
 from tracesite.metrics.database import database_metrics
 from tracesite.metrics.registry import render
 
@@ -22,7 +22,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
     Without that setting the view is off for every address: behind a proxy all requests come from the same machine.
     """
-    if not settings.METRICS_TOKEN:
+    if not conf.METRICS_TOKEN:
         message = _("Metrics are off. Set TRACESITE_METRICS_TOKEN to turn them on.")
         return error_response(request, 404, "metrics_off", message)
     if request.method not in ("GET", "HEAD"):
@@ -32,7 +32,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
         }
         return error_response(request, 405, "method_not_allowed", message, headers={"Allow": "GET, HEAD"})
     scheme, _space, given = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not compare_digest(given.encode(), settings.METRICS_TOKEN.encode()):
+    if scheme.lower() != "bearer" or not compare_digest(given.encode(), conf.METRICS_TOKEN.encode()):
         message = _("Invalid token. Send “Authorization: Bearer …” with the value of TRACESITE_METRICS_TOKEN.")
         headers = {"WWW-Authenticate": "Bearer"}
         return error_response(request, 401, "not_authenticated", message, field="Authorization", headers=headers)

@@ -17,6 +17,7 @@ from django.db import Error, connections
 from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
+from access_app.conf import conf
 from access_app.db.reading import REPLICA, reading_from_replica
 from access_app.db.replica import note_failure, usable_replica, written_position
 
@@ -80,8 +81,8 @@ def _say_written(request: HttpRequest, response: HttpResponseBase) -> None:
         response.set_cookie(
             COOKIE,
             token,
-            max_age=settings.REPLICA_MAX_LAG_SECONDS + COOKIE_SPARE_SECONDS,
-            secure=settings.HTTPS,
+            max_age=conf.REPLICA_MAX_LAG_SECONDS + COOKIE_SPARE_SECONDS,
+            secure=conf.HTTPS,
             httponly=True,
             samesite="Lax",
         )

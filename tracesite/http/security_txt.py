@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_safe
+
+from access_app.conf import conf
 
 from .errors import error_response
 
@@ -21,12 +22,12 @@ VALID_FOR = timedelta(days=180)
 @require_safe
 def security_txt(request: HttpRequest) -> HttpResponse:
     """Return the contacts of TRACESITE_SECURITY_CONTACT; without that setting the address is 404."""
-    if not settings.SECURITY_CONTACT:
+    if not conf.SECURITY_CONTACT:
         message = _("This site names no contact. Set TRACESITE_SECURITY_CONTACT to do so.")
         return error_response(request, 404, "no_security_contact", message)
     expires = (timezone.now() + VALID_FOR).replace(microsecond=0)
     lines = [
-        *(f"Contact: {contact}" for contact in settings.SECURITY_CONTACT),
+        *(f"Contact: {contact}" for contact in conf.SECURITY_CONTACT),
         f"Expires: {expires:%Y-%m-%dT%H:%M:%SZ}",
         "Preferred-Languages: en, zh",
     ]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from django.conf import settings
 from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from access_app.conf import conf
 from access_app.errors import InvalidInput, NotFound
 from access_app.masking import masking_of
 from access_app.permissions import project_for_write
@@ -43,7 +43,7 @@ class InfoView(APIView):
                 "batch_ingest_config": {
                     "use_multipart_endpoint": True,
                     "size_limit": 100,
-                    "size_limit_bytes": min(settings.MAX_BODY_BYTES, 20 * 1024 * 1024),
+                    "size_limit_bytes": min(conf.MAX_BODY_BYTES, 20 * 1024 * 1024),
                     "scale_up_qsize_trigger": 1000,
                     "scale_up_nthreads_limit": 4,
                     "scale_down_nempty_trigger": 4,

@@ -17,6 +17,7 @@ from django.db import InterfaceError, OperationalError
 from django.http import parse_cookie
 from django.utils.translation import gettext as _
 
+from access_app.conf import conf
 from access_app.errors import ApiError, InvalidInput, NotAuthenticated, NotFound, Unavailable
 from access_app.keys import bearer_in
 from access_app.logins import address_behind_proxy
@@ -224,7 +225,7 @@ class Live:
         client was woken since, because a wake may bring no message for it.
         """
         loop = asyncio.get_running_loop()
-        heartbeat = settings.LIVE_HEARTBEAT_SECONDS
+        heartbeat = conf.LIVE_HEARTBEAT_SECONDS
         patience = 2 * heartbeat
         due = loop.time() + heartbeat
         try:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 
-from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.password_validation import validate_password
 from django.db import transaction
 
+from access_app.conf import conf
 from access_app.keys import create_key
 from access_app.models import Project, Scope
 from traces_app.ingest.prices import forget_prices
@@ -37,8 +37,8 @@ class Made:
 def prepare() -> Made:
     """Load the samples into a database without projects and create a superuser if there is none.
 
-    ADMIN's password is settings.ADMIN_PASSWORD if that is set. The next run completes an interrupted one. Raises
-    ValidationError if settings.ADMIN_PASSWORD is too weak.
+    ADMIN's password is conf.ADMIN_PASSWORD if that is set. The next run completes an interrupted one. Raises
+    ValidationError if conf.ADMIN_PASSWORD is too weak.
     """
     sessions = 0
     demo = Project.objects.filter(slug=PROJECT).first()
@@ -89,13 +89,13 @@ def project() -> str:
 def _provide_admin() -> str | None:
     users = get_user_model()._default_manager
     admin = users.filter(username=ADMIN).first()
-    if settings.ADMIN_PASSWORD:
+    if conf.ADMIN_PASSWORD:
         if admin is None:
-            validate_password(settings.ADMIN_PASSWORD)
-            users.create_superuser(ADMIN, password=settings.ADMIN_PASSWORD)
-        elif not admin.check_password(settings.ADMIN_PASSWORD):
-            validate_password(settings.ADMIN_PASSWORD, admin)
-            admin.set_password(settings.ADMIN_PASSWORD)
+            validate_password(conf.ADMIN_PASSWORD)
+            users.create_superuser(ADMIN, password=conf.ADMIN_PASSWORD)
+        elif not admin.check_password(conf.ADMIN_PASSWORD):
+            validate_password(conf.ADMIN_PASSWORD, admin)
+            admin.set_password(conf.ADMIN_PASSWORD)
             admin.save(update_fields=["password"])
         return None
     if admin is not None or users.filter(is_superuser=True).exists():

@@ -33,6 +33,7 @@ from django.conf import settings
 from gunicorn.app.base import BaseApplication
 from gunicorn.workers.gasgi import ASGIWorker
 
+from access_app.conf import conf
 from messages_app.sql.batch import REQUEST_MS
 
 from . import embedded_postgres
@@ -106,7 +107,7 @@ def serve(
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 1)
     if live != "without":
         # A client that vanished is given up when it has not acknowledged anything for so long.
-        patience_ms = 2_000 * settings.LIVE_HEARTBEAT_SECONDS
+        patience_ms = 2_000 * conf.LIVE_HEARTBEAT_SECONDS
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience_ms)
         _allow_open_files()
     elders = handover.workers if handover else []
@@ -131,7 +132,7 @@ def serve(
             for pid in elders:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
-        if settings.BACKGROUND_JOBS and live != "only":
+        if conf.BACKGROUND_JOBS and live != "only":
             # Needs Django, which the parent must not load before its workers.
             from traces_app.maintenance.jobs import JOBS, start
 
@@ -154,7 +155,7 @@ def serve(
             "websocket_max_message_size": 64 * 1024,
             "asgi_lifespan": "off",
             "asgi_disconnect_grace_period": NEVER_SECONDS,
-            # Which headers of a proxy to believe is decided by settings.HTTPS, in Django. Headers with an underscore, which
+            # Which headers of a proxy to believe is decided by conf.HTTPS, in Django. Headers with an underscore, which
             # Django cannot tell from those with a hyphen, are dropped but for Phoenix's, which no proxy sets.
             "secure_scheme_headers": {},
             "forwarded_allow_ips": "*",

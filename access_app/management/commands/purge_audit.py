@@ -5,12 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 from django.utils import timezone
 
 from access_app.audit.chain import purge_before
 from access_app.audit.record import AuditedCommand
+from access_app.conf import conf
 
 
 class Command(AuditedCommand):
@@ -28,10 +28,10 @@ class Command(AuditedCommand):
         )
 
     def handle(self, *, older_than: int | None, **options: Any) -> None:
-        if older_than is None and not settings.AUDIT_DAYS:
+        if older_than is None and not conf.AUDIT_DAYS:
             self.stderr.write("TRACESITE_AUDIT_DAYS is 0: all entries are kept.")
             return
-        older_than = settings.AUDIT_DAYS if older_than is None else older_than
+        older_than = conf.AUDIT_DAYS if older_than is None else older_than
         if not 1 <= older_than <= 36_500:
             raise CommandError(
                 f"--older-than {older_than} is invalid. Use a number of days from 1 to 36500.", returncode=2

@@ -253,7 +253,7 @@ def test_purged_log_is_intact_and_records_it(chained: Project, tmp_path: Path, s
     out = StringIO()
     call_command("purge_audit", stdout=StringIO(), stderr=out)
     assert out.getvalue() == "TRACESITE_AUDIT_DAYS is 0: all entries are kept.\n"
-    settings.AUDIT_DAYS = 30
+    settings.TRACESITE_AUDIT_DAYS = 30
     out = StringIO()
     call_command("purge_audit", stdout=out)
 

@@ -126,21 +126,21 @@ def test_new_connection_of_a_server_without_master_key_finds_the_data_keys() -> 
 def test_master_key_comes_from_a_file_or_a_command(settings: Any, tmp_path: Path) -> None:
     path = tmp_path / "key"
     path.write_text(f"{MASTER_KEY}\n{OTHER_MASTER_KEY}\n")
-    settings.MASTER_KEY = f"{MASTER_KEY},{OTHER_MASTER_KEY}"
+    settings.TRACESITE_MASTER_KEY = f"{MASTER_KEY},{OTHER_MASTER_KEY}"
     expected = master_keys()
     assert len({key.id for key in expected}) == 2
     assert "secret" not in repr(expected[0])
-    settings.MASTER_KEY_FILE = str(path)
+    settings.TRACESITE_MASTER_KEY_FILE = str(path)
     with pytest.raises(ImproperlyConfigured, match="only one of TRACESITE_MASTER_KEY and TRACESITE_MASTER_KEY_FILE"):
         master_keys()
-    settings.MASTER_KEY = ""
+    settings.TRACESITE_MASTER_KEY = ""
     assert master_keys() == expected
-    settings.MASTER_KEY_FILE, settings.MASTER_KEY_COMMAND = "", f"cat '{path}'"
+    settings.TRACESITE_MASTER_KEY_FILE, settings.TRACESITE_MASTER_KEY_COMMAND = "", f"cat '{path}'"
     assert master_keys() == expected
-    settings.MASTER_KEY_COMMAND = "false"
+    settings.TRACESITE_MASTER_KEY_COMMAND = "false"
     with pytest.raises(ImproperlyConfigured, match="TRACESITE_MASTER_KEY_COMMAND failed"):
         master_keys()
-    settings.MASTER_KEY_FILE, settings.MASTER_KEY_COMMAND = str(tmp_path / "none"), ""
+    settings.TRACESITE_MASTER_KEY_FILE, settings.TRACESITE_MASTER_KEY_COMMAND = str(tmp_path / "none"), ""
     with pytest.raises(ImproperlyConfigured, match="No such file"):
         master_keys()
 

@@ -843,7 +843,7 @@ def test_trash_shows_when_its_rows_are_purged(staff: Client, project: Project, s
     Session.with_deleted.update(deleted_at=NOON)
     assert "No date is set: what is here stays" in text_of(staff.get(f"{SESSIONS}trash/"))
     assert "No date is set on which it is purged." in text_of(staff.get(page_of(session)))
-    settings.TRASH_DAYS = 30
+    settings.TRACESITE_TRASH_DAYS = 30
     page = staff.get(f"{SESSIONS}trash/")
     assert "What is here is purged 30 days after it was deleted." in text_of(page)
     assert "2026-03-31 12:00:00" in rows_of(page)[0]

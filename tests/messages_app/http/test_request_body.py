@@ -22,7 +22,7 @@ def request_with(body: bytes, **environ: Any) -> tuple[Request, io.BytesIO]:
 
 @pytest.fixture(autouse=True)
 def limit(settings: Any) -> None:
-    settings.MAX_BODY_BYTES = 1000
+    settings.TRACESITE_MAX_BODY_BYTES = 1000
 
 
 def test_body_of_exactly_the_limit_is_read() -> None:

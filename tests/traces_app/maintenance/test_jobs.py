@@ -107,7 +107,7 @@ def test_job_that_fails_is_shown_and_stops_no_other(
     project: Project, staff: Client, settings: Any, tmp_path: Path
 ) -> None:
     Session.objects.filter(pk=store(project, answer()).id).update(deleted_at=timezone.now() - timedelta(days=9))
-    settings.ARCHIVE_TO, settings.TRASH_DAYS = "memory://ann:secret@archive", 8
+    settings.TRACESITE_ARCHIVE_TO, settings.TRACESITE_TRASH_DAYS = "memory://ann:secret@archive", 8
     with pytest.raises(CommandError, match=r"^Failed: archive\. The log has more\.$"):
         work("--once")
     run = noted("archive")
@@ -117,13 +117,13 @@ def test_job_that_fails_is_shown_and_stops_no_other(
     assert not Session.with_deleted.exists()
     page = text_of(staff.get("/admin/traces_app/jobrun/"))
     assert "archive 24 h 0 min failed The URL of the archive must not have a password" in page
-    settings.METRICS_TOKEN = "a-token-of-the-tests"
+    settings.TRACESITE_METRICS_TOKEN = "a-token-of-the-tests"
     lines = Client().get("/metrics", headers={"Authorization": "Bearer a-token-of-the-tests"}).content.decode()
     assert 'tracesite_job_success{job="archive"} 0.0' in lines
     assert 'tracesite_job_success{job="purge"} 1.0' in lines
     assert 'tracesite_job_overdue_seconds{job="archive"} 0.0' in lines
     # It succeeds once the reason is gone.
-    settings.ARCHIVE_TO = str(tmp_path)
+    settings.TRACESITE_ARCHIVE_TO = str(tmp_path)
     assert work("--job", "archive") == {"archive": "nothing to do"}
     assert (noted("archive").error, noted("archive").succeeded_at) == ("", noted("archive").finished_at)
 

@@ -871,7 +871,7 @@ def test_trash_argument_purges_after_the_days_of_the_setting(project: Project, s
         Session.with_deleted.filter(pk=key).update(deleted_at=timezone.now() - timedelta(days=days))
     run_command("--trash", "--yes")
     assert Session.with_deleted.count() == 3
-    settings.TRASH_DAYS = 30
+    settings.TRACESITE_TRASH_DAYS = 30
     run_command("--trash", "--yes")
     assert set(Session.with_deleted.values_list("pk", flat=True)) == set(keys[1:])
 

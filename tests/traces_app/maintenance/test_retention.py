@@ -158,7 +158,7 @@ def test_whole_months_go_once_all_of_them_has_expired(project: Project, stranger
 
 
 def test_trash_has_days_of_its_project(project: Project, stranger: Project, settings: Any) -> None:
-    settings.TRASH_DAYS = 30
+    settings.TRACESITE_TRASH_DAYS = 30
     set_rules(project, trash_days=5, retention_days=90, keep_tags=["golden"])
     for each in (project, stranger):
         for name in ("old trash", "new trash"):

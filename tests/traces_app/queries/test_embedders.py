@@ -81,7 +81,9 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     service = Service()
     thread = threading.Thread(target=service.server.serve_forever)
     thread.start()
-    with override_settings(EMBEDDER=service.url, EMBEDDER_MODEL="small", EMBEDDER_KEY="secret-key"):
+    with override_settings(
+        TRACESITE_EMBEDDER=service.url, TRACESITE_EMBEDDER_MODEL="small", TRACESITE_EMBEDDER_KEY="secret-key"
+    ):
         yield service
     service.server.shutdown()
     thread.join()
@@ -94,7 +96,7 @@ def runs_of(project: Project) -> Any:
     return asked(project, "given", NOON, "How is the weather?", ("search", ""))
 
 
-@override_settings(EMBEDDER=FUNCTION)
+@override_settings(TRACESITE_EMBEDDER=FUNCTION)
 @pytest.mark.requirement("001-26")
 def test_function_embeds_questions(project: Project) -> None:
     run = runs_of(project)
@@ -159,7 +161,7 @@ def test_refused_text_does_not_stop_the_others(project: Project, service: Servic
 
 def test_service_that_is_gone_is_waited_for(project: Project, service: Service) -> None:
     runs_of(project)
-    with override_settings(EMBEDDER="http://127.0.0.1:9/v1"):
+    with override_settings(TRACESITE_EMBEDDER="http://127.0.0.1:9/v1"):
         brought_up_to_date()
         assert store_vectors().failures == 1
         assert UnvectoredMessage.objects.count() == 3
@@ -168,7 +170,7 @@ def test_service_that_is_gone_is_waited_for(project: Project, service: Service) 
 def test_another_embedder_makes_all_vectors_again(project: Project) -> None:
     run = runs_of(project)
     assert brought_up_to_date() == 3
-    with override_settings(EMBEDDER=FUNCTION):
+    with override_settings(TRACESITE_EMBEDDER=FUNCTION):
         assert store_vectors().runs == 3
         assert found(run)["rain"] == (1, 1)
     assert found(run)["rain"][1] < 1  # n-grams, until their vectors are made again
@@ -178,7 +180,7 @@ def test_another_embedder_makes_all_vectors_again(project: Project) -> None:
 
 @pytest.mark.parametrize("name", ["wrong_count", "not_numbers"])
 def test_wrong_vectors_are_refused(name: str) -> None:
-    with override_settings(EMBEDDER=f"{__name__}:{name}"):
+    with override_settings(TRACESITE_EMBEDDER=f"{__name__}:{name}"):
         embedder = configured()
     assert embedder is not None
     with pytest.raises(EmbedderError, match="a vector of 1 to 4,096 numbers for each of the 2 texts"):
@@ -187,5 +189,5 @@ def test_wrong_vectors_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("place", ["nowhere.at_all:embed", f"{__name__}:missing"])
 def test_missing_function_is_named(place: str) -> None:
-    with override_settings(EMBEDDER=place), pytest.raises(ImproperlyConfigured, match="which does not exist"):
+    with override_settings(TRACESITE_EMBEDDER=place), pytest.raises(ImproperlyConfigured, match="which does not exist"):
         configured()

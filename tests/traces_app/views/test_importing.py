@@ -232,7 +232,7 @@ def test_parameter_in_both_query_and_form_is_refused(owner: Caller) -> None:
 
 
 def test_too_large_upload_is_refused_packed_or_not(owner: Caller, settings: Any) -> None:
-    settings.MAX_BODY_BYTES = 2000
+    settings.TRACESITE_MAX_BODY_BYTES = 2000
     large = BYTES + b" " * 2000
     assert owner.post("import/", large).error == (413, "too_large", None)
     sent = owner.post("import/", gzip.compress(large), content_type=ANYTHING)

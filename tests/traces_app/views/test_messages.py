@@ -638,7 +638,7 @@ def test_refusal_names_the_accepted_media_type(owner: Caller, weather: SessionOu
 
 
 def test_too_large_body_is_refused(owner: Caller, weather: SessionOutcome, settings: Any) -> None:
-    settings.MAX_BODY_BYTES = 100
+    settings.TRACESITE_MAX_BODY_BYTES = 100
     for method, path in (
         ("post", "sessions/weather/messages/"),
         ("post", "sessions/"),

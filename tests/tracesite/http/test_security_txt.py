@@ -12,13 +12,13 @@ PATH = "/.well-known/security.txt"
 
 
 def test_security_txt_without_contact_is_404(settings: Any) -> None:
-    settings.SECURITY_CONTACT = []
+    settings.TRACESITE_SECURITY_CONTACT = []
     answer = Client().get(PATH)
     assert (answer.status_code, b"TRACESITE_SECURITY_CONTACT" in answer.content) == (404, True)
 
 
 def test_security_txt_has_contacts_and_a_date_in_the_future(settings: Any) -> None:
-    settings.SECURITY_CONTACT = ["mailto:security@example.org", "https://example.org/security"]
+    settings.TRACESITE_SECURITY_CONTACT = ["mailto:security@example.org", "https://example.org/security"]
     settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     client = Client(enforce_csrf_checks=True)
     answer = client.get(PATH)

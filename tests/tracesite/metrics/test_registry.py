@@ -67,7 +67,7 @@ def value(found: Samples, name: str, **labels: str) -> float:
 @pytest.fixture
 def scraped() -> Iterator[Client]:
     """A client with the token of a site whose setting is set."""
-    with override_settings(METRICS_TOKEN=TOKEN):
+    with override_settings(TRACESITE_METRICS_TOKEN=TOKEN):
         yield Client(headers={"Authorization": f"Bearer {TOKEN}"})
 
 
@@ -85,7 +85,7 @@ def scrape(client: Client) -> str:
 # --- Access ---------------------------------------------------------------------------------------------------
 
 
-@override_settings(METRICS_TOKEN="")
+@override_settings(TRACESITE_METRICS_TOKEN="")
 def test_metrics_without_the_setting_returns_404_naming_it() -> None:
     response = Client(headers={"Authorization": "Bearer "}).get("/metrics", headers={"X-Request-ID": "r1"})
     assert (response.status_code, response.json()) == (
@@ -103,7 +103,7 @@ def test_metrics_without_the_setting_returns_404_naming_it() -> None:
 
 @pytest.mark.parametrize("given", [None, "", TOKEN, "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}é"])
 def test_metrics_without_token_returns_401(given: str | None) -> None:
-    with override_settings(METRICS_TOKEN=TOKEN):
+    with override_settings(TRACESITE_METRICS_TOKEN=TOKEN):
         response = Client().get("/metrics", headers={} if given is None else {"Authorization": given})
     error = response.json()["error"]
     assert (response.status_code, error["code"], error["field"]) == (401, "not_authenticated", "Authorization")

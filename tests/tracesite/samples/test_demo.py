@@ -76,14 +76,14 @@ def test_prepare_with_superuser_creates_no_other() -> None:
 
 def test_prepare_sets_password_of_settings_without_showing_it(settings: Settings) -> None:
     made = demo.prepare()
-    settings.ADMIN_PASSWORD = "chosen by the operator"
+    settings.TRACESITE_ADMIN_PASSWORD = "chosen by the operator"
     assert demo.prepare().password is None
     assert authenticate(HttpRequest(), username="admin", password=made.password) is None
     assert authenticate(HttpRequest(), username="admin", password="chosen by the operator") is not None
 
 
 def test_prepare_refuses_weak_password_of_settings(settings: Settings) -> None:
-    settings.ADMIN_PASSWORD = "admin"
+    settings.TRACESITE_ADMIN_PASSWORD = "admin"
     with pytest.raises(ValidationError, match="too short"):
         demo.prepare()
     assert not get_user_model()._default_manager.exists()

@@ -6,11 +6,11 @@ from argparse import ArgumentParser
 from datetime import timedelta
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import CommandError
 from django.utils import timezone
 
 from access_app.audit.record import AuditedCommand
+from access_app.conf import conf
 from access_app.models import AuditAction
 from traces_app.maintenance.stale_runs import abandon, close, stale_runs, stale_sessions
 from traces_app.management.row_arguments import add_projects, projects_named
@@ -30,13 +30,13 @@ class Command(AuditedCommand):
         parser.add_argument(
             "--older-than",
             metavar="HOURS",
-            help=f"hours without data (default: TRACESITE_STALE_RUN_HOURS, {settings.STALE_RUN_HOURS})",
+            help=f"hours without data (default: TRACESITE_STALE_RUN_HOURS, {conf.STALE_RUN_HOURS})",
         )
         add_projects(parser)
         parser.add_argument("--dry-run", action="store_true", help="only count the runs that would be closed")
 
     def handle(self, *, older_than: str | int | None, project: str | list[str], dry_run: bool, **options: Any) -> None:
-        hours = _hours(settings.STALE_RUN_HOURS if older_than is None else older_than)
+        hours = _hours(conf.STALE_RUN_HOURS if older_than is None else older_than)
         projects = [found.pk for found in projects_named(project)] or None
         before = timezone.now() - timedelta(hours=hours)
         count = sum(1 for run in stale_runs(before, projects) if dry_run or close(run))

@@ -10,11 +10,11 @@ from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
-from django.conf import settings
 from django.core.management.base import CommandError
 
 from access_app.audit.record import AuditedCommand
 from access_app.audit.trail import note_counts
+from access_app.conf import conf
 from access_app.models import AuditAction, Project
 from messages_app.sql.partitions import MonthInUse
 from messages_app.timestamps import instant_text
@@ -121,8 +121,8 @@ class Command(AuditedCommand):
         older_than, longer, trash = (options[name] for name in ("older_than", "deleted_longer_than", "trash"))
         if trash and longer is not None:
             raise CommandError("Use either --trash or --deleted-longer-than.", returncode=2)
-        if trash and settings.TRASH_DAYS:
-            longer = settings.TRASH_DAYS
+        if trash and conf.TRASH_DAYS:
+            longer = conf.TRASH_DAYS
         has_own_days = trash and Project.objects.filter(trash_days__isnull=False).exists()
         if older_than is None and longer is None and not has_own_days:
             if trash:

@@ -17,6 +17,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection, connections
 from django.db.migrations.executor import MigrationExecutor
 
+from access_app.conf import conf
 from access_app.db.direct import session_cursor
 from access_app.program import program
 from tracesite import system_checks
@@ -97,7 +98,7 @@ class Command(BaseCommand):
             try:
                 if handover is None:
                     self._show(*listener.getsockname()[:2], live=live, made=made)
-                registry.share_between_workers(settings.DATA_DIR / "metrics")
+                registry.share_between_workers(conf.DATA_DIR / "metrics")
                 server.serve(
                     listener, workers=workers, threads=threads, grace=options["grace"], live=live, handover=handover
                 )
@@ -159,7 +160,7 @@ class Command(BaseCommand):
         manage = f".venv/bin/python {program()}" if program() == "manage.py" else program()
         if made.password:
             login = f"{demo.ADMIN}, password {made.password}   (shown only once)"
-        elif settings.ADMIN_PASSWORD:
+        elif conf.ADMIN_PASSWORD:
             login = f"{demo.ADMIN}, password from TRACESITE_ADMIN_PASSWORD"
         else:
             login = f"unchanged; to reset the password: {manage} changepassword {demo.superuser()}"

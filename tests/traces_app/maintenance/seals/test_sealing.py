@@ -193,14 +193,14 @@ def test_changed_layout_is_found(project: Project) -> None:
 
 @pytest.mark.django_db
 def test_keys_are_exchanged_and_missing_one_is_named(project: Project, settings: Any) -> None:
-    settings.SEAL_KEYS = ["old" * 20]
+    settings.TRACESITE_SEAL_KEYS = ["old" * 20]
     store_run(project)
     seal()
-    settings.SEAL_KEYS = ["new" * 20, "old" * 20]
+    settings.TRACESITE_SEAL_KEYS = ["new" * 20, "old" * 20]
     store_run(project, "a2")
     seal()
     assert verify() == {}
-    settings.SEAL_KEYS = ["new" * 20]
+    settings.TRACESITE_SEAL_KEYS = ["new" * 20]
     assert "which TRACESITE_SEAL_KEYS does not have" in str(verify()["chain"])
 
 
