@@ -19,6 +19,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from . import two_factor as factors
+from .mounting import view_of
 
 OPEN_PAGES = ("admin:two_factor", "admin:logout", "admin:login", "admin:password_change", "set_language", "healthz")
 """What a login may use that has yet to set up its second factor."""
@@ -154,7 +155,7 @@ class TwoFactorMiddleware:
     def process_view(self, request: HttpRequest, *view: Any) -> HttpResponse | None:
         match = request.resolver_match
         assert match is not None, "Django resolved the address to call the view"
-        if match.view_name in OPEN_PAGES or not factors.must_set_up(request.user, request.session):
+        if view_of(match) in OPEN_PAGES or not factors.must_set_up(request.user, request.session):
             return None
         if request.path.startswith(reverse("admin:index")):
             return redirect("admin:two_factor")

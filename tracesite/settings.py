@@ -198,7 +198,7 @@ if "replica" in DATABASES:
     # The last one: what others read is about who may see what, and comes from the primary.
     MIDDLEWARE.append("tracesite.http.replica_reading.ReplicaReadingMiddleware")
 
-ROOT_URLCONF = "tracesite.urls"
+ROOT_URLCONF = "tracesite.site_urls"
 # Where a login without a usable `next` leads to.
 LOGIN_REDIRECT_URL = "admin:index"
 WSGI_APPLICATION = "tracesite.wsgi.application"
@@ -221,35 +221,6 @@ TEMPLATES = [
 
 # Widgets come from our templates, too: see templates/admin/widgets.
 FORM_RENDERER = "django.forms.renderers.TemplatesSetting"
-
-# --- REST ---------------------------------------------------------------------------------------------------
-
-REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": [
-        "access_app.authentication.ApiKeyAuthentication",
-        "access_app.authentication.StaffSessionAuthentication",
-    ],
-    "DEFAULT_PERMISSION_CLASSES": ["access_app.permissions.HasScope"],
-    "DEFAULT_THROTTLE_CLASSES": ["access_app.throttling.KeyRateThrottle"],
-    "DEFAULT_RENDERER_CLASSES": ["tracesite.http.renderers.JsonRenderer"],
-    # For small objects. Bodies with traces are read by the views themselves: see messages_app.http.request_body.
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
-    "DEFAULT_SCHEMA_CLASS": "tracesite.http.openapi.AutoSchema",
-    # ?format= would be a parameter that some answer ignores.
-    "URL_FORMAT_OVERRIDE": None,
-    "EXCEPTION_HANDLER": "tracesite.http.errors.exception_handler",
-    "UNAUTHENTICATED_USER": None,
-}
-
-SPECTACULAR_SETTINGS = {
-    "TITLE": "Tracesite",
-    "DESCRIPTION": "The flight recorder for AI agents: sessions, messages, steps, tool calls and results.",
-    "VERSION": "1",
-    "OAS_VERSION": "3.1.1",
-    "SCHEMA_PATH_PREFIX": "/api/v1",
-    "COMPONENT_SPLIT_PATCH": False,
-    "POSTPROCESSING_HOOKS": ["tracesite.http.openapi.describe_paths", "tracesite.http.openapi.add_errors"],
-}
 
 # --- Security -----------------------------------------------------------------------------------------------
 

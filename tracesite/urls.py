@@ -1,12 +1,10 @@
-"""The table of contents: every URL of Tracesite."""
+"""The URLs of Tracesite below the path where a project includes them: `path("traces/", include("tracesite.urls"))`."""
 
 from __future__ import annotations
 
-from django.contrib import admin
 from django.urls import include, path
-from django.views.generic import RedirectView
 
-from access_app.conf import conf
+from access_app.mounting import NAMESPACE
 
 from .http.api_root import IndexView, SchemaView, docs
 from .http.foreign_apis import foreign_apis
@@ -14,9 +12,8 @@ from .http.health import HealthView, ReadyView
 from .http.metrics_view import metrics
 from .http.security_txt import security_txt
 
+app_name = NAMESPACE
 urlpatterns = [
-    path("", RedirectView.as_view(pattern_name="admin:index"), name="home"),
-    path("admin/", admin.site.urls),
     path("i18n/", include("django.conf.urls.i18n")),
     path("api/v1/", IndexView.as_view(), name="api"),
     path("api/v1/", include("traces_app.urls")),
@@ -28,12 +25,3 @@ urlpatterns = [
     path("metrics", metrics, name="metrics"),
     path(".well-known/security.txt", security_txt, name="security_txt"),
 ]
-
-if conf.OIDC_ISSUER:
-    urlpatterns.append(path("oidc/", include("access_app.openid")))
-
-# Errors raised outside of views: JSON below /api/ and the foreign APIs, a page elsewhere.
-handler400 = "tracesite.http.errors.bad_request"
-handler403 = "tracesite.http.errors.permission_denied"
-handler404 = "tracesite.http.errors.page_not_found"
-handler500 = "tracesite.http.errors.server_error"

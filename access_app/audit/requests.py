@@ -20,6 +20,7 @@ from django.urls import ResolverMatch
 from psycopg.errors import DiskFull
 
 from access_app.models import ActorKind, AuditAction, AuditResult
+from access_app.mounting import route_below_base, view_of
 from access_app.redaction.engine import redact
 
 from .record import Origin, origin_of, record, serving
@@ -128,7 +129,7 @@ class AuditMiddleware:
 
 def route_of(match: ResolverMatch) -> str:
     """Return the name of a view, or the pattern of its URL if it has none."""
-    return match.view_name if match.url_name else match.route
+    return view_of(match) if match.url_name else route_below_base(match)
 
 
 def _record(request: HttpRequest, match: ResolverMatch, status: int, trail: Trail) -> None:
@@ -190,7 +191,7 @@ def _origin(request: HttpRequest, trail: Trail) -> Origin | None:
 
 
 def _subject(match: ResolverMatch, origin: Origin) -> Subject:
-    name = match.view_name if match.url_name else ""
+    name = view_of(match) if match.url_name else ""
     if found := _OF_ADMIN.fullmatch(name):
         kind, word = found.groups()
         given = (
@@ -208,7 +209,7 @@ def _subject(match: ResolverMatch, origin: Origin) -> Subject:
         return Subject("user", origin.id, last)
     if name.startswith("admin:"):
         return Subject({"index": "home"}.get(last, last), "", last)
-    parts = [part for part in match.route.split("/") if part and "<" not in part]
+    parts = [part for part in route_below_base(match).split("/") if part and "<" not in part]
     return Subject(_TYPES.get(parts[-1], parts[-1]) if parts else "home", "", last)
 
 
@@ -216,7 +217,7 @@ def _action(request: HttpRequest, match: ResolverMatch, subject: Subject, status
     method = request.method or ""
     if route_of(match) in _KEY_ONLY:
         return AuditAction.KEY_USE
-    is_page = request.path.startswith("/admin/")
+    is_page = "admin" in match.app_names
     if method in ("GET", "HEAD", "OPTIONS") or (is_page and status == 200 and trail.action is None):
         # A page of the admin that is shown again asks for a confirmation, or says what is wrong.
         if subject.word in ("export", "value", "search"):

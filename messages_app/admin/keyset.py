@@ -449,7 +449,7 @@ class KeysetAdmin(RoleAdmin):
     def api_request(self, request: HttpRequest, changelist: KeysetChangeList) -> dict[str, Any]:
         """Return the request to the REST API that finds the rows of the list."""
         query = urlencode(changelist.api_parameters())
-        address = reverse(self.api_name) + (f"?{query}" if query else "")
+        address = reverse(f"tracesite:{self.api_name}") + (f"?{query}" if query else "")
         command = f'curl -H "Authorization: Bearer $KEY" {shlex.quote(request.build_absolute_uri(address))}'
         return {"api_address": address, "api_command": command, "not_in_api": ", ".join(changelist.not_in_api)}
 

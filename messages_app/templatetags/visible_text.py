@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django import template
 
+from access_app.mounting import base_path
 from messages_app import safe_text
 from messages_app.admin.time_zones import entry_of, with_zone
 
@@ -20,3 +21,9 @@ register.filter("one_line", safe_text.one_line)
 register.filter("moment", safe_text.moment)
 register.filter("time_entry", entry_of)
 register.filter("with_zone", with_zone)
+
+
+@register.simple_tag
+def live_stream() -> str:
+    """Return the address of streams of events, which tracesite.live serves outside of Django's URLs."""
+    return f"{base_path()}live/sse"

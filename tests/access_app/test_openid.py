@@ -20,7 +20,7 @@ from django.urls import include, path
 
 from access_app.models import Project, Role
 from access_app.roles import grant_role
-from tracesite import urls
+from tracesite import site_urls
 
 CALLBACK = "/oidc/callback/"
 
@@ -62,7 +62,7 @@ def site(provider: str, settings: Any, db: None) -> Client:
     settings.OIDC_RP_CLIENT_ID, settings.OIDC_RP_CLIENT_SECRET = "tracesite", "secret"
     settings.AUTHENTICATION_BACKENDS = [*settings.AUTHENTICATION_BACKENDS, "access_app.openid.OpenIdBackend"]
     with_openid = ModuleType("urls_with_openid")
-    with_openid.urlpatterns = [*urls.urlpatterns, path("oidc/", include("access_app.openid"))]  # type: ignore[attr-defined]
+    with_openid.urlpatterns = [*site_urls.urlpatterns, path("oidc/", include("access_app.openid"))]  # type: ignore[attr-defined]
     settings.ROOT_URLCONF = with_openid
     return Client()
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.urls import path
+from django.urls import include, path
 from rest_framework.parsers import JSONParser
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from access_app.permissions import project_for_write, projects_visible_to, require_scope
+from access_app.rest import ApiView
 
 
-class WhoView(APIView):
+class WhoView(ApiView):
     parser_classes = [JSONParser]
 
     def get(self, request: Request) -> Response:
@@ -31,7 +31,7 @@ class WhoView(APIView):
     patch = delete = put
 
 
-class RestoreView(APIView):
+class RestoreView(ApiView):
     required_scope = "delete"
 
     def post(self, request: Request, **kwargs: Any) -> Response:
@@ -42,4 +42,5 @@ urlpatterns = [
     path("api/who/", WhoView.as_view()),
     path("api/restore/", RestoreView.as_view()),
     path("admin/", admin.site.urls),
+    path("", include("tracesite.urls")),
 ]

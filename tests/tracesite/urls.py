@@ -15,10 +15,10 @@ from rest_framework.parsers import JSONParser
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from access_app import errors
 from access_app.permissions import HasScope
+from access_app.rest import ApiView
 
 handler400 = "tracesite.http.errors.bad_request"
 handler403 = "tracesite.http.errors.permission_denied"
@@ -64,7 +64,7 @@ RAISED: dict[str, BaseException] = {
 }
 
 
-class RaisingView(APIView):
+class RaisingView(ApiView):
     permission_classes = [AllowAny]
 
     def get(self, request: Request, what: str) -> Response:
@@ -73,7 +73,7 @@ class RaisingView(APIView):
         raise RAISED[what]
 
 
-class OrderView(APIView):
+class OrderView(ApiView):
     parser_classes = [JSONParser]
     permission_classes = [AllowAny]
 
@@ -83,14 +83,14 @@ class OrderView(APIView):
         return Response({})
 
 
-class BodyView(APIView):
+class BodyView(ApiView):
     permission_classes = [AllowAny]
 
     def post(self, request: Request) -> Response:
         return Response({"size": len(request._request.body)})
 
 
-class MessageView(APIView):
+class MessageView(ApiView):
     permission_classes = [HasScope]
 
     def get(self, request: Request, **kwargs: str) -> Response:
@@ -113,5 +113,5 @@ urlpatterns = [
     path("plain/<what>/", plain),
     # Error pages use the admin's base template.
     path("admin/", admin.site.urls),
-    path("i18n/", include("django.conf.urls.i18n")),
+    path("", include("tracesite.urls")),
 ]

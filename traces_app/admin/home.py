@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy
 from access_app.conf import conf
 from access_app.db.replica import replica_state
 from access_app.models import Role
+from access_app.mounting import base_path
 from access_app.roles import access
 from access_app.visibility import ALL_PROJECTS, ProjectScope
 from messages_app import ids
@@ -262,8 +263,8 @@ def _storage() -> dict[str, Any]:
 def _first_trace(request: HttpRequest, projects: Mapping[str, int]) -> dict[str, Any]:
     """Return what somebody needs to send a first trace."""
     return {
-        "address": request.build_absolute_uri("/").rstrip("/"),
-        "ingest": request.build_absolute_uri(reverse("ingest")),
+        "address": request.build_absolute_uri(base_path()).rstrip("/"),
+        "ingest": request.build_absolute_uri(reverse("tracesite:ingest")),
         "has_project": bool(projects),
     }
 

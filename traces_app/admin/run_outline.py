@@ -285,7 +285,7 @@ def _call_detail(call_id: UUID) -> Detail | None:
         ),
         values=[one for one in values if one.text],
         page=reverse("admin:traces_app_toolcall_change", args=[call_id]),
-        api=reverse("tool-call", args=[call_id]),
+        api=reverse("tracesite:tool-call", args=[call_id]),
     )
 
 

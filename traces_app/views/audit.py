@@ -5,11 +5,11 @@ from __future__ import annotations
 from django.db.models import BigIntegerField
 from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
-from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
 from access_app.errors import NotFound
 from access_app.permissions import owned_projects, project_in
+from access_app.rest import extend_schema
 from access_app.visibility import ProjectScope
 from messages_app.audit_log import AuditFilterSet, entries
 from messages_app.http import openapi, schemas

@@ -8,11 +8,12 @@ from uuid import UUID
 
 from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter
 from msgspec import UNSET, Raw
 from rest_framework.request import Request
 
 from access_app.errors import InvalidInput, NotFound
+from access_app.rest import extend_schema
 from access_app.visibility import ProjectScope
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters

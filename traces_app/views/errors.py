@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from django.http import HttpResponseBase
-from drf_spectacular.utils import OpenApiExample, extend_schema
+from drf_spectacular.utils import OpenApiExample
 from rest_framework.request import Request
 
+from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.responses import answer
 from messages_app.sql.pagination import page_request

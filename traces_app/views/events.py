@@ -6,12 +6,13 @@ from typing import Any, get_args
 
 from django.http import HttpResponseBase, QueryDict
 from django.utils.translation import gettext as _
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 
 from access_app.errors import InvalidInput
 from access_app.masking import masking_of
 from access_app.permissions import project_for_write
+from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.request_body import JSON, NDJSON, read_body

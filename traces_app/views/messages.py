@@ -8,7 +8,7 @@ from uuid import UUID
 from django.http import HttpResponse, HttpResponseBase
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 from msgspec import UNSET
 from msgspec.structs import replace
 from rest_framework import status
@@ -19,6 +19,7 @@ from access_app.errors import Conflict, InvalidInput, NotFound, PreconditionRequ
 from access_app.masking import masking_of
 from access_app.models import Scope
 from access_app.permissions import may_read, require_scope
+from access_app.rest import extend_schema
 from access_app.visibility import ProjectScope
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
@@ -136,7 +137,7 @@ class MessageViewSet(TraceViewSet):
         assert one.id is not None, "only refused messages have no id"
         created = one.state == "created"
         stored = _answer(one.id, _readable(request), code=status.HTTP_201_CREATED if created else status.HTTP_200_OK)
-        stored.headers["Location"] = reverse("message", [one.id], request=request)
+        stored.headers["Location"] = reverse("tracesite:message", [one.id], request=request)
         return stored
 
     @extend_schema(parameters=[*_ONE, _ETAG], responses={200: schemas.Message, **openapi.errors(400, 404)})

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from django.http import HttpResponseBase
-from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
 from access_app.models import Project
 from access_app.permissions import project_for_write
+from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.responses import answer

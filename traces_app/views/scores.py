@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
-from drf_spectacular.utils import PolymorphicProxySerializer, extend_schema
+from drf_spectacular.utils import PolymorphicProxySerializer
 from msgspec.structs import replace
 from rest_framework import status
 from rest_framework.request import Request
@@ -14,6 +14,7 @@ from access_app.errors import Conflict
 from access_app.masking import masking_of
 from access_app.models import ApiKey
 from access_app.permissions import may_read, project_for_write
+from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.request_body import read_body
@@ -84,7 +85,7 @@ class ScoreViewSet(TraceViewSet):
             return answer(schemas.StoredScores(results=stored), status=status.HTTP_201_CREATED)
         if not stored:
             raise Conflict(_("The message or session was deleted meanwhile."), code="message_deleted")
-        location = reverse("score", ids, request=request)
+        location = reverse("tracesite:score", ids, request=request)
         return answer(stored[0], status=status.HTTP_201_CREATED, headers={"Location": location})
 
     @extend_schema(

@@ -7,7 +7,7 @@ from uuid import UUID
 from django.http import HttpResponseBase, StreamingHttpResponse
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, PolymorphicProxySerializer, extend_schema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, PolymorphicProxySerializer
 from msgspec import UNSET
 from rest_framework import status
 from rest_framework.request import Request
@@ -17,6 +17,7 @@ from access_app.errors import Conflict, InvalidInput
 from access_app.masking import masking_of
 from access_app.models import Scope
 from access_app.permissions import may_read, project_for_write, require_scope
+from access_app.rest import extend_schema
 from access_app.visibility import ProjectScope
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
@@ -134,7 +135,7 @@ class SessionViewSet(TraceViewSet):
         return answer(
             body,
             status=status.HTTP_201_CREATED if outcome.created else status.HTTP_200_OK,
-            headers={"Location": reverse("session", [outcome.id], request=request)},
+            headers={"Location": reverse("tracesite:session", [outcome.id], request=request)},
         )
 
     @extend_schema(

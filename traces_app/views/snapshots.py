@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter
 from msgspec import Raw
 from rest_framework import status
 from rest_framework.request import Request
@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from access_app.errors import InvalidInput
 from access_app.masking import masking_of
 from access_app.permissions import project_for_write
+from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.request_body import read_body

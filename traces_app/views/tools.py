@@ -11,10 +11,11 @@ import msgspec
 from django.http import HttpResponse, HttpResponseBase
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse
 from rest_framework.request import Request
 
 from access_app.errors import InvalidInput, NotFound
+from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.responses import answer, list_answer, words
 from messages_app.sql.pagination import page_request, read_page

@@ -6,10 +6,11 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase
 from rest_framework.request import Request
-from rest_framework.viewsets import ViewSet
+
+from access_app.rest import ApiViewSet
 
 
-class TraceViewSet(ViewSet):
+class TraceViewSet(ApiViewSet):
     """Prevents caching, because responses hold conversations, whatever header carries the credentials."""
 
     required_scope: str | None = None

@@ -7,12 +7,12 @@ from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
 from msgspec import Struct
 from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from access_app.errors import InvalidInput, NotAuthenticated
 from access_app.keys import admitted_key
 from access_app.logins import client_address
 from access_app.permissions import project_for_write
+from access_app.rest import ApiView
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer
 
@@ -21,7 +21,7 @@ class TokenRequest(Struct):
     api_key: str
 
 
-class TokenView(APIView):
+class TokenView(ApiView):
     """Answer with the key as the token, by which the SDK then sends its spans to /v1/traces."""
 
     authentication_classes = ()
@@ -45,7 +45,7 @@ class TokenView(APIView):
         return answer({"token": token, "project_id": key.project.slug, "project_prem_status": "pro"})
 
 
-class UploadView(APIView):
+class UploadView(ApiView):
     schema = None
 
     def post(self, request: Request) -> HttpResponseBase:

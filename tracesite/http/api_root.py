@@ -9,16 +9,28 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import translation
 from drf_spectacular.generators import SchemaGenerator
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.settings import patched_settings
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
-from rest_framework.views import APIView
 
+from access_app.mounting import base_path
+from access_app.rest import ApiView, extend_schema
+
+SPECTACULAR = {
+    "TITLE": "Tracesite",
+    "DESCRIPTION": "The flight recorder for AI agents: sessions, messages, steps, tool calls and results.",
+    "VERSION": "1",
+    "OAS_VERSION": "3.1.1",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "COMPONENT_SPLIT_PATCH": False,
+    "POSTPROCESSING_HOOKS": ["tracesite.http.openapi.describe_paths", "tracesite.http.openapi.add_errors"],
+}
+"""Settings of drf-spectacular for this document. A project may have others for its own."""
 _LISTS = ("sessions", "messages", "tool-calls", "chains", "tools", "ingest", "schema", "docs")
 
 
-class OpenToAll(APIView):
+class OpenToAll(ApiView):
     """A view without anybody's data."""
 
     authentication_classes = ()
@@ -30,7 +42,7 @@ class IndexView(OpenToAll):
 
     @extend_schema(exclude=True)
     def get(self, request: Request) -> Response:
-        return Response({name: reverse(name, request=request) for name in _LISTS})
+        return Response({name: reverse(f"tracesite:{name}", request=request) for name in _LISTS})
 
 
 class SchemaView(OpenToAll):
@@ -49,7 +61,9 @@ def docs(request: HttpRequest) -> HttpResponse:
 @cache
 def schema() -> dict[str, Any]:
     """The OpenAPI document: made once, in 200 ms, because it needs no credentials to ask for it."""
-    with translation.override("en"):
-        generator = SchemaGenerator()  # type: ignore[no-untyped-call]  # the package is typed in part
+    with translation.override("en"), patched_settings(SPECTACULAR):
+        generator = SchemaGenerator(urlconf="tracesite.urls")  # type: ignore[no-untyped-call]  # the package is typed in part
         document: dict[str, Any] = generator.get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
+    if base_path() != "/":
+        document["servers"] = [{"url": base_path().rstrip("/")}]
     return document

@@ -22,6 +22,7 @@ from rest_framework import exceptions
 from rest_framework.permissions import SAFE_METHODS
 
 from access_app import errors
+from access_app.mounting import below_base
 
 from . import error_pages
 from .foreign_apis import foreign_api_of, is_api
@@ -51,7 +52,7 @@ def error_response(
 ) -> JsonResponse:
     """Return an error response in the one shape. `request` is Django's or DRF's."""
     if foreign := foreign_api_of(request.path):
-        body = foreign.error_body(request.path, request.headers, status, code, message, field)
+        body = foreign.error_body(below_base(request.path), request.headers, status, code, message, field)
         return JsonResponse(body, status=status, headers=headers, json_dumps_params={"ensure_ascii": False})
     request_id = getattr(request, "request_id", None)
     body = {"error": {"code": code, "message": message, "field": field, "request_id": request_id}}

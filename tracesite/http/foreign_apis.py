@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from django.utils.module_loading import import_string
 
 from access_app.conf import conf
+from access_app.mounting import below_base
 
 OWN_BASE_PATH = "/api/"
 
@@ -33,9 +34,9 @@ LiveRoute = Callable[[str], LiveHandler | None]
 @dataclass(frozen=True, kw_only=True)
 class ForeignApi:
     base_paths: tuple[str, ...]
-    """Where its routes begin, with a slash in front."""
+    """Where its routes begin, with a slash in front, as if Tracesite had the whole site."""
     urls: str
-    """The module that holds its URLs, from the root of the site."""
+    """The module that holds its URLs."""
     error_body: ErrorBody
     live_route: str | None = None
     """Dotted name of its LiveRoute, imported by live processes only."""
@@ -48,12 +49,13 @@ def foreign_apis() -> tuple[ForeignApi, ...]:
 
 def foreign_api_of(path: str) -> ForeignApi | None:
     """Return the foreign API that serves `path`; None for our own."""
-    return next((api for api in foreign_apis() if path.startswith(api.base_paths)), None)
+    own = below_base(path)
+    return next((api for api in foreign_apis() if own.startswith(api.base_paths)), None)
 
 
 def is_api(path: str) -> bool:
     """Return whether `path` is answered with data for programs, by our own API or a foreign one."""
-    return path.startswith(OWN_BASE_PATH) or foreign_api_of(path) is not None
+    return below_base(path).startswith(OWN_BASE_PATH) or foreign_api_of(path) is not None
 
 
 def live_handler_of(path: str) -> LiveHandler | None:
@@ -62,4 +64,4 @@ def live_handler_of(path: str) -> LiveHandler | None:
     if api is None or api.live_route is None:
         return None
     route: LiveRoute = import_string(api.live_route)
-    return route(path)
+    return route(below_base(path))

@@ -7,13 +7,13 @@ from typing import Any
 from django.db import OperationalError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils.translation import gettext as _
-from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from access_app.db.replica import STARTING_SECONDS, replica_state
 from access_app.errors import Unavailable
 from access_app.program import program
+from access_app.rest import extend_schema
 
 from .api_root import OpenToAll
 

@@ -18,16 +18,18 @@ from django.middleware.csrf import CsrfViewMiddleware
 from django.middleware.gzip import GZipMiddleware
 from django.utils import timezone
 
+from access_app.mounting import below_base
 from messages_app.admin.time_zones import in_utc, zone_of
 
 from .foreign_apis import is_api
 
 DOCS = "/api/v1/docs/"
+"""Below our base path."""
 
 
 def is_page(request: HttpRequest) -> bool:
     """Return whether the request is for a page that a browser shows, not for data."""
-    return not is_api(request.path_info) or request.path_info == DOCS
+    return not is_api(request.path_info) or below_base(request.path_info) == DOCS
 
 
 class _Middleware(Protocol):

@@ -11,6 +11,7 @@ from secrets import token_hex
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
+from access_app.mounting import view_of
 from access_app.redaction.engine import redact
 from tracesite.metrics.registry import count_request
 
@@ -64,7 +65,7 @@ def _log(request: HttpRequest, status: int, duration_ms: int) -> None:
     fields: dict[str, str | int] = {
         "method": method,
         "path": path,
-        "route": (match.view_name or match.route) if match else "",
+        "route": view_of(match) if match else "",
         "status": status,
         "duration_ms": duration_ms,
     }

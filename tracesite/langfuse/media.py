@@ -16,12 +16,12 @@ from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
 from rest_framework.reverse import reverse
-from rest_framework.views import APIView
 
 from access_app.audit.trail import note_actor, note_counts
 from access_app.errors import Conflict, InvalidInput, NotPermitted, TooLarge
 from access_app.models import Project, Scope
 from access_app.permissions import project_for_write
+from access_app.rest import ApiView
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer, no_content
 from traces_app.transcripts.span_store import has_media, record_media
@@ -45,7 +45,7 @@ class _Announced(msgspec.Struct, frozen=True, rename="camel"):
     trace_id: str | None = None
 
 
-class MediaView(APIView):
+class MediaView(ApiView):
     authentication_classes = (AnyHeaderAuthentication,)
     schema = None
 
@@ -65,11 +65,11 @@ class MediaView(APIView):
         url = None
         if not has_media(project.pk, trace_id, media_id):
             ticket = signing.dumps([project.pk, trace_id, announced.content_type, content_hash.hex()], salt=_SALT)
-            url = reverse("langfuse-media-upload", [ticket], request=request)
+            url = reverse("tracesite:langfuse-media-upload", [ticket], request=request)
         return answer({"mediaId": media_id, "uploadUrl": url})
 
 
-class MediaUploadView(APIView):
+class MediaUploadView(ApiView):
     """Takes a file at a signed URL, without a key: SDKs send none."""
 
     authentication_classes = ()
@@ -96,7 +96,7 @@ class MediaUploadView(APIView):
         return answer({})
 
 
-class MediaReportView(APIView):
+class MediaReportView(ApiView):
     authentication_classes = (AnyHeaderAuthentication,)
     required_scope = Scope.WRITE
     schema = None

@@ -8,11 +8,11 @@ from django.http import HttpResponseBase
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from access_app.errors import InvalidInput
 from access_app.models import Scope
 from access_app.permissions import project_for_write
+from access_app.rest import ApiView
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer
 from traces_app.ingest.scores import store_named_scores
@@ -24,7 +24,7 @@ from tracesite.otlp.authentication import AnyHeaderAuthentication
 MULTI_STATUS, CREATED, ACCEPTED, BAD_REQUEST, CONFLICT = 207, 201, 202, 400, 409
 
 
-class LangfuseView(APIView):
+class LangfuseView(ApiView):
     authentication_classes = (AnyHeaderAuthentication,)
     schema = None
 
@@ -97,7 +97,7 @@ class ProjectsView(LangfuseView):
         return answer({"data": [{**about, "organization": {"id": "tracesite", "name": "Tracesite"}}]})
 
 
-class HealthView(APIView):
+class HealthView(ApiView):
     authentication_classes = ()
     permission_classes = ()
     schema = None

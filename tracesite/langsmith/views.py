@@ -7,12 +7,12 @@ from collections.abc import Callable
 from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from access_app.conf import conf
 from access_app.errors import InvalidInput, NotFound
 from access_app.masking import masking_of
 from access_app.permissions import project_for_write
+from access_app.rest import ApiView
 from messages_app.http.request_body import JSON, media_type_of, read_body
 from messages_app.http.responses import answer
 from traces_app.ingest.scores import change_score, store_named_scores
@@ -29,7 +29,7 @@ MULTIPART = "multipart/form-data"
 ACCEPTED = 202
 
 
-class InfoView(APIView):
+class InfoView(ApiView):
     """What the SDK asks first: which endpoints there are, and how much fits into one request."""
 
     authentication_classes = ()
@@ -53,7 +53,7 @@ class InfoView(APIView):
         )
 
 
-class LangSmithView(APIView):
+class LangSmithView(ApiView):
     authentication_classes = (AnyHeaderAuthentication,)
     schema = None
 

@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from access_app.errors import ApiError, InvalidInput, NotFound
+from access_app.mounting import below_base
 from tracesite.http.foreign_apis import LiveHandler, live_handler_of
 
 from . import admission
@@ -31,8 +32,8 @@ def application(live: Live, elsewhere: Application | None) -> Application:
     """Return the ASGI application; `elsewhere` serves all paths outside the live part, which are 404 without it."""
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
-        path = scope["path"]
-        foreign = live_handler_of(path)
+        foreign = live_handler_of(scope["path"])
+        path = below_base(scope["path"])
         if elsewhere is not None and scope["type"] == "http" and not (path.startswith("/live/") or foreign):
             await elsewhere(scope, receive, send)
             return

@@ -32,6 +32,7 @@ from prometheus_client import Counter, Histogram, Metric, generate_latest, value
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
+from access_app.mounting import view_of
 from traces_app.ingest import metrics as ingest_metrics
 from traces_app.ingest.metrics import REGISTRY
 from tracesite.processes import is_running
@@ -68,7 +69,7 @@ _FILES = {"counter": 256 * 1024, "histogram": 512 * 1024}
 def count_request(request: HttpRequest, status: int, seconds: float) -> None:
     """Count a request by the name of its route: no text of a sender becomes a label."""
     match = request.resolver_match
-    route = match.view_name if match else "none"
+    route = view_of(match) if match else "none"
     method = request.method or ""
     _requests(method if method in METHODS else "OTHER", route, status).inc()
     _request_seconds(route).observe(seconds)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from access_app.errors import InvalidInput
 from access_app.permissions import project_for_write
+from access_app.rest import ApiView
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer
 from traces_app.ingest.metrics import count_otlp
@@ -17,7 +17,7 @@ from traces_app.transcripts.spans.openai_traces import decode_items
 from traces_app.transcripts.spans.span import InvalidBody
 
 
-class TraceIngestView(APIView):
+class TraceIngestView(ApiView):
     schema = None
 
     def post(self, request: Request) -> HttpResponseBase:

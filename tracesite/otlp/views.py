@@ -9,10 +9,10 @@ from django.http import HttpResponse, HttpResponseBase
 from django.utils.translation import gettext as _
 from google.rpc.status_pb2 import Status
 from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from access_app.errors import InvalidInput
 from access_app.permissions import project_for_write
+from access_app.rest import ApiView
 from messages_app.http.request_body import JSON, media_type_of, read_body
 from traces_app.ingest.metrics import Signal, count_otlp
 from traces_app.transcripts.span_store import SpanOutcome, record_spans
@@ -26,7 +26,7 @@ PROTOBUF = "application/x-protobuf"
 _CODECS: dict[str, Any] = {PROTOBUF: otlp_protobuf, JSON: otlp_json}
 
 
-class OtlpView(APIView):
+class OtlpView(ApiView):
     """The base of the three: a response has the content type of its request."""
 
     authentication_classes = (AnyHeaderAuthentication,)

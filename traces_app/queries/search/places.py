@@ -11,8 +11,8 @@ from .texts import Kind
 def api_path(hit: Hit) -> str:
     """Return the path of the call, or of the message that has the rest."""
     if hit.kind == Kind.CALL:
-        return reverse("tool-call", args=[hit.row_id])
-    return reverse("message", args=[hit.message_id])
+        return reverse("tracesite:tool-call", args=[hit.row_id])
+    return reverse("tracesite:message", args=[hit.message_id])
 
 
 def page_path(hit: Hit) -> str:

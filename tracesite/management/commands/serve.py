@@ -16,9 +16,11 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection, connections
 from django.db.migrations.executor import MigrationExecutor
+from django.urls import reverse
 
 from access_app.conf import conf
 from access_app.db.direct import session_cursor
+from access_app.mounting import base_path
 from access_app.program import program
 from tracesite import system_checks
 from tracesite.metrics import registry
@@ -139,9 +141,13 @@ class Command(BaseCommand):
 
     def _show(self, host: str, port: int, *, live: str, made: demo.Made | None) -> None:
         host = "127.0.0.1" if host == "0.0.0.0" else f"[{host}]" if ":" in host else host  # noqa: S104 - shown, not bound
-        base = f"http://{host}:{port}"
-        lines = [f"  Admin     {base}/admin/", f"  REST API  {base}/api/v1/", f"  API docs  {base}/api/v1/docs/"]
-        sockets = f"  Live      ws://{host}:{port}/live/ws and {base}/live/sse?session=ID"
+        base, below = f"http://{host}:{port}", base_path()
+        lines = [
+            f"  Admin     {base}{reverse('admin:index')}",
+            f"  REST API  {base}{below}api/v1/",
+            f"  API docs  {base}{below}api/v1/docs/",
+        ]
+        sockets = f"  Live      ws://{host}:{port}{below}live/ws and {base}{below}live/sse?session=ID"
         lines = [*(lines if live != "only" else []), *([sockets] if live != "without" else [])]
         if made is not None:
             lines += self._show_made(made)
