@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin import helpers
-from django.contrib.auth.admin import UserAdmin
-from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db import models, transaction
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import QuerySet
 from django.forms.fields import InvalidJSONInput
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
@@ -27,7 +25,6 @@ from .masking import MOST_RULES, check_masking, forget_masking, record_rule
 from .models import (
     ApiKey,
     AuditAction,
-    AuthenticatorApp,
     KeptStatus,
     MaskingRule,
     Membership,
@@ -38,7 +35,6 @@ from .models import (
 )
 from .retention import DAYS_FIELDS, EXCEPTION_FIELDS
 from .roles import access, grant_role, record_role
-from .two_factor import remove
 from .visibility import visible_to
 
 if TYPE_CHECKING:
@@ -49,9 +45,7 @@ if TYPE_CHECKING:
     MembershipModelForm = forms.ModelForm[Membership]
     MaskingRules = admin.TabularInline[MaskingRule, Project]
     NameField = forms.ModelChoiceField[models.Model]
-    Users = UserAdmin[User]
 else:  # not generic at run time
-    Users = UserAdmin
     ProjectModelForm = ApiKeyModelForm = MembershipModelForm = MaskingRuleModelForm = forms.ModelForm
     NameField = forms.ModelChoiceField
     Members = MaskingRules = admin.TabularInline
@@ -414,38 +408,3 @@ class ApiKeyAdmin(RoleAdmin):
     @admin.display(description=gettext_lazy("status"))
     def status(self, key: ApiKey) -> str:
         return str(STATUS_LABELS[key.status()])
-
-
-# Importing Django's class registered it.
-admin.site.unregister(User)
-
-
-@admin.register(User)
-class TwoFactorUserAdmin(Users):
-    """Django's admin of users, which shows and resets their two-factor login."""
-
-    list_display = ("username", "email", "first_name", "last_name", "is_staff", "has_two_factor")
-    actions = ("reset_two_factor",)
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
-        apps = AuthenticatorApp.objects.filter(user=OuterRef("pk"), confirmed=True)
-        return super().get_queryset(request).annotate(two_factor=Exists(apps))
-
-    def has_reset_permission(self, request: HttpRequest) -> bool:
-        return request.user.is_active and request.user.is_superuser
-
-    @admin.display(description=gettext_lazy("two-factor login"), boolean=True, ordering="two_factor")
-    def has_two_factor(self, user: User) -> bool:
-        return bool(user.two_factor)  # type: ignore[attr-defined]  # annotated above
-
-    @admin.action(description=gettext_lazy("Reset two-factor login of selected users"), permissions=["reset"])
-    def reset_two_factor(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
-        """Let users log in by password alone, because they lost their app and recovery codes."""
-        reset = [user for user in queryset if remove(user)]
-        for user in reset:
-            self.log_change(request, user, _("Two-factor login was reset."))
-        count = len(reset)
-        text = ngettext(
-            "Two-factor login of %(count)d user was reset.", "Two-factor login of %(count)d users was reset.", count
-        ) % {"count": count}
-        self.message_user(request, text, messages.SUCCESS if reset else messages.WARNING)

@@ -12,6 +12,7 @@ from django.core.management.base import CommandError, CommandParser
 from .models import PREFIX_LENGTH, ApiKey, KeptStatus, Project, RetentionWay
 from .program import program
 from .retention import DAYS_FIELDS, EXCEPTION_FIELDS, MOST_DAYS
+from .users import user_named
 
 NEVER = "never"
 _PROJECTS_SHOWN = 10
@@ -122,7 +123,7 @@ def _projects_in_words() -> str:
 def find_member(user: str | None, group: str | None) -> User | Group:
     """Return the user of a name, else the group. Raise CommandError if there is none."""
     if user is not None:
-        found = User.objects.filter(username=user).first()
+        found = user_named(user)
         if found is None:
             raise CommandError(f"There is no user {user!r}. Create one in the admin under Users.")
         return found

@@ -44,6 +44,8 @@ class Conf:
     OIDC_USERNAME_CLAIM = Setting("preferred_username")
     OIDC_GROUPS_CLAIM = Setting("groups")
     TWO_FACTOR = Setting("OPTIONAL")
+    AUDIT_LOGINS = Setting(False)
+    """Whether logins are entries of the audit log. In a project most are of people who never see a trace."""
     ADMIN_PASSWORD = Setting("")
     # What is served.
     METRICS_TOKEN = Setting("")

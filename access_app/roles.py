@@ -76,7 +76,7 @@ def grant_role(project: Project, member: User | Group, role: Role) -> Membership
     """
     holder = {"group": member} if isinstance(member, Group) else {"user": member}
     membership, _created = Membership.objects.update_or_create(project=project, **holder, defaults={"role": role})
-    if isinstance(member, User) and not member.is_staff:
+    if not isinstance(member, Group) and not member.is_staff:
         member.is_staff = True
         member.save(update_fields=["is_staff"])
     record_role(AuditAction.ROLE_GRANT, project, member, role)

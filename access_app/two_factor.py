@@ -12,7 +12,8 @@ import secrets
 from typing import Any
 
 import segno
-from django.contrib.auth import BACKEND_SESSION_KEY
+from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, get_user_model
 from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import AnonymousUser, User
 from django.contrib.sessions.backends.base import SessionBase
@@ -47,10 +48,15 @@ class TwoFactorBackend(ModelBackend):
         user = super().authenticate(request, username=username, password=password)
         if user is None:
             return None
-        assert isinstance(user, User), "AUTH_USER_MODEL is Django's"
+        assert isinstance(user, get_user_model()), "the backend is that of the project's users"
         if has_second_factor(user) and not verify(user, str(kwargs.get("code") or "")):
             raise PermissionDenied
         return user
+
+
+def is_offered() -> bool:
+    """Return whether logins of this project pass our backend, the only one that asks for a second factor."""
+    return BACKEND in settings.AUTHENTICATION_BACKENDS
 
 
 def has_second_factor(user: User) -> bool:

@@ -8,8 +8,7 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.forms import AdminAuthenticationForm
-from django.contrib.auth import authenticate
-from django.contrib.auth.models import User
+from django.contrib.auth import authenticate, get_user_model
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
@@ -97,7 +96,7 @@ class CodeForm(forms.Form):
 def two_factor(request: HttpRequest) -> HttpResponse:
     """Show a user the state of the own two-factor login; turn it on or off, and make new recovery codes."""
     user = request.user
-    assert isinstance(user, User), "the admin lets nobody else in"
+    assert isinstance(user, get_user_model()), "the admin lets nobody else in"
     action = request.POST.get("action", "") if request.method == "POST" else ""
     is_on = factors.has_second_factor(user)
     forms_shown: dict[str, forms.Form] = {"password": PasswordForm(request), "code": CodeForm()}

@@ -10,6 +10,7 @@ import pytest
 from django.core.management import get_commands
 from django.urls import URLPattern, URLResolver, get_resolver
 
+from access_app.conf import Conf, Setting
 from messages_app.audit_log import AuditFilterSet
 from traces_app.queries.filters import (
     CallFilterSet,
@@ -86,6 +87,16 @@ def test_filters_of_lists_exist() -> None:
 def test_every_health_flag_is_listed() -> None:
     listed = (ROOT / "docs" / "normalisation.md").read_text().split("## 6. Flags")[1].split("##")[0]
     assert [flag for flag in FLAGS if f"`{flag}`" not in listed] == []
+
+
+def test_docs_list_every_setting_with_its_default() -> None:
+    table = re.findall(r"^\| `TRACESITE_(\w+)` \| (.+) \|$", (ROOT / "docs" / "django_project.md").read_text(), re.M)
+    settings = {name: one.default for name, one in vars(Conf).items() if isinstance(one, Setting)}
+    assert [name for name, _default in table] == list(settings)
+    written = {name: repr(str(one) if isinstance(one, Path) else one) for name, one in settings.items()}
+    assert {name: f"`{written[name]}`" for name, default in table if default.startswith("`")} == {
+        name: default for name, default in table if default.startswith("`")
+    }
 
 
 def test_docs_list_every_format_in_detection_order() -> None:

@@ -9,6 +9,7 @@ from django.contrib.admin.apps import AdminConfig
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path
+from django.utils import timezone
 from django.utils.translation import gettext_noop
 
 from access_app.conf import conf
@@ -25,19 +26,25 @@ class TracesiteAdminSite(AdminSite):
 
     @property
     def login_form(self) -> type[AuthenticationForm]:  # type: ignore[override]  # the form needs models, as below
+        from django.contrib.admin.forms import AdminAuthenticationForm
+
+        from access_app.two_factor import is_offered
         from access_app.two_factor_pages import LoginForm
 
-        return LoginForm
+        return LoginForm if is_offered() else AdminAuthenticationForm
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
         # Imported here, because models cannot be loaded before this site exists.
         from access_app.models import Role
         from access_app.roles import access
+        from access_app.two_factor import is_offered
 
         return {
             **super().each_context(request),
             "reads_traces": access(request).allows(Role.VIEWER),
             "has_single_sign_on": bool(conf.OIDC_ISSUER),
+            "has_two_factor": is_offered(),
+            "TIME_ZONE": timezone.get_current_timezone_name(),
         }
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
@@ -66,9 +73,17 @@ class TracesiteAdminConfig(AdminConfig):
 
     def ready(self) -> None:
         super().ready()
-        # Pages of django-otp show and change the keys of everybody's apps.
+        from access_app.two_factor import is_offered
+
+        if not is_offered():
+            return
         from django.contrib.admin import site
+        from django.contrib.auth.models import User
         from django_otp.plugins.otp_static.models import StaticDevice
         from django_otp.plugins.otp_totp.models import TOTPDevice
 
-        site.unregister([StaticDevice, TOTPDevice])
+        from access_app.user_admin import TwoFactorUserAdmin
+
+        # Pages of django-otp show and change the keys of everybody's apps.
+        site.unregister([StaticDevice, TOTPDevice, User])
+        site.register(User, TwoFactorUserAdmin)

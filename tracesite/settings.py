@@ -10,12 +10,12 @@ from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 
-from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 from pythonjsonlogger.core import RESERVED_ATTRS
 
 from . import environment as env
+from .http.content_policy import DIRECTIVES
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -164,7 +164,6 @@ INSTALLED_APPS = [
     "django.forms",
     "rest_framework",
     "django_filters",
-    "drf_spectacular",
     "drf_spectacular_sidecar",
     "csp",
     "axes",
@@ -224,20 +223,7 @@ FORM_RENDERER = "django.forms.renderers.TemplatesSetting"
 
 # --- Security -----------------------------------------------------------------------------------------------
 
-# Trace content is hostile: nothing is loaded from outside, and no inline script or style runs.
-CONTENT_SECURITY_POLICY = {
-    "DIRECTIVES": {
-        "default-src": [NONE],
-        "script-src": [SELF],
-        "style-src": [SELF],
-        "img-src": [SELF, "data:"],
-        "font-src": [SELF],
-        "connect-src": [SELF],
-        "form-action": [SELF],
-        "frame-ancestors": [NONE],
-        "base-uri": [NONE],
-    },
-}
+CONTENT_SECURITY_POLICY = {"DIRECTIVES": DIRECTIVES}
 # Ours (tracesite.system_checks) name what the operator sets, which these do not. To redirect to HTTPS is the proxy's work;
 # subdomains and preload lists are for the owner of the domain to decide. W002 and W003 look for Django's own classes by
 # their names, and ours in MIDDLEWARE are made of them.
@@ -257,6 +243,7 @@ if TRACESITE_HTTPS:
 DATA_UPLOAD_MAX_MEMORY_SIZE = TRACESITE_MAX_BODY_BYTES
 # Ten wrong passwords for one name from one address: then no more for five minutes. `manage.py axes_reset` lifts it.
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "access_app.two_factor.TwoFactorBackend"]
+TRACESITE_AUDIT_LOGINS = True
 # The name of the site in apps for two-factor login.
 OTP_TOTP_ISSUER = "Tracesite"
 if TRACESITE_REMOTE_USER_HEADER:

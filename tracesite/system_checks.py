@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -60,8 +61,10 @@ def check_settings(app_configs: Apps, **options: Any) -> list[CheckMessage]:
         for origin in settings.CSRF_TRUSTED_ORIGINS
         if not _is_origin(origin)
     ]
+    data_dir = Path(conf.DATA_DIR).absolute()
     try:
-        with tempfile.TemporaryFile(dir=conf.DATA_DIR):
+        # It is made when something is first written there.
+        with tempfile.TemporaryFile(dir=next(path for path in (data_dir, *data_dir.parents) if path.exists())):
             pass
     except OSError as error:
         found.append(

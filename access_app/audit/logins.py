@@ -11,13 +11,17 @@ from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
 from django.http import HttpRequest
 
+from access_app.conf import conf
 from access_app.logins import client_address, typed_name
 from access_app.models import ActorKind, AuditAction, AuditResult
+from access_app.users import user_named
 
 from .record import Origin, origin_of, record
 
 
 def connect() -> None:
+    if not conf.AUDIT_LOGINS:
+        return
     user_logged_in.connect(_logged_in, dispatch_uid="tracesite audit")
     user_logged_out.connect(_logged_out, dispatch_uid="tracesite audit")
     user_login_failed.connect(_login_failed, dispatch_uid="tracesite audit")
@@ -36,7 +40,7 @@ def _login_failed(sender: Any, credentials: dict[str, Any], request: HttpRequest
     """Record a failed login of a user. Of names that nobody has, the entry holds none: people type passwords there."""
     if request is None or getattr(request, "axes_locked_out", False):
         return  # After the limit of attempts, of which there is an entry each, nobody may fill the log.
-    user = User.objects.filter(username=typed_name(request, credentials).replace("\x00", "")).first()
+    user = user_named(typed_name(request, credentials).replace("\x00", ""))
     record(
         AuditAction.LOGIN,
         object_type="login",

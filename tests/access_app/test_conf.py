@@ -9,8 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-DIFFERENT = {"DATA_DIR"}
-"""The site has its own directory; a project has one below where it is started."""
+DIFFERENT = {"DATA_DIR", "AUDIT_LOGINS"}
+"""The site has its own directory, and records its logins."""
 
 
 def test_defaults_of_the_site_are_those_of_conf(tmp_path: Path) -> None:

@@ -66,7 +66,8 @@ def data_dir(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_check_ids_in_code_match_docs() -> None:
-    in_code = re.findall(r'"(tracesite\.[EW]\d{3})"', (ROOT / "tracesite" / "system_checks.py").read_text())
+    modules = (ROOT / "tracesite" / name for name in ("system_checks.py", "project_checks.py"))
+    in_code = [found for path in modules for found in re.findall(r'"(tracesite\.[EW]\d{3})"', path.read_text())]
     listed = re.findall(r"^\| `(tracesite\.[EW]\d{3})` \|", (ROOT / "docs" / "production.md").read_text(), re.M)
     assert len(in_code) == len(set(in_code))
     assert sorted(in_code) == sorted(listed) == listed

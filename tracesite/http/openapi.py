@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 import sys
 from functools import cache
 from itertools import pairwise
@@ -14,7 +13,6 @@ import msgspec
 from drf_spectacular.extensions import OpenApiSerializerExtension
 from drf_spectacular.openapi import AutoSchema as SpectacularAutoSchema
 from drf_spectacular.plumbing import ResolvedComponent
-from drf_spectacular.settings import spectacular_settings
 
 from messages_app.http import openapi
 from messages_app.http import schemas as message_resources
@@ -46,7 +44,7 @@ class AutoSchema(SpectacularAutoSchema):
     """Operations are named by their path and action: sessions_list, sessions_messages_create, messages_restore ..."""
 
     def get_operation_id(self) -> str:
-        below = re.sub(spectacular_settings.SCHEMA_PATH_PREFIX, "", self.path)
+        below = self.path.partition("/api/v1")[2]
         words = [word.replace("-", "_") for word in below.split("/") if word and not word.startswith("{")]
         action = getattr(self.view, "action", None) or self.method.lower()
         return "_".join([*words, action] if words[-1:] != [action] else words)

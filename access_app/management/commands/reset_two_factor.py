@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group
 from django.core.management.base import CommandError, CommandParser
 
 from access_app.arguments import find_member
@@ -20,7 +20,7 @@ class Command(AuditedCommand):
 
     def handle(self, *, user: str, **options: Any) -> None:
         found = find_member(user, None)
-        assert isinstance(found, User), "no group was named"
+        assert not isinstance(found, Group), "no group was named"
         if not remove(found):
             raise CommandError(f"{user} has no two-factor login.")
         self.stdout.write(f"{user} now logs in by password alone, and can set up two-factor login again.")

@@ -117,10 +117,10 @@ def test_rules_are_applied_in_the_background(owner: Client, project: Project, pa
 
 @pytest.mark.django_db(transaction=True)
 def test_rule_that_is_no_longer_allowed_ends_its_run(owner: Client, project: Project, page: str, settings: Any) -> None:
-    settings.MASKING_FUNCTIONS = ["os.path.basename"]
+    settings.TRACESITE_MASKING_FUNCTIONS = ["os.path.basename"]
     save_rule(project, "staff", "function", "os.path.basename")
     owner.post(page, APPLIED)
-    settings.MASKING_FUNCTIONS = []
+    settings.TRACESITE_MASKING_FUNCTIONS = []
     compiled.cache_clear()  # of another process
     assert continue_runs().finished == 1
     assert "failed This function is not allowed." in text_of(owner.get(page))

@@ -139,7 +139,7 @@ def test_program_error_of_job_is_noted_and_tried_again(staff: Client, settings: 
             may_go_on.wait(20)
         return {"done": 1 // runs[-1]}  # only the first run divides by zero
 
-    settings.METRICS_TOKEN = "a-token-of-the-tests"
+    settings.TRACESITE_METRICS_TOKEN = "a-token-of-the-tests"
     stopped = threading.Event()
     (thread,) = start(stopped, [replace(BY_NAME["index_search"], run=run)], pause=0.02)
     wait_until(lambda: len(runs) == 2)
