@@ -10,7 +10,6 @@ from django.db.models import Case, Expression, F, Func, TextField, Value, When
 from django.db.models.functions import MD5, Coalesce, Collate, Concat, Left, Length, Right
 from django.db.models.lookups import GreaterThan, Regex, StartsWith
 
-from access_app.db import base
 from access_app.encryption.envelope import PREFIX
 
 ENCRYPTED = "(encrypted)"
@@ -57,12 +56,9 @@ def pattern_of(column: str) -> Expression:
         function="regexp_substr",
         output_field=TextField(),
     )
-    encrypted = []
-    if base.opening is not None:
-        # Errors that PostgreSQL cannot read are one group of their tool.
-        encrypted = [When(StartsWith(error, Value(PREFIX)), then=Value(ENCRYPTED))]
     return Case(
-        *encrypted,
+        # Errors that PostgreSQL cannot read are one group of their tool.
+        When(StartsWith(error, Value(PREFIX)), then=Value(ENCRYPTED)),
         When(
             GreaterThan(Length(error), WHOLE),
             then=Concat(
