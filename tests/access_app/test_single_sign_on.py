@@ -24,7 +24,13 @@ def proxied(settings: Any, db: None) -> Client:
         "X-Forwarded-User",
         "X-Forwarded-Groups",
     )
-    settings.MIDDLEWARE = [*settings.MIDDLEWARE, "access_app.single_sign_on.ProxyUserMiddleware"]
+    # Where the settings put it: what follows asks who is logged in.
+    place = settings.MIDDLEWARE.index("django.contrib.auth.middleware.AuthenticationMiddleware") + 1
+    settings.MIDDLEWARE = [
+        *settings.MIDDLEWARE[:place],
+        "access_app.single_sign_on.ProxyUserMiddleware",
+        *settings.MIDDLEWARE[place:],
+    ]
     settings.AUTHENTICATION_BACKENDS = [
         "axes.backends.AxesStandaloneBackend",
         "access_app.single_sign_on.ProxyUserBackend",
