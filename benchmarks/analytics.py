@@ -20,8 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tracesite.serving import embedded_postgres
-
+from .scratch import scratch_database
 from .tool_statistics import CALLS_A_MESSAGE, DAYS, TOOLS, fill, one, say, timed
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
@@ -70,19 +69,8 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=1_000_000)
     parser.add_argument("--spark-submit", type=Path, metavar="PATH", help="the program of Spark")
     options = parser.parse_args()
-    os.environ["DJANGO_SETTINGS_MODULE"] = "tracesite.settings"
-    embedded_postgres.ensure(durable=False)
-    import django
-    from django.db import connection
-
-    django.setup()
-    # A separate database, dropped at the end.
-    connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
-    try:
-        with TemporaryDirectory(prefix="tracesite-archive-") as folder:
-            measure(options, folder)
-    finally:
-        connection.creation.destroy_test_db(connection.settings_dict["NAME"], verbosity=0)
+    with scratch_database(durable=False), TemporaryDirectory(prefix="tracesite-archive-") as folder:
+        measure(options, folder)
 
 
 def measure(options: argparse.Namespace, folder: str) -> None:

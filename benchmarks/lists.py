@@ -10,7 +10,6 @@ The data are dropped at the end.
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from tracesite.serving import embedded_postgres
+from .scratch import scratch_database
 
 DAYS = 360
 MESSAGES_A_SESSION = 10
@@ -67,20 +66,11 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--only", default="", help="part of the address of the lists to measure")
     options = parser.parse_args()
-    os.environ["DJANGO_SETTINGS_MODULE"] = "tracesite.settings"
-    embedded_postgres.ensure(durable=False)
-    import django
-    from django.db import connection
-    from django.test.utils import setup_test_environment
+    with scratch_database(durable=False):
+        from django.test.utils import setup_test_environment
 
-    django.setup()
-    setup_test_environment()
-    # A separate database, dropped at the end.
-    connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
-    try:
+        setup_test_environment()
         measure(options.messages, options.runs, options.only)
-    finally:
-        connection.creation.destroy_test_db(connection.settings_dict["NAME"], verbosity=0)
 
 
 def measure(messages: int, runs: int, only: str) -> None:

@@ -7,7 +7,6 @@ the same runs without inputs. Printed are milliseconds a request and bytes on di
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from datetime import UTC, datetime, timedelta
@@ -15,25 +14,15 @@ from typing import Any
 
 import msgspec
 
-from tracesite.serving import embedded_postgres
+from .scratch import scratch_database
 
 REQUESTS = 50
 _AT = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def main() -> None:
-    os.environ["DJANGO_SETTINGS_MODULE"] = "tracesite.settings"
-    embedded_postgres.ensure()
-    import django
-    from django.db import connection
-
-    django.setup()
-    # A separate database, dropped at the end.
-    connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
-    try:
+    with scratch_database():
         measure()
-    finally:
-        connection.creation.destroy_test_db(connection.settings_dict["NAME"], verbosity=0)
 
 
 def measure() -> None:

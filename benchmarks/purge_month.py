@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from zlib import crc32
 
-from tracesite.serving import embedded_postgres
+from .scratch import scratch_database
 
 ROOT = Path(__file__).resolve().parent.parent
 SIZES = (10_000, 100_000)
@@ -33,18 +33,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--messages-a-session", type=int)
     options = parser.parse_args()
-    os.environ["DJANGO_SETTINGS_MODULE"] = "tracesite.settings"
-    embedded_postgres.ensure()
-    import django
-    from django.db import connection
-
-    django.setup()
-    # A separate database, dropped at the end.
-    connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
-    try:
+    with scratch_database():
         measure(options.runs, options.messages_a_session)
-    finally:
-        connection.creation.destroy_test_db(connection.settings_dict["NAME"], verbosity=0)
 
 
 def measure(runs: int, messages_a_session: int | None) -> None:

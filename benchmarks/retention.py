@@ -15,9 +15,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tracesite.serving import embedded_postgres
-
 from .removal import delete_messages
+from .scratch import scratch_database
 from .search import cpu_of_both
 
 START = datetime(2026, 7, 1, tzinfo=UTC)
@@ -34,17 +33,8 @@ def main() -> None:
     parser.add_argument("--without-month", action="store_true", help="do not drop a month at the end")
     parser.add_argument("--keep", action="store_true", help="keep the database")
     options = parser.parse_args()
-    os.environ["DJANGO_SETTINGS_MODULE"] = "tracesite.settings"
-    embedded_postgres.ensure()
-    import django
-    from django.db import connection
-
-    django.setup()
-    connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False, keepdb=options.keep)
-    try:
+    with scratch_database(keep=options.keep):
         measure(options)
-    finally:
-        connection.creation.destroy_test_db(connection.settings_dict["NAME"], verbosity=0, keepdb=options.keep)
 
 
 def measure(options: argparse.Namespace) -> None:

@@ -24,9 +24,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tracesite.serving import embedded_postgres
-
 from .processes import cpu_seconds
+from .scratch import scratch_database
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN = datetime.fromisoformat("2026-08-01T00:00:00+00:00")
@@ -52,17 +51,8 @@ def main() -> None:
     parser.add_argument("--beside", action="store_true", help="measure ingest with the indexing beside it")
     parser.add_argument("--without-searches", action="store_true")
     options = parser.parse_args()
-    os.environ["DJANGO_SETTINGS_MODULE"] = "tracesite.settings"
-    embedded_postgres.ensure(durable=False)
-    import django
-    from django.db import connection
-
-    django.setup()
-    connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False, keepdb=options.keep)
-    try:
+    with scratch_database(durable=False, keep=options.keep):
         measure(options)
-    finally:
-        connection.creation.destroy_test_db(connection.settings_dict["NAME"], verbosity=0, keepdb=options.keep)
 
 
 def measure(options: argparse.Namespace) -> None:

@@ -18,8 +18,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from tracesite.serving import embedded_postgres
-
+from .scratch import scratch_database
 from .search import TOOLS, Corpus, say
 
 DAYS = 90
@@ -34,22 +33,13 @@ def main() -> None:
     parser.add_argument("--runs", type=int, nargs="+", default=[5_000, 50_000], help="Measured at each, ascending.")
     parser.add_argument("--compared", type=int, help="Runs whose vectors an answer compares, if not as many as usual.")
     options = parser.parse_args()
-    os.environ["DJANGO_SETTINGS_MODULE"] = "tracesite.settings"
-    embedded_postgres.ensure(durable=False)
-    import django
-    from django.db import connection
-
-    django.setup()
     logging.disable(logging.INFO)
-    connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
-    if options.compared:
-        from traces_app.queries import similar_runs
+    with scratch_database(durable=False):
+        if options.compared:
+            from traces_app.queries import similar_runs
 
-        similar_runs.MOST_COMPARED = options.compared
-    try:
+            similar_runs.MOST_COMPARED = options.compared
         measure(options.runs)
-    finally:
-        connection.creation.destroy_test_db(connection.settings_dict["NAME"], verbosity=0)
 
 
 def measure(sizes: list[int]) -> None:

@@ -30,6 +30,8 @@ from tracesite.recorder.snapshot_stores import MemoryStore, SnapshotStore, Sqlit
 from tracesite.recorder.snapshotting import Snapshots
 from tracesite.serving import embedded_postgres
 
+from .scratch import scratch_database
+
 TOOLS = ("search", "fetch", "write", "read")
 SHAPES = ("of four tools", "of one tool", "of long results")
 ALIKE = 0.3
@@ -52,18 +54,9 @@ def main() -> None:
 
 
 def compare(steps: int, runs: int) -> None:
-    os.environ["DJANGO_SETTINGS_MODULE"] = "tracesite.settings"
-    embedded_postgres.ensure(durable=False)
-    import django
-    from django.db import connection
-
-    django.setup()
     logging.disable(logging.INFO)
-    connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
-    try:
+    with scratch_database(durable=False):
         _compare(steps, runs)
-    finally:
-        connection.creation.destroy_test_db(connection.settings_dict["NAME"], verbosity=0)
 
 
 def _compare(steps: int, runs: int) -> None:

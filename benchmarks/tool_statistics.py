@@ -9,7 +9,6 @@ of the admin and the REST API, also right after late data that no roll-up has se
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from tracesite.serving import embedded_postgres
+from .scratch import scratch_database
 
 DAYS = 90
 TOOLS = 100
@@ -33,18 +32,8 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=10_000_000)
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
-    os.environ["DJANGO_SETTINGS_MODULE"] = "tracesite.settings"
-    embedded_postgres.ensure(durable=False)
-    import django
-    from django.db import connection
-
-    django.setup()
-    # A separate database, dropped at the end.
-    connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
-    try:
+    with scratch_database(durable=False):
         measure(options.calls, options.runs)
-    finally:
-        connection.creation.destroy_test_db(connection.settings_dict["NAME"], verbosity=0)
 
 
 def measure(calls: int, runs: int) -> None:
