@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tracesite.recorder.snapshot_stores import MemoryStore
+from tracesite.recorder.snapshot_stores import MemoryStore, SnapshotStore
 from tracesite.recorder.testing import RecorderForTests
 from tracesite.recorder.time_machine import Overrides, TimeMachine, Workflow
 
@@ -67,19 +67,16 @@ def graph_of(source: random.Random) -> Graph:
     return {name: [other for other in names[place + 1 :] if source.random() < odds] for place, name in enumerate(names)}
 
 
-class _Walk:
-    """A run of a graph: each node adds its name to the context."""
+class Walk:
+    """A run of a workflow in session `s`: each node adds its name to the context. The recorder takes the snapshots; with
+    `records` it records the replays, too."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, store: SnapshotStore, recorder: RecorderForTests, graph: Graph, *, records: bool = True) -> None:
         self.ran: list[str] = []
-        self.store = MemoryStore()
-        # The recorder takes the snapshots; the machine records nothing, which takes most of the time.
-        recorder = RecorderForTests()
-        recorder.snapshots.store = self.store
-        for node in graph:
+        self.store = store
+        self.machine = TimeMachine(store, Workflow(self.run, graph), recorder=recorder if records else None)
+        for node in list(graph) or ["a"]:
             recorder.snapshot({"path": [f"before {node}"]}, nodes=[node], session="s")
-        recorder.close()
-        self.machine = TimeMachine(self.store, Workflow(self.run, graph))
 
     def run(self, node: str, context: dict[str, Any], _overrides: Overrides) -> dict[str, Any]:
         self.ran.append(node)
@@ -98,7 +95,11 @@ class _Walk:
 def _check(source: random.Random) -> int:
     graph = graph_of(source)
     node = source.choice(list(graph))
-    walk = _Walk(graph)
+    recorder = RecorderForTests()
+    recorder.snapshots.store = MemoryStore()
+    # Recording takes most of the time of a replay.
+    walk = Walk(recorder.snapshots.store, recorder, graph, records=False)
+    recorder.close()
     before = walk.mapped("s")
     replay = walk.machine.replay(session_id="s", node_id=node)
     mapped, pruned = model(graph, node)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks import replay_graphs
+from benchmarks.replay_graphs import Walk
 from tests.traces_app.conftest import SECRET
 from tracesite.recorder import Privacy
 from tracesite.recorder.recorded import Recorded, RecordedError, Unrecorded
@@ -19,30 +20,6 @@ from tracesite.recorder.time_machine import NodeNotFound, Overrides, TimeMachine
 
 Graph = Mapping[str, Sequence[str]]
 Make = Callable[..., RecorderForTests]
-
-
-class Walk:
-    """A run of a workflow: each node adds its name to the context."""
-
-    def __init__(self, store: SnapshotStore, recorder: RecorderForTests, graph: Graph) -> None:
-        self.ran: list[str] = []
-        self.store = store
-        self.machine = TimeMachine(store, Workflow(self.run, graph), recorder=recorder)
-        for node in list(graph) or ["a"]:
-            recorder.snapshot({"path": [f"before {node}"]}, nodes=[node], session="s")
-
-    def run(self, node: str, context: dict[str, Any], overrides: Overrides) -> dict[str, Any]:
-        self.ran.append(node)
-        return {**context, "path": [*context["path"], node]}
-
-    def mapped(self, session: str) -> dict[str, Any]:
-        """Return the context of each node that has one."""
-        found = {}
-        for node, id_ in self.machine.nodes(session).items():
-            snapshot = self.store.snapshot(id_)
-            assert snapshot is not None
-            found[node] = self.machine.context(snapshot)["path"]
-        return found
 
 
 @pytest.mark.requirement("004-26", "004-27", "004-28")
