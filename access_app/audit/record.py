@@ -6,10 +6,11 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from django.contrib.auth.base_user import AbstractBaseUser
+from django.contrib.auth.models import AnonymousUser
 from django.core.management.base import BaseCommand
 from django.http import HttpRequest
 from django.utils import timezone
@@ -164,20 +165,19 @@ def current_origin() -> Origin:
 
 def origin_of(request: HttpRequest, key: ApiKey | None = None, user: AbstractBaseUser | None = None) -> Origin:
     """Return the key or login of a request, and the system without either. Call it late: the login is not known at first."""
-    kind, name, number = ActorKind.SYSTEM, _SYSTEM.name, ""
     key = key or getattr(request, "auth", None)
-    user = user or getattr(request, "user", None)
     if isinstance(key, ApiKey):
-        kind, name, number = ActorKind.KEY, str(key), str(key.pk)
-    elif user is not None and user.is_authenticated:
-        kind, name, number = ActorKind.USER, user.get_username(), str(user.pk)
-    return Origin(
-        kind=kind,
-        name=name,
-        id=number,
-        address=client_address(request),
-        request_id=getattr(request, "request_id", ""),
-    )
+        actor = Origin(kind=ActorKind.KEY, name=str(key), id=str(key.pk))
+    else:
+        actor = origin_of_user(user or getattr(request, "user", None))
+    return replace(actor, address=client_address(request), request_id=getattr(request, "request_id", ""))
+
+
+def origin_of_user(user: AbstractBaseUser | AnonymousUser | None) -> Origin:
+    """Return a user as the one who acts, and the system for nobody."""
+    if user is None or not user.is_authenticated:
+        return _SYSTEM
+    return Origin(kind=ActorKind.USER, name=user.get_username(), id=str(user.pk))
 
 
 def _said(options: dict[str, Any]) -> dict[str, str | int | list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -34,6 +35,11 @@ def session_cursor() -> Iterator[Any]:
         return
     with connection.wrap_database_errors, psycopg.connect(**connection_parameters(), autocommit=True) as session:
         yield session.cursor()
+
+
+def lock_key(name: str) -> int:
+    """Return the key of the advisory lock of this name."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
 
 
 @contextmanager

@@ -6,7 +6,6 @@ moment and goes on the next time: see the modules that do the work.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import random
 import threading
@@ -24,7 +23,7 @@ from django.utils.translation import gettext_lazy as _
 from access_app.audit.chain import append_recorded, purge_before
 from access_app.audit.record import record
 from access_app.conf import conf
-from access_app.db.direct import session_lock
+from access_app.db.direct import lock_key, session_lock
 from access_app.errors import ApiError
 from access_app.models import AuditAction
 from traces_app.ingest.partitions import TABLES
@@ -69,7 +68,7 @@ class Job:
     @property
     def lock(self) -> int:
         """The key of the advisory lock of a job that is not continual."""
-        return int.from_bytes(hashlib.sha256(f"tracesite job {self.name}".encode()).digest()[:8], "big", signed=True)
+        return lock_key(f"tracesite job {self.name}")
 
 
 class JobFailed(Exception):

@@ -5,7 +5,6 @@ A run is a row. Its progress is stored after each batch, so that a process may b
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,15 +13,15 @@ from typing import Final
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from access_app.audit.record import Origin, acting
-from access_app.db.direct import session_lock
+from access_app.audit.record import acting, origin_of_user
+from access_app.db.direct import lock_key, session_lock
 from access_app.masking import RuleRow, compiled
-from access_app.models import ActorKind, Project
+from access_app.models import Project
 from traces_app.models import MaskingRun
 
 from .masking import apply_masking
 
-LOCK: Final = int.from_bytes(hashlib.sha256(b"tracesite masking runs").digest()[:8], "big", signed=True)
+LOCK: Final = lock_key("tracesite masking runs")
 
 
 @dataclass(kw_only=True)
@@ -61,7 +60,8 @@ def _continue(run: MaskingRun, report: Report, is_stopped: Callable[[], bool]) -
     except ValueError as error:  # a function that is no longer allowed
         run.error = str(error)
     else:
-        with acting(_origin(run)):
+        # Who asked for it, if there is such a user still.
+        with acting(origin_of_user(run.requested_by)):
             for done in apply_masking(run.project_id, rules, after=run.reached):
                 run.reached = done.reached
                 run.read, run.changed, run.removed = read + done.read, changed + done.changed, removed + done.rules
@@ -73,11 +73,3 @@ def _continue(run: MaskingRun, report: Report, is_stopped: Callable[[], bool]) -
     report.read += run.read - read
     report.changed += run.changed - changed
     report.finished += 1
-
-
-def _origin(run: MaskingRun) -> Origin:
-    """Return who is named in the audit log: who asked for the run, if there is such a user still."""
-    user = run.requested_by
-    if user is None:
-        return Origin(kind=ActorKind.SYSTEM, name="tracesite")
-    return Origin(kind=ActorKind.USER, name=user.get_username(), id=str(user.pk))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -15,7 +15,7 @@ from django.http import HttpRequest
 from django.http.request import split_domain_port, validate_host
 from django.utils.translation import gettext as _
 
-from access_app.audit.record import Origin, record
+from access_app.audit.record import Origin, origin_of_user, record
 from access_app.errors import NotAuthenticated, NotFound, NotPermitted
 from access_app.keys import admitted_key
 from access_app.masked_reading import MaskedReader, masked, masked_key, masked_login
@@ -79,7 +79,7 @@ def viewer_of_login(cookie: str, address: str = "") -> Viewer:
     user = get_user(request)
     if not (user.is_active and user.is_staff) or must_set_up(user, request.session):
         raise NotAuthenticated(_("An API key or a staff login is required."))
-    origin = Origin(kind=ActorKind.USER, name=user.get_username(), id=str(user.pk), address=address)
+    origin = replace(origin_of_user(user), address=address)
     found = access_of(user)
     return Viewer(found.scope(Role.VIEWER), login=cookie, masked=masked_login(found), origin=origin)
 
