@@ -19,6 +19,7 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
 from .db.base import masking_of_reader
+from .encryption.reading import ROW_ID
 from .masking import RuleRow, compiled
 from .models import ApiKey, MaskingRule, Role
 from .redaction.engine import redact
@@ -36,7 +37,7 @@ MASKED_COLUMNS: Final = frozenset(
 """Names of columns that are masked. Others of the models are not: ids, times, names and states. What is no column of a model is
 an expression, and masked."""
 
-_IDS: Final = frozenset({"id", "row_id", "message_id", "session_id"})
+_IDS: Final = frozenset({"id", ROW_ID, "message_id", "session_id"})
 """Columns by which the project of a row is known. Never of what agents name, because an agent of one project could give the
 ids of another."""
 _MOST_KNOWN: Final = 100_000
