@@ -165,7 +165,6 @@ def test_run_that_forked_child_works_on_is_not_closed(machine: Machine) -> None:
         if os.fork() == 0:
             with recorder.tool_call("search", {"q": 1}):
                 pass
-            print(os.getpid(), flush=True)
             wait()
             os._exit(0)
         die()
