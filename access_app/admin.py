@@ -204,7 +204,7 @@ class ProjectAdmin(RoleAdmin):
     list_display = ("slug", "name", "created_at")
     search_fields = ("slug", "name")
     fieldsets = (
-        (None, {"fields": ("slug", "name", "created_at")}),
+        (None, {"fields": ("slug", "name", "created_at", "encryption")}),
         (
             gettext_lazy("Recorder sampling"),
             {
@@ -232,7 +232,7 @@ class ProjectAdmin(RoleAdmin):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
         # A changed slug would break clients, because requests name the project by it.
-        return ("created_at",) if obj is None else ("slug", "created_at")
+        return ("created_at", "encryption") if obj is None else ("slug", "created_at", "encryption")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return request.user.is_active and request.user.is_superuser

@@ -88,6 +88,14 @@ class AuditResult(models.TextChoices):
     FAILED = "failed", _("failed")
 
 
+class Encryption(models.TextChoices):
+    """Whether the traces of a project are encrypted at rest; see access_app.encryption."""
+
+    OFF = "off", _("off")
+    ON = "on", _("on")
+    ENDING = "ending", _("being turned off")
+
+
 class Sampling(TypedDict):
     """Sampling rules of a project in the form that recorders read (tracesite.recorder.sinks.ServerSampling)."""
 
@@ -228,6 +236,15 @@ class Project(models.Model):
         ),
     )
     keep_pinned = models.BooleanField(_("keep pinned sessions"), default=False, db_default=False)
+    encryption = models.CharField(
+        _("encryption at rest"),
+        max_length=8,
+        choices=Encryption.choices,
+        default=Encryption.OFF,
+        db_default=Encryption.OFF,
+        editable=False,
+    )
+    """ON: what is stored from now on is encrypted. ENDING: it is not, and what was stored before is being decrypted."""
 
     class Meta:
         verbose_name = _("project")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -23,7 +23,7 @@ from psycopg.rows import tuple_row
 from access_app.audit.record import record
 from access_app.db import base
 from access_app.errors import Conflict
-from access_app.models import AuditAction, Project, ProjectKey
+from access_app.models import AuditAction, Encryption, Project, ProjectKey
 
 from .columns import ENCRYPTED
 from .envelope import KEY_BYTES, DataKey
@@ -34,7 +34,11 @@ _CAN_BE_ASKED: Final = (TransactionStatus.IDLE, TransactionStatus.INTRANS)
 MAX_AGE: Final = 5
 """Seconds after which a new or destroyed key counts in every process."""
 _TABLE: Final = ProjectKey._meta.db_table
-_READ = f"SELECT project_id, key_id, master_id, wrapped FROM {_TABLE} ORDER BY project_id, version"  # noqa: S608 - a constant
+_PROJECTS: Final = Project._meta.db_table
+_READ = f"""
+    SELECT data_key.project_id, key_id, master_id, wrapped, {{encryption}}
+    FROM {_TABLE} AS data_key JOIN {_PROJECTS} AS project ON project.id = data_key.project_id ORDER BY project_id, version
+    """  # noqa: S608 - constants
 _READ_COLUMNS = (
     "SELECT attrelid::bigint, attnum, name, attname FROM unnest(%s::text[]) AS name "
     "JOIN pg_attribute ON attrelid = to_regclass(name) AND attnum > 0"
@@ -59,12 +63,14 @@ class Keyring:
     read_at: float
     by_id: dict[bytes, _Row]
     newest: dict[int, _Row]
-    """By project."""
+    """By project, of those that encrypt what they store."""
+    encrypted: frozenset[int]
+    """The projects that have encrypted values: those that encrypt, and those whose encryption is being turned off."""
     columns: dict[tuple[int, int], tuple[str, str]]
     """Table and name of the columns of tables with encrypted ones, by the numbers that PostgreSQL has for both."""
 
 
-_keyring = Keyring(0, {}, {}, {})
+_keyring = Keyring(0, {}, {}, frozenset(), {})
 
 
 def key_of(project_id: int) -> DataKey | None:
@@ -84,7 +90,7 @@ def key_of(project_id: int) -> DataKey | None:
 
 
 def is_encrypted(project_id: int) -> bool:
-    """Return whether what a project stores is encrypted."""
+    """Return whether what a project stores from now on is encrypted."""
     return base.opening is not None and project_id in _current().newest
 
 
@@ -95,7 +101,12 @@ def refuse_encrypted(*project_ids: int, field: str | None = None) -> None:
 
 
 def encrypted_projects() -> frozenset[int]:
-    """Return the projects whose data is encrypted."""
+    """Return the projects that have encrypted values."""
+    return frozenset() if base.opening is None else _current().encrypted
+
+
+def encrypting_projects() -> frozenset[int]:
+    """Return the projects that encrypt what they store."""
     return frozenset() if base.opening is None else frozenset(_current().newest)
 
 
@@ -124,7 +135,7 @@ def key_named(key_id: bytes, keys: Keyring) -> DataKey | bool:
 def forget_keys() -> None:
     """Read the keys again, because they have changed."""
     global _keyring
-    _keyring = Keyring(0, {}, {}, {})
+    _keyring = Keyring(0, {}, {}, frozenset(), {})
     _unwrapped.cache_clear()
 
 
@@ -137,16 +148,23 @@ def _read() -> Keyring:
     connection.ensure_connection()
     # Not by a cursor of Django, because this is asked while one reads.
     with connection.wrap_database_errors, connection.connection.cursor(row_factory=tuple_row) as cursor:
-        found = cursor.execute(_READ_COLUMNS, [[*ENCRYPTED, _TABLE]]).fetchall()
-        # Before the migration of the table nothing is encrypted.
+        found = cursor.execute(_READ_COLUMNS, [[*ENCRYPTED, _TABLE, _PROJECTS]]).fetchall()
+        # Before the migration of the table nothing is encrypted; before that of the column encryption could not be turned off.
         is_migrated = any(name == _TABLE for _table, _at, name, _column in found)
-        rows = cursor.execute(_READ).fetchall() if is_migrated else []
+        has_state = any((name, column) == (_PROJECTS, "encryption") for _table, _at, name, column in found)
+        read = _READ.format(encryption="encryption" if has_state else f"'{Encryption.ON}'")
+        rows = cursor.execute(read).fetchall() if is_migrated else []
     columns = {(table, at): (name, column) for table, at, name, column in found if name in ENCRYPTED}
-    by_id, newest = {}, {}
-    for project_id, key_id, master_id, wrapped in rows:
-        row = _Row(bytes.fromhex(key_id), master_id, None if wrapped is None else bytes(wrapped))
-        by_id[row.key_id] = newest[project_id] = row
-    _keyring = Keyring(time.monotonic(), by_id, newest, columns)
+    by_id, newest, encrypted = {}, {}, set()
+    for project_id, key_id, master_id, wrapped, encryption in rows:
+        row = by_id[bytes.fromhex(key_id)] = _Row(
+            bytes.fromhex(key_id), master_id, None if wrapped is None else bytes(wrapped)
+        )
+        if encryption == Encryption.ON:
+            newest[project_id] = row
+        if encryption != Encryption.OFF:
+            encrypted.add(project_id)
+    _keyring = Keyring(time.monotonic(), by_id, newest, frozenset(encrypted), columns)
     return _keyring
 
 
@@ -162,7 +180,7 @@ def _unwrapped(key_id: bytes, master_id: str, wrapped: bytes) -> DataKey:
 
 
 def add_key(project: Project) -> ProjectKey:
-    """Make the next data key of a project, which from now on encrypts: the first one turns encryption on.
+    """Make the next data key of a project, which from now on encrypts; this turns encryption on if it is not.
 
     Raise Locked without a master key, Conflict if the key of the project was destroyed.
     """
@@ -174,7 +192,7 @@ def add_key(project: Project) -> ProjectKey:
             )
         )
     with transaction.atomic():
-        Project.objects.select_for_update().get(pk=project.pk)
+        locked = Project.objects.select_for_update(no_key=True).get(pk=project.pk)
         newest = project.data_keys.order_by("-version").first()
         if newest is not None and newest.destroyed_at is not None:
             raise Conflict(_("The data key of this project was destroyed. It takes no more data."))
@@ -187,8 +205,53 @@ def add_key(project: Project) -> ProjectKey:
             master_id=masters[0].id,
         )
         _record(AuditAction.KEY_CREATE if newest is None else AuditAction.KEY_ROTATE, key)
+        if locked.encryption != Encryption.ON:
+            _turn(locked, Encryption.ON)
     forget_keys()
     return key
+
+
+def end_encryption(project: Project) -> None:
+    """Let a project encrypt nothing from now on; its values are to be decrypted then. Raise Conflict if they cannot be."""
+    with transaction.atomic():
+        locked = Project.objects.select_for_update(no_key=True).get(pk=project.pk)
+        if not locked.data_keys.exists():
+            raise Conflict(_("This project is not encrypted."))
+        if locked.data_keys.exclude(destroyed_at=None).exists():
+            raise Conflict(_("The data key of this project was destroyed, so that nothing can be decrypted."))
+        if locked.encryption == Encryption.ON:
+            _turn(locked, Encryption.ENDING)
+    forget_keys()
+
+
+def note_decrypted(project: Project) -> None:
+    """Note that a project has no encrypted value any more, so that what looks into values works. Its keys stay, for archives."""
+    with transaction.atomic():
+        locked = lock_encryption(project.pk, {Encryption.ENDING, Encryption.OFF})
+        if locked.encryption == Encryption.ENDING:
+            _turn(locked, Encryption.OFF)
+    forget_keys()
+
+
+def lock_encryption(project_id: int, expected: Collection[Encryption]) -> Project:
+    """Lock whether a project is encrypted until the end of the transaction. Raise Conflict if it is none of the expected."""
+    project = Project.objects.select_for_update(no_key=True).get(pk=project_id)
+    if project.encryption not in expected:
+        raise Conflict(_("Meanwhile the encryption of this project was turned on or off."))
+    return project
+
+
+def _turn(project: Project, encryption: Encryption) -> None:
+    project.encryption = encryption
+    project.save(update_fields=["encryption"])
+    record(
+        AuditAction.CHANGE,
+        project_id=project.pk,
+        object_type="project",
+        object_id=project.pk,
+        object_name=project.slug,
+        detail={"encryption": encryption.value},
+    )
 
 
 def rewrap_keys() -> int:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
+from threading import Event
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.test import Client
 
 from access_app.db.base import as_stored
-from access_app.encryption.keys import add_key, rewrap_keys
+from access_app.encryption import keys
+from access_app.encryption.keys import add_key, end_encryption, rewrap_keys
 from access_app.keys import create_key
 from access_app.masking import save_rule
 from access_app.models import AuditEntry, Project, ProjectKey, Role
@@ -22,6 +28,7 @@ from tests.traces_app.conftest import answer, question, store
 from tests.traces_app.maintenance.seals.sealing import seal, verify
 from tests.traces_app.planted import Garden, plant, stored
 from tests.traces_app.test_planted_values import shown
+from traces_app.maintenance import encrypting
 from traces_app.models import RunVector, SearchPosting
 
 READABLE = ["Score.value", "Session.tags"]
@@ -52,6 +59,18 @@ def left_on_disk(garden: Garden) -> list[str]:
         return garden.left_in(stored())
 
 
+def run(command: str, *arguments: str, waits: bool = False) -> str:
+    """Run a command, which waits for other processes if it should, and return what it says."""
+    out = StringIO()
+    options = [] if waits or command == "rewrap_data_keys" else ["--no-wait"]
+    call_command(command, *arguments, *options, stdout=out, stderr=StringIO())
+    return out.getvalue()
+
+
+def search(client: Client, text: str) -> Any:
+    return client.get("/api/v1/search/", {"q": text}).json()
+
+
 def events_of(client: Client) -> str:
     return client.get("/api/v1/sessions/s2/events/").getvalue().decode()
 
@@ -80,7 +99,7 @@ def test_what_is_stored_is_encrypted_with_each_new_key(keeper: None, project: Pr
     assert len(left_on_disk(garden)) == len(garden.planted)
     before = shown(client_of_key, "nothing") + events_of(client_of_key)
 
-    call_command("encrypt_project", "owner", "--no-wait", stdout=StringIO(), stderr=StringIO())
+    run("encrypt_project", "owner")
     call_command("index_search", stdout=StringIO())
     assert left_on_disk(garden) == READABLE
     assert not SearchPosting.objects.exists() and not RunVector.objects.exists()
@@ -92,11 +111,9 @@ def test_what_is_stored_is_encrypted_with_each_new_key(keeper: None, project: Pr
     )
     with as_stored():
         first = Message.objects.get(external_id="m1").content
-    out = StringIO()
-    call_command("encrypt_project", "owner", "--no-wait", stdout=out, stderr=StringIO())
-    assert out.getvalue().startswith("0 rows were encrypted")
+    assert run("encrypt_project", "owner").startswith("0 rows were encrypted")
 
-    call_command("encrypt_project", "owner", "--new-key", "--no-wait", stdout=StringIO(), stderr=StringIO())
+    run("encrypt_project", "owner", "--new-key")
     first_key, second_key = ProjectKey.objects.order_by("version")
     with as_stored():
         assert Message.objects.get(external_id="m1").content != first
@@ -107,6 +124,111 @@ def test_what_is_stored_is_encrypted_with_each_new_key(keeper: None, project: Pr
         assert set(garden.left_in(shown(client_of_key, "nothing"))) >= {"Message.content", "ToolResult.data"}
     actions = AuditEntry.objects.filter(object_type="data_key").order_by("pk").values_list("action", flat=True)
     assert list(actions) == ["key_create", "key_rotate", "key_rotate"]
+
+
+@pytest.mark.requirement("001-57")
+def test_encryption_is_turned_off_and_on_again(encrypted: Project, client_of_key: Client) -> None:
+    garden = Garden("word{}")
+    plant(garden, client_of_key)
+    before = garden.left_in(shown(client_of_key, "nothing") + events_of(client_of_key))
+    seal()
+    with pytest.raises(CommandError, match="--yes"):
+        call_command("decrypt_project", "owner")
+
+    end_encryption(encrypted)
+    assert left_on_disk(garden) == READABLE
+    assert search(client_of_key, "word")["error"]["code"] == "encrypted_project", "not all of it is readable yet"
+    assert run("decrypt_project", "owner", "--yes").endswith("Nothing that is stored in owner is encrypted now.\n")
+
+    assert len(left_on_disk(garden)) == len(garden.planted)
+    with as_stored():
+        assert "tsenc1:" not in stored()
+    assert garden.left_in(shown(client_of_key, "nothing") + events_of(client_of_key)) == before
+    assert verify() == {}
+    assert seal().resealed >= 1 and verify() == {}
+    call_command("index_search", stdout=StringIO())
+    assert search(client_of_key, garden.value("Message.content"))["results"]
+    again = run("decrypt_project", "owner", "--yes")
+    assert again.splitlines()[-1].startswith("0 rows were decrypted")
+
+    run("encrypt_project", "owner")
+    assert left_on_disk(garden) == READABLE
+    entries = AuditEntry.objects.filter(object_type="project", detail__has_key="encryption").order_by("pk")
+    assert [entry.detail["encryption"] for entry in entries] == ["on", "ending", "off", "on"]
+    call_command("destroy_data_keys", "owner", "--yes", stdout=StringIO())
+    with pytest.raises(CommandError, match="was destroyed"):
+        call_command("decrypt_project", "owner", "--yes")
+    with pytest.raises(CommandError, match="is not encrypted"):
+        Project.objects.create(slug="plain")
+        call_command("decrypt_project", "plain", "--yes")
+
+
+@pytest.mark.requirement("001-57")
+def test_moved_value_stops_the_rewriting_with_its_place(encrypted: Project) -> None:
+    store(encrypted, question(), answer())
+    first, second = Message.objects.order_by("pk")
+    with as_stored():
+        copied = Message.objects.get(pk=first.pk).content
+    Message.objects.filter(pk=second.pk).update(content=copied)
+    for command in (["encrypt_project", "owner", "--new-key"], ["decrypt_project", "owner", "--yes"]):
+        with pytest.raises(CommandError, match=f"messages_app_message {second.pk}: .*behind the back"):
+            run(*command)
+    with as_stored():
+        assert Message.objects.get(pk=first.pk).content == copied, "the batch was undone"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.requirement("001-57")
+def test_keys_are_exchanged_and_turned_off_beside_writers(
+    keeper: None, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As in other processes, but without their 5 seconds.
+    monkeypatch.setattr(keys, "MAX_AGE", 0)
+    monkeypatch.setattr(encrypting, "MAX_AGE", 0)
+    is_over = Event()
+
+    def write(name: str) -> list[str]:
+        sent = [name]
+        try:
+            while not is_over.is_set():
+                # The one from before is merged.
+                sent.append(f"{name}{len(sent)}")
+                words = [
+                    question(external_id=one, content=f"word of {one}", metadata={"at": len(sent)}) for one in sent[-2:]
+                ]
+                store(project, *words, title=f"title of {sent[-1]}")
+        finally:
+            connection.close()
+        return sent
+
+    with ThreadPoolExecutor(2) as pool:
+        writers = [pool.submit(write, name) for name in "ab"]
+        try:
+            run("encrypt_project", "owner", waits=True)
+            assert newest_of_contents(project)
+            run("encrypt_project", "owner", "--new-key", waits=True)
+            assert newest_of_contents(project)
+            with master_key(OTHER_MASTER_KEY, MASTER_KEY):
+                run("rewrap_data_keys")
+                run("decrypt_project", "owner", "--yes", waits=True)
+                with as_stored():
+                    assert "tsenc1:" not in stored()
+                is_over.set()
+                sent = [one for writer in writers for one in writer.result(60)]
+        finally:
+            is_over.set()
+    with as_stored():
+        found = dict(Message.objects.filter(external_id__in=sent).values_list("external_id", "content"))
+    assert found == {name: f"word of {name}" for name in sent}
+    assert len(sent) > 20
+
+
+def newest_of_contents(project: Project) -> bool:
+    """Return whether all contents of messages are encrypted by the newest data key."""
+    newest = b64encode(bytes.fromhex(project.data_keys.latest("version").key_id)).decode()[:10]
+    with as_stored():
+        contents = Message.objects.filter(project=project).values_list("content", flat=True)
+        return all(content.startswith(f"tsenc1:{newest}") for content in contents)
 
 
 @pytest.mark.requirement("001-57")

@@ -1,12 +1,15 @@
-"""Encrypt what is stored in a project: what was there before encryption was turned on, and what an earlier data key encrypted.
+"""Encrypt what is stored in a project (`encrypt_stored`): what was there before encryption was turned on, and what an earlier
+data key encrypted; or decrypt it (`decrypt_stored`), after encryption was turned off.
 
 Messages are read in batches, in the order of ids; each batch is locked and written in one short transaction with everything below
 it, then sessions with what belongs to no message, spans and scores. So it runs beside agents, can be interrupted, and goes on
-where it is run again. What the search index and the vectors of runs have of the project is removed.
+where it is run again. What the search index and the vectors of runs have of an encrypted project is removed; of one that is
+decrypted they get it again.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +21,15 @@ from psycopg.rows import tuple_row
 
 from access_app.encryption.columns import ENCRYPTED, Column, Form
 from access_app.encryption.envelope import DataKey
-from access_app.encryption.keys import key_of
+from access_app.encryption.errors import Damaged
+from access_app.encryption.keys import MAX_AGE, key_of, lock_encryption
 from access_app.encryption.reading import open_value
+from access_app.models import Encryption
 from messages_app import ids
 from messages_app.models import Message, Reference, Session
 from messages_app.seal_marks import mark
 from traces_app.ingest.tables import fields_of, type_of
-from traces_app.models import AgentStep, Context, Event, RunVector, Score, Span, ToolCall, ToolResult
+from traces_app.models import AgentStep, Context, Event, RunVector, Score, Span, ToolCall, ToolResult, UnindexedMessage
 
 from .search_index import forget_messages
 
@@ -47,7 +52,7 @@ _OF_ITS_OWN = "id = ANY(%(keys)s)"
 
 
 @dataclass(kw_only=True)
-class Encrypted:
+class Rewritten:
     """How far a run is."""
 
     messages: int = 0
@@ -56,60 +61,112 @@ class Encrypted:
     """Rows that were written, of all tables."""
 
 
-def encrypt_stored(project_id: int) -> Iterator[Encrypted]:
+@dataclass(frozen=True)
+class _Job:
+    project_id: int
+    encrypts: bool
+
+    def lock(self) -> DataKey | None:
+        """Return the key that values get, None for none; lock whether the project is encrypted until the transaction ends.
+
+        Raise Conflict if that changed since the run began.
+        """
+        if not self.encrypts:
+            lock_encryption(self.project_id, {Encryption.ENDING, Encryption.OFF})
+            return None
+        lock_encryption(self.project_id, {Encryption.ON})
+        key = key_of(self.project_id)
+        assert key is not None, "the project is encrypted"
+        return key
+
+
+def encrypt_stored(project_id: int) -> Iterator[Rewritten]:
     """Encrypt what is stored in a project with its newest data key; yield the state after each batch.
 
-    Raise Locked without the master key. Changed messages are sealed again.
+    Raise Locked without the master key, Conflict if encryption is turned off meanwhile, and Damaged with the place of a value
+    that cannot be read. Changed messages are sealed again.
     """
-    done = Encrypted()
-    for page in _pages(Message, project_id):
-        _encrypt_messages(project_id, page, done)
+    return _rewrite(_Job(project_id, encrypts=True))
+
+
+def decrypt_stored(project_id: int) -> Iterator[Rewritten]:
+    """Decrypt what is stored in a project that encrypts nothing any more; see `encrypt_stored`."""
+    return _rewrite(_Job(project_id, encrypts=False))
+
+
+def wait_for_writers() -> None:
+    """Wait until everything is stored by what this process has changed about data keys before: new rows and those that run.
+
+    Raise Django's database errors.
+    """
+    # Other processes look at the keys again after MAX_AGE seconds; then what they have begun before ends.
+    time.sleep(MAX_AGE + 1)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint")
+        (first_later,) = cursor.fetchone()
+        while True:
+            cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint >= %s", [first_later])
+            if cursor.fetchone() == (True,):
+                return
+            time.sleep(0.2)
+
+
+def _rewrite(job: _Job) -> Iterator[Rewritten]:
+    done = Rewritten()
+    for page in _pages(Message, job.project_id):
+        _rewrite_messages(job, page, done)
         done.messages += len(page)
         yield done
-    for page in _pages(Session, project_id):
-        _encrypt_sessions(project_id, page, done)
+    for page in _pages(Session, job.project_id):
+        _rewrite_sessions(job, page, done)
         yield done
     for model in (Span, Score):
-        for page in _pages(model, project_id):
+        for page in _pages(model, job.project_id):
             with transaction.atomic():
-                done.rows += len(_encrypt(model, _OF_ITS_OWN, {"keys": page}, _key(project_id)))
+                done.rows += len(_rewrite_rows(model, _OF_ITS_OWN, {"keys": page}, job.lock()))
             yield done
 
 
-def _encrypt_messages(project_id: int, keys: Sequence[UUID], done: Encrypted) -> None:
-    key = _key(project_id)
+def _rewrite_messages(job: _Job, keys: Sequence[UUID], done: Rewritten) -> None:
     bounds = [ids.range_below(one) for one in (keys[0], keys[-1])]
     values: dict[str, Any] = {"keys": list(keys), "first": bounds[0][0], "after": bounds[1][1]}
     with transaction.atomic():
+        key = job.lock()
         locked = Message.with_deleted.filter(pk__in=keys).order_by("pk").select_for_update()
         owner = dict(locked.values_list("pk", "session_id"))
         values["sessions"] = list(set(owner.values()))
-        changed = set(_encrypt(Message, _OF_ITS_OWN, values, key))
+        changed = set(_rewrite_rows(Message, _OF_ITS_OWN, values, key))
         done.rows += len(changed)
         for model, where in _OF_MESSAGES:
-            written = _encrypt(model, where, values, key)
+            written = _rewrite_rows(model, where, values, key)
             done.rows += len(written)
             changed |= set(written.values())
-        RunVector.objects.filter(pk__in=changed).delete()
         mark(list(changed))
-    # Segments are removed in transactions of their own.
-    forget_messages(changed)
+        if key is None:
+            UnindexedMessage.objects.bulk_create(UnindexedMessage(message_id=one) for one in owner)
+        else:
+            RunVector.objects.filter(pk__in=changed).delete()
+    if key is not None:
+        # Segments are removed in transactions of their own.
+        forget_messages(changed)
 
 
-def _encrypt_sessions(project_id: int, keys: Sequence[UUID], done: Encrypted) -> None:
-    key = _key(project_id)
+def _rewrite_sessions(job: _Job, keys: Sequence[UUID], done: Rewritten) -> None:
     with transaction.atomic():
+        key = job.lock()
         list(Session.with_deleted.filter(pk__in=keys).order_by("pk").select_for_update().values_list("pk"))
-        done.rows += len(_encrypt(Session, _OF_ITS_OWN, {"keys": list(keys)}, key))
-        shared = _encrypt(Context, "session_id = ANY(%(keys)s) AND message_id IS NULL", {"keys": list(keys)}, key)
+        done.rows += len(_rewrite_rows(Session, _OF_ITS_OWN, {"keys": list(keys)}, key))
+        shared = _rewrite_rows(Context, "session_id = ANY(%(keys)s) AND message_id IS NULL", {"keys": list(keys)}, key)
         done.rows += len(shared)
         if shared:
             # Conversations are parts of the seals of all runs of a session.
             mark(list(Message.with_deleted.filter(session__in=keys).values_list("pk", flat=True)))
 
 
-def _encrypt(model: type[models.Model], where: str, values: dict[str, Any], key: DataKey) -> dict[UUID, UUID]:
-    """Encrypt the rows; return those that were not as they are stored now, with their message, else themselves."""
+def _rewrite_rows(
+    model: type[models.Model], where: str, values: dict[str, Any], key: DataKey | None
+) -> dict[UUID, UUID]:
+    """Store the values of rows as they are stored now; return the rows that changed, with their message, else themselves."""
     table = model._meta.db_table
     columns = ENCRYPTED[table]
     types = fields_of(model)
@@ -124,10 +181,13 @@ def _encrypt(model: type[models.Model], where: str, values: dict[str, Any], key:
         cursor.execute(f"SELECT id, {owner}, {read} FROM {table} WHERE {where} ORDER BY id FOR UPDATE", values)  # noqa: S608 - constants
         found, new = {}, []
         for row_id, of, *stored in cursor.fetchall():
-            sealed = [
-                None if value is None else _as_stored_now(value, key, column, row_id)
-                for value, column in zip(stored, columns.values(), strict=True)
-            ]
+            try:
+                sealed = [
+                    None if value is None else _as_stored_now(value, key, column, row_id)
+                    for value, column in zip(stored, columns.values(), strict=True)
+                ]
+            except Damaged as error:
+                raise Damaged(f"{table} {row_id}: {error}") from error
             if any(value is not None for value in sealed):
                 found[row_id] = of
                 new.append([*sealed, row_id])
@@ -137,19 +197,14 @@ def _encrypt(model: type[models.Model], where: str, values: dict[str, Any], key:
     return found
 
 
-def _as_stored_now(value: str, key: DataKey, column: Column, row_id: UUID) -> str | None:
-    """Return the new form of a stored value; None if it has it already."""
-    sealed = key.sealed(column, row_id.bytes, open_value(value, [column.number], [row_id.bytes]))
+def _as_stored_now(value: str, key: DataKey | None, column: Column, row_id: UUID) -> str | None:
+    """Return the new form of a stored value, encrypted if there is a key; None if it has it already."""
+    opened = open_value(value, [column.number], [row_id.bytes])
+    new = opened if key is None else key.sealed(column, row_id.bytes, opened)
     if column.form is Form.FIELDS:
         # PostgreSQL writes JSON in another form.
-        return None if msgspec.json.decode(sealed) == msgspec.json.decode(value) else sealed
-    return None if sealed == value else sealed
-
-
-def _key(project_id: int) -> DataKey:
-    key = key_of(project_id)
-    assert key is not None, "the project is encrypted"
-    return key
+        return None if msgspec.json.decode(new) == msgspec.json.decode(value) else new
+    return None if new == value else new
 
 
 def _pages(model: type[models.Model], project_id: int) -> Iterator[list[UUID]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -10,10 +9,11 @@ from django.core.management.base import CommandError, CommandParser
 
 from access_app.arguments import project_named
 from access_app.audit.record import AuditedCommand
-from access_app.encryption.keys import MAX_AGE, add_key
+from access_app.encryption.keys import add_key
 from access_app.encryption.reading import switch_on
 from access_app.errors import ApiError
-from traces_app.maintenance.encrypting import encrypt_stored
+from access_app.models import Encryption
+from traces_app.maintenance.encrypting import encrypt_stored, wait_for_writers
 from traces_app.models import SnapshotPart
 
 
@@ -41,12 +41,12 @@ class Command(AuditedCommand):
             )
         switch_on()
         try:
-            if new_key or not found.data_keys.exists():
+            if new_key or found.encryption != Encryption.ON:
                 key = add_key(found)
                 self.stdout.write(f"Data key {key.version} of {project} encrypts what is received from now on.")
                 if not no_wait:
                     # Until then another process may store something that this one would have passed.
-                    time.sleep(MAX_AGE + 1)
+                    wait_for_writers()
             rows = 0
             for done in encrypt_stored(found.pk):
                 rows = done.rows

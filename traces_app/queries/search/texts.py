@@ -17,7 +17,7 @@ from django.db.models import BooleanField, ExpressionWrapper, F, Q, QuerySet, Te
 from django.db.models.functions import Cast
 from msgspec import Struct
 
-from access_app.encryption.keys import encrypted_projects
+from access_app.encryption.keys import encrypting_projects
 from access_app.masked_reading import is_masked
 from messages_app.models import Message, Reference
 from messages_app.sql.pagination import IdRange
@@ -179,7 +179,7 @@ def _texts(kind: Kind, source: Source, column: str, row_ids: Collection[UUID]) -
         # By which rules a row is masked depends on its project; for others it would be one more join.
         columns.append(source.project)
     rows = source.rows.order_by().filter(**{f"{column}__any": list(row_ids)}, **within)
-    if encrypted := encrypted_projects():
+    if encrypted := encrypting_projects():
         # Neither the index nor a search may have their texts.
         rows = rows.exclude(**{f"{source.project}__in": encrypted})
     for row_id, message_id, *values in rows.values_list("pk", source.message, *columns).iterator(chunk_size=500):
