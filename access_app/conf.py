@@ -80,6 +80,8 @@ class Conf:
     EMBEDDER_MODEL = Setting("")
     EMBEDDER_KEY = Setting("")
     # The database.
+    DATABASE = Setting("default")
+    """Its alias in DATABASES."""
     REPLICA_MAX_LAG_SECONDS = Setting(10)
     DIRECT_DATABASE: Setting[dict[str, Any]] = Setting({})
     """The same database past a pooler, as an entry of DATABASES: see docs/pooler.md."""

@@ -9,9 +9,10 @@ from collections.abc import Iterable
 
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
-from django.db import connection, transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
+
+from access_app.db import connection, transaction
 
 from .audit.record import record_key
 from .audit.trail import note_key

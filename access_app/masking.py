@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import re2
 from django.core.exceptions import ValidationError
-from django.db import transaction
 from django.utils.module_loading import import_string
 from django.utils.translation import gettext as _
 
 from access_app.conf import conf
+from access_app.db import transaction
 
 from .audit.record import record
 from .bounded_cache import BoundedCache

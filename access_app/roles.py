@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.contrib.auth.models import AnonymousUser, Group, User
-from django.db import transaction
 from django.db.models import Q
 from django.http import HttpRequest
 from rest_framework.request import Request
+
+from access_app.db import transaction
 
 from .audit.record import record
 from .audit.trail import note_readable

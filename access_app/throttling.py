@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from django.db import connection
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
+
+from access_app.db import connection
 
 from .errors import TooManyRequests
 from .models import ApiKey

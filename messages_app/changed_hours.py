@@ -17,8 +17,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
 from django.utils import timezone
+
+from access_app.db import connection
 
 from . import ids
 from .models import ChangedHour

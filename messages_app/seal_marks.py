@@ -12,8 +12,7 @@ from collections.abc import Collection
 from hmac import compare_digest
 from uuid import UUID
 
-from django.db import connection
-
+from access_app.db import connection
 from access_app.seal_keys import seal_keys
 
 NONCE_BYTES = 8

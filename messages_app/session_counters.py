@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from django.db import connection, transaction
+from access_app.db import connection, transaction
 
 from .writes import COUNTED_AS, COUNTER_TYPES, COUNTERS
 

@@ -14,12 +14,12 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from access_app.audit.trail import note_counts
+from access_app.db import transaction
 from access_app.errors import NotFound
 
 from .changed_hours import mark_messages, mark_sessions

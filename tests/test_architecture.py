@@ -58,6 +58,8 @@ WITHOUT_DJANGO = (
 DATABASE_SINK = "tracesite/recorder/database_sink.py"  # for agents inside of Django
 DJANGO = ("django", "rest_framework", "django_filters", "drf_spectacular", "psycopg")
 READS = ("traces_app/queries/", "messages_app/admin/", "traces_app/admin/", "messages_app/sql/batch.py")
+OF_DEFAULT_ALIAS = ("django.db.connection", "django.db.transaction", "django.db.DEFAULT_DB_ALIAS")
+OF_ANY_DATABASE = ("access_app/db/", "access_app/two_factor.py")
 HTTP = ("rest_framework", "django.http", "django.urls", "django.views", "django.shortcuts", "drf_spectacular")
 SAY_NOTHING = {"utils", "util", "helpers", "helper", "common", "misc", "services", "service", "managers", "handlers"}
 
@@ -118,8 +120,13 @@ def _wrong_imports(path: str, source: str) -> Iterable[tuple[int, str]]:
             other = module.removeprefix("traces_app.transcripts.formats.")
             if module != other:
                 yield line, f"a format knows no other: {other}"
-        if path.startswith(READS) and module == "django.db.connection":
+        if path.startswith(READS) and module == "access_app.db.connection":
             yield line, "reads may be on the replica: they take reading_connection() of access_app.db.reading"
+        if module in OF_DEFAULT_ALIAS and not path.startswith(OF_ANY_DATABASE):
+            yield (
+                line,
+                f"traces may be in another database than `default`: take {module.split('.')[-1]} from access_app.db",
+            )
         if path.startswith("traces_app/transcripts/parsing/") and _is_any(module, ("traces_app.transcripts.formats",)):
             yield line, "what formats share knows none of them"
 
@@ -252,7 +259,8 @@ def test_files_that_run_without_django_exist() -> None:
         ("traces_app/transcripts/formats/pi.py", "from . import openai_chat", "a format knows no other"),
         ("traces_app/models.py", "from . import writes", "rows know neither writes nor HTTP"),
         ("traces_app/ingest/store.py", "from rest_framework import status", "HTTP is translated in the views"),
-        ("traces_app/queries/seals.py", "from django.db import connection", "may be on the replica"),
+        ("traces_app/queries/seals.py", "from access_app.db import connection", "may be on the replica"),
+        ("traces_app/ingest/store.py", "from django.db import connection, models", "connection from access_app.db"),
         ("traces_app/utils.py", "", "says nothing"),
         ("traces_app/__init__.py", '"""Doc."""\nfrom .records import Message', "a docstring only"),
         ("traces_app/views.py", "x = Redacted(session=s, receipts=[], message_receipts=[])", "unredacted"),

@@ -22,10 +22,10 @@ from typing import Any
 
 import msgspec
 import psycopg
-from django.db import connection, transaction
 from django.db.migrations.loader import MigrationLoader
 from psycopg import conninfo, sql
 
+from access_app.db import connection, transaction
 from access_app.db.direct import session_lock
 from tracesite.serving import embedded_postgres
 

@@ -13,9 +13,9 @@ from django.apps.config import AppConfig
 from django.conf import settings
 from django.contrib import admin
 from django.core.checks import CheckMessage, Error, Warning
-from django.db import DEFAULT_DB_ALIAS
 from django.urls import NoReverseMatch, reverse
 
+from access_app.db import PRIMARY
 from access_app.mounting import NAMESPACE
 
 from .admin_site import TracesiteAdminSite
@@ -100,12 +100,12 @@ def _middleware() -> list[CheckMessage]:
 
 
 def _database() -> list[CheckMessage]:
-    database = settings.DATABASES[DEFAULT_DB_ALIAS]
+    database = settings.DATABASES[PRIMARY]
     found: list[CheckMessage] = []
     if database["ENGINE"] != BACKEND:
         found.append(
             Error(
-                f"The database of Tracesite, DATABASES[{DEFAULT_DB_ALIAS!r}], has the engine {database['ENGINE']!r}.",
+                f"The database of Tracesite, DATABASES[{PRIMARY!r}], has the engine {database['ENGINE']!r}.",
                 hint=f'Set its ENGINE to "{BACKEND}": Django\'s own backend for PostgreSQL, with what Tracesite needs. {SEE}',
                 id="tracesite.E020",
             )
@@ -113,7 +113,7 @@ def _database() -> list[CheckMessage]:
     if database.get("ATOMIC_REQUESTS"):
         found.append(
             Error(
-                f"ATOMIC_REQUESTS is on for DATABASES[{DEFAULT_DB_ALIAS!r}]: ingest commits by itself and would fail.",
+                f"ATOMIC_REQUESTS is on for DATABASES[{PRIMARY!r}]: ingest commits by itself and would fail.",
                 hint="Turn it off, and put transaction.atomic around the views that need it. Or give Tracesite an alias of "
                 f"its own. {SEE}",
                 id="tracesite.E021",

@@ -19,10 +19,11 @@ from django.apps.config import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import ImproperlyConfigured
-from django.db import OperationalError, connection, connections
+from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from access_app.conf import conf
+from access_app.db import connection
 from access_app.encryption.keys import unusable_keys
 from access_app.encryption.master import master_keys
 from access_app.masking import unusable_rules

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db import connection, transaction
 from django.db.models import QuerySet
 
+from access_app.db import connection, transaction
 from access_app.models import AuditAction, AuditEntry, Project
 
 from .record import record

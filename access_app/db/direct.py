@@ -8,16 +8,18 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from django.db import DEFAULT_DB_ALIAS, connection, connections
+from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from access_app.conf import conf
 
+from . import PRIMARY, connection
 
-def connection_parameters(alias: str = DEFAULT_DB_ALIAS) -> dict[str, Any]:
+
+def connection_parameters(alias: str = PRIMARY) -> dict[str, Any]:
     """Return what psycopg connects with: without Django's own cursors and adapters, to the primary past the pooler, if there is one."""
     of_alias: BaseDatabaseWrapper = connections[alias]
-    past_pooler = conf.DIRECT_DATABASE if alias == DEFAULT_DB_ALIAS else {}
+    past_pooler = conf.DIRECT_DATABASE if alias == PRIMARY else {}
     direct = type(of_alias)({**of_alias.settings_dict, **past_pooler}, alias="direct")
     parameters = direct.get_connection_params()
     return {name: value for name, value in parameters.items() if name not in ("cursor_factory", "context")}

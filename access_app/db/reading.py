@@ -1,7 +1,7 @@
 """Which database answers reads: the primary, or within `reading_from_replica` its replica. See docs/replicas.md.
 
 Statements that pages, lists and exports read with take `reading_connection()`; QuerySets are routed by `ReadingRouter`. Everything
-else uses Django's default connection, which is the primary: writes, locks, keys, roles, logins, the audit log.
+else uses `access_app.db.connection`, which is the primary: writes, locks, keys, roles, logins, the audit log.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Model
+
+from . import PRIMARY
 
 REPLICA = "replica"
 """The alias of the replica in the settings, if there is one."""
 _OF_TRACES = frozenset({"messages_app", "traces_app"})
 _OURS = frozenset({"access_app", *_OF_TRACES})
-_alias: ContextVar[str] = ContextVar("reading_alias", default=DEFAULT_DB_ALIAS)
+_alias: ContextVar[str] = ContextVar("reading_alias", default=PRIMARY)
 
 
 def reading_alias() -> str:
@@ -48,11 +50,11 @@ class ReadingRouter:
     def db_for_read(self, model: type[Model], **hints: Any) -> str | None:
         if model._meta.app_label in _OF_TRACES:
             return reading_alias()
-        return DEFAULT_DB_ALIAS if model._meta.app_label in _OURS else None
+        return PRIMARY if model._meta.app_label in _OURS else None
 
     def db_for_write(self, model: type[Model], **hints: Any) -> str | None:
         # Not where the object was read from, which is what Django takes otherwise.
-        return DEFAULT_DB_ALIAS if model._meta.app_label in _OURS else None
+        return PRIMARY if model._meta.app_label in _OURS else None
 
     def allow_relation(self, *objects: Model, **hints: Any) -> bool | None:
         # Primary and replica are one database.

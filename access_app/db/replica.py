@@ -15,11 +15,12 @@ from collections import deque
 from typing import Any, Literal
 
 import psycopg
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import connections
 from msgspec import Struct
 
 from access_app.conf import conf
 
+from . import PRIMARY
 from .base import DatabaseWrapper
 from .direct import connection_parameters
 from .reading import REPLICA
@@ -94,7 +95,7 @@ def note_failure() -> None:
 
 def written_position() -> int:
     """Return the position up to which the primary has written, which covers all that was committed before."""
-    with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+    with connections[PRIMARY].cursor() as cursor:
         cursor.execute("SELECT (pg_current_wal_lsn() - '0/0')::bigint")
         (position,) = cursor.fetchone()
     return int(position)
@@ -125,7 +126,7 @@ class Watch:
         asked_at = time.monotonic()
         try:
             if self._primary is None:
-                self._primary = _connect(DEFAULT_DB_ALIAS)
+                self._primary = _connect(PRIMARY)
             written = self._primary.execute("SELECT (pg_current_wal_lsn() - '0/0')::bigint").fetchone()
         except psycopg.Error:
             self._close(self._primary)

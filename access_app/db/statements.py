@@ -11,12 +11,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from django.db import DEFAULT_DB_ALIAS, connection, connections
+from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.db.transaction import TransactionManagementError
 
-from . import pipeline
+from . import PRIMARY, connection, pipeline
 from .base import PreparedCursor, masking
 
 ACCESS_CHANGED = "access_app_changed"
@@ -28,7 +28,7 @@ def prepared_cursor(on: BaseDatabaseWrapper | None = None) -> CursorWrapper:
 
     Each takes one statement, and the same text every time.
     """
-    connection = on or connections[DEFAULT_DB_ALIAS]
+    connection = on or connections[PRIMARY]
     connection.close_if_health_check_failed()
     connection.ensure_connection()
     with connection.wrap_database_errors:

@@ -14,14 +14,13 @@ from functools import lru_cache
 from typing import Final
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connection, transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from access_app.audit.record import record
-from access_app.db import base
+from access_app.db import base, connection, transaction
 from access_app.errors import Conflict
 from access_app.models import AuditAction, Encryption, Project, ProjectKey
 

@@ -25,7 +25,7 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import label_for_field
 from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
 from django.core.exceptions import PermissionDenied
-from django.db import OperationalError, transaction
+from django.db import OperationalError
 from django.db.models import Model, Q, QuerySet
 from django.http import (
     Http404,
@@ -45,6 +45,7 @@ from django.utils.translation import gettext as _
 from msgspec.structs import replace
 
 from access_app.admin_roles import RoleAdmin
+from access_app.db import transaction
 from access_app.db.reading import reading_alias, reading_connection
 from access_app.errors import InvalidInput
 from messages_app import ids

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from django.db import OperationalError, transaction
+from django.db import OperationalError
 from django.utils.translation import gettext as _
 from msgspec import Struct
 from psycopg.errors import QueryCanceled
 
+from access_app.db import transaction
 from access_app.db.reading import reading_alias, reading_connection
 from access_app.db.statements import read_prepared
 from access_app.errors import InvalidInput

@@ -26,13 +26,14 @@ from uuid import UUID
 
 from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import EmptyResultSet
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import connections
 from django.db.models import BigIntegerField, Expression, Field, ForeignObject, Lookup, QuerySet, UUIDField
 from django.db.models.expressions import Combinable
 from msgspec import Struct
 from msgspec.structs import replace
 from psycopg import sql as psycopg_sql
 
+from access_app.db import PRIMARY
 from access_app.visibility import ProjectScope
 
 from .batch import LIST_MS, Query, Row, fetch
@@ -112,7 +113,7 @@ class Statement(Struct, frozen=True, kw_only=True):
         Values of other parameters are ignored. Raise ValueError for None: NULL needs `isnull`, which is another shape.
         """
         assert self.sql is not None, "a statement without rows is not sent"
-        connection = connections[DEFAULT_DB_ALIAS]
+        connection = connections[PRIMARY]
         if missing := [name for name, _field in self.params if values[name] is None]:
             raise ValueError(f"Parameter {missing[0]!r} is NULL: build a QuerySet with isnull.")
         bound = [field.get_db_prep_value(values[name], connection, prepared=False) for name, field in self.params]
@@ -143,7 +144,7 @@ def compiled(*, prepared: bool = False) -> Callable[[Build], Callable[..., State
 
 def _compile(build: Callable[..., QuerySet[Any, Any]], shape: Sequence[Any], prepared: bool) -> Statement:
     try:
-        sql, values = build(*shape).query.get_compiler(DEFAULT_DB_ALIAS).as_sql()
+        sql, values = build(*shape).query.get_compiler(PRIMARY).as_sql()
     except EmptyResultSet:
         return Statement(sql=None)
     remaining = iter(values)
@@ -156,7 +157,7 @@ def _compile(build: Callable[..., QuerySet[Any, Any]], shape: Sequence[Any], pre
         if isinstance(value, _Placeholder):
             params.append((value.name, value.output_field))
             return "%s"
-        return psycopg_sql.quote(value, connections[DEFAULT_DB_ALIAS].connection).replace("%", "%%")
+        return psycopg_sql.quote(value, connections[PRIMARY].connection).replace("%", "%%")
 
     return Statement(sql=re.sub("%%|%s", placed, sql), params=tuple(params), prepared=prepared)
 

@@ -27,9 +27,10 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from uuid import UUID
 
 import psycopg
-from django.db import OperationalError, connection, migrations, transaction
+from django.db import OperationalError, migrations
 from django.utils.translation import gettext as _
 
+from access_app.db import connection, transaction
 from access_app.db.direct import session_cursor
 from access_app.errors import Unavailable
 from messages_app import ids

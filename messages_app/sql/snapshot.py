@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.db import connections
 
+from access_app.db import PRIMARY, transaction
 from access_app.db.reading import reading_alias
 
 
@@ -17,7 +18,7 @@ def one_snapshot(*, read_only: bool = False) -> Iterator[None]:
     It fails with psycopg's SerializationFailure if it changes a row that another transaction has changed since its
     snapshot; retry it then. Inside a caller's transaction the isolation level is that of the caller.
     """
-    alias = reading_alias() if read_only else DEFAULT_DB_ALIAS
+    alias = reading_alias() if read_only else PRIMARY
     connection = connections[alias]
     is_outermost = not connection.in_atomic_block
     with transaction.atomic(using=alias):

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import connection, transaction
 from django.utils.translation import gettext as _
 
+from access_app.db import connection, transaction
 from access_app.errors import InvalidInput
 from access_app.masking import masking_of
 from traces_app.adapters.eko_callbacks import Nodes, events_of, task_named

@@ -11,9 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from django.db import connection
-
 from access_app.bounded_cache import BoundedCache
+from access_app.db import connection
 from access_app.db.base import cache_key
 
 from .projection import CallFlags

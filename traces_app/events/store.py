@@ -23,11 +23,12 @@ from uuid import UUID
 
 import msgspec
 import psycopg
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError
 from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from access_app.db import connection, transaction
 from access_app.db.statements import prepared_cursor
 from access_app.encryption.keys import key_of
 from access_app.errors import Conflict

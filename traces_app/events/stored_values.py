@@ -7,8 +7,8 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from django.db import connection
 
+from access_app.db import connection
 from traces_app.ingest.context_rows import row_id_of
 
 from .contexts import refs_of, with_fields

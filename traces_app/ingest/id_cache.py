@@ -10,9 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
-from django.db import connection, transaction
-
 from access_app.bounded_cache import BoundedCache
+from access_app.db import connection, transaction
 from access_app.db.base import cache_key
 from traces_app.normalize.redaction import Redacted
 

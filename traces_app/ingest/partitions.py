@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from django.db import connection, transaction
-
+from access_app.db import connection, transaction
 from access_app.db.base import cache_key
 from messages_app.sql.partitions import Month, PartitionedTable, make_months
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
-from django.db import connection
 
 from access_app.bounded_cache import BoundedCache
+from access_app.db import connection
 from messages_app import ids
 from messages_app.models import Message
 from traces_app.models import ModelPrice

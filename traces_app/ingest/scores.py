@@ -18,10 +18,10 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from django.db import transaction
 from django.db.models.fields.json import KeyTextTransform
 from django.utils import timezone
 
+from access_app.db import transaction
 from access_app.db.statements import read_prepared
 from access_app.encryption.keys import is_encrypted
 from access_app.masking import masking_of

@@ -8,8 +8,8 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from django.db import connection
 
+from access_app.db import connection
 from access_app.db.statements import prepared_cursor
 from messages_app import ids
 from messages_app.models import session_key

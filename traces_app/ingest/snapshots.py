@@ -13,11 +13,11 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from django.db import connection, transaction
 from django.db.models import F
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from access_app.db import connection, transaction
 from access_app.encryption.keys import refuse_encrypted
 from access_app.errors import Conflict, InvalidInput, NotFound, TooLarge
 from access_app.visibility import ProjectScope

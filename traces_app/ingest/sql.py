@@ -10,12 +10,13 @@ from operator import attrgetter
 from typing import Any, Literal
 from uuid import UUID
 
-from django.db import ProgrammingError, connection
+from django.db import ProgrammingError
 from django.db.backends.utils import CursorWrapper
 from django.db.models import JSONField
 from msgspec import json
 from psycopg.errors import NoDataFound
 
+from access_app.db import connection
 from access_app.db.statements import execute_at_once, prepared_cursor
 from messages_app import ids
 from messages_app.models import Message, Session, session_key

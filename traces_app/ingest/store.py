@@ -30,12 +30,13 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from access_app.db import connection, transaction
 from access_app.db.statements import read_prepared
 from access_app.encryption.keys import key_of
 from access_app.errors import Conflict, NotFound, PreconditionFailed

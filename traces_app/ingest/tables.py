@@ -16,8 +16,9 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.postgres.fields import ArrayField
-from django.db import connection, models
+from django.db import models
 
+from access_app.db import connection
 from access_app.encryption.columns import ENCRYPTED, Column
 from access_app.encryption.envelope import DataKey, row_bytes
 from messages_app.models import ChangedHour, Message, MessageKey, Reference, SealMark, Session

@@ -13,8 +13,7 @@ from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
-from django.db import connection, transaction
-
+from access_app.db import connection, transaction
 from messages_app import ids
 from messages_app.changed_hours import mark_messages
 from messages_app.models import Session

@@ -15,8 +15,8 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
-from django.db import connection, transaction
 
+from access_app.db import connection, transaction
 from messages_app import ids
 from messages_app.changed_hours import mark_messages
 from messages_app.models import Message, MessageKey, PurgedMonth

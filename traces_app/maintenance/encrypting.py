@@ -16,9 +16,10 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from django.db import connection, models, transaction
+from django.db import models
 from psycopg.rows import tuple_row
 
+from access_app.db import connection, transaction
 from access_app.encryption.columns import ENCRYPTED, Column, Form
 from access_app.encryption.envelope import DataKey
 from access_app.encryption.errors import Damaged

@@ -23,9 +23,10 @@ from uuid import UUID
 from django.contrib.admin.models import LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.contrib.postgres.fields import ArrayField
-from django.db import connection, models, transaction
+from django.db import models
 from django.utils.crypto import salted_hmac
 
+from access_app.db import connection, transaction
 from access_app.encryption.keys import refuse_encrypted
 from access_app.models import Project
 from messages_app.models import Message, Reference, SavedView, Session

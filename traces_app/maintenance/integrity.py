@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
-from django.db import connection
 
+from access_app.db import connection
 from messages_app import ids
 from messages_app.session_counters import disagreements
 from messages_app.sql.partitions import Month, months_of

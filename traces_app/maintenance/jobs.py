@@ -15,7 +15,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
-from django.db import Error, connection
+from django.db import Error
 from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
@@ -23,6 +23,7 @@ from django.utils.translation import gettext_lazy as _
 from access_app.audit.chain import append_recorded, purge_before
 from access_app.audit.record import record
 from access_app.conf import conf
+from access_app.db import connection
 from access_app.db.direct import lock_key, session_lock
 from access_app.errors import ApiError
 from access_app.models import AuditAction

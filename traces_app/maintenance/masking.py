@@ -15,11 +15,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db import models, transaction
+from django.db import models
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from access_app.audit.record import record
+from access_app.db import transaction
 from access_app.encryption.columns import ENCRYPTED
 from access_app.encryption.fields import sealed_value
 from access_app.masked_reading import MASKED_COLUMNS

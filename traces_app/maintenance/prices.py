@@ -17,8 +17,8 @@ from typing import Annotated, Any
 
 import msgspec
 from django.core.exceptions import ValidationError
-from django.db import transaction
 
+from access_app.db import transaction
 from access_app.models import Project
 from traces_app.ingest.prices import forget_prices
 from traces_app.models import ModelPrice

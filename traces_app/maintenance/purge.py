@@ -38,10 +38,11 @@ from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 import psycopg
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError
 from django.db.models import Model
 from django.utils import timezone
 
+from access_app.db import connection, transaction
 from access_app.errors import Conflict
 from access_app.models import Project
 from access_app.retention import KeptScore

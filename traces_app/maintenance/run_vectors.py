@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from uuid import UUID
 
 import numpy as np
-from django.db import connection, transaction
 from django.db.models import OuterRef, Subquery
 from numpy.typing import NDArray
 
+from access_app.db import connection, transaction
 from access_app.db.direct import session_lock
 from access_app.encryption.keys import is_encrypted
 from messages_app import ids

@@ -22,10 +22,10 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import numpy as np
-from django.db import connection, transaction
 from django.utils import timezone
 from numpy.typing import NDArray
 
+from access_app.db import connection, transaction
 from messages_app import ids
 from messages_app.models import Message
 from messages_app.sql.partitions import Month, make_months, months_of

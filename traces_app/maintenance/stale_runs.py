@@ -16,10 +16,10 @@ from datetime import datetime
 from uuid import UUID
 
 import msgspec
-from django.db import connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from access_app.db import connection, transaction
 from access_app.masking import masking_of
 from messages_app import ids
 from messages_app.interruptions import NO_NEWS

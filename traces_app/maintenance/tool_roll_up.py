@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection, transaction
 from django.db.models import Min, QuerySet
 from django.utils import timezone
 
+from access_app.db import connection, transaction
 from messages_app import ids
 from messages_app.changed_hours import HOUR, MARKED_AFTER, hour_of
 from messages_app.models import ChangedHour

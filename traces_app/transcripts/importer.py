@@ -25,10 +25,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from django.db import DatabaseError, OperationalError, connection
+from django.db import DatabaseError, OperationalError
 from django.utils import timezone
 from msgspec.structs import replace
 
+from access_app.db import connection
 from access_app.errors import ApiError
 from messages_app.models import Session
 from traces_app.ingest.pipeline import ingest

@@ -13,8 +13,7 @@ from collections.abc import Collection
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
-
+from access_app.db import connection
 from messages_app.models import Message
 from messages_app.writes import delete_message
 from traces_app.models import AgentStep, ToolCall

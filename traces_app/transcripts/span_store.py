@@ -19,12 +19,13 @@ from uuid import UUID
 
 import msgspec
 import psycopg
-from django.db import IntegrityError, OperationalError, transaction
+from django.db import IntegrityError, OperationalError
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from msgspec.structs import replace
 
+from access_app.db import transaction
 from access_app.db.statements import read_prepared
 from access_app.encryption.keys import key_of
 from access_app.masking import masking_of

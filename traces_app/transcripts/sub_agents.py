@@ -13,9 +13,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
-from django.db import connection
 from msgspec.structs import replace
 
+from access_app.db import connection
 from messages_app.models import Message
 from messages_app.writes import delete_message
 from traces_app.ingest.pipeline import ingest

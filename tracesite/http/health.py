@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import OperationalError, connection
+from django.db import OperationalError
 from django.db.migrations.executor import MigrationExecutor
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from access_app.db import connection
 from access_app.db.replica import STARTING_SECONDS, replica_state
 from access_app.errors import Unavailable
 from access_app.program import program

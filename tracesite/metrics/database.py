@@ -16,9 +16,10 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from django.db import Error, connection
+from django.db import Error
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from access_app.db import connection
 from access_app.db.replica import STARTING_SECONDS, ReplicaState, replica_state
 from messages_app import ids
 from messages_app.models import SealMark

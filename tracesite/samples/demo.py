@@ -9,9 +9,9 @@ from decimal import Decimal
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.password_validation import validate_password
-from django.db import transaction
 
 from access_app.conf import conf
+from access_app.db import transaction
 from access_app.keys import create_key
 from access_app.models import Project, Scope
 from traces_app.ingest.prices import forget_prices

@@ -7,11 +7,11 @@ from typing import Any
 from uuid import UUID
 
 from django.core.exceptions import EmptyResultSet
-from django.db import DEFAULT_DB_ALIAS
 from django.db.models import Count, F, Max, QuerySet, Value
 from django.db.models.fields.json import KeyTextTransform
 from django.http import QueryDict
 
+from access_app.db import PRIMARY
 from access_app.visibility import ALL_PROJECTS, ProjectScope
 from messages_app.http.filters import SessionFilterSet
 from messages_app.ids import range_below
@@ -75,7 +75,7 @@ def session_page(scope: ProjectScope, parameters: QueryDict, *, number: int, siz
 
 def _query(rows: QuerySet[SessionRow, Any]) -> Query:
     try:
-        sql, values = rows.query.get_compiler(DEFAULT_DB_ALIAS).as_sql()
+        sql, values = rows.query.get_compiler(PRIMARY).as_sql()
     except EmptyResultSet:
         return Query(sql="SELECT 1 WHERE FALSE", parameters=())
     return Query(sql=sql, parameters=values)

@@ -28,10 +28,10 @@ from uuid import UUID, uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from django.db import connection, transaction
 from django.utils import timezone
 
 from access_app.audit.record import record
+from access_app.db import connection, transaction
 from access_app.db.direct import session_lock
 from access_app.models import AuditAction, Project
 from messages_app.models import Message, Session, session_key

@@ -15,8 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 from django.contrib.postgres.fields import ArrayField
-from django.db import connection, models
+from django.db import models
 
+from access_app.db import connection
 from access_app.db.base import as_stored
 from messages_app.models import Message, Reference, Session
 from messages_app.sql.compiled import Statement, compiled

@@ -15,8 +15,8 @@ from uuid import UUID
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from django.db import transaction
 
+from access_app.db import transaction
 from access_app.models import Project
 from traces_app.maintenance.erasure import Found, Subject, forms_of, has_text
 from traces_app.models import Archive

@@ -18,9 +18,9 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from django.db import connection, transaction
 
 from access_app.audit.record import record
+from access_app.db import connection, transaction
 from access_app.models import AuditAction, Project
 from messages_app import ids
 from messages_app.changed_hours import mark_stored

@@ -13,10 +13,10 @@ from datetime import date, datetime
 from hmac import compare_digest
 from uuid import UUID
 
-from django.db import connection, transaction
 from django.utils import timezone
 
 from access_app.audit.record import record
+from access_app.db import connection, transaction
 from access_app.models import AuditAction, AuditEntry
 from access_app.seal_keys import SealKey, seal_key, seal_keys
 from messages_app.sql.partitions import Month

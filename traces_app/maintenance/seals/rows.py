@@ -18,8 +18,9 @@ from typing import Any
 from uuid import UUID
 
 from django.apps import apps
-from django.db import connection, models
+from django.db import models
 
+from access_app.db import connection
 from messages_app import ids
 from messages_app.models import Message, Reference
 from messages_app.sql.partitions import Month

@@ -14,10 +14,10 @@ from datetime import timedelta
 from typing import NamedTuple
 from uuid import UUID
 
-from django.db import connection, transaction
 from django.utils import timezone
 
 from access_app.audit.record import record
+from access_app.db import connection, transaction
 from access_app.db.direct import session_lock
 from access_app.models import AuditAction, AuditResult
 from access_app.seal_keys import seal_keys

@@ -14,8 +14,7 @@ from hmac import compare_digest
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from django.db import connection
-
+from access_app.db import connection
 from access_app.seal_keys import SealKey, seal_key
 from messages_app import ids
 from messages_app.models import Message, SealMark

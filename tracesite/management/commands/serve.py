@@ -14,11 +14,12 @@ from django.core.checks import run_checks
 from django.core.exceptions import ValidationError
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import connection, connections
+from django.db import connections
 from django.db.migrations.executor import MigrationExecutor
 from django.urls import reverse
 
 from access_app.conf import conf
+from access_app.db import connection
 from access_app.db.direct import session_cursor
 from access_app.mounting import base_path
 from access_app.program import program
