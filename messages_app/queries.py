@@ -13,6 +13,7 @@ from msgspec import UNSET
 from access_app.audit.trail import note_objects
 from access_app.encryption.keys import encrypted_projects, refuse_encrypted
 from access_app.errors import Conflict, NotFound
+from access_app.models import Project
 from access_app.visibility import ProjectScope
 
 from .http import schemas
@@ -95,6 +96,10 @@ def _sessions(column: str, among: Among, scope: ProjectScope) -> QuerySet[Sessio
     rows = Session.with_deleted.order_by().visible_to(scope)
     if among != "any":
         rows = rows.alive() if among == "alive" else rows.deleted()
+    if column == "external_id":
+        rows = rows.exclude(external_id="")  # for the plan of a prepared statement: the index leaves these out
+        if scope.project_ids is None:
+            rows = rows.filter(project__in=Project.objects.order_by().values("pk"))  # the index begins with the project
     value = Param(column, UUIDField() if column == "id" else TextField())
     return rows.filter(**{column: value}).values_list("id", "project_id")
 

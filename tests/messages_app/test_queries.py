@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from access_app.errors import Conflict, NotFound
@@ -36,6 +38,23 @@ def test_session_in_scope_is_found_by_id_and_external_id(project: Project, stran
         with pytest.raises(NotFound) as caught:
             find_session(scope, name)
         assert caught.value.code == "session_not_found"
+
+
+@pytest.mark.parametrize("is_of_one_project", [True, False], ids=["one project", "all projects"])
+def test_external_id_is_looked_up_in_its_index(project: Project, is_of_one_project: bool) -> None:
+    now = timezone.now()
+    Session.objects.bulk_create(
+        Session(id=ids.session_id(now), project=project, external_id=f"s{n}", created_at=now, updated_at=now)
+        for n in range(300)
+    )
+    with CaptureQueriesContext(connection) as queries:
+        find_session(ProjectScope(frozenset([project.pk])) if is_of_one_project else ALL_PROJECTS, "s7")
+    (lookup,) = [query["sql"] for query in queries.captured_queries]
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE messages_app_session")
+        # A prepared statement is planned without its values, so that a partial index serves only a stated condition.
+        cursor.execute("EXPLAIN " + lookup.replace("'s7'", "current_setting('x.name', true)"))
+        assert "session_external_id" in str(cursor.fetchall())
 
 
 def test_external_id_of_two_visible_projects_is_ambiguous(project: Project, stranger: Project) -> None:

@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy
 from access_app.models import Role
 from access_app.roles import access
 from access_app.visibility import visible_to
+from messages_app.admin.conversation import ids_below
 from messages_app.admin.filters import (
     MANY,
     InvalidFilter,
@@ -197,7 +198,8 @@ class CallSessionFilter(SessionNameFilter):
         runs = Message.with_deleted.filter(session_id=session, call_count__gt=0)
         if request.GET.get(CallStatusFilter.parameter_name) == ToolCall.Status.ERROR:
             runs = runs.filter(failure_count__gt=0)
-        return queryset.filter(message_id__in=list(runs.order_by("-pk").values_list("pk", flat=True)[:RUNS_SEARCHED]))
+        found = list(runs.order_by("-pk").values_list("pk", flat=True)[:RUNS_SEARCHED])
+        return queryset.filter(message_id__in=found, **ids_below(found)) if found else queryset.none()
 
 
 class CallErrorGroupFilter(NameFilter):

@@ -10,7 +10,7 @@ from uuid import UUID
 from django import forms
 from django.contrib import admin
 from django.contrib.admin.utils import quote
-from django.db.models import QuerySet
+from django.db.models import Prefetch, QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
@@ -33,7 +33,7 @@ from messages_app.models import Message
 from messages_app.queries import as_uuid
 from messages_app.safe_text import first_characters, moment, one_line, visible
 from traces_app.ingest.scores import Place, PlacedScore, delete_score, place_of_message, store_scores
-from traces_app.models import Score
+from traces_app.models import Score, ToolCall
 from traces_app.normalize.redaction import redact_score
 from traces_app.queries.filters import ScoreFilterSet
 from traces_app.schema import records
@@ -191,13 +191,13 @@ class ScoreAdmin(KeysetAdmin):
     search_help_text = gettext_lazy("Search by ID or external ID.")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        scores: QuerySet[Any] = Score.objects.visible_to(self.scope(request)).select_related(
-            "project", "session", "call__tool"
-        )
+        scores: QuerySet[Any] = Score.objects.visible_to(self.scope(request)).select_related("project", "session")
+        # Planning a join with the calls of all months takes longer than reading those of a page.
+        calls = Prefetch("call", ToolCall.with_deleted.select_related("tool").only("tool", "tool__name"))
         named: QuerySet[Any] = scores.defer(
             "metadata", "redactions", "session__metadata", "session__workflow"
         ).annotate(comment_head=first_characters("comment", 4 * NAME_CHARACTERS))
-        return named
+        return named.prefetch_related(calls)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
