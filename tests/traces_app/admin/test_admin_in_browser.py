@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 from playwright.sync_api import BrowserContext, Locator, Page, sync_playwright
 
 from access_app.models import Project
@@ -30,6 +31,7 @@ from traces_app.normalize.redaction import redact_score
 from traces_app.schema import records
 from traces_app.transcripts.importer import import_paths
 from tracesite.samples.loader import load_samples
+from tracesite.samples.replayed import load_replayed
 
 REAL_TRACE = Path(__file__).parents[4] / "shared/data/claude_code/entire_thinking72_errors10_bb-781d6f3a8e-0.jsonl"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -459,6 +461,35 @@ def test_message_list_fits_laptops_in_both_languages(samples: None, session_key:
                 assert number.evaluate(LINES) == 1
             # English breaks between words, Chinese not at all.
             assert page.locator("th.column-calls .text span").evaluate(LINES) == (2 if language == "en" else 1)
+        assert complaints == []
+
+
+def test_failed_run_leads_to_its_replay_and_snapshots_in_both_languages(
+    transactional_db: None, session_key: str, live_server: Any
+) -> None:
+    load_replayed(Project.objects.create(slug="owner"), timezone.now() - timedelta(days=1))
+    failed = Session.objects.get(external_id="sample-parcel-desk").pk
+    for context in browse(session_key, live_server.url):
+        page, complaints = watched(context)
+        for language, label, forks, changed in (
+            ("en", "English", "Snapshots and forks", "Changed since the snapshot before"),
+            ("zh-hans", "简体中文", "快照与分支", "与上一个快照相比的变化"),
+        ):
+            page.goto(f"/admin/messages_app/session/{failed}/change/")
+            if page.locator("html").get_attribute("lang") != language:
+                page.get_by_role("button", name=label).click()
+            page.get_by_role("link", name=forks).click()
+            # The tree: the failed session, and its fork with the override.
+            assert page.locator(".spans").first.locator("li").count() == 2
+            assert '{"order":2041}' in page.locator(".spans li").nth(1).inner_text().replace(" ", "").replace("\n", "")
+            page.get_by_role("link").filter(has=page.locator("time")).first.click()
+            assert page.get_by_role("heading", name=changed).count() == 1
+            assert "Look up the order, then answer." in page.locator(".snapshot-changes").inner_text()
+            folded = page.locator(".json-tree details").first
+            value = folded.locator(".json-value").first
+            assert value.is_visible()
+            folded.locator("summary").first.click()
+            assert not value.is_visible()
         assert complaints == []
 
 
