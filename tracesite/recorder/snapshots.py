@@ -9,6 +9,7 @@ cannot be kept is replaced, and a note says where and how. Nothing is pickled.
 from __future__ import annotations
 
 import base64
+import marshal
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from uuid import UUID
 import msgspec
 
 from access_app.redaction.rules import MARKER
-from traces_app.schema.snapshot_parts import LIST, PART, TYPE, assembled, ref_of
+from traces_app.schema.snapshot_parts import LIST, PART, TYPE, assembled, named_in, ref_of
 
 from .entries import text_of, thaw
 from .guard import failure_of
@@ -35,7 +36,7 @@ _DEPTH = 100
 _PROBE = 64
 """Characters by which a text without secrets stands for itself when its surroundings are searched: its key may be secret."""
 _MOST_CACHED = 8 * 2**20
-"""Characters of texts whose parts are remembered for a session."""
+"""Approximate bytes of texts and items that are remembered for a session."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -151,44 +152,83 @@ _BUILT_IN = (
 )
 
 
-def plain_of(value: Any, codecs: Codecs) -> tuple[Any, list[Note]]:
-    """Return a deep copy of the value in JSON types, and notes of what could not be kept."""
-    notes: list[Note] = []
-    return _copied(value, "", (), codecs, notes), notes
+class Unchanged(NamedTuple):
+    """Stands in a plain value for an item of a list that an earlier context of the session had, in the same list."""
+
+    found: Any
+    """The item with references to its parts."""
+    size: int
+    """Its approximate bytes."""
+    refs: tuple[str, ...]
+    """The parts that it names."""
 
 
-def _copied(value: Any, path: str, above: tuple[int, ...], codecs: Codecs, notes: list[Note]) -> Any:
-    kind = type(value)
-    if kind is str:
-        if value.isascii() or not isinstance(failure_of(str.encode, value), Exception):
+Recall = Callable[[str, Any], Unchanged | None]
+"""Returns what an item of the list at a path was before, if it is known."""
+
+
+class Plain(NamedTuple):
+    """A value in JSON types."""
+
+    value: Any
+    notes: list[Note]
+    """What could not be kept."""
+    items: dict[int, str]
+    """The paths of the lists in which the dicts with these ids are."""
+
+
+def plain_of(value: Any, codecs: Codecs, recall: Recall | None = None) -> Plain:
+    """Return a deep copy of the value, with Unchanged for the items that are recalled."""
+    copying = _Copying(codecs, recall)
+    return Plain(copying.copied(value, "", ()), copying.notes, copying.items)
+
+
+@dataclass
+class _Copying:
+    codecs: Codecs
+    recall: Recall | None
+    notes: list[Note] = field(default_factory=list)
+    items: dict[int, str] = field(default_factory=dict)
+
+    def copied(self, value: Any, path: str, above: tuple[int, ...]) -> Any:
+        kind = type(value)
+        if kind is str:
+            if value.isascii() or not isinstance(failure_of(str.encode, value), Exception):
+                return value
+            self.notes.append(Note(path, "A text with characters that UTF-8 cannot hold; they were escaped."))
+            return text_of(value)
+        if value is None or kind is bool or (kind is int and -(2**63) <= value < 2**64):
             return value
-        notes.append(Note(path, "A text with characters that UTF-8 cannot hold; they were escaped."))
-        return text_of(value)
-    if value is None or kind is bool or (kind is int and -(2**63) <= value < 2**64):
-        return value
-    if kind is float and math.isfinite(value):
-        return value
-    if id(value) in above or len(above) > _DEPTH:
-        reason = "It holds itself" if id(value) in above else "It is nested too deeply"
-        notes.append(Note(path, f"{reason}; it was replaced by None."))
-        return None
-    inside = (*above, id(value))
-    if kind is dict and all(type(key) is str and not key.startswith("$") and key.isascii() for key in value):
-        return {
-            key: _copied(item, f"{path}.{key}" if path else key, inside, codecs, notes) for key, item in value.items()
-        }
-    if kind is list:
-        return [_copied(item, f"{path}[{place}]", inside, codecs, notes) for place, item in enumerate(value)]
-    codec = codecs.of(kind)
-    if codec is not None:
-        encoded = failure_of(codec.encode, value)
-        if not isinstance(encoded, Exception):
-            return {TYPE: codec.name, "value": _copied(encoded, path, inside, codecs, notes)}
-        notes.append(Note(path, f"The encoder of {codec.name!r} failed: {type(encoded).__name__}."))
-    found = thaw(value)
-    how = "by its repr" if isinstance(found, str) else "by its fields"
-    notes.append(Note(path, f"{kind.__qualname__} has no encoder; it was kept {how}."))
-    return _copied(found, path, inside, codecs, notes)
+        if kind is float and math.isfinite(value):
+            return value
+        if id(value) in above or len(above) > _DEPTH:
+            reason = "It holds itself" if id(value) in above else "It is nested too deeply"
+            self.notes.append(Note(path, f"{reason}; it was replaced by None."))
+            return None
+        inside = (*above, id(value))
+        if kind is dict and all(type(key) is str and not key.startswith("$") and key.isascii() for key in value):
+            return {key: self.copied(item, f"{path}.{key}" if path else key, inside) for key, item in value.items()}
+        if kind is list:
+            return [self._item(item, path, place, inside) for place, item in enumerate(value)]
+        codec = self.codecs.of(kind)
+        if codec is not None:
+            encoded = failure_of(codec.encode, value)
+            if not isinstance(encoded, Exception):
+                return {TYPE: codec.name, "value": self.copied(encoded, path, inside)}
+            self.notes.append(Note(path, f"The encoder of {codec.name!r} failed: {type(encoded).__name__}."))
+        found = thaw(value)
+        how = "by its repr" if isinstance(found, str) else "by its fields"
+        self.notes.append(Note(path, f"{kind.__qualname__} has no encoder; it was kept {how}."))
+        return self.copied(found, path, inside)
+
+    def _item(self, item: Any, path: str, place: int, above: tuple[int, ...]) -> Any:
+        if type(item) is not dict or self.recall is None:
+            return self.copied(item, f"{path}[{place}]", above)
+        found = self.recall(path, item)
+        if found is None:
+            found = self.copied(item, f"{path}[{place}]", above)
+            self.items[id(found)] = path
+        return found
 
 
 # --- Parts -------------------------------------------------------------------------------------------------------------
@@ -211,14 +251,27 @@ class Parts:
     _texts: dict[str, str] = field(default_factory=dict)
     """Parts of long texts. A text finds its part without being hashed again, if it is the same object."""
     _harmless: set[str] = field(default_factory=set)
+    _items: dict[tuple[str, int, bytes], tuple[bytes, Unchanged]] = field(default_factory=dict)
+    """Items of lists that hold no secrets: by the path of their list, and the length and end of their content, so that the whole
+    of it is compared and not hashed. Most of a context are messages, and most of them were there before."""
     _rules: object = None
-    _characters: int = 0
+    _size: int = 0
 
-    def fresh_texts(self, value: Any, rules: object) -> tuple[Any, list[str]]:
-        """Return the value with only the beginnings of long texts, and those long texts that were not found harmless by these
-        rules before."""
+    def under(self, rules: object) -> None:
+        """Forget what was found harmless by other rules."""
         if self._rules is not rules:
-            self._rules, self._harmless = rules, set()
+            self._rules, self._harmless, self._items = rules, set(), {}
+
+    def recall(self, path: str, item: Any) -> Unchanged | None:
+        """Return what an equal item of this list was before, if the store has its parts."""
+        content = _content_of(item)
+        if content is None:
+            return None
+        before, found = self._items.get((path, len(content), content[-_PROBE:]), (None, None))
+        return found if found is not None and before == content and self.known.issuperset(found.refs) else None
+
+    def fresh_texts(self, value: Any) -> tuple[Any, list[str]]:
+        """Return the value with only the beginnings of long texts, and those long texts that were not found harmless before."""
         fresh: list[str] = []
         return self._probe(value, fresh), fresh
 
@@ -228,10 +281,10 @@ class Parts:
             self._remember(text)
             self._harmless.add(text)
 
-    def split(self, value: Any) -> Encoded:
-        """Return plain values in parts."""
+    def split(self, value: Any, items: Mapping[int, str] | None = None) -> Encoded:
+        """Return a plain value in parts, and remember its `items`, if they hold no secrets."""
         made: dict[str, bytes] = {}
-        root, _size = self._split(value, made)
+        root, _size = self._split(value, made, items or {})
         return Encoded(self._part(root, made), made)
 
     def _probe(self, value: Any, fresh: list[str]) -> Any:
@@ -244,11 +297,13 @@ class Parts:
             if value not in self._harmless:
                 fresh.append(value)
             return value[:_PROBE]
-        return value
+        return None if kind is Unchanged else value
 
-    def _split(self, value: Any, made: dict[str, bytes]) -> tuple[Any, int]:
+    def _split(self, value: Any, made: dict[str, bytes], items: Mapping[int, str]) -> tuple[Any, int]:
         """Return the value with references, and its approximate size in bytes."""
         kind = type(value)
+        if kind is Unchanged:
+            return value.found, value.size
         if kind is str:
             if len(value) < _TEXT_PART:
                 return value, len(value) + 3
@@ -261,19 +316,22 @@ class Parts:
         if kind is dict:
             size, fields = 2, {}
             for key, item in value.items():
-                fields[key], more = self._split(item, made)
+                fields[key], more = self._split(item, made, items)
                 size += len(key) + more + 4
-            return (fields, size) if size < _DICT_PART else ({PART: self._part(fields, made)}, 45)
+            found, size = (fields, size) if size < _DICT_PART else ({PART: self._part(fields, made)}, 45)
+            if id(value) in items:
+                self._remember_item(items[id(value)], value, found, size)
+            return found, size
         if kind is list:
-            return self._split_list(value, made)
+            return self._split_list(value, made, items)
         return value, 6
 
-    def _split_list(self, items: Sequence[Any], made: dict[str, bytes]) -> tuple[Any, int]:
+    def _split_list(self, values: Sequence[Any], made: dict[str, bytes], items: Mapping[int, str]) -> tuple[Any, int]:
         before: str | None = None
         tail: list[Any] = []
         size = 2
-        for item in items:
-            found, more = self._split(item, made)
+        for value in values:
+            found, more = self._split(value, made, items)
             tail.append(found)
             size += more + 1
             if size >= _LIST_PIECE:
@@ -290,9 +348,37 @@ class Parts:
 
     def _remember(self, text: str) -> None:
         if text not in self._texts and text not in self._harmless:
-            self._characters += len(text)
-        if self._characters > _MOST_CACHED:
-            self._texts, self._harmless, self._characters = {}, set(), len(text)
+            self._make_room(len(text))
+
+    def _remember_item(self, path: str, item: Any, found: Any, size: int) -> None:
+        content = _content_of(item) if _is_json(item) else None
+        if content is not None:
+            self._make_room(len(content))
+            refs = tuple(place.ref for place in named_in(found))
+            self._items[path, len(content), content[-_PROBE:]] = content, Unchanged(found, size, refs)
+
+    def _make_room(self, size: int) -> None:
+        self._size += size
+        if self._size > _MOST_CACHED:
+            self._texts, self._harmless, self._items, self._size = {}, set(), {}, size
+
+
+def _is_json(value: Any) -> bool:
+    """Return whether a plain value was one before, too: without the tags of other types."""
+    if type(value) is dict:
+        return TYPE not in value and all(map(_is_json, value.values()))
+    return all(map(_is_json, value)) if type(value) is list else type(value) is not Unchanged
+
+
+def _content_of(value: Any) -> bytes | None:
+    """Return bytes that are equal for equal values of the same JSON types only; None for most that hold other types.
+
+    They never leave the process. Version 2 has no references, which depend on more than the value.
+    """
+    try:
+        return marshal.dumps(value, 2)
+    except ValueError:
+        return None
 
 
 def read(ref: str, fetch: Callable[[Sequence[str]], Mapping[str, bytes]], codecs: Codecs) -> Any:

@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from access_app.redaction.engine import may_hold_secrets
+from access_app.redaction.engine import Receipt, may_hold_secrets
 
 from .entries import text_of
 from .privacy import Privacy, without_secrets
 from .snapshot_stores import MemoryStore, SessionWasPurged, SnapshotStore
-from .snapshots import Codecs, Parts, Snapshot, plain_of, read
+from .snapshots import Codecs, Encoded, Note, Parts, Snapshot, plain_of, read
 
 _MOST_SESSIONS = 100
 """Sessions whose parts are remembered."""
@@ -104,11 +104,9 @@ class Snapshots:
             if reason is not None:
                 self.store.leave_out(session_id, reason)
                 return None
-            plain, notes = plain_of(context, self.codecs)
             for attempt in range(2):
                 recent = self._of(session_id)
-                clean, receipts = self._without_secrets(plain, recent, privacy)
-                ref, parts = recent.parts.split(clean)
+                (ref, parts), notes, receipts = self._encoded(context, recent.parts, privacy)
                 added = (
                     sum(len(part) for name, part in parts.items() if name not in recent.waiting_parts) + _INDEX_BYTES
                 )
@@ -124,7 +122,7 @@ class Snapshots:
                     node_ids=node_ids,
                     context_ref=ref,
                     notes=tuple(notes),
-                    redactions=tuple(receipts),
+                    redactions=tuple(receipt.as_json() for receipt in receipts),
                 )
                 recent.size += added
                 recent.waiting_parts |= parts
@@ -186,13 +184,19 @@ class Snapshots:
         self._recent.move_to_end(session_id)
         return recent
 
-    def _without_secrets(self, plain: Any, recent: _Recent, privacy: Privacy) -> tuple[Any, list[dict[str, Any]]]:
-        probe, fresh = recent.parts.fresh_texts(plain, privacy.rules)
-        if not privacy.functions and not may_hold_secrets((probe, *fresh), privacy.rules):
-            recent.parts.harmless(fresh)
-            return plain, []
-        clean, receipts = without_secrets(plain, privacy, "")
-        return clean, [receipt.as_json() for receipt in receipts]
+    def _encoded(self, context: Any, parts: Parts, privacy: Privacy) -> tuple[Encoded, list[Note], list[Receipt]]:
+        """Return the context in parts, without secrets."""
+        parts.under(privacy.rules)
+        # Functions and rules for paths may ask for a place in a list.
+        if not privacy.functions and not privacy.rules.paths and not privacy.rules.functions:
+            plain = plain_of(context, self.codecs, parts.recall)
+            probe, fresh = parts.fresh_texts(plain.value)
+            if not may_hold_secrets((probe, *fresh), privacy.rules):
+                parts.harmless(fresh)
+                return parts.split(plain.value, plain.items), plain.notes, []
+        plain = plain_of(context, self.codecs)
+        clean, receipts = without_secrets(plain.value, privacy, "")
+        return parts.split(clean), plain.notes, receipts
 
     def _limit(self, recent: _Recent) -> None:
         """Keep the number of snapshots that wait for an error within its limit."""

@@ -394,7 +394,7 @@ class TimeMachine:
             "model": overrides.model,
             "prompt": overrides.prompt,
         }
-        plain, _notes = plain_of({name: value for name, value in shown.items() if value is not None}, Codecs())
+        plain = plain_of({name: value for name, value in shown.items() if value is not None}, Codecs()).value
         clean, _receipts = without_secrets(plain, self._privacy, "")
         if "context" in clean and isinstance(clean["context"], dict):
             clean["context"] = {name: _short(value) for name, value in clean["context"].items()}

@@ -107,6 +107,54 @@ def test_small_messages_cost_at_most_a_few_times_their_size(make: Callable[..., 
     assert restored(recorder, "n199")["messages"] == messages[:199]
 
 
+def test_contexts_that_change_anywhere_come_back() -> None:
+    # Each value differs from one beside it by its type or its place only.
+    leaves = [
+        True,
+        1,
+        1.0,
+        None,
+        "1",
+        b"1",
+        bytearray(b"1"),
+        (1,),
+        [1],
+        {1},
+        {"$type": "tuple", "value": [1]},
+        {1: 1},
+        "x" * 400,
+        {},
+    ]
+    source = random.Random(5)
+    recorder = Recorder(sink=MemorySink())
+    messages: list[dict[str, Any]] = []
+    for number in range(300):
+        change = source.randrange(4)
+        if change == 0 or not messages:
+            text = source.choice(["short", "long " * 100])
+            messages.insert(
+                source.randrange(len(messages) + 1), {"role": "user", "content": text, "parts": [{"of": 1}]}
+            )
+        elif change == 1 and len(messages) > 20:
+            del messages[source.randrange(len(messages))]
+        else:
+            message = source.choice(messages)
+            place = message if change == 2 else message["parts"][0]
+            place[source.choice(["a", "b"])] = source.choice(leaves)
+        assert recorder.snapshot({"messages": messages}, nodes=[str(number)], session="s") is not None
+        expected = repr({"messages": messages}).replace("bytearray(b'1')", "'MQ=='")
+        assert repr(restored(recorder, str(number))) == expected
+
+
+def test_item_that_was_harmless_elsewhere_is_searched_again() -> None:
+    recorder = Recorder(sink=MemorySink())
+    items = [{"value": "correct horse battery staple"}]
+    for name in ("messages", "password", "messages"):
+        recorder.snapshot({name: items}, nodes=[name], session="s")
+    assert restored(recorder, "messages") == {"messages": items}
+    assert "horse" not in repr(restored(recorder, "password"))
+
+
 def test_types_besides_json_come_back(make: Callable[..., RecorderForTests]) -> None:
     recorder = make()
     context = {
