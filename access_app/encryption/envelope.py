@@ -87,6 +87,18 @@ def bytes_of(base64: str) -> bytes | None:
     return raw if len(raw) > _ASSOCIATED + _NONCE + 15 and raw[KEY_BYTES] in BY_NUMBER else None
 
 
+def is_misplaced(stored: str, column: Column, row: bytes) -> bool:
+    """Return whether a stored value has an envelope that was made for another column or row; needs no key."""
+    if column.form is Form.TEXT:
+        found = [stored[len(PREFIX) :]] if stored.startswith(PREFIX) else []
+    else:
+        # Keys of JSON are followed by a colon, and never encrypted.
+        parts = (part.partition('"') for part in stored.split(f'"{PREFIX}')[1:])
+        found = [base64 for base64, _quote, rest in parts if not rest.startswith(":")]
+    envelopes = (raw for base64 in found if (raw := bytes_of(base64)) is not None)
+    return any(raw[KEY_BYTES] != column.number or row_of(raw) != row for raw in envelopes)
+
+
 def row_of(raw: bytes) -> bytes:
     """Return the id of the row that an envelope belongs to."""
     return raw[KEY_BYTES + 1 : _ASSOCIATED]

@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 from django.db.models import DecimalField, F, Func, QuerySet, TextField
 from django.db.models.functions import Cast
-from django.http import StreamingHttpResponse
+from django.http import HttpResponseBase
 from django.utils import timezone
 
+from messages_app.http.responses import streamed
 from messages_app.sql.beginnings import Beginning
 
 EXPORT_ROWS = 100_000
@@ -45,7 +46,7 @@ def amount(field: str) -> Func:
 
 def export(
     name: str, form: str, rows: QuerySet[Any], columns: Columns, batches: Iterable[Sequence[Any]]
-) -> StreamingHttpResponse:
+) -> HttpResponseBase:
     """Stream the rows of `batches`, lists of their primary keys, as an attachment; `form` is a key of FORMS.
 
     `rows` are those that the reader may see. One that was deleted since its key was read is left out.
@@ -54,7 +55,7 @@ def export(
     at = timezone.now().strftime("%Y%m%dT%H%M%SZ")
     headers = {"Content-Disposition": f'attachment; filename="{name}-{at}.{form}"'}
     read = (_values(rows, columns, keys) for keys in batches)
-    return StreamingHttpResponse(write(list(columns), read), content_type=content_type, headers=headers)
+    return streamed(write(list(columns), read), content_type=content_type, headers=headers)
 
 
 def _values(rows: QuerySet[Any], columns: Columns, keys: Sequence[Any]) -> list[tuple[Any, ...]]:

@@ -373,6 +373,8 @@ class KeysetAdmin(RoleAdmin):
         try:
             # Read before the answer begins, so that a filter that is invalid or too slow is explained on the list.
             first = next(pages, [])
+            name, rows = str(self.opts.model_name), self.get_queryset(request)
+            return export(name, form, rows, self.export_columns, chain([first], pages))
         except IncorrectLookupParameters:
             return HttpResponseRedirect(self.list_url())
         except TookTooLong:
@@ -380,8 +382,6 @@ class KeysetAdmin(RoleAdmin):
                 request, _("The export took too long and was stopped. Narrow the list."), messages.WARNING
             )
             return HttpResponseRedirect(self.list_url(request.GET.urlencode()))
-        name = str(self.opts.model_name)
-        return export(name, form, self.get_queryset(request), self.export_columns, chain([first], pages))
 
     def all_keys(self, request: HttpRequest, most: int) -> Iterator[list[Any]]:
         """Yield the primary keys of the rows that the list is filtered to, newest first, at most `most`, in lists.

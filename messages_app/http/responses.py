@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -69,6 +70,24 @@ def stream_answer(
         yield b"]" + after
 
     return StreamingHttpResponse(pieces(), content_type="application/json")
+
+
+def streamed(
+    pieces: Iterator[bytes], *, content_type: str, headers: Mapping[str, str] | None = None
+) -> HttpResponseBase:
+    """Return the pieces as a response, streamed if they have more than LARGE_BYTES.
+
+    What fails within LARGE_BYTES, such as a value that cannot be decrypted, is an error response like any other. Later the
+    server can only close the connection before the end of the response, which clients report as an incomplete one.
+    """
+    begun: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        begun.append(piece)
+        size += len(piece)
+        if size > LARGE_BYTES:
+            return StreamingHttpResponse(chain(begun, pieces), content_type=content_type, headers=headers)
+    return HttpResponse(b"".join(begun), content_type=content_type, headers=headers)
 
 
 def words(parameters: QueryDict, name: str, allowed: Collection[str]) -> frozenset[str] | None:

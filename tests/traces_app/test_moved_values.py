@@ -13,13 +13,16 @@ from django.test import Client
 
 from access_app.encryption.columns import ENCRYPTED, Column, Form
 from access_app.encryption.envelope import DataKey
+from access_app.encryption.errors import Damaged
 from access_app.encryption.keys import add_key, key_of
 from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.ids import child_id
 from messages_app.models import Message, Session
 from tests.encryption import MASTER_KEY, master_key
+from tests.traces_app.conftest import question, store
 from tests.traces_app.planted import Garden, plant
+from traces_app.views.session_exports import EXPORTS
 
 OF_THE_MESSAGE = "/api/v1/messages/{message}/?expand=references,results,inputs"
 ROUTES = {
@@ -99,6 +102,35 @@ def test_moved_value_is_refused_whatever_its_column(keeper: None, project: Proje
                         if answer.status_code != 503 or "behind the back" not in answer.content.decode()
                     ]
     assert shown == []
+
+
+@pytest.mark.requirement("001-57")
+def test_moved_value_ends_every_export(keeper: None, project: Project) -> None:
+    add_key(project)
+    store(project, *(question(external_id=f"m{at}", content="x" * 150_000) for at in range(30)))
+    client = Client(headers={"Authorization": f"Bearer {create_key(project, 'agent', ['read'])[1]}"})
+    reader = Client(raise_request_exception=False)
+    reader.force_login(User.objects.create_superuser("ada"))
+    session, messages = Session.objects.get(), list(Message.objects.order_by("pk"))
+    exports = [(client, f"/api/v1/sessions/{session.pk}/export/?format={name}") for name in EXPORTS if name != "otlp"]
+    exports += [(reader, f"/admin/messages_app/message/export/{form}/") for form in ("csv", "jsonl")]
+    key = key_of(project.pk)
+    assert key is not None
+    copied = moved(ENCRYPTED["messages_app_message"]["content"], key, bytes(16))
+
+    Message.objects.filter(pk=messages[-1].pk).update(content=copied)
+    for caller, path in exports[:-2]:
+        # The first megabytes are sent by then, so that the server closes the connection before the end.
+        response = caller.get(path)
+        assert response.streaming, path
+        with pytest.raises(Damaged):
+            b"".join(response)  # type: ignore[arg-type]  # not an asynchronous one
+    for message in messages:
+        Message.objects.filter(pk=message.pk).update(content=copied)
+    for caller, path in exports:
+        response = caller.get(path)
+        assert response.status_code == 503, path
+        assert "behind the back" in response.content.decode(), path
 
 
 @contextmanager

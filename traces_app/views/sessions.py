@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from django.http import HttpResponseBase, StreamingHttpResponse
+from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, PolymorphicProxySerializer
@@ -22,7 +22,7 @@ from access_app.visibility import ProjectScope
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.request_body import read_body
-from messages_app.http.responses import answer, list_answer, no_content, words
+from messages_app.http.responses import answer, list_answer, no_content, streamed, words
 from messages_app.queries import SESSION_FIELDS, find_message, find_session, sessions
 from messages_app.sql.pagination import page_request, read_page
 from messages_app.timestamps import instant_text
@@ -210,9 +210,8 @@ class SessionViewSet(TraceViewSet):
                 raise InvalidInput(_("A single message is exported with format=text."), field="message")
             message = find_message(ProjectScope(frozenset([session.project_id])), wanted, session)
             pieces, name = written.of_messages(messages([str(message.pk)])), f"message-{message.pk}"
-        document = StreamingHttpResponse(pieces, content_type=written.content_type)
-        document.headers["Content-Disposition"] = f'attachment; filename="{name}.{written.extension}"'
-        return document
+        headers = {"Content-Disposition": f'attachment; filename="{name}.{written.extension}"'}
+        return streamed(pieces, content_type=written.content_type, headers=headers)
 
 
 def _readable_fields(request: Request) -> frozenset[str]:

@@ -42,6 +42,7 @@ from traces_app.maintenance.purge import Report as PurgeReport
 from traces_app.maintenance.purge import Unchanged, drop_archived_month, remove_archived, remove_archived_sessions
 from traces_app.models import Archive, ArchivedSession, Score, Span
 
+from .binding import bound
 from .datasets import DATASETS, DIGEST_OF_SESSION, MESSAGES, Dataset, Row
 from .folder import FORMAT, UNFINISHED, ArchiveError, File, Folder, Manifest, digest_rows
 
@@ -259,7 +260,7 @@ def _rows(
     place = dataset.place_of(dataset.key)
     carries = earlier is not None and dataset.name in earlier.tables
     seen: set[object] = set()
-    for rows in dataset.read(project.pk, month):
+    for rows in bound(dataset, dataset.read(project.pk, month)):
         if carries:
             seen.update(row[place] for row in rows)
         yield rows

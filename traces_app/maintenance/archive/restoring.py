@@ -33,6 +33,7 @@ from traces_app.ingest.partitions import ensure_months
 from traces_app.models import Archive, Tool, UnindexedMessage
 
 from .archiving import alone, note_sessions
+from .binding import bound
 from .datasets import CALLS, CONTEXTS, DATASETS, MESSAGES, SCORES, SESSIONS, SPANS, TOOLS, WITH_SESSION, Dataset, Row
 from .folder import ArchiveError, Folder, Manifest
 
@@ -177,7 +178,7 @@ class _Restoring:
         if file is None:
             return
         by, among = self._selection(dataset, traces)
-        for rows in self.folder.rows(dataset, file):
+        for rows in bound(dataset, self.folder.rows(dataset, file)):
             if dataset is MESSAGES:
                 self.progress(len(rows))
             yield from rows if by is None else (row for row in rows if row[by] in among)

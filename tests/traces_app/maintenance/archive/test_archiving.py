@@ -11,6 +11,7 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 from django.test import Client
 
+from access_app.db.base import as_stored
 from access_app.encryption.keys import add_key, destroy_keys
 from access_app.models import Project
 from messages_app.models import Message, Session
@@ -21,6 +22,7 @@ from tests.encryption import MASTER_KEY, master_key
 from tests.traces_app.conftest import answer, store
 from tests.traces_app.maintenance.archive.conftest import FAR, FEBRUARY, JANUARY, MID_MARCH, exports, fill, rows, tell
 from traces_app.ingest.partitions import TABLES
+from traces_app.maintenance.archive import archiving
 from traces_app.maintenance.archive.archiving import archive
 from traces_app.maintenance.archive.datasets import DATASETS, Dataset
 from traces_app.maintenance.archive.folder import open_folder
@@ -207,3 +209,28 @@ def test_archive_of_an_encrypted_project_has_nothing_readable(project: Project, 
         assert (rows(), exports()) == (before, exported)
         destroy_keys(project)
         assert b"Shanghai" not in b"".join(exports().values())
+
+
+@pytest.mark.requirement("001-57")
+def test_moved_encrypted_value_is_neither_archived_nor_restored(project: Project, tmp_path: Path) -> None:
+    with master_key(MASTER_KEY):
+        add_key(project)
+        tell(project, "january", JANUARY)
+        first, second = Message.objects.order_by("pk")[:2]
+        with as_stored():
+            copied = Message.objects.get(pk=first.pk).content
+        Message.objects.filter(pk=second.pk).update(content=copied)
+        refusal = f"messages {second.pk}: content was encrypted for another row or column"
+        with pytest.raises(CommandError, match=refusal):
+            run("archive", "--to", str(tmp_path / "a"), "--older-than", "0", "--drop")
+        assert Message.objects.count() == 2 and not Archive.objects.exists()
+
+        # In a file whose manifest was made for it.
+        folder = open_folder(str(tmp_path / "b"))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(archiving, "bound", lambda _dataset, batches: batches)
+            archive(folder, before=FAR, drop=True)
+        assert not Message.with_deleted.exists()
+        with pytest.raises(CommandError, match=refusal):
+            run("restore_archive", folder.url)
+        assert not Message.with_deleted.exists() and not Session.with_deleted.exists()
