@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import http.client
 import json
 import os
@@ -208,25 +210,64 @@ class Site:
 def running(*, workers: int = 2, data_dir: Path | None = None, serve: bool = True) -> Iterator[Site]:
     """Run a site; at any exit, end its processes and remove its files.
 
-    `data_dir` is an empty directory to use instead of a temporary one.
+    `data_dir` is an empty directory to use instead of a temporary one. The database is a copy: to make one and to migrate it
+    takes seconds.
     """
+    template = _template()
     with contextlib.ExitStack() as stack:
         if data_dir is None:
-            data_dir = Path(tempfile.mkdtemp(prefix="tracesite-faults-"))
+            data_dir = _temporary_directory()
             stack.callback(shutil.rmtree, data_dir, ignore_errors=True)
-        data_dir.chmod(0o755)  # PostgreSQL runs as another user if the tests run as root
-        environment = {
-            name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "TRACESITE_LOG_LEVEL")
-        } | {"TRACESITE_DATA_DIR": str(data_dir), "DJANGO_SETTINGS_MODULE": "tracesite.settings"}
+        # Owners too: PostgreSQL runs as another user if the tests run as root.
+        subprocess.run(["cp", "-a", f"{template.data_dir}/.", data_dir], check=True)
+        environment = _environment(data_dir)
         url = stack.enter_context(_database(environment))
         port = free_port()
         server = Server(port=port, log=data_dir / "server.log", environment=environment, workers=workers)
-        site = Site(data_dir=data_dir, url=url, server=server, environment=environment)
-        site.key = json.loads(site.python("-c", PREPARE, PROJECT).splitlines()[-1])["key"]
+        site = Site(data_dir=data_dir, url=url, server=server, environment=environment, key=template.key)
         stack.callback(server.stop)
         if serve:
             server.start()
         yield site
+
+
+@dataclass(frozen=True)
+class _Template:
+    """Data directory of a database that was stopped, migrated, with PROJECT and its API key."""
+
+    data_dir: Path
+    key: str
+
+
+@functools.cache
+def _template() -> _Template:
+    """Make the template of all sites of this process, which is removed when it ends."""
+    data_dir = _temporary_directory()
+    atexit.register(shutil.rmtree, data_dir, ignore_errors=True)
+    environment = _environment(data_dir)
+    with _database(environment):
+        prepared = subprocess.run(
+            [sys.executable, "-c", PREPARE, PROJECT],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if prepared.returncode:
+        raise SiteError(f"{prepared.stdout}{prepared.stderr}")
+    return _Template(data_dir=data_dir, key=json.loads(prepared.stdout.splitlines()[-1])["key"])
+
+
+def _temporary_directory() -> Path:
+    path = Path(tempfile.mkdtemp(prefix="tracesite-faults-"))
+    path.chmod(0o755)  # PostgreSQL runs as another user if the tests run as root
+    return path
+
+
+def _environment(data_dir: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "TRACESITE_LOG_LEVEL")}
+    return kept | {"TRACESITE_DATA_DIR": str(data_dir), "DJANGO_SETTINGS_MODULE": "tracesite.settings"}
 
 
 @contextmanager
