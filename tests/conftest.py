@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import textwrap
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import django
@@ -71,9 +72,13 @@ django.setup()
 from django.contrib.auth.management import create_permissions  # noqa: E402
 from django.contrib.auth.models import User  # noqa: E402
 from django.test import Client  # noqa: E402
+from django.utils import timezone  # noqa: E402
 
 from access_app.masking import forget_masking  # noqa: E402
 from access_app.models import Project  # noqa: E402  # models need Django set up
+from messages_app.sql.partitions import Month  # noqa: E402
+from tests.traces_app.conftest import NOON  # noqa: E402
+from traces_app.ingest.partitions import TABLES, ensure_months  # noqa: E402
 from traces_app.ingest.prices import forget_prices  # noqa: E402
 from traces_app.models import ModelPrice  # noqa: E402
 
@@ -96,13 +101,20 @@ def no_prices_of_other_tests() -> None:
 def django_db_setup(django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlocker) -> None:
     """Remove the shipped prices, because tests that flush the tables remove them for all later ones.
 
-    Make no permissions after each flush: the few tests that give single permissions make them.
+    Make no permissions after each flush: the few tests that give single permissions make them. Make the months that most
+    tests write to: each would make them anew, because its transaction is rolled back. Autovacuum leaves them alone, because
+    plans for tables that it saw empty read them from end to end, which tests of what is read would notice.
     """
     post_migrate.disconnect(dispatch_uid="django.contrib.auth.management.create_permissions")
     if settings.TRACESITE_DIRECT_DATABASE:
         settings.TRACESITE_DIRECT_DATABASE["NAME"] = connection.settings_dict["NAME"]
     with django_db_blocker.unblock():
         ModelPrice.objects.all().delete()
+        months = {Month.of(NOON), Month.of(timezone.now())}
+        ensure_months(months)
+        with connection.cursor() as cursor:
+            for month, table in product(months, TABLES):
+                cursor.execute(f"ALTER TABLE {month.leaf(table.name)} SET (autovacuum_enabled = false)")
 
 
 @pytest.fixture
