@@ -28,9 +28,12 @@ class Column:
     """Its mark in envelopes: never changed, and never given to another column."""
     form: Form
     readable: frozenset[str] = frozenset()
-    """The keys whose values stay readable, because the database looks for them: names and ids, and no payload."""
+    """The keys whose values stay readable, because the database looks for them: names and ids, and no payload. Only numbers and
+    texts of MOST_READABLE characters do: whatever is larger or has parts is no name, whoever sent it under such a key."""
     has_readable_numbers: bool = False
     """Whether numbers stay readable: they are counts of tokens."""
+    has_references: bool = False
+    """Whether REFERENCES are of contexts, whose OF_REFERENCE stay readable."""
 
 
 _OF_METADATA: Final = frozenset(
@@ -44,8 +47,13 @@ _OF_METADATA: Final = frozenset(
 _OF_EVENTS: Final = frozenset(
     # What event belongs to which step and call.
     {"step", "step_id", "stepId", "iteration", "parent", "parent_id", "call_id", "name", "tool_name", "toolName"}
-    | {"tool", "contextRefs"}
+    | {"tool"}
 )
+REFERENCES: Final = "contextRefs"
+"""The key of the references of an event to contexts; it and those within stay readable, the beginnings of texts do not."""
+OF_REFERENCE: Final = frozenset({"contextRef", "bytes"})
+MOST_READABLE: Final = 600
+"""Characters of JSON of a value that stays readable: names and ids have 512."""
 
 ENCRYPTED: Final[Mapping[str, Mapping[str, Column]]] = {
     "messages_app_session": {
@@ -89,7 +97,7 @@ ENCRYPTED: Final[Mapping[str, Mapping[str, Column]]] = {
         "attachments": Column(54, Form.JSON),
         "raw": Column(55, Form.TEXT),
     },
-    "traces_app_event": {"data": Column(60, Form.FIELDS, _OF_EVENTS)},
+    "traces_app_event": {"data": Column(60, Form.FIELDS, _OF_EVENTS, has_references=True)},
     "traces_app_context": {
         # The keys of an input say how many entries belong to which part.
         "content": Column(70, Form.FIELDS, frozenset({"system", "tools"})),

@@ -8,6 +8,7 @@ as random ones would.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from hashlib import blake2b
 from typing import Any, Final
 from uuid import UUID
@@ -18,7 +19,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
-from .columns import BY_NUMBER, EMPTY, Column, Form
+from .columns import BY_NUMBER, EMPTY, MOST_READABLE, OF_REFERENCE, REFERENCES, Column, Form
 from .errors import Damaged
 
 PREFIX: Final = "tsenc1:"
@@ -52,12 +53,32 @@ class DataKey:
     def _sealed_fields(self, column: Column, row: bytes, value: str) -> str:
         fields = _decode_object(value)
         for name, field in fields.items():
-            if name in column.readable or (text := bytes(field).decode()) in EMPTY:
-                continue
-            if column.has_readable_numbers and text[0] in "-0123456789":
-                continue
-            fields[name] = msgspec.Raw(f'"{PREFIX}{self._seal(column.number, row, text)}"'.encode())
+            text = bytes(field).decode()
+            if column.has_references and name == REFERENCES and text[0] == "{":
+                fields[name] = msgspec.Raw(self._sealed_references(column, row, text))
+            elif not _is_readable(name, text, column.readable) and not (
+                column.has_readable_numbers and text[0] in "-0123456789"
+            ):
+                fields[name] = self._sealed_json(column, row, text)
         return _encode(fields).decode()
+
+    def _sealed_references(self, column: Column, row: bytes, value: str) -> bytes:
+        references = _decode_object(value)
+        for name, reference in references.items():
+            text = bytes(reference).decode()
+            parts = _decode_object(text) if text[0] == "{" else None
+            if parts is None:
+                if text not in EMPTY:
+                    references[name] = self._sealed_json(column, row, text)
+                continue
+            for key, part in parts.items():
+                if not _is_readable(key, inner := bytes(part).decode(), OF_REFERENCE):
+                    parts[key] = self._sealed_json(column, row, inner)
+            references[name] = msgspec.Raw(_encode(parts))
+        return _encode(references)
+
+    def _sealed_json(self, column: Column, row: bytes, text: str) -> msgspec.Raw:
+        return msgspec.Raw(f'"{PREFIX}{self._seal(column.number, row, text)}"'.encode())
 
     def _seal(self, number: int, row: bytes, text: str) -> str:
         associated = b"%b%c%b" % (self.id, number, row)
@@ -85,6 +106,11 @@ def bytes_of(base64: str) -> bytes | None:
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
     return raw if len(raw) > _ASSOCIATED + _NONCE + 15 and raw[KEY_BYTES] in BY_NUMBER else None
+
+
+def _is_readable(name: str, text: str, readable: Collection[str]) -> bool:
+    """Return whether the JSON text under this key stays as it is."""
+    return text in EMPTY or (name in readable and text[0] not in "{[" and len(text) <= MOST_READABLE)
 
 
 def is_misplaced(stored: str, column: Column, row: bytes) -> bool:

@@ -91,6 +91,38 @@ def test_values_of_all_fields_are_in_no_table_and_are_read_back(encrypted: Proje
 
 
 @pytest.mark.requirement("001-57")
+def test_content_under_readable_keys_and_beginnings_of_large_fields_are_encrypted(
+    encrypted: Project, client_of_key: Client
+) -> None:
+    data = {
+        "name": "look",
+        "call_id": "c1",
+        "args": {"note": "word1", "filler": "lorem ipsum " * 2_000},
+        "tool": {"description": "word2"},
+        "step": "word3 " * 200,
+        "parent": ["word4"],
+    }
+    posed = {"name": "e", "contextRefs": {"a": {"beginning": "word5", "contextRef": {"x": "word6"}}, "b": "word7"}}
+    events = [
+        {"id": f"e{at}", "session_id": "s2", "message_id": "m2", "type": "tool_call_start", "data": one}
+        for at, one in enumerate([data, {**posed, "call_id": "c2"}])
+    ]
+    metadata = {"source": {"note": "word8"}, "trace_id": "word9 " * 200}
+    sent = {"sessions": [{"external_id": "s3", "metadata": metadata}]}
+    for path, body in (("/api/v1/events/", {"events": events}), ("/api/v1/ingest/", sent)):
+        assert client_of_key.post(path, body, content_type="application/json").status_code == 200
+
+    words = {f"word{number}" for number in range(1, 10)}
+    with as_stored():
+        on_disk = stored()
+    assert {word for word in words if word in on_disk} == set()
+    text = events_of(client_of_key) + client_of_key.get("/api/v1/sessions/").getvalue().decode()
+    assert {word for word in words if word in text} == words
+    call = client_of_key.get("/api/v1/tool-calls/?tool=look").json()["results"][0]
+    assert call["args"]["note"] == "word1"
+
+
+@pytest.mark.requirement("001-57")
 def test_what_is_stored_is_encrypted_with_each_new_key(keeper: None, project: Project, client_of_key: Client) -> None:
     garden = Garden("word{}")
     plant(garden, client_of_key)
