@@ -18,7 +18,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from access_app.db import transaction
+from access_app.db import PEOPLE_ARE_HERE, transaction
+from access_app.people import gone, with_people
 
 from .admin_roles import RoleAdmin
 from .errors import InvalidInput
@@ -159,7 +160,10 @@ class MembershipInline(OfOwners, Members):
     extra = 1
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Membership]:
-        return super().get_queryset(request).select_related("user", "group")
+        rows = with_people(super().get_queryset(request), "user", "group")
+        if PEOPLE_ARE_HERE:
+            return rows
+        return rows.exclude(user__in=gone(rows, "user")).exclude(group__in=gone(rows, "group"))
 
     def formfield_for_dbfield(
         self, db_field: models.Field[Any, Any], request: HttpRequest, **kwargs: Any

@@ -20,6 +20,7 @@ from django_otp.plugins.otp_static.models import StaticDevice
 from django_otp.plugins.otp_totp.models import TOTPDevice
 
 from access_app.conf import conf
+from access_app.people import PersonKey
 
 from .retention import MOST_DAYS, MOST_EXCEPTIONS, check_kept_score
 
@@ -284,7 +285,7 @@ class Membership(models.Model):
     project = models.ForeignKey(
         Project, on_delete=models.CASCADE, related_name="memberships", verbose_name=_("project")
     )
-    user = models.ForeignKey(
+    user = PersonKey(
         settings.AUTH_USER_MODEL,
         null=True,
         blank=True,
@@ -292,7 +293,7 @@ class Membership(models.Model):
         related_name="+",
         verbose_name=_("user"),
     )
-    group = models.ForeignKey(
+    group = PersonKey(
         "auth.Group", null=True, blank=True, on_delete=models.CASCADE, related_name="+", verbose_name=_("group")
     )
     role = models.CharField(_("role"), max_length=16, choices=Role.choices)
@@ -417,7 +418,7 @@ class ApiKey(models.Model):
     digest = models.CharField(_("digest"), max_length=64, unique=True, editable=False)
     scopes = ArrayField(models.CharField(max_length=16, choices=Scope.choices), verbose_name=_("scopes"))
     created_at = models.DateTimeField(_("created at"), default=timezone.now, editable=False)
-    created_by = models.ForeignKey(
+    created_by = PersonKey(
         settings.AUTH_USER_MODEL,
         null=True,
         blank=True,

@@ -10,7 +10,7 @@ from django.db.models import Q
 from django.http import HttpRequest
 from rest_framework.request import Request
 
-from access_app.db import transaction
+from access_app.db import PEOPLE_ARE_HERE, transaction
 
 from .audit.record import record
 from .audit.trail import note_readable
@@ -55,12 +55,15 @@ def access(request: HttpRequest | Request) -> Access:
 
 
 def access_of(user: User | AnonymousUser) -> Access:
-    """Return the access of a login: none unless it is active staff. One query, none for superusers."""
+    """Return the access of a login: none unless it is active staff. One query, two if users are in another database, none for superusers."""
     if not (user.is_active and user.is_staff):
         return _NONE
     if user.is_superuser:
         return Access(roles=None)
-    rows = Membership.objects.filter(Q(user=user.pk) | Q(group__user=user.pk)).values_list("project_id", "role")
+    of_groups = (
+        Q(group__user=user.pk) if PEOPLE_ARE_HERE else Q(group__in=list(user.groups.values_list("pk", flat=True)))
+    )
+    rows = Membership.objects.filter(Q(user=user.pk) | of_groups).values_list("project_id", "role")
     roles: dict[int, Role] = {}
     for project_id, name in rows:
         role, held = Role(name), roles.get(project_id)

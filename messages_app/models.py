@@ -22,6 +22,7 @@ from django.utils.translation import gettext_lazy as _
 
 from access_app.encryption.fields import EncryptedJSON, EncryptedText
 from access_app.models import Project
+from access_app.people import PersonKey
 from access_app.visibility import ProjectScope, visible_to
 
 from . import ids
@@ -468,7 +469,7 @@ class SealMark(models.Model):
 class SavedView(models.Model):
     """Filters and a search of a list of the admin that somebody saved under a name."""
 
-    owner = models.ForeignKey(
+    owner = PersonKey(
         settings.AUTH_USER_MODEL, models.CASCADE, verbose_name=_("owner"), db_index=False, related_name="+"
     )
     name = models.CharField(_("name"), max_length=80)
@@ -496,7 +497,7 @@ class SavedView(models.Model):
 class ListColumns(models.Model):
     """The columns that somebody chose for a list of the admin; see messages_app.admin.columns."""
 
-    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, db_index=False, related_name="+")
+    owner = PersonKey(settings.AUTH_USER_MODEL, models.CASCADE, db_index=False, related_name="+")
     list_name = models.CharField(max_length=100)
     """The list, by the label of its model: `messages_app.session`."""
     names = ArrayField(models.CharField(max_length=100))

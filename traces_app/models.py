@@ -20,6 +20,7 @@ from django.utils.translation import gettext_lazy as _
 
 from access_app.encryption.fields import EncryptedJSON, EncryptedText
 from access_app.models import Project
+from access_app.people import PersonKey
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.models import Message, Session, is_alive
 from messages_app.safe_text import one_line
@@ -986,7 +987,7 @@ class MaskingRun(models.Model):
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+", verbose_name=_("project"))
     rules = models.JSONField()
     """Name, kind and value of each, as they were when it was asked for."""
-    requested_by = models.ForeignKey(
+    requested_by = PersonKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+", verbose_name=_("requested by")
     )
     requested_at = models.DateTimeField(_("requested at"))

@@ -13,9 +13,11 @@ from django.apps.config import AppConfig
 from django.conf import settings
 from django.contrib import admin
 from django.core.checks import CheckMessage, Error, Warning
+from django.db import router
 from django.urls import NoReverseMatch, reverse
 
-from access_app.db import PRIMARY
+from access_app.db import PEOPLE_ARE_HERE, PRIMARY
+from access_app.db.reading import ReadingRouter
 from access_app.mounting import NAMESPACE
 
 from .admin_site import TracesiteAdminSite
@@ -30,6 +32,7 @@ BEFORE_OURS = (
     "django.contrib.messages.middleware.MessageMiddleware",
 )
 BACKEND = "access_app.db"
+ROUTER = "access_app.db.reading.ReadingRouter"
 SEE = "See docs/django_project.md."
 
 
@@ -100,8 +103,24 @@ def _middleware() -> list[CheckMessage]:
 
 
 def _database() -> list[CheckMessage]:
-    database = settings.DATABASES[PRIMARY]
+    database = settings.DATABASES.get(PRIMARY)
+    if database is None:
+        return [
+            Error(
+                f"TRACESITE_DATABASE names the database {PRIMARY!r}, which DATABASES does not have.",
+                hint=f'Add DATABASES["{PRIMARY}"] with the engine "{BACKEND}". {SEE}',
+                id="tracesite.E024",
+            )
+        ]
     found: list[CheckMessage] = []
+    if not PEOPLE_ARE_HERE and not any(isinstance(one, ReadingRouter) for one in router.routers):
+        found.append(
+            Error(
+                "Without a router Django looks for the tables of Tracesite in the database 'default'.",
+                hint=f'Put "{ROUTER}" first into DATABASE_ROUTERS. {SEE}',
+                id="tracesite.E025",
+            )
+        )
     if database["ENGINE"] != BACKEND:
         found.append(
             Error(

@@ -23,7 +23,8 @@ from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from access_app.conf import conf
-from access_app.db import connection
+from access_app.db import PRIMARY, connection
+from access_app.db.reading import REPLICA
 from access_app.encryption.keys import unusable_keys
 from access_app.encryption.master import master_keys
 from access_app.masking import unusable_rules
@@ -202,7 +203,7 @@ _SETTINGS = (
 def check_database(app_configs: Apps, databases: Iterable[str] | None = None, **options: Any) -> list[CheckMessage]:
     """Whether the server keeps what it acknowledges, and has room for what Tracesite does."""
     found = []
-    for alias in databases or ():
+    for alias in {PRIMARY, REPLICA}.intersection(databases or ()):
         try:
             found += judge(describe(connections[alias]))
         except OperationalError as error:
@@ -224,7 +225,7 @@ def check_masking_rules(
 ) -> list[CheckMessage]:
     """Whether every masking rule can be applied."""
     try:
-        if not databases or MaskingRule._meta.db_table not in connection.introspection.table_names():
+        if PRIMARY not in (databases or ()) or MaskingRule._meta.db_table not in connection.introspection.table_names():
             return []
     except OperationalError:
         return []  # check_database reports it
@@ -243,7 +244,7 @@ def check_masking_rules(
 def check_data_keys(app_configs: Apps, databases: Iterable[str] | None = None, **options: Any) -> list[CheckMessage]:
     """Whether the master key is there, and is the one that has wrapped the data keys of the projects."""
     try:
-        if not databases or ProjectKey._meta.db_table not in connection.introspection.table_names():
+        if PRIMARY not in (databases or ()) or ProjectKey._meta.db_table not in connection.introspection.table_names():
             return []
     except OperationalError:
         return []  # check_database reports it

@@ -11,16 +11,16 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from django.db import connections
+from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Model
 
-from . import PRIMARY
+from . import PEOPLE_ARE_HERE, PRIMARY
 
 REPLICA = "replica"
 """The alias of the replica in the settings, if there is one."""
 _OF_TRACES = frozenset({"messages_app", "traces_app"})
-_OURS = frozenset({"access_app", *_OF_TRACES})
+OURS = frozenset({"access_app", *_OF_TRACES})
 _alias: ContextVar[str] = ContextVar("reading_alias", default=PRIMARY)
 
 
@@ -45,20 +45,37 @@ def reading_from_replica() -> Iterator[None]:
 
 
 class ReadingRouter:
-    """Route the reads of traces; who may see them is always read from the primary, so that a right that was taken away is gone."""
+    """Keep our tables in the database of Tracesite and others out of it, if it is not the project's own. Route the reads of traces; who may see them is always read from the primary, so that a right that was taken away is gone."""
 
     def db_for_read(self, model: type[Model], **hints: Any) -> str | None:
-        if model._meta.app_label in _OF_TRACES:
+        if _app_of(model) in _OF_TRACES:
             return reading_alias()
-        return PRIMARY if model._meta.app_label in _OURS else None
+        return PRIMARY if _app_of(model) in OURS else _of_people(hints)
 
     def db_for_write(self, model: type[Model], **hints: Any) -> str | None:
         # Not where the object was read from, which is what Django takes otherwise.
-        return PRIMARY if model._meta.app_label in _OURS else None
+        return PRIMARY if _app_of(model) in OURS else _of_people(hints)
 
     def allow_relation(self, *objects: Model, **hints: Any) -> bool | None:
-        # Primary and replica are one database.
-        return True if any(each._meta.app_label in _OURS for each in objects) else None
+        # Primary and replica are one database. Users may be in another, see access_app.people.
+        return True if any(_app_of(type(each)) in OURS for each in objects) else None
 
     def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
-        return False if db == REPLICA else None
+        if db == REPLICA:
+            return False
+        if PEOPLE_ARE_HERE:
+            return None
+        if app_label in OURS:
+            return db == PRIMARY
+        return False if db == PRIMARY else None
+
+
+def _app_of(model: type[Model]) -> str:
+    """Return the app that has the table."""
+    return (model._meta.concrete_model or model)._meta.app_label
+
+
+def _of_people(hints: dict[str, Any]) -> str | None:
+    """Return where a row of ours finds its user: Django would look in the database of the row."""
+    instance = hints.get("instance")
+    return DEFAULT_DB_ALIAS if instance is not None and _app_of(type(instance)) in OURS else None

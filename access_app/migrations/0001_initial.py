@@ -6,6 +6,8 @@ import django.utils.timezone
 from django.conf import settings
 from django.db import migrations, models
 
+import access_app.people
+
 
 class Migration(migrations.Migration):
     initial = True
@@ -79,7 +81,7 @@ class Migration(migrations.Migration):
                 ("revoked_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="revoked at")),
                 (
                     "created_by",
-                    models.ForeignKey(
+                    access_app.people.PersonKey(
                         blank=True,
                         editable=False,
                         null=True,

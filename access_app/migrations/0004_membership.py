@@ -4,6 +4,8 @@ import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
 
+import access_app.people
+
 CREATE = """
     CREATE TRIGGER access_app_changed
         AFTER UPDATE OR DELETE OR TRUNCATE ON access_app_membership EXECUTE FUNCTION access_app_changed();
@@ -37,7 +39,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "group",
-                    models.ForeignKey(
+                    access_app.people.PersonKey(
                         blank=True,
                         null=True,
                         on_delete=django.db.models.deletion.CASCADE,
@@ -57,7 +59,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "user",
-                    models.ForeignKey(
+                    access_app.people.PersonKey(
                         blank=True,
                         null=True,
                         on_delete=django.db.models.deletion.CASCADE,

@@ -16,6 +16,7 @@ from django.db.models import Q, QuerySet
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 
+from access_app.people import with_people
 from messages_app.models import SavedView
 
 from .filters import CURSOR
@@ -38,7 +39,7 @@ def query_of(parameters: QueryDict) -> str:
 def views_of(list_name: str, user: Any) -> QuerySet[SavedView]:
     """Return the views of a list that a user may see: their own and shared ones, by name."""
     visible = SavedView.objects.filter(Q(owner=user) | Q(shared=True), list_name=list_name)
-    return visible.select_related("owner").order_by("name", "pk")
+    return with_people(visible, "owner").order_by("name", "pk")
 
 
 class SavedViewForm(SavedViewModelForm):

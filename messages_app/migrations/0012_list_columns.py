@@ -5,6 +5,8 @@ import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
 
+import access_app.people
+
 
 class Migration(migrations.Migration):
     dependencies = [
@@ -24,7 +26,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "owner",
-                    models.ForeignKey(
+                    access_app.people.PersonKey(
                         db_index=False,
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="+",

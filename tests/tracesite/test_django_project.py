@@ -22,7 +22,7 @@ from psycopg import sql
 from tests.conftest import DATABASE_NAME
 
 ROOT = Path(__file__).parents[2]
-IN_SETTINGS, URLS, ASGI, RECORDER = re.findall(
+IN_SETTINGS, ONE_DATABASE, URLS, OWN_DATABASE, ASGI, RECORDER = re.findall(
     r"```python\n(.*?)```", (ROOT / "docs" / "django_project.md").read_text(), re.DOTALL
 )
 PASSWORD = "a-password-of-the-tests"
@@ -42,10 +42,27 @@ from django.core.management import call_command
 call_command("check")
 call_command("makemigrations", "people")
 call_command("migrate", verbosity=0)
+from django.db import connections
+if "traces" in connections:
+    call_command("migrate", database="traces", verbosity=0)
 call_command("makemigrations", check_changes=True, dry_run=True)
 call_command("createsuperuser", interactive=False, username="ada", email="ada@example.org")
 call_command("create_project", "my-agents")
 call_command("create_api_key", project="my-agents", name="shop")
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
+from access_app.models import Membership
+from access_app.roles import access_of
+from messages_app.models import SavedView
+eve = get_user_model().objects.create_user(username="eve", email="eve@example.org", is_staff=True)
+support = Group.objects.create(name="support")
+support.user_set.add(eve)
+call_command("grant_role", project="my-agents", group="support", role="viewer")
+assert [str(role) for role in access_of(eve).roles.values()] == ["viewer"], "by the group"
+call_command("grant_role", project="my-agents", user="eve@example.org", role="editor")
+assert [str(role) for role in access_of(eve).roles.values()] == ["editor"]
+call_command("list_roles")
+SavedView.objects.create(owner=eve, name="of eve", list_name="messages_app.session", query="status=failed", shared=True)
 """
 INSIDE = """
 with recorder.session("inside"), recorder.message("Where is it?") as run:
@@ -60,6 +77,27 @@ from messages_app.models import Session
 assert Session.with_deleted.filter(pk="{session}").exists()
 call_command("purge", session="{session}", deleted_longer_than="0", yes=True)
 assert not Session.with_deleted.filter(pk="{session}").exists()
+
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
+from django.contrib.contenttypes.models import ContentType
+users = get_user_model().objects
+kinds = ContentType.objects.get_for_models(Session, Group)
+for kind in kinds.values():
+    LogEntry.objects.create(
+        user=users.get(username="ada"), content_type=kind, object_repr="Of Alan Smithee", change_message="", action_flag=CHANGE
+    )
+call_command("erase", match="Alan Smithee", yes=True)
+assert not LogEntry.objects.get(content_type=kinds[Session], object_id=None).object_repr
+
+from access_app.models import Membership
+from access_app.people import forget_gone
+from messages_app.models import SavedView
+users.get(username="eve").delete()
+Group.objects.all().delete()
+assert forget_gone() == {forgotten}
+assert not Membership.objects.exists() and not SavedView.objects.exists()
 """
 
 
@@ -149,11 +187,16 @@ def database() -> Iterator[dict[str, str]]:
         server.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
-def test_project_with_one_database(shop: Shop, database: dict[str, str]) -> None:
-    shop.configure(f"DATABASES = {{'default': {database}}}", IN_SETTINGS)
+@pytest.mark.parametrize("arrangement", ["one PostgreSQL", "SQLite and PostgreSQL"])
+def test_project(shop: Shop, database: dict[str, str], arrangement: str) -> None:
+    if arrangement == "one PostgreSQL":
+        shop.configure(f"DATABASES = {{'default': {database}}}", IN_SETTINGS, ONE_DATABASE)
+    else:  # which `startproject` has
+        place = f"DATABASES['traces'] = {{**{database}, 'ENGINE': DATABASES['traces']['ENGINE']}}"
+        shop.configure(IN_SETTINGS, OWN_DATABASE, place)
     key = set_up(shop)
     with shop.served() as address:
-        walk(shop, address, key)
+        walk(shop, address, key, forgotten=0 if arrangement == "one PostgreSQL" else 3)
 
 
 def test_check_of_project_says_what_is_missing(shop: Shop) -> None:
@@ -184,7 +227,7 @@ def set_up(shop: Shop) -> str:
     return re.findall(r"ts_[\w-]+", done)[-1]
 
 
-def walk(shop: Shop, address: str, key: str) -> None:
+def walk(shop: Shop, address: str, key: str, *, forgotten: int) -> None:
     """Visit ingest, REST, the live part, the admin, a recorder in the process, and purge."""
     with httpx.Client(base_url=address, timeout=60, headers={"Authorization": f"Bearer {key}"}) as agent:
         wait_for(agent)
@@ -218,7 +261,9 @@ def walk(shop: Shop, address: str, key: str) -> None:
     visit_admin(address, session)
     with httpx.Client(base_url=address, timeout=60, headers={"Authorization": f"Bearer {key}"}) as agent:
         assert agent.delete(f"/traces/api/v1/sessions/{session}/").status_code == 204
-        shop.manage("shell", "--verbosity", "0", "--command", RECORDER + INSIDE.format(session=session))
+        shop.manage(
+            "shell", "--verbosity", "0", "--command", RECORDER + INSIDE.format(session=session, forgotten=forgotten)
+        )
         assert agent.get("/traces/api/v1/sessions/inside/").status_code == 200, "recorded without HTTP"
 
 
@@ -249,6 +294,7 @@ def visit_admin(address: str, session: str) -> None:
             "traces_app/tool/statistics/",
             "access_app/project/",
             "access_app/project/1/change/",
+            "traces_app/maskingrun/1/",
             "access_app/apikey/",
             "access_app/auditentry/",
         )

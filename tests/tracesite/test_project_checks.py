@@ -46,3 +46,12 @@ def test_checks_name_what_the_database_lacks(
 ) -> None:
     monkeypatch.setitem(settings.DATABASES["default"], name, value)
     assert ids() == [expected]
+
+
+def test_checks_name_what_a_database_of_its_own_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(project_checks, "PEOPLE_ARE_HERE", False)
+    assert ids() == ["E025"]
+    with override_settings(DATABASE_ROUTERS=[project_checks.ROUTER]):
+        assert ids() == []
+    monkeypatch.setattr(project_checks, "PRIMARY", "traces")
+    assert ids() == ["E024"]

@@ -20,6 +20,7 @@ from access_app.admin_roles import RoleAdmin
 from access_app.audit.trail import note_objects
 from access_app.masking import RuleRow, check_masking, compiled, stored_rules
 from access_app.models import AuditAction, MaskingKind, Project, Role
+from access_app.people import with_people
 from access_app.redaction.rules import Rules
 from access_app.roles import access
 from access_app.visibility import visible_to
@@ -146,7 +147,7 @@ class MaskingRunAdmin(RoleAdmin):
             "preview": preview,
             "newest": NEWEST,
             "requested": with_zone(_("Requested")),
-            "runs": MaskingRun.objects.filter(project=project).select_related("requested_by").order_by("-pk")[:RUNS],
+            "runs": with_people(MaskingRun.objects.filter(project=project), "requested_by").order_by("-pk")[:RUNS],
         }
         return TemplateResponse(request, "admin/traces_app/masking_page.html", context)
 

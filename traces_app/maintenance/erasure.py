@@ -26,7 +26,8 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.utils.crypto import salted_hmac
 
-from access_app.db import connection, transaction
+from access_app.db import PEOPLE_ARE_HERE, connection, transaction
+from access_app.db.reading import OURS
 from access_app.encryption.keys import refuse_encrypted
 from access_app.models import Project
 from messages_app.models import Message, Reference, SavedView, Session
@@ -251,7 +252,7 @@ def _find_matches(forms: Sequence[str], projects: Sequence[int], found: Found) -
     found.scores.update(_matching(Score, forms, "t.id", "t.project_id = ANY(%s)", projects))
     found.tools.update(_matching(Tool, forms, "t.id", "t.project_id = ANY(%s)", projects))
     found.views.update(_matching(SavedView, forms, "t.id", "true"))
-    found.log.update(_matching(LogEntry, forms, "t.id", "true"))
+    found.log.update(_matching(LogEntry, forms, "t.id", "true") if PEOPLE_ARE_HERE else _log_elsewhere(forms))
     named = Tool.objects.filter(pk__in=found.tools)
     tools = [tool.pk for tool in named if any(form in tool.name.lower() for form in forms)]
     for rows in (
@@ -327,6 +328,14 @@ def _traces_of(messages: Sequence[UUID]) -> list[UUID]:
     rows = Message.with_deleted.filter(pk__in=messages, metadata__has_key="trace_id").order_by()
     traces = (_uuid(trace) for trace in rows.values_list("metadata__trace_id", flat=True) if isinstance(trace, str))
     return [trace for trace in traces if trace is not None]
+
+
+def _log_elsewhere(forms: Sequence[str]) -> Iterator[int]:
+    """Yield the matching entries about our rows in a database that may be of any kind, with the project's own entries."""
+    rows = LogEntry.objects.filter(content_type__app_label__in=OURS).values_list("pk", "object_repr", "change_message")
+    for pk, *texts in rows.iterator():
+        if any(form in text.lower() for form in forms for text in texts):
+            yield pk
 
 
 def _log_about(model: str, row_ids: Collection[UUID]) -> Iterator[int]:

@@ -23,10 +23,11 @@ from django.utils.translation import gettext_lazy as _
 from access_app.audit.chain import append_recorded, purge_before
 from access_app.audit.record import record
 from access_app.conf import conf
-from access_app.db import connection
+from access_app.db import PEOPLE_ARE_HERE, connection
 from access_app.db.direct import lock_key, session_lock
 from access_app.errors import ApiError
 from access_app.models import AuditAction
+from access_app.people import forget_gone
 from traces_app.ingest.partitions import TABLES
 from traces_app.models import JobRun
 
@@ -251,6 +252,10 @@ def _analyze(is_stopped: IsStopped) -> Numbers:
     return {"tables": done}
 
 
+def _forget_people(_is_stopped: IsStopped) -> Numbers:
+    return {"rows": forget_gone()}
+
+
 JOBS: tuple[Job, ...] = (
     Job(
         name="index_search",
@@ -321,6 +326,14 @@ JOBS: tuple[Job, ...] = (
         run=_purge_audit,
         is_on=lambda: conf.AUDIT_DAYS > 0,
         setting="TRACESITE_AUDIT_DAYS",
+    ),
+    Job(
+        name="forget_people",
+        title=_("Remove what belonged to users and groups that are gone from their database"),
+        every=timedelta(hours=1),
+        run=_forget_people,
+        is_on=lambda: not PEOPLE_ARE_HERE,
+        setting="TRACESITE_DATABASE",
     ),
     Job(
         name="analyze",

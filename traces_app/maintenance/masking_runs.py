@@ -17,6 +17,7 @@ from access_app.audit.record import acting, origin_of_user
 from access_app.db.direct import lock_key, session_lock
 from access_app.masking import RuleRow, compiled
 from access_app.models import Project
+from access_app.people import with_people
 from traces_app.models import MaskingRun
 
 from .masking import apply_masking
@@ -48,7 +49,7 @@ def continue_runs(*, is_stopped: Callable[[], bool] = lambda: False) -> Report:
         return report
     with session_lock(LOCK) as is_alone:
         if is_alone:
-            for run in waiting.select_related("requested_by"):
+            for run in with_people(waiting, "requested_by"):
                 _continue(run, report, is_stopped)
     return report
 

@@ -4,6 +4,8 @@ import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
 
+import access_app.people
+
 
 class Migration(migrations.Migration):
     dependencies = [
@@ -36,7 +38,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "requested_by",
-                    models.ForeignKey(
+                    access_app.people.PersonKey(
                         null=True,
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",

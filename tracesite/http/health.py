@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from django.db import OperationalError
-from django.db.migrations.executor import MigrationExecutor
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from access_app.db import connection
 from access_app.db.replica import STARTING_SECONDS, replica_state
+from access_app.db.unapplied import unapplied_migrations
 from access_app.errors import Unavailable
 from access_app.program import program
 from access_app.rest import extend_schema
@@ -33,7 +32,7 @@ class ReadyView(OpenToAll):
     @extend_schema(exclude=True)
     def get(self, request: Request) -> Response:
         try:
-            pending = _pending_migrations()
+            pending = len(unapplied_migrations())
         except OperationalError as error:
             raise Unavailable(_("The database does not respond."), code="database_unavailable") from error
         if pending:
@@ -51,8 +50,3 @@ def _replica() -> dict[str, Any]:
     if state is None:
         return {}
     return {"replica": {"used": not state.reason, "reason": state.reason or None, "lag_seconds": state.lag_seconds}}
-
-
-def _pending_migrations() -> int:
-    executor = MigrationExecutor(connection)
-    return len(executor.migration_plan(executor.loader.graph.leaf_nodes()))

@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from access_app.arguments import project_named
 from access_app.models import Membership
+from access_app.people import with_people
 
 
 class Command(BaseCommand):
@@ -19,7 +20,9 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print JSON, one role a line")
 
     def handle(self, *, project: str | None, **options: Any) -> None:
-        found = Membership.objects.select_related("project", "user", "group").order_by("project__slug", "id")
+        found = with_people(Membership.objects.select_related("project"), "user", "group").order_by(
+            "project__slug", "id"
+        )
         if project is not None:
             found = found.filter(project=project_named(project))
         for each in found:

@@ -15,12 +15,12 @@ from django.core.exceptions import ValidationError
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
-from django.db.migrations.executor import MigrationExecutor
 from django.urls import reverse
 
 from access_app.conf import conf
-from access_app.db import connection
+from access_app.db import PEOPLE_ARE_HERE, PRIMARY, connection
 from access_app.db.direct import session_cursor
+from access_app.db.unapplied import unapplied_migrations
 from access_app.mounting import base_path
 from access_app.program import program
 from tracesite import system_checks
@@ -95,7 +95,7 @@ class Command(BaseCommand):
                 made = self._prepare()
             elif unapplied_migrations():
                 raise CommandError(f"The database has unapplied migrations. Run: {program()} migrate")
-            for fault in system_checks.check_masking_rules(None, databases=["default"]):
+            for fault in system_checks.check_masking_rules(None, databases=[PRIMARY]):
                 self.stderr.write(str(fault))
             connections.close_all()  # the workers are forks, and a connection cannot be shared
             try:
@@ -115,7 +115,7 @@ class Command(BaseCommand):
     def _check(self, workers: int, threads: int) -> None:
         """Report all problems, the worst last."""
         import_module("tracesite.serving.asgi")
-        found = run_checks(databases=["default"], include_deployment_checks=True)
+        found = run_checks(databases=[PRIMARY], include_deployment_checks=True)
         if not any(message.id == system_checks.NO_ANSWER for message in found):
             found += system_checks.check_connections(system_checks.describe(connection), workers, threads)
             found += system_checks.check_migrations(len(unapplied_migrations()))
@@ -133,6 +133,8 @@ class Command(BaseCommand):
                 self.stdout.write("Preparing the database ...")
                 self.stdout.flush()
                 call_command("migrate", interactive=False, verbosity=0)
+                if not PEOPLE_ARE_HERE:
+                    call_command("migrate", database=PRIMARY, interactive=False, verbosity=0)
             try:
                 return demo.prepare()
             except ValidationError as error:
@@ -219,8 +221,3 @@ def bound_socket(host: str, port: int) -> socket.socket:
             f"port: {f'PORT={port + 1} make run, or ' if program() == 'manage.py' else ''}{program()} serve --port {port + 1}."
         ) from error
     return listener
-
-
-def unapplied_migrations() -> list[Any]:
-    executor = MigrationExecutor(connection)
-    return executor.migration_plan(executor.loader.graph.leaf_nodes())
