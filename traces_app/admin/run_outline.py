@@ -8,9 +8,10 @@ when it is selected.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -22,7 +23,7 @@ from django.utils.translation import gettext as _
 
 from messages_app.admin.conversation import ids_below
 from messages_app.admin.time_zones import with_zone
-from messages_app.safe_text import Excerpt, duration, one_line
+from messages_app.safe_text import Excerpt, cost, duration, one_line
 from traces_app.models import AgentStep, Tool, ToolCall
 
 from .critical_path import critical_path
@@ -56,7 +57,7 @@ def _epoch(column: str) -> Cast:
     return Cast(ExpressionWrapper(seconds * 1000, output_field=FloatField()), BigIntegerField())
 
 
-_STEP_TIMES = (_epoch("timestamp"), Value(None, output_field=BigIntegerField()), F("duration_ms"))
+_STEP_TIMES = (_epoch("timestamp"), Value(None, output_field=BigIntegerField()), F("duration_ms"), F("cost"))
 _CALL_TIMES = (_epoch("started_at"), _epoch("completed_at"), F("duration_ms"))
 """The columns of `_Times` behind its name."""
 
@@ -77,6 +78,8 @@ class Outline:
     """The place of the name in `names`."""
     starts: Sequence[int | None]
     durations: Sequence[int | None]
+    costs: Mapping[int, str]
+    """The known costs of steps, for people, by row."""
     critical: Sequence[int]
     """1 for a row on the critical path; only 0 unless the outline is whole."""
     bottleneck: int | None
@@ -122,6 +125,8 @@ class _Times(NamedTuple):
     """Milliseconds since 1970, like `end`: the database computes them, because 100,000 datetimes take a second."""
     end: int | None
     duration_ms: int | None
+    cost: Decimal | None = None
+    """Calls have none of their own."""
 
 
 def explorer_words() -> str:
@@ -232,6 +237,7 @@ def _columns(
         named=named,
         starts=starts,
         durations=durations,
+        costs={row: cost(one.cost) for row, one in enumerate(shown) if one.cost is not None},
         critical=[int(row in critical) for row in range(len(nodes))],
         bottleneck=max(sorted(critical), key=lambda row: durations[row] or 0, default=None),
         is_whole=is_whole,

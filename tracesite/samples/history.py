@@ -1,7 +1,8 @@
-"""Sessions of the two weeks before the recordings, so that trends, similar failures and groups of errors have something to show.
+"""Sessions around the recordings, so that trends, similar failures, groups of errors and comparisons have something to show.
 
-They are made up after two recordings, with the same tools: a report every night, whose `load_branch` takes three times as
-long since yesterday, and plans of trips, whose `search_hotels` times out since yesterday. Everything follows from `now`.
+They are made up after three recordings, with the same tools: a report every night, whose `load_branch` takes three times as
+long since yesterday; plans of trips, whose `search_hotels` times out since yesterday; and the refund that failed, asked for
+again and made. Everything follows from `now`.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ _TRIPS: Sequence[tuple[int, str, str, str, str]] = (
     (290, "tom", "Cheap days in Lisbon", "Lisbon", "Graça"),
     (315, "jonas", "Trade fair in Madrid", "Madrid", "Ifema"),
 )
+_REFUNDED_AGE = timedelta(hours=10)
 _TIMED_OUT = frozenset([3, 8, 13, 19, 44])
 """The trips whose search for hotels failed."""
 
@@ -47,7 +49,9 @@ def earlier_sessions(now: datetime) -> list[records.Session]:
     """Return the sessions that ended before `now`, newest first."""
     reports = [_report(night, now - timedelta(days=night) + timedelta(minutes=50)) for night in range(1, _NIGHTS + 1)]
     trips = [_trip(*trip, now - timedelta(hours=trip[0])) for trip in _TRIPS]
-    return sorted([*reports, *trips], key=lambda session: session.created_at or now, reverse=True)
+    return sorted(
+        [*reports, *trips, _refund(now - _REFUNDED_AGE)], key=lambda session: session.created_at or now, reverse=True
+    )
 
 
 def _report(night: int, start: datetime) -> records.Session:
@@ -102,6 +106,25 @@ def _trip(hours: int, user: str, title: str, city: str, district: str, start: da
     answer = f"Fly {flights[0]['flight']} at 07:25 ({flights[0]['price']} €) and stay at {hotels[0]['hotel']} ({hotels[0]['price']} € a night)."
     session = run.session(f"{title}, please: flight, hotel and what to pack.", answer)
     return replace(session, external_id=f"sample-trip-{hours}", title=title, end_user=user, tags=["travel"])
+
+
+def _refund(start: datetime) -> records.Session:
+    """Return the session in which the question of `refund-failed` has a good answer, after the customer has a new card."""
+    order = {"order": 5471, "total": 129, "paid_by": "card", "payment": "pay_71c0", "returned": True}
+    refund = {"order": 5471, "amount": 129, "to": "card"}
+    run = _Run(agent="refunds", model="scripted-chat-1", time=start)
+    run.add("I look at the order.", 431, _Call(name="get_order", args={"order": 5471}, took=201, data=order))
+    made = {"refund": "re_20c4", "amount": 129, "to": "card"}
+    run.add(
+        "The parcel is back, so I refund the card.",
+        402,
+        _Call(name="refund_order", args=refund, took=604, data=made),
+    )
+    answer = "I refunded 129 € for order 5471 to your new card. Your bank shows it within three days."
+    session = run.session("I sent order 5471 back a week ago. Where is my refund?", answer)
+    return replace(
+        session, external_id="sample-refund", title="Refund order 5471, once more", end_user="felix", tags=["finance"]
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -362,8 +362,8 @@ def test_whole_trace_is_downloaded(staff: Client, project: Project) -> None:
         assert (whole.status_code, whole.headers["Content-Type"]) == (200, kind)
         assert f"session-{outcome.id}.{extension}" in whole.headers["Content-Disposition"]
     message = staff.get(page_of(UUID(str(outcome.messages[1].id))))
-    assert f'download="message-{outcome.messages[1].id}.json">JSON</a>' in html_of(message)
-    assert staff.get(links_of(message)["JSON"]).headers["Content-Type"] == "application/json"
+    assert f'download="message-{outcome.messages[1].id}.json">Export JSON</a>' in html_of(message)
+    assert staff.get(links_of(message)["Export JSON"]).headers["Content-Type"] == "application/json"
 
 
 def test_session_page_goes_to_a_message_by_its_number(staff: Client, project: Project) -> None:

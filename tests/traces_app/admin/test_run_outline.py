@@ -46,15 +46,17 @@ def test_outline_has_rows_in_reading_order(staff: Client, project: Project) -> N
     assert outline["is_cut"] is False
 
 
-def test_outline_times_are_milliseconds_from_first_start(staff: Client, project: Project) -> None:
+def test_outline_has_costs_and_times_from_first_start(staff: Client, project: Project) -> None:
     start = NOON + timedelta(seconds=2, milliseconds=345)
     calls = [
         {"name": "a", "args": {}, "started_at": start, "completed_at": start + timedelta(milliseconds=7)},
         {"name": "b", "args": {}},
     ]
-    outline = staff.get(url_of(stored(project, agent_steps=[{"timestamp": NOON, "tool_calls": calls}]))).json()
+    step = {"timestamp": NOON, "cost": 0.0012, "tool_calls": calls}
+    outline = staff.get(url_of(stored(project, agent_steps=[step]))).json()
     assert outline["starts"] == [0, 2345, None]
     assert outline["durations"][1:] == [7, None]
+    assert outline["costs"] == {"0": "$0.0012"}
 
 
 def first_rows_of(client: Client, message_id: UUID) -> Any:

@@ -586,7 +586,7 @@ Error: Lost.
     one = viewer.get(f"sessions/text/export/?format=text&message={run}")
     assert (one.body.decode(), f"message-{run}.txt" in one.headers["Content-Disposition"]) == (chain, True)
     links = links_of(staff.get(f"/admin/messages_app/message/{run}/change/"))
-    assert b"".join(staff.get(links["Text"])) == chain.encode()  # type: ignore[arg-type]  # it is streamed
+    assert b"".join(staff.get(links["Export text"])) == chain.encode()  # type: ignore[arg-type]  # it is streamed
     for arguments, expected in ((["text"], whole), (["text", f"--message={run}"], chain)):
         out = StringIO()
         call_command("export", *arguments, "--format", "text", stdout=out)

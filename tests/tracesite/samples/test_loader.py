@@ -14,7 +14,7 @@ from django.utils import timezone
 from access_app.models import Project
 from messages_app.models import Message, Reference, Session
 from messages_app.writes import delete_session
-from tests.admin_pages import text_of
+from tests.admin_pages import links_of, text_of
 from traces_app.models import AgentStep, Event, Snapshot, ToolCall
 from tracesite.recorder.example_langgraph import QUESTION
 from tracesite.samples.history import earlier_sessions
@@ -27,7 +27,7 @@ def project(db: None) -> Project:
 
 
 def test_load_samples_twice_changes_nothing(project: Project) -> None:
-    assert load_samples(project) == 48
+    assert load_samples(project) == 49
     before = [list(model.objects.order_by("pk").values()) for model in (Session, Message, AgentStep, ToolCall)]
     assert load_samples(project) == 0
     assert [list(model.objects.order_by("pk").values()) for model in (Session, Message, AgentStep, ToolCall)] == before
@@ -70,6 +70,15 @@ def test_samples_have_similar_failures_and_error_groups(admin_client: Client, pr
     run = failed.get(message__session__external_id="sample-travel-plan").message_id
     alike = text_of(admin_client.get(f"/admin/messages_app/message/{run}/similar/?by=errors"))
     assert "Lisbon with two children" in alike
+
+
+def test_failed_refund_has_a_good_run_to_compare(admin_client: Client, project: Project) -> None:
+    load_samples(project)
+    failed = Message.objects.get(session__external_id="sample-refund-failed", role="assistant")
+    good = Message.objects.get(session__external_id="sample-refund", role="assistant")
+    page = admin_client.get(f"/admin/messages_app/message/{failed.pk}/change/")
+    compared = admin_client.get(links_of(page)["Compare with the last good run"], follow=True)
+    assert f"other={good.pk}" in compared.redirect_chain[-1][0]
 
 
 def test_history_follows_from_the_time_alone() -> None:

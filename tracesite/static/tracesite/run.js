@@ -146,6 +146,7 @@ const adopt = (columns) => {
   });
   selected = place.get(before.selected) ?? -1;
   mark();
+  sayPlace();
   refresh();
   const index = topId === undefined ? -1 : shown.indexOf(place.get(topId));
   if (isAtTheEnd) {
@@ -166,6 +167,7 @@ const refresh = () => {
   root.hidden = outline.ids.length === 0;
   part("is-cut").hidden = !outline.is_cut;
   part("bottleneck").hidden = view === "text" || outline.bottleneck === null;
+  root.classList.toggle("run-has-costs", Object.keys(outline.costs).length > 0);
   if (view !== "text") {
     paintAxis();
     choose();
@@ -273,6 +275,9 @@ const rowElement = (row, index) => {
     end.prepend(element("span", view === "tree" ? "" : "visually-hidden", `${words.bottleneck} `));
   }
   made.append(end);
+  if (view === "tree" && outline.costs[row]) {
+    made.append(element("span", "run-cost", outline.costs[row]));
+  }
   return made;
 };
 
