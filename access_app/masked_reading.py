@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
+from os.path import commonprefix
 from typing import Any, Final
 from uuid import UUID
 
@@ -22,6 +23,7 @@ from .db.base import masking_of_reader
 from .encryption.reading import ROW_ID
 from .masking import RuleRow, compiled
 from .models import ApiKey, MaskingRule, Role
+from .read_marks import BEYOND, ReadMark, split_mark
 from .redaction.engine import redact
 from .redaction.rules import MARKER, Rules
 from .roles import Access, access
@@ -137,11 +139,16 @@ class RowMask:
 
         def make(values: Sequence[Any]) -> tuple[Any, ...]:
             rules = self._rules_of(values, projects, ids)
-            if rules is None:
-                return tuple(values)
             row = list(values)
-            for place, path in columns:
-                row[place] = masked_value(row[place], path, rules)
+            marked: set[int] = set()
+            for place, value in enumerate(row):
+                if isinstance(value, str) and (found := split_mark(value)) is not None:
+                    row[place] = _shown(*found, rules)
+                    marked.add(place)
+            if rules is not None:
+                for place, path in columns:
+                    if place not in marked:
+                        row[place] = masked_value(row[place], path, rules)
             return tuple(row)
 
         return make
@@ -180,6 +187,31 @@ def masked_value(value: Any, path: str, rules: Rules) -> Any:
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
             pass  # It is a text like others.
     return redact(value, rules, path)[0] if isinstance(value, str | list | dict) else value
+
+
+def _shown(mark: ReadMark, text: str, rules: Rules | None) -> str:
+    """Return a value that had a mark, masked and then cut."""
+    clean = text
+    if rules is not None:
+        if mark.json and rules.paths and not _is_json(text):
+            # It was cut, so where its values are is unknown.
+            return MARKER
+        clean = masked_value(text, mark.column, rules)
+        if clean != text:
+            if mark.pretty and _is_json(clean):
+                clean = msgspec.json.format(clean, indent=4)
+            elif len(text) == mark.characters_read:
+                # The end may be a part of what a rule hides.
+                clean = clean.removesuffix(commonprefix([clean[::-1], text[: -BEYOND - 1 : -1]])[::-1])
+    return clean if mark.length is None else clean[: mark.length]
+
+
+def _is_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return False
+    return True
 
 
 def _masked_json(value: bytes, path: str, rules: Rules) -> bytes:

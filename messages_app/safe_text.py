@@ -13,14 +13,14 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from django.db.models import F, Func, IntegerField, TextField
+from django.db.models import F, Func, IntegerField
 from django.utils import timezone
 from django.utils.html import conditional_escape, escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from .sql.beginnings import Beginning, PrettyBeginning
+from .sql.beginnings import Beginning, PrettyBeginning, pretty
 
 HEAD_CHARACTERS = 500
 HEAD_LINES = 12
@@ -218,7 +218,7 @@ def first_characters(field: str, limit: int) -> Beginning:
 
 def pretty_json(field: str, limit: int) -> Beginning:
     """Return the expression for the beginning of a JSON column as indented text, with exact numbers and non-ASCII kept."""
-    return PrettyBeginning(Func(F(field), function="jsonb_pretty", output_field=TextField()), limit)
+    return PrettyBeginning(pretty(field), limit)
 
 
 def size_of(field: str) -> Func:
@@ -228,8 +228,7 @@ def size_of(field: str) -> Func:
 
 def size_of_json(field: str) -> Func:
     """Return the expression for the bytes of a JSON column as `pretty_json` writes it."""
-    pretty = Func(F(field), function="jsonb_pretty", output_field=TextField())
-    return Func(pretty, function="octet_length", output_field=IntegerField())
+    return Func(pretty(field), function="octet_length", output_field=IntegerField())
 
 
 def _head_end(text: str) -> int:

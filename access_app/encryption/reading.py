@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from access_app.db import base
+from access_app.read_marks import split_mark
 
 from .columns import BY_NUMBER, ENCRYPTED, NAMES, Form
 from .envelope import KEY_BYTES, PREFIX, DataKey, bytes_of, row_bytes, row_of
@@ -110,6 +111,9 @@ class Opener:
         `columns` are the numbers of the columns, and `rows` the ids of the rows that it may be of; any row if none is given.
         Raise Locked, and Damaged if a value was changed or is of another place.
         """
+        if (marked := split_mark(value)) is not None:
+            mark, value = marked
+            return f"{mark}{self.open(value, columns, rows)}"
         if value.startswith(PREFIX):
             opened = self._opened(value[len(PREFIX) :], columns, rows, in_json=False)
             return value if opened is None else opened

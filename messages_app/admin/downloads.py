@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import F, Func, JSONField, Manager, TextField
+from django.db.models import F, JSONField, Manager
 from django.http import HttpResponse
 
 from access_app.visibility import ProjectScope, visible_to
+from messages_app.sql.beginnings import JsonText
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,7 @@ def value_file(
     if source is None or column not in source.columns:
         return None
     is_json = isinstance(source.rows.model._meta.get_field(column), JSONField)
-    value = Func(F(column), function="jsonb_pretty", output_field=TextField()) if is_json else F(column)
+    value = JsonText(column, is_pretty=True) if is_json else F(column)
     rows = visible_to(source.rows.filter(pk=key), scope, source.project)
     text = rows.annotate(value=value).values_list("value", flat=True).first()
     if not text:

@@ -32,6 +32,7 @@ from django.http import QueryDict
 from django.utils.datastructures import MultiValueDict
 from django.utils.text import Truncator
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from access_app.errors import InvalidInput
 from access_app.masked_reading import hides, is_masked
@@ -44,6 +45,7 @@ from messages_app.sql.pagination import IdRange
 from messages_app.timestamps import parse_limit
 
 MOST_NAMES = 50
+_HIDDEN = gettext_lazy("Your role reads this value masked, so it cannot be searched for.")
 AT_LEAST = "Milliseconds, inclusive."
 COST = "USD, inclusive; rows whose cost is unknown are left out."
 
@@ -149,8 +151,18 @@ class NamesField(forms.Field):
         if any("\x00" in name for name in names):
             raise ValidationError(_("Null characters are not allowed."))
         if any(map(hides, names)):
-            raise ValidationError(_("Your role reads this value masked, so it cannot be searched for."))
+            raise ValidationError(_HIDDEN)
         return names
+
+
+class WrittenField(forms.CharField):
+    """A text that agents or people wrote. A reader cannot ask for one that is masked."""
+
+    def clean(self, value: Any) -> Any:
+        text = super().clean(value)
+        if text and hides(text):
+            raise ValidationError(_HIDDEN)
+        return text
 
 
 class SeenTextField(forms.CharField):
@@ -171,6 +183,10 @@ class TextFilter(Filter):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, strip=False, **kwargs)
+
+
+class WrittenFilter(TextFilter):
+    field_class = WrittenField
 
 
 class SeenTextFilter(TextFilter):

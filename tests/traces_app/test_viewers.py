@@ -22,6 +22,8 @@ from access_app.models import Project, Role
 from access_app.roles import grant_role
 from messages_app.models import Message, Session
 from tests.traces_app.conftest import store
+from traces_app.maintenance.run_vectors import store_vectors
+from traces_app.models import ToolCall
 
 CARD = "4111111111111111"
 STAFF = "EMP-471193"
@@ -71,8 +73,11 @@ def clients(project: Project) -> dict[str, Client]:
     return found
 
 
-def paths_of(project: Project) -> list[str]:
-    session, message = Session.objects.get(project=project), Message.objects.get(project=project)
+def paths_of(project: Project, **external_ids: str) -> list[str]:
+    session, message = (
+        model.objects.get(project=project, **({"external_id": external_ids[name]} if name in external_ids else {}))
+        for name, model in (("session", Session), ("message", Message))
+    )
     return [
         "/api/v1/messages/",
         "/api/v1/sessions/",
@@ -157,6 +162,56 @@ def test_viewer_finds_nothing_by_what_is_masked(clients: dict[str, Client]) -> N
     assert title["viewer"].json()["error"]["field"] == "title"
     assert clients["viewer"].get("/api/v1/sessions/", {"tag": STAFF}).status_code == 400
     assert clients["viewer"].get("/api/v1/sessions/", {"tag": "other"}).json()["results"] == []
+
+
+@pytest.mark.requirement("001-54")
+def test_values_are_masked_before_they_are_cut_and_by_their_place(project: Project, clients: dict[str, Client]) -> None:
+    save_rule(project, "tokens", "pattern", r"TOK-[a-z]+-\d{6}", when="read")
+    save_rule(project, "notes", "path", "args.note", when="read")
+    save_rule(project, "labels", "pattern", "customer (?P<secret>[A-Z][a-z]+) [0-9]+", when="read")
+    # A secret over each place where a page may cut a text.
+    long = " ".join(["TOK-" + "leak" * 40 + "-123456"] * 200)
+    args = {"note": "Hopper", "customer": {"name": "Lovelace"}, "long": long}
+    failed = {"error": "customer Falconer 123456 was not found", "success": False}
+    calls = [
+        {
+            "id": "long",
+            "name": "write",
+            "args": args,
+            "duration": 9000,
+            "result": {"output": f"found {long}", "success": True},
+        },
+        {"id": "failed", "name": "find", "args": {"note": "Hopper"}, "result": failed},
+        {"id": "cut", "name": "find", "args": {}, "result": {"error": long, "success": False}},
+    ]
+    step = {"thought": long, "tool_calls": calls}
+    for name in ("left", "right"):
+        asked = {"role": "user", "content": long, "external_id": f"{name} question"}
+        given = {"role": "assistant", "content": long, "external_id": name, "agent_steps": [step]}
+        store(project, asked, given, external_id=name, title=long[:343])
+    call_command("index_search", stdout=StringIO())
+    store_vectors()
+    answer = Message.objects.get(external_id="left")
+    ids = {call.call_id: call.pk for call in ToolCall.objects.filter(message=answer)}
+    paths = [
+        *paths_of(project, session="right", message="right"),
+        "/api/v1/errors/",
+        "/api/v1/tools/examples/?tool=find",
+        "/api/v1/tools/examples/?tool=write&format=csv",
+        "/api/v1/compare/?left=left&right=right",
+        f"/api/v1/messages/{answer.pk}/similar/",
+        f"/api/v1/tool-calls/{ids['failed']}/similar/",
+        *(f"/admin/traces_app/toolcall/{key}/change/" for key in ids.values()),
+        *(f"/admin/traces_app/toolcall/value/call/{key}/args/" for key in ids.values()),
+        "/admin/traces_app/toolcall/export/?format=csv",
+        *(f"/api/v1/search/?q={word}" for word in ("Hopper", "leakleak", "Falconer")),
+    ]
+    secrets = ("leakleak", "Lovelace", "Hopper", "Falconer")
+    assert seen_by(clients["viewer"], paths, secrets) == set()
+    assert len(seen_by(clients["analyst"], paths, secrets)) >= len(paths) - 5
+    client = clients["viewer"]
+    assert client.get("/api/v1/scores/", {"label": "customer Falconer 123456"}).json()["error"]["field"] == "label"
+    assert client.get("/api/v1/scores/", {"label": "customer"}).status_code == 200
 
 
 @pytest.mark.django_db

@@ -16,6 +16,7 @@ from django.db.models import Expression, QuerySet
 from django.utils import timezone
 from msgspec import UNSET
 
+from access_app.masked_reading import is_masked
 from messages_app import ids
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
 from messages_app.sql.beginnings import Beginning
@@ -63,6 +64,7 @@ class Group:
     id: str
     """32 hexadecimal digits, for the filter `error_group` of calls."""
     pattern: str
+    """For a reader of masked values the error of the example."""
     calls: int
     first: UUID
     """The oldest call in the range."""
@@ -228,9 +230,11 @@ def _group(
     for tool_id, step, count in zip(tool_ids, steps, counts, strict=True):
         of_tools[tool_id] += count
         of_steps[beginnings[step - 1]] += count
+    error = getattr(examples[last], "error_text", None) or ""  # None without a result
     return Group(
         id=key,
-        pattern=pattern,
+        # What a rule hides may not fit it any more where a pattern has "#".
+        pattern=error if is_masked() else pattern,
         calls=calls,
         first=first,
         last=last,
@@ -238,7 +242,7 @@ def _group(
         tool_count=len(of_tools),
         steps=of_steps,
         example=examples[last],
-        error=getattr(examples[last], "error_text", None) or "",  # None without a result
+        error=error,
         change=_change(of_steps, beginnings, counted_from),
         likeness=likeness,
     )

@@ -33,6 +33,7 @@ from messages_app.http.filters import (
     UuidFilter,
     WholeNumberFilter,
     WordFilter,
+    WrittenFilter,
     YesNoFilter,
     with_errors,
 )
@@ -313,7 +314,7 @@ class ScoreFilterSet(ListFilterSet):
     kind = WordFilter(words=Score.Kind.values, help_text="The kind of value.")
     source = WordFilter(words=Score.Source.values, help_text="Who judged.")
     author = TextFilter(help_text="The name of the person or program.")
-    label = TextFilter(help_text="This category, or this word beside a number.")
+    label = WrittenFilter(help_text="This category, or this word beside a number.")
     min_value = NumberFilter("number", "gte", help_text="Inclusive; yes counts as 1, no as 0.")
     max_value = NumberFilter("number", "lte", help_text="Inclusive; yes counts as 1, no as 0.")
     session = NameFilter(help_text=f"{_SESSION} With the scores of its messages and calls.")

@@ -15,7 +15,6 @@ from uuid import UUID
 import numpy as np
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import OuterRef, QuerySet, Subquery
-from django.db.models.functions import Left
 from msgspec import Struct
 from numpy.typing import NDArray
 
@@ -23,6 +22,7 @@ from access_app.encryption.keys import refuse_encrypted
 from messages_app import ids
 from messages_app.models import Message
 from messages_app.sql.batch import LIST_MS, Query, copied
+from messages_app.sql.beginnings import Beginning
 from messages_app.sql.compiled import CompiledRows
 from messages_app.sql.pagination import IdRange
 from messages_app.sql.snapshot import one_snapshot
@@ -231,7 +231,7 @@ def read_runs(keys: Collection[UUID]) -> Iterator[Run]:
         .filter(pk__any=list(keys), role=Message.Role.ASSISTANT, **months("pk"))
         .annotate(
             question=Subquery(
-                questions.order_by("-pk").annotate(text=Left("content", MOST_CHARACTERS)).values("text")[:1]
+                questions.order_by("-pk").annotate(text=Beginning("content", MOST_CHARACTERS)).values("text")[:1]
             ),
             tools=ArraySubquery(in_order.values("tool_id")[:TOOLS_READ]),
             errors=ArraySubquery(

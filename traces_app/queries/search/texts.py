@@ -13,13 +13,13 @@ from enum import IntEnum
 from typing import Any
 from uuid import UUID
 
-from django.db.models import BooleanField, ExpressionWrapper, F, Q, QuerySet, TextField
-from django.db.models.functions import Cast
+from django.db.models import BooleanField, ExpressionWrapper, F, Q, QuerySet
 from msgspec import Struct
 
 from access_app.encryption.keys import encrypting_projects
 from access_app.masked_reading import is_masked
 from messages_app.models import Message, Reference
+from messages_app.sql.beginnings import JsonText
 from messages_app.sql.pagination import IdRange
 from traces_app.models import AgentStep, Event, ToolCall
 
@@ -173,7 +173,7 @@ def _texts(kind: Kind, source: Source, column: str, row_ids: Collection[UUID]) -
     if source.by_session and column == source.message:
         within["session_id__any"] = set(sessions_of(row_ids).values())
     # JSON comes as text, because it may be nested more deeply than Python decodes.
-    columns: list[Any] = [Cast(name, TextField()) if name in source.json else F(name) for name in source.fields]
+    columns: list[Any] = [JsonText(name) if name in source.json else F(name) for name in source.fields]
     columns += [ExpressionWrapper(condition, BooleanField()) for condition in source.marks.values()]
     if is_masked():
         # By which rules a row is masked depends on its project; for others it would be one more join.
