@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
+from django.urls import reverse_lazy
 from django.utils.translation import gettext_lazy as _
 from pythonjsonlogger.core import RESERVED_ATTRS
 
@@ -275,7 +276,7 @@ if TRACESITE_OIDC_ISSUER:
 OIDC_RP_SIGN_ALGO = "RS256"
 OIDC_USE_PKCE = True
 OIDC_TIMEOUT = 10  # seconds for each request to the provider
-LOGIN_REDIRECT_URL_FAILURE = "/admin/login/"
+LOGIN_REDIRECT_URL_FAILURE = reverse_lazy("admin:login")
 AXES_FAILURE_LIMIT = 10
 AXES_COOLOFF_TIME = timedelta(minutes=5)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
