@@ -55,7 +55,10 @@ def access(request: HttpRequest | Request) -> Access:
 
 
 def access_of(user: User | AnonymousUser) -> Access:
-    """Return the access of a login: none unless it is active staff. One query, two if users are in another database, none for superusers."""
+    """Return the access of a login: none unless it is active staff.
+
+    One query, two if users are in another database, none for superusers.
+    """
     if not (user.is_active and user.is_staff):
         return _NONE
     if user.is_superuser:

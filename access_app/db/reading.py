@@ -45,7 +45,10 @@ def reading_from_replica() -> Iterator[None]:
 
 
 class ReadingRouter:
-    """Keep our tables in the database of Tracesite and others out of it, if it is not the project's own. Route the reads of traces; who may see them is always read from the primary, so that a right that was taken away is gone."""
+    """Route the reads of traces; who may see them is always read from the primary, so that a right that was taken away is gone.
+
+    Where the database of Tracesite is not the project's own (TRACESITE_DATABASE), also keep other tables out of it.
+    """
 
     def db_for_read(self, model: type[Model], **hints: Any) -> str | None:
         if _app_of(model) in _OF_TRACES:
