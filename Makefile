@@ -5,6 +5,7 @@
 #   make test-postgresql15   run the database tests on Debian's PostgreSQL 15; takes minutes
 #   make test-pgbouncer   run the tests of the API through PgBouncer in both of its modes; takes minutes
 #   make test-replicas   run a server on a PostgreSQL with a replica that lags, stops, and is promoted; takes minutes
+#   make test-kills   run the tests of killed processes with more kills of each kind; takes minutes
 #   make fuzz    send many generated requests to every operation of the API, EXAMPLES= of each kind, and run the property
 #                tests with ten times as many examples
 #   make lint    check style, types and migrations
@@ -31,7 +32,7 @@ PACKAGE ?=
 PYTHON := .venv/bin/python
 INSTALLED := .venv/installed.lock
 
-.PHONY: run test test-postgresql15 test-pgbouncer test-replicas fuzz lint bench load failover sbom audit screenshots setup sdks lock reset
+.PHONY: run test test-postgresql15 test-pgbouncer test-replicas test-kills fuzz lint bench load failover sbom audit screenshots setup sdks lock reset
 
 run: setup
 	@$(PYTHON) manage.py serve --demo --host $(HOST) --port $(PORT) --workers $(WORKERS)
@@ -49,6 +50,10 @@ test-pgbouncer: setup
 test-replicas: export TEST_REPLICAS := 1
 test-replicas: setup
 	@$(PYTHON) -m pytest tests/test_replicas.py $(ARGS)
+
+test-kills: export TEST_KILLS := 1
+test-kills: setup
+	@$(PYTHON) -m pytest $$(grep -rl 'tests.kills' tests --include='test_*.py') $(ARGS)
 
 fuzz: setup
 	@FUZZ_EXAMPLES=$(EXAMPLES) $(PYTHON) -m pytest -n 2 tests/tracesite/http/test_api_contract.py $(ARGS)

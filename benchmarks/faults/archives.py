@@ -9,11 +9,13 @@ status is 0 if that is so.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field
 
 from .site import PROJECT, ROOT, Site, running
 
@@ -21,14 +23,15 @@ OTHER_PROJECT = "faults-archive"
 EXPIRING_PROJECT = "faults-retention"
 SESSIONS = 200
 PERSON = "zq7x"
+COMMANDS = ("archive", "restore_archive", "erase", "purge")
 _COMPARED = (
     *("messages_app_session", "messages_app_message", "messages_app_reference", "messages_app_messagekey"),
     *("traces_app_agentstep", "traces_app_toolcall", "traces_app_toolresult", "traces_app_event", "traces_app_context"),
     *("traces_app_span", "traces_app_score", "traces_app_tool"),
 )
 
-# Sessions of January and February 2024 of both projects, every tenth of them of the person if there is one.
 _PLANT = """
+import json
 import sys
 from datetime import UTC, datetime, timedelta
 import django
@@ -40,13 +43,12 @@ from access_app.models import Project
 from traces_app.ingest.pipeline import ingest
 from traces_app.schema import records
 
-prefix, count, person, year, tag, *slugs = sys.argv[1:]
-for slug in slugs:
+def plant(slug, prefix, count, person, year, tags):
     project, _made = Project.objects.get_or_create(slug=slug)
-    for first in range(0, int(count), 50):
+    for first in range(0, count, 50):
         sessions = []
-        for number in range(first, min(first + 50, int(count))):
-            begun = datetime(int(year), 1, 10, tzinfo=UTC) + timedelta(minutes=number)
+        for number in range(first, min(first + 50, count)):
+            begun = datetime(year, 1, 10, tzinfo=UTC) + timedelta(minutes=number)
             times = [begun, begun + timedelta(days=30)]
             messages = [
                 {"external_id": f"m{turn}", "role": "assistant", "created_at": at, "content": f"{person} asks {number}",
@@ -55,11 +57,28 @@ for slug in slugs:
                 for turn, at in enumerate(times)
             ]
             sessions.append({"external_id": f"{prefix}-{number}", "created_at": begun, "end_user": person, "messages": messages,
-                             "tags": [tag] if tag else []})
+                             "tags": tags})
         ingest(project.pk, msgspec.convert(sessions, list[records.Session]))
+
+for planted in json.loads(sys.argv[1]):
+    for slug in planted.pop("projects"):
+        plant(slug, **planted)
 """
 
 _OF_A_MESSAGE = "EXISTS (SELECT 1 FROM messages_app_message AS m WHERE m.id = t.message_id)"
+
+
+@dataclass(frozen=True)
+class Planted:
+    """Sessions of January and February of a year in each of some projects."""
+
+    prefix: str
+    """Of their names."""
+    count: int
+    person: str = "nobody"
+    projects: tuple[str, ...] = (PROJECT, OTHER_PROJECT)
+    year: int = 2024
+    tags: tuple[str, ...] = ()
 
 
 @dataclass
@@ -81,28 +100,30 @@ class Kills:
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
         self.folder = self.site.data_dir / f"archive-{self.seed}"
-        self._plant(f"kept-{self.seed}", SESSIONS, "nobody")
-        self._plant(f"golden-{self.seed}", SESSIONS // 4, "nobody", EXPIRING_PROJECT, tag="golden")
+        golden = Planted(f"golden-{self.seed}", SESSIONS // 4, projects=(EXPIRING_PROJECT,), tags=("golden",))
+        self._plant(Planted(f"kept-{self.seed}", SESSIONS), golden)
         self.site.manage("set_retention", "--project", EXPIRING_PROJECT, "--days", "365", "--keep-tag", "golden")
 
-    def round(self, number: int) -> list[str]:
-        """Kill each command once; return the problems found afterwards."""
+    def round(self, number: int, killed: Collection[str] = COMMANDS) -> list[str]:
+        """Run each command, and kill those of `killed` once before; return the problems found afterwards."""
         before = self._rows()
-        self._plant(f"{PERSON}-{self.seed}-{number}", SESSIONS // 10, PERSON)
+        self._plant(Planted(f"{PERSON}-{self.seed}-{number}", SESSIONS // 10, PERSON))
         self.messages = self._count_messages()
         folder = str(self.folder)
         only = ["--project", PROJECT] if self.dice.random() < 0.5 else []
-        self._kill_and_repeat("archive", "--older-than", "2024-04-01", "--to", folder, "--drop", *only)
-        self._kill_and_repeat("restore_archive", folder)
+        self._run(killed, "archive", "--older-than", "2024-04-01", "--to", folder, "--drop", *only)
+        self._run(killed, "restore_archive", folder)
         problems = []
         if (restored := self._count_messages()) != self.messages:
             problems.append(f"{restored} messages after the restore, {self.messages} before")
-        self._kill_and_repeat("erase", "--end-user", PERSON, "--yes")
+        self._run(killed, "erase", "--end-user", PERSON, "--yes")
         # Of 2024 by rows, because others have messages in its months; of 2022 the whole months.
-        for year in (2024, 2022):
-            self._plant(f"expired-{self.seed}-{number}-{year}", SESSIONS // 2, "nobody", EXPIRING_PROJECT, year=year)
+        prefix, count = f"expired-{self.seed}-{number}", SESSIONS // 2
+        self._plant(
+            *(Planted(f"{prefix}-{year}", count, projects=(EXPIRING_PROJECT,), year=year) for year in (2024, 2022))
+        )
         self.messages = self._count_messages()
-        self._kill_and_repeat("purge", "--policy", "--yes")
+        self._run(killed, "purge", "--policy", "--yes")
         with self.site.connect() as connection:
             left = connection.execute(
                 "SELECT count(*) FROM messages_app_session WHERE external_id LIKE 'expired-%'"
@@ -113,21 +134,29 @@ class Kills:
         problems += [f"{table} has other rows than before" for table in before if before[table] != after[table]]
         found = [path for path in self.folder.rglob("*.parquet") if PERSON.encode() in path.read_bytes()]
         query = (
-            "SELECT count(*) FROM messages WHERE content LIKE '%zq7x%' OR session_id NOT IN (SELECT id FROM sessions)"
+            "SELECT count(*) FILTER (content LIKE '%zq7x%' OR session_id NOT IN (SELECT id FROM sessions)), "
+            "count(*) - count(DISTINCT id) FROM messages"
         )
-        said = self.site.manage("query_archive", folder, query, "--format", "csv").split()[-1]
-        if found or said != "0":
-            problems.append(f"the archive still has the person: {found} {said}")
-        doubled = "SELECT count(*) - count(DISTINCT id) FROM messages"
-        if self.site.manage("query_archive", folder, doubled, "--format", "csv").split()[-1] != "0":
+        answer = self.site.manage("query_archive", str(self.folder), query, "--format", "csv")
+        of_the_person, doubled = answer.split()[-1].split(",")
+        if found or of_the_person != "0":
+            problems.append(f"the archive still has the person: {found} {of_the_person}")
+        if doubled != "0":
             problems.append("the archive has messages twice")
         return problems
 
-    def _plant(self, prefix: str, count: int, person: str, *projects: str, year: int = 2024, tag: str = "") -> None:
-        projects = projects or (PROJECT, OTHER_PROJECT)
-        self.site.python("-c", _PLANT, prefix, str(count), person, str(year), tag, *projects)
+    def _plant(self, *planted: Planted) -> None:
+        self.site.python("-c", _PLANT, json.dumps([asdict(one) for one in planted]))
 
-    def _kill_and_repeat(self, *command: str) -> None:
+    def _run(self, killed: Collection[str], *command: str) -> None:
+        """Run a command, again if it was killed."""
+        if command[0] in killed:
+            self._kill(*command)
+        began = time.monotonic()
+        self.site.manage(*command)
+        self.longest[command[0]] = time.monotonic() - began
+
+    def _kill(self, *command: str) -> None:
         took = self.longest.get(command[0])
         if took is None:
             took = 3.0
@@ -141,9 +170,6 @@ class Kills:
             self.late += 1
         process.communicate()
         self.halfway += self._is_halfway()
-        began = time.monotonic()
-        self.site.manage(*command)
-        self.longest[command[0]] = time.monotonic() - began
 
     def _is_halfway(self) -> bool:
         """Return whether files are unfinished, an erasure has no end, or some of the messages are gone."""

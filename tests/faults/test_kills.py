@@ -18,12 +18,13 @@ from benchmarks import processes
 from benchmarks.faults import findings
 from benchmarks.faults.kills import KINDS, Campaign
 from benchmarks.faults.site import Site
+from tests.kills import kills
 from tracesite.recorder.server_snapshots import ServerStore
 from tracesite.recorder.snapshotting import SnapshotPurged, Snapshots
 from tracesite.recorder.testing import RecorderForTests
 from tracesite.recorder.time_machine import TimeMachine, Workflow
 
-KILLS = 3
+KILLS = kills(3)
 
 
 @pytest.mark.requirement("002-21")
@@ -42,7 +43,7 @@ def test_killed_server_leaves_snapshots_whole_or_absent(site: Site) -> None:
     acknowledged: list[str] = []
     texts: list[str] = []
     chance = random.Random(23)
-    for kill in range(2):
+    for kill in range(kills(2)):
         store = ServerStore(f"http://127.0.0.1:{site.server.port}", site.key)
         recorder.snapshots = Snapshots(store)
         killer = threading.Timer(chance.uniform(0.05, 0.5), _kill, [site])

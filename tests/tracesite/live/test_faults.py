@@ -17,10 +17,11 @@ from benchmarks.live import kills
 from benchmarks.live.agents import Agent
 from benchmarks.live.loyal import PATIENCE_SECONDS, Loyal
 from benchmarks.live.viewer import Closed
+from tests.kills import kills as how_many
 
 from .conftest import Viewers, hear, hear_events
 
-RUNS = 4
+RUNS = how_many(4)
 
 
 @pytest.mark.requirement("004-64", "002-34")
