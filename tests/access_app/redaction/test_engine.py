@@ -458,10 +458,10 @@ def test_filter_matches_long_url_password_after_wide_colon() -> None:
 @pytest.mark.parametrize(
     "text", [text for text, clean in TEXTS if clean] + [shape.example for shape in DEFAULT_RULES.shapes]
 )
-@pytest.mark.parametrize("around", ["{}", "x\n{}\ny", "密码 {} 密码", "密码。{}，密码", "z_j " * 40 + "{}", "é{}é"])
-def test_filter_matches_every_redacted_value(text: str, around: str) -> None:
-    assert redact(around.format(text))[1]
-    assert may_hold_secrets([["clean"], {"a": [{"b": around.format(text)}]}])
+def test_filter_matches_every_redacted_value(text: str) -> None:
+    for around in ("{}", "x\n{}\ny", "密码 {} 密码", "密码。{}，密码", "z_j " * 40 + "{}", "é{}é"):
+        assert redact(around.format(text))[1], around
+        assert may_hold_secrets([["clean"], {"a": [{"b": around.format(text)}]}]), around
 
 
 # What JSON escapes, and what stands between the words of a name.
@@ -514,21 +514,19 @@ def test_filter_matches_undecoded_json_whenever_redact_does(value: Any, write: C
 @pytest.mark.parametrize(
     "text", [text for text, clean in TEXTS if clean] + [shape.example for shape in DEFAULT_RULES.shapes]
 )
-@pytest.mark.parametrize("around", ["{}", "x\n{}\ny", "密码。{}，密码", "z_j " * 40 + "{}", '"{}"', "\\{}\\"])
-@pytest.mark.parametrize("write", WRITERS[:3])
-def test_redact_raw_json_finds_secret_text(text: str, around: str, write: Callable[[Any], str]) -> None:
-    value = {"rows": [{"note": around.format(text)}]}
-
-    if redact(value)[1]:
-        assert may_hold_secrets([Raw(write(value).encode())])
+def test_redact_raw_json_finds_secret_text(text: str) -> None:
+    for around in ("{}", "x\n{}\ny", "密码。{}，密码", "z_j " * 40 + "{}", '"{}"', "\\{}\\"):
+        value = {"rows": [{"note": around.format(text)}]}
+        if redact(value)[1]:
+            for write in WRITERS[:3]:
+                assert may_hold_secrets([Raw(write(value).encode())]), (around, write)
 
 
 @pytest.mark.parametrize("key", WELL_KNOWN_KEYS)
-@pytest.mark.parametrize("around", ["{}", "{} (x)", "my/{}", "密{}码", "a\n{}", '"{}"', "\t{}\\", "{}" + " x" * 100])
-def test_redact_raw_json_finds_secret_field(key: str, around: str) -> None:
-    value = {"a": [{around.format(key): [SECRET]}]}
-
-    assert may_hold_secrets([Raw(json.dumps(value, ensure_ascii=False).encode())]) or not redact(value)[1]
+def test_redact_raw_json_finds_secret_field(key: str) -> None:
+    for around in ("{}", "{} (x)", "my/{}", "密{}码", "a\n{}", '"{}"', "\t{}\\", "{}" + " x" * 100):
+        value = {"a": [{around.format(key): [SECRET]}]}
+        assert may_hold_secrets([Raw(json.dumps(value, ensure_ascii=False).encode())]) or not redact(value)[1], around
 
 
 @pytest.mark.parametrize(

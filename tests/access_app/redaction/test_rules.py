@@ -61,9 +61,8 @@ def left(value: Any, rules: Rules) -> str:
 
 
 @pytest.mark.parametrize("name", names())
-@pytest.mark.parametrize("form", forms_of_name(""))
-def test_every_name_is_redacted_in_every_form(name: str, form: str) -> None:
-    assert RANDOM not in left(forms_of_name(name)[form], CUSTOM)
+def test_every_name_is_redacted_in_every_form(name: str) -> None:
+    assert [form for form, value in forms_of_name(name).items() if RANDOM in left(value, CUSTOM)] == []
 
 
 @pytest.mark.parametrize("shape", CUSTOM.shapes, ids=lambda shape: shape.name)
