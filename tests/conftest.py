@@ -24,6 +24,7 @@ from django.db import connection
 from django.db.models.signals import post_migrate
 from django.utils import translation
 
+from tests.examples import examples
 from tracesite.processes import is_running
 from tracesite.serving import embedded_postgres
 
@@ -63,8 +64,8 @@ provide_database()
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 settings.WHITENOISE_AUTOREFRESH = True
 # How long an example takes says more about the machine than about the code.
-hypothesis.settings.register_profile("untimed", deadline=None)
-hypothesis.settings.load_profile("untimed")
+hypothesis.settings.register_profile("ours", deadline=None, max_examples=examples(40))
+hypothesis.settings.load_profile("ours")
 
 # Conftests and test modules import models during collection.
 django.setup()

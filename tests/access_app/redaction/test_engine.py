@@ -20,6 +20,7 @@ from msgspec import Raw
 from access_app.redaction.engine import MAX_DEPTH, Receipt, may_hold_secrets, redact
 from access_app.redaction.rules import DEFAULT_RULES, MARKER, Shape
 from access_app.redaction.text import lower, secrets_by_name
+from tests.examples import examples
 
 SECRET = "S3cret-hunter2"
 
@@ -500,7 +501,7 @@ WRITERS: list[Callable[[Any], str]] = [
 ]
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(200))
 @given(value=objects, write=st.sampled_from(WRITERS))
 def test_filter_matches_undecoded_json_whenever_redact_does(value: Any, write: Callable[[Any], str]) -> None:
     written = write(value).encode()

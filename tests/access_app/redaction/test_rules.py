@@ -16,6 +16,7 @@ from msgspec import Raw
 from access_app.redaction import prefilter
 from access_app.redaction.engine import Receipt, may_hold_secrets, redact
 from access_app.redaction.rules import DEFAULT_RULES, MARKER, KeyRule, Rules, Shape
+from tests.examples import examples
 
 from .corpus import innocents, trials
 
@@ -87,7 +88,7 @@ def test_every_shape_is_redacted_in_every_form(shape: Shape, form: str) -> None:
 
 @pytest.mark.parametrize("shape", [shape for shape in DEFAULT_RULES.shapes if shape.anchors], ids=lambda one: one.name)
 def test_shape_matches_hold_an_anchor(shape: Shape) -> None:
-    @settings(max_examples=60, database=None, deadline=None)
+    @settings(max_examples=examples(30), database=None)
     @given(st.from_regex(shape.pattern))
     def matches(text: str) -> None:
         found = shape.pattern.search(text)

@@ -14,7 +14,7 @@ import anthropic
 import openai
 import pytest
 from anthropic import Anthropic, AsyncAnthropic
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel
@@ -408,7 +408,6 @@ def changed(draw: st.DrawFn, value: Any) -> Any:
     return [changed(draw, item) for item in value] if isinstance(value, list) else value
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=st.data(), api=st.sampled_from(list(BODIES)))
 def test_any_response_is_read_without_error(data: st.DataObject, api: Api) -> None:
     whole, events = BODIES[api]

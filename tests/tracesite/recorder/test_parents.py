@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tracesite.recorder import Recorder
 from tracesite.recorder.testing import RecorderForTests
 
@@ -186,7 +187,7 @@ def parents(recorder: RecorderForTests) -> dict[str, str | None]:
     return {data["name"]: names[data["parent"]] if "parent" in data else None for data in begun}
 
 
-OF_A_TREE = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+OF_A_TREE = settings(max_examples=examples(50), suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.mark.requirement("001-61")

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from access_app.redaction.engine import redact
 from access_app.redaction.rules import MARKER
+from tests.examples import examples
 from tracesite.recorder import Privacy, Recorder, results
 from tracesite.recorder.sinks import Clean
 from tracesite.recorder.snapshot_stores import SqliteStore
@@ -410,7 +411,7 @@ def expected(values: Sequence[Any]) -> list[tuple[Any, list[tuple[str, str]]]]:
 
 
 @pytest.mark.requirement("001-51")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.lists(VALUES, min_size=1, max_size=4))
 def test_batch_search_finds_all_that_single_search_finds(values: list[Any]) -> None:
     with recording() as recorder, recorder.message():
@@ -425,7 +426,7 @@ def test_batch_search_finds_all_that_single_search_finds(values: list[Any]) -> N
 
 
 @pytest.mark.requirement("001-51")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100))
 @given(TEXTS, TEXTS)
 def test_texts_are_searched_like_arguments(thought: str, error: str) -> None:
     with recording() as recorder, recorder.message(), recorder.step() as step:

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tracesite.recorder import MemorySink, Recorder, Sampling, results
@@ -270,7 +270,6 @@ TREES = st.recursive(
 
 
 @pytest.mark.requirement("001-44", "004-67")
-@settings(max_examples=100, deadline=None)
 @given(
     runs=st.lists(st.lists(TREES, max_size=3), min_size=1, max_size=4),
     rate=st.sampled_from([0, 0.5, 1]),
