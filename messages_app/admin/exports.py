@@ -24,8 +24,8 @@ EXPORT_ROWS = 100_000
 """Maximum number of rows of an export: the newest ones."""
 TEXT_CHARACTERS = 32_000
 """Characters of each text in an export, because a cell of a spreadsheet holds 32,767."""
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""With these a spreadsheet begins a formula, or skips them and begins it behind them."""
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""With these a spreadsheet begins a formula, or skips them and begins it behind them; the last four are full-width."""
 
 Columns = Mapping[str, Any]
 """The expression of each column of an export, by the name of the column."""

@@ -13,6 +13,7 @@ from django.core.files.base import ContentFile
 from django.db import connection
 from django.test import Client
 from django.test.client import encode_multipart
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from messages_app.models import Message, Session
 from traces_app.normalize.redaction import searched_fields
@@ -201,6 +202,15 @@ def plant_elsewhere(garden: Garden, client: Client) -> None:
     file = encode_multipart("limit", {"file": ContentFile(msgspec.json.encode(talk), "talk.json")})
     answer = client.post("/api/v1/import/", file, "multipart/form-data; boundary=limit")
     assert answer.status_code < 300, answer.content
+    for path, body, kind in (
+        ("/v1/traces", _protobuf(garden), "application/x-protobuf"),
+        ("/runs/multipart", _multipart(garden), "multipart/form-data; boundary=limit"),
+    ):
+        answer = client.post(path, body, kind)
+        assert answer.status_code < 300, (path, answer.content)
+    for name in ("logs", "objects"):
+        # Answered, and not kept.
+        _send(client, f"/v4/{name}/upload/", {"body": garden.value(f"AgentOps.{name}")})
     _send(
         client,
         "/weknora/api/v1/sessions",
@@ -211,6 +221,42 @@ def plant_elsewhere(garden: Garden, client: Client) -> None:
     _send(client, f"/api/v1/sessions/{session.pk}/", changed, method="PATCH")
     content = {"content": _text(garden, "MessagePatch.content"), "error": _text(garden, "MessagePatch.error")}
     _send(client, f"/api/v1/messages/{message.pk}/", content, method="PATCH", etag=f'"{message.version}"')
+
+
+def _protobuf(garden: Garden) -> bytes:
+    request = ExportTraceServiceRequest()
+    resource = request.resource_spans.add()
+    resource.resource.attributes.add(key="note").value.string_value = _text(garden, "Protobuf.resource")
+    span = resource.scope_spans.add().spans.add(
+        trace_id=bytes(range(1, 17)),
+        span_id=bytes(range(1, 9)),
+        name="chat",
+        start_time_unix_nano=1_767_225_600 * 10**9,
+    )
+    span.attributes.add(key="note").value.string_value = _text(garden, "Protobuf.attributes")
+    listed = span.attributes.add(key="list").value.kvlist_value.values.add(key="deep")
+    listed.value.array_value.values.add(string_value=_text(garden, "Protobuf.list"))
+    span.events.add(name="e").attributes.add(key="n").value.string_value = _text(garden, "Protobuf.event")
+    span.status.message = _text(garden, "Protobuf.status")
+    return request.SerializeToString()
+
+
+def _multipart(garden: Garden) -> bytes:
+    run = "0190f6a1-7c2b-7d3e-8f40-112233445588"
+    begun = "2026-01-01T00:00:00Z"
+    about = {"id": run, "trace_id": run, "dotted_order": f"20260101T000000000000Z{run}", "name": "run"}
+    parts: list[tuple[str, Any]] = [
+        (f"post.{run}", {**about, "run_type": "tool", "start_time": begun, "end_time": begun})
+    ]
+    for name in ("inputs", "outputs", "extra", "serialized", "events", "error"):
+        note: Any = _text(garden, f"Multipart.{name}")
+        fields = {"error": note, "events": [{"name": "e", "time": begun, "message": note}]}
+        parts.append((f"post.{run}.{name}", fields.get(name, {"note": note})))
+    lines = b""
+    for name, value in parts:
+        head = f'--limit\r\nContent-Disposition: form-data; name="{name}"\r\nContent-Type: application/json\r\n\r\n'
+        lines += head.encode() + msgspec.json.encode(value) + b"\r\n"
+    return lines + b"--limit--\r\n"
 
 
 def refused(garden: Garden, client: Client) -> list[str]:

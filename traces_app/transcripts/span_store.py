@@ -185,7 +185,8 @@ def traces_of(session_id: UUID) -> list[str]:
     """Return the ids of the traces of a session: those that made its messages, in their order, or else the one that has
     the name of the session, because none of its spans made a message."""
     rows = Message.objects.filter(session_id=session_id, metadata__has_key=TRACE_ID).order_by("pk")
-    found = list(dict.fromkeys(rows.values_list("request_id", flat=True)))
+    # A sender may give anything as the id of a trace.
+    found = [name for name in dict.fromkeys(rows.values_list("request_id", flat=True)) if _is_id(name, 32)]
     if found:
         return found
     names = Session.with_deleted.filter(pk=session_id, metadata__source=SOURCE).values_list("external_id", flat=True)
@@ -193,7 +194,10 @@ def traces_of(session_id: UUID) -> list[str]:
 
 
 def spans_of(project_id: int, trace_id: str) -> list[Span]:
-    """Return the stored spans of a trace, each once and as it came but redacted, with its log records as events."""
+    """Return the stored spans of a trace, each once and as it came but redacted, with its log records as events; none of what is
+    no id of a trace."""
+    if not _is_id(trace_id, 32):
+        return []
     spans, logs, _media = _pieces(project_id, [trace_id])[trace_id]
     return sorted(_with_logs(merged(spans), logs), key=lambda span: (span.start, span.span_id))
 

@@ -16,6 +16,7 @@ from rest_framework.request import Request
 
 from access_app.errors import InvalidInput, NotFound
 from access_app.rest import extend_schema
+from messages_app.admin.exports import FORMULA_STARTS
 from messages_app.http import openapi
 from messages_app.http.responses import answer, list_answer, words
 from messages_app.sql.pagination import page_request, read_page
@@ -192,4 +193,4 @@ def _cell(value: object) -> object:
     if isinstance(value, msgspec.Raw):
         return bytes(value).decode()
     # A spreadsheet would run a name such as =HYPERLINK(...) as a formula.
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA_STARTS) else value

@@ -11,6 +11,7 @@ from django.test import Client
 from access_app.models import Project
 from messages_app.models import Message, Session
 from tests.admin_pages import text_of
+from tests.traces_app.conftest import question, store
 from traces_app.admin.span_page import MOST_SPANS, span_lines
 from traces_app.transcripts.span_store import record_spans
 from traces_app.transcripts.spans.span import Span
@@ -90,3 +91,11 @@ def test_page_of_other_messages_is_missing(admin_client: Client, client: Client)
     missing = "/admin/messages_app/message/0193e0f0-0000-7000-8000-000000000000/spans/"
     assert admin_client.get(missing).headers["Location"] == "/admin/messages_app/message/"
     assert client.get(missing).headers["Location"].startswith("/admin/login/")
+
+
+@pytest.mark.parametrize("trace", ["zz", "0AF7651916CD43DD8448EB211C80319C", "a" * 31])
+def test_message_with_what_is_no_id_of_a_trace_has_no_spans(admin_client: Client, project: Project, trace: str) -> None:
+    message = store(project, question(metadata={"trace_id": trace})).messages[0]
+    page = admin_client.get(f"/admin/messages_app/message/{message.id}/spans/")
+    exported = admin_client.get(f"/api/v1/sessions/{Message.objects.get().session_id}/export/?format=otlp")
+    assert (page.status_code, exported.json()) == (200, {"resourceSpans": []})

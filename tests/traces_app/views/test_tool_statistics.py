@@ -76,11 +76,16 @@ def test_agent_model_and_session_limit_the_counted_calls(viewer: Caller, project
 
 
 def test_csv_has_all_tools_and_no_formulas(viewer: Caller, project: Project) -> None:
-    store(project, message({"name": "=cmd()", "duration": 7, "result": {"output": "x"}}, {"name": "search, 2"}))
+    store(
+        project,
+        message(
+            {"name": "=cmd()", "duration": 7, "result": {"output": "x"}}, {"name": "search, 2"}, {"name": "\uff1d1"}
+        ),
+    )
     answer = viewer.client.get("/api/v1/tools/stats/", {"format": "csv", "limit": 1})
     assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
     rows = list(csv.DictReader(io.StringIO(answer.content.decode(), newline="")))
-    assert sorted(row["name"] for row in rows) == ["'=cmd()", "search, 2"]
+    assert sorted(row["name"] for row in rows) == ["'=cmd()", "'\uff1d1", "search, 2"]
     (timed,) = [row for row in rows if row["call_count"] == "1" and row["p95_duration"]]
     assert (timed["p95_duration"], timed["error_rate"]) == ("7.0", "0.0")
 
