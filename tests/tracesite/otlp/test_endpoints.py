@@ -259,7 +259,7 @@ def test_session_of_spans_without_an_agent_runs_until_all_have_ended(key: str) -
     session.refresh_from_db()
     assert session.status == "completed"
     answer = Client(headers={"X-API-Key": key}).get(f"/api/v1/sessions/{session.pk}/export/?format=otlp")
-    exported = json.loads(b"".join(answer.streaming_content))  # type: ignore[attr-defined]
+    exported = json.loads(answer.content)
     (scope,) = exported["resourceSpans"][0]["scopeSpans"]
     assert [one["spanId"] for one in scope["spans"]] == [f"{number:016x}" for number in (1, 2)]
     # An agent that follows takes its place.
@@ -374,7 +374,7 @@ def test_export_as_otlp_gives_every_span_back(key: str) -> None:
         assert post(key, request_of(*batch)).json() == {}
     headers = {"X-API-Key": key}
     answer = Client().get("/api/v1/sessions/chat-1/export/?format=otlp", headers=headers)
-    exported = json.loads(b"".join(answer.streaming_content))  # type: ignore[arg-type]  # not asynchronous
+    exported = json.loads(answer.content)
     spans = [span for each in exported["resourceSpans"] for scope in each["scopeSpans"] for span in scope["spans"]]
     sent = [{**each, "status": {}} for each in (agent, tool, chat)]
     assert spans == [{name: value for name, value in each.items() if value != ""} for each in sent]
