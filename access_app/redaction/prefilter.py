@@ -44,8 +44,13 @@ _AHEAD: Final = re.compile(
     """,
     re.VERBOSE,
 )
+_REST: Final = re.compile(rb"[\w.\-\x80-\xff]*")
+_MOST_AHEAD: Final = 1_000
+"""More than the bytes after a word of which _AHEAD looks at each, when it finds nothing but letters."""
 # In undecoded JSON a name extends to its quote.
-_FIELD: Final = re.compile(rb"""[^"\\]{0,1300}(?:\\|"\s{0,200}:)""")
+_QUOTE: Final = re.compile(rb"""["\\]""")
+_FIELD: Final = re.compile(rb"""\\|"\s{0,200}:""")
+_LONGEST_FIELD: Final = 1_300
 
 _STRING: Final = re.compile(rb'"(?:[^"\\]+|\\.)*"', re.DOTALL)
 _RARE: Final = b"~JKG_"
@@ -152,13 +157,28 @@ class Filter:
         del encoded
         groups = set()
         for search in self.searches:
+            # Text without an end of a word, such as "secretsecret...", is not read again for each name in it.
+            endless, quote, is_field = 0, -1, False
             for found in search.matches(low):
                 group = found.lastgroup
                 if group is None:
                     return True
-                if group != "value" and _is_name(found, low, search.kinds, in_json=found.start() >= begin_of_json):
-                    return True
                 groups.add(group)
+                end = found.end()
+                in_json = found.start() >= begin_of_json
+                if group == "value" or (group == "part" and not _counts(end, low, search.kinds, in_json=in_json)):
+                    continue
+                if in_json and quote < end:
+                    after = _QUOTE.search(low, end)
+                    quote = len(low) if after is None else after.start()
+                    is_field = _FIELD.match(low, quote) is not None
+                if in_json and is_field and quote - end <= _LONGEST_FIELD:
+                    return True
+                if end >= endless:
+                    if _AHEAD.match(low, end):
+                        return True
+                    letters = _REST.match(low, end)
+                    endless = 0 if letters is None else letters.end() - _MOST_AHEAD
         # In `{"name": "token", "value": "x"}` the value does not follow the word.
         return len(groups) > 1 and "value" in groups
 
@@ -172,14 +192,10 @@ class Filter:
         )
 
 
-def _is_name(found: re.Match[bytes], low: bytes, kinds: Kinds | None, *, in_json: bool) -> bool:
-    """Return whether a value may follow the matched word."""
-    end = found.end()
-    if found.lastgroup == "part":
-        assert kinds, "searches with this group have them"
-        if (kinds.in_json if in_json else kinds.in_text).search(low, max(0, end - 40), end) is None:
-            return False
-    return _AHEAD.match(low, end) is not None or (in_json and _FIELD.match(low, end) is not None)
+def _counts(end: int, low: bytes, kinds: Kinds | None, *, in_json: bool) -> bool:
+    """Return whether the word before a `part` makes it a name."""
+    assert kinds, "searches with this group have them"
+    return (kinds.in_json if in_json else kinds.in_text).search(low, max(0, end - 40), end) is not None
 
 
 def _kinds_of(kinds: Iterable[str], parts: Iterable[tuple[str, str, str]]) -> Kinds:

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
+from msgspec.json import encode
 
 from access_app.redaction.engine import MAX_DEPTH, Receipt, may_hold_secrets, redact
 from access_app.redaction.rules import DEFAULT_RULES, MARKER, Shape
@@ -604,6 +605,24 @@ def test_redact_raw_json_with_secret_returns_decoded_value() -> None:
 )
 def test_filter_matches_raw_json_with_hiding_escapes(written: bytes) -> None:
     assert may_hold_secrets([Raw(written)])
+
+
+def test_name_at_either_end_of_endless_text_is_found() -> None:
+    for run in ("secret" * 2_000, "x" * 5_000, "api_key" * 2_000, "密" * 2_000):
+        for text in (
+            f"password: hunter2hunter2 {run}",
+            f"{run}password: hunter2hunter2",
+            f"{run} password: hunter2hunter2 {run}",
+        ):
+            for value in (
+                text,
+                Raw(encode({"a": text, "b": run})),
+                Raw(encode({run: 1, f"{run[:500]}_password": "hunter2hunter2"})),
+            ):
+                clean, receipts = redact(value)
+                assert receipts, (run[:20], text[:40])
+                assert b"hunter2" not in encode(clean)
+        assert redact(run) == (run, [])
 
 
 @pytest.mark.parametrize("piece", ["pin ", "key ", "api key", "cookie", "e123 ", "://a:b", "secret", '"\\', "é token "])
