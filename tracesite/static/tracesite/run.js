@@ -543,14 +543,21 @@ const asJson = (detail) => {
   return `{\n${[`  "id": ${JSON.stringify(detail.id)}`, `  "name": ${JSON.stringify(detail.title)}`, ...fields].join(",\n")}\n}`;
 };
 
+// More backticks than any run of them in a text, so that nothing in it is Markdown.
+const fenceOf = (text, least) => "`".repeat(Math.max(least, ...(text.match(/`+/g) ?? []).map((run) => run.length + 1)));
+
+const asCode = (text) => {
+  const fence = fenceOf(text, 1);
+  return `${fence} ${text.replace(/\s+/g, " ")} ${fence}`;
+};
+
 const asMarkdown = (detail) => {
-  const facts = detail.facts.map(([label, fact]) => `- ${label}: ${fact}`).join("\n");
+  const facts = detail.facts.map(([label, fact]) => `- ${label}: ${asCode(fact)}`).join("\n");
   const values = detail.values.map((value) => {
-    const ticks = Math.max(2, ...(value.text.match(/`+/g) ?? []).map((run) => run.length)) + 1;
-    const fence = "`".repeat(ticks);
+    const fence = fenceOf(value.text, 3);
     return `**${value.label}**\n\n${fence}${value.is_json ? "json" : ""}\n${value.text}\n${fence}`;
   });
-  return [`### ${detail.title}`, facts, ...values].join("\n\n");
+  return [`### ${asCode(detail.title)}`, facts, ...values].join("\n\n");
 };
 
 const asCurl = (detail) =>
