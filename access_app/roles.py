@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AnonymousUser, Group, User
 from django.db.models import Q
 from django.http import HttpRequest
@@ -73,6 +74,18 @@ def access_of(user: User | AnonymousUser) -> Access:
         if held is None or role in held.and_above:
             roles[project_id] = role
     return Access(roles)
+
+
+def people_of(access: Access) -> frozenset[int] | None:
+    """Return the ids of the users who have a role in any of the projects of a login, and of all superusers; None for a superuser, who
+    has something in common with everybody. Two queries."""
+    if access.roles is None:
+        return None
+    members = Membership.objects.filter(project__in=access.roles).values_list("user_id", "group_id")
+    users = {user for user, _group in members if user is not None}
+    groups = {group for _user, group in members if group is not None}
+    of_groups = get_user_model().objects.filter(Q(groups__in=groups) | Q(is_superuser=True))
+    return frozenset({*users, *of_groups.values_list("pk", flat=True)})
 
 
 @transaction.atomic

@@ -478,7 +478,7 @@ class SavedView(models.Model):
     query = models.CharField(max_length=2_000)
     """The query string of the list, without its place; see messages_app.admin.saved_views."""
     shared = models.BooleanField(
-        _("shared"), default=False, help_text=_("Everyone who can open this list sees the view.")
+        _("shared"), default=False, help_text=_("Everyone who has a project in common with you sees the view.")
     )
     created_at = models.DateTimeField(_("created at"), default=timezone.now, editable=False)
 

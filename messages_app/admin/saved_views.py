@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import urlencode
+from urllib.parse import unquote_plus, urlencode
 
 from django import forms
 from django.contrib.admin.views.main import ERROR_FLAG
 from django.core.exceptions import ValidationError
-from django.db.models import Q, QuerySet
-from django.http import QueryDict
+from django.db.models import Q
+from django.http import HttpRequest, QueryDict
 from django.utils.translation import gettext as _
 
+from access_app.masked_reading import hides
 from access_app.people import with_people
+from access_app.roles import access, people_of
 from messages_app.models import SavedView
 
 from .filters import CURSOR
@@ -28,6 +30,7 @@ else:
 
 VIEWS_SHOWN = 100
 """Views above a list; also the most that somebody may save for it."""
+_MOST_READ = 1_000
 
 
 def query_of(parameters: QueryDict) -> str:
@@ -36,10 +39,21 @@ def query_of(parameters: QueryDict) -> str:
     return urlencode(sorted(given.items()))
 
 
-def views_of(list_name: str, user: Any) -> QuerySet[SavedView]:
-    """Return the views of a list that a user may see: their own and shared ones, by name."""
-    visible = SavedView.objects.filter(Q(owner=user) | Q(shared=True), list_name=list_name)
-    return with_people(visible, "owner").order_by("name", "pk")
+def views_of(list_name: str, request: HttpRequest) -> list[SavedView]:
+    """Return the views of a list that a login may see, by name: its own, and those that people share with whom it has a project in
+    common, without those that say what it reads masked. One query, three if others share views."""
+    user = request.user
+    visible = SavedView.objects.filter(Q(owner=user.pk) | Q(shared=True), list_name=list_name)
+    views = list(with_people(visible, "owner").order_by("name", "pk")[:_MOST_READ])
+    if all(view.owner_id == user.pk for view in views):
+        return views[:VIEWS_SHOWN]
+    known = people_of(access(request))
+    return [
+        view
+        for view in views
+        if view.owner_id == user.pk
+        or ((known is None or view.owner_id in known) and not hides(f"{view.name} {unquote_plus(view.query)}"))
+    ][:VIEWS_SHOWN]
 
 
 class SavedViewForm(SavedViewModelForm):

@@ -25,7 +25,9 @@ class Migration(migrations.Migration):
                 (
                     "shared",
                     models.BooleanField(
-                        default=False, help_text="Everyone who can open this list sees the view.", verbose_name="shared"
+                        default=False,
+                        help_text="Everyone who has a project in common with you sees the view.",
+                        verbose_name="shared",
                     ),
                 ),
                 (

@@ -7,7 +7,10 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.test import Client
 
-from messages_app.admin import keyset, saved_views
+from access_app.masking import save_rule
+from access_app.models import Project, Role
+from access_app.roles import grant_role
+from messages_app.admin import saved_views
 from messages_app.models import SavedView
 from tests.admin_pages import html_of, links_of, statements_of, text_of
 
@@ -73,6 +76,25 @@ def test_shared_views_are_shown_to_others_who_cannot_change_them(staff: Client, 
     assert SavedView.objects.filter(name="Ours").count() == 2
 
 
+def test_view_is_shared_within_projects_and_with_those_who_may_read_its_filters(staff: Client) -> None:
+    clients = {}
+    for name, project, role in (("bo", "one", Role.EDITOR), ("cy", "one", Role.VIEWER), ("di", "two", Role.OWNER)):
+        user = User.objects.create_user(name, is_staff=True)
+        grant_role(Project.objects.get_or_create(slug=project)[0], user, role)
+        clients[name] = Client()
+        clients[name].force_login(user)
+    save_rule(Project.objects.get(slug="one"), "staff", "pattern", r"EMP-\d{6}", when="read")
+    save(clients["bo"], SESSIONS, "Failed", "status=error", shared="on")
+    save(clients["bo"], SESSIONS, "Of one", "tag=EMP-471193", shared="on")
+    save(staff, SESSIONS, "Paused", "status=paused", shared="on")
+    names = {"Failed", "Of one", "Paused"}
+    seen = {name: names & links_of(client.get(SESSIONS)).keys() for name, client in clients.items()}
+    assert seen == {"bo": names, "cy": {"Failed", "Paused"}, "di": {"Paused"}}
+    assert names <= links_of(staff.get(SESSIONS)).keys()
+    key = SavedView.objects.get(name="Failed").pk
+    assert clients["di"].get(f"{SESSIONS}views/{key}/").status_code == 404
+
+
 def test_owner_renames_shares_and_deletes_a_view(staff: Client) -> None:
     save(staff, SESSIONS, "One", "status=error")
     save(staff, SESSIONS, "Two", "status=paused")
@@ -118,7 +140,7 @@ def test_views_take_one_query_and_are_bounded(staff: Client, monkeypatch: pytest
     for number in range(5):
         save(staff, SESSIONS, f"v{number}", "status=error", shared="on")
     assert len(statements()) == 1
-    monkeypatch.setattr(keyset, "VIEWS_SHOWN", 2)
+    monkeypatch.setattr(saved_views, "VIEWS_SHOWN", 2)
     links = links_of(staff.get(SESSIONS))
     assert [name for name in ("v0", "v1", "v2") if name in links] == ["v0", "v1"]
 
