@@ -51,7 +51,7 @@ def add_retention_arguments(parser: CommandParser, days: str) -> None:
         "--way",
         dest="retention_way",
         choices=RetentionWay.values,
-        help="exact: each message on its day (default); whole: by whole months, up to a month later, at once",
+        help="exact: each message on its day (default); whole: by whole partitions (days, weeks or months), up to one period later, at once",
     )
     parser.add_argument(
         "--keep-tag",
@@ -91,7 +91,7 @@ def retention_in_words(project: Project) -> str:
     if project.retention_days is None:
         live = "kept until somebody deletes it"
     elif project.retention_way == "whole":
-        live = f"removed after {project.retention_days} days, in whole months"
+        live = f"removed after {project.retention_days} days, in whole periods"
     else:
         live = f"removed after {project.retention_days} days"
     trash = "as TRACESITE_TRASH_DAYS says" if project.trash_days is None else f"removed after {project.trash_days} days"

@@ -69,6 +69,8 @@ class Conf:
     AUDIT_DAYS = Setting(0)
     ARCHIVE_TO = Setting("")
     ARCHIVE_DAYS = Setting(90)
+    PARTITIONS = Setting("MONTH")
+    """How long new periods are: DAY, WEEK or MONTH. See docs/retention.md."""
     # Secrets.
     SEAL_KEYS: Setting[Sequence[str]] = Setting(())
     MASTER_KEY = Setting("")

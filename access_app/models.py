@@ -127,7 +127,7 @@ class RetentionWay(models.TextChoices):
     """How data that is older than the days of its project is removed."""
 
     EXACT = "exact", _("exact: each message on its day")
-    WHOLE = "whole", _("whole months: up to a month later, at once")
+    WHOLE = "whole", _("whole periods: up to a period later, at once")
 
 
 class KeptStatus(models.TextChoices):
@@ -197,8 +197,8 @@ class Project(models.Model):
         default=RetentionWay.EXACT,
         db_default=RetentionWay.EXACT,
         help_text=_(
-            "Exact: what is too old today is removed today, message by message. Whole months: once all of a month is too "
-            "old, which takes a moment and returns the space on the disk."
+            "Exact: what is too old today is removed today, message by message. Whole periods: once all of a "
+            "partition, a day, week or month, is too old, which takes a moment and returns the space on the disk."
         ),
     )
     trash_days = models.PositiveIntegerField(

@@ -107,15 +107,15 @@ def make_calls(calls: int) -> None:
     from access_app.models import Project
     from messages_app import ids
     from messages_app.models import Session
-    from messages_app.sql.partitions import Month
-    from traces_app.ingest.partitions import ensure_months
+    from messages_app.sql.periods import Period
+    from traces_app.ingest.partitions import ensure_periods
     from traces_app.models import Tool
 
     project = Project.objects.create(slug="benchmark")
     tools = Tool.objects.bulk_create(Tool(project=project, name=f"tool {at:03}") for at in range(TOOLS))
     times = dict.fromkeys(("created_at", "updated_at", "active_at"), BEGIN)
     session = Session.objects.create(id=ids.session_id(BEGIN), project=project, external_id="all", **times)
-    ensure_months({Month.of(BEGIN + timedelta(days=day)) for day in range(DAYS + 1)})
+    ensure_periods({Period.of(BEGIN + timedelta(days=day)) for day in range(DAYS + 1)})
     fill(project.pk, session.pk, BEGIN, calls // CALLS_A_MESSAGE, tools[0].pk)
     with connection.cursor() as cursor:
         for statement in _ADDED:

@@ -27,18 +27,19 @@ def prepare() -> tuple[int, str]:
 
     from access_app.keys import create_key
     from access_app.models import Project, Scope
-    from messages_app.sql.partitions import Month
-    from traces_app.ingest.partitions import ensure_months
+    from messages_app.sql.periods import Period
+    from traces_app.ingest.partitions import ensure_periods
     from traces_app.models import Tool
 
     project = Project.objects.create(slug=SLUG)
     Tool.objects.bulk_create([Tool(project=project, name=name) for name in workload.TOOLS])
-    last = Month(2025, 6)
+    last = Period.month(2025, 6)
     months = [last]
     while len(months) < MONTHS_BEFORE:
-        year, month = divmod(months[-1].year * 12 + months[-1].month - 2, 12)
-        months.append(Month(year, month + 1))
-    ensure_months(months)
+        begin = months[-1].begin
+        year, month = divmod(begin.year * 12 + begin.month - 2, 12)
+        months.append(Period.month(year, month + 1))
+    ensure_periods(months)
     get_user_model()._default_manager.create_superuser(USER)
     return project.pk, create_key(project, name="benchmark", scopes=list(Scope))[1]
 

@@ -230,13 +230,13 @@ def fill(messages: int) -> None:
     from django.db import connection
 
     from access_app.models import Project
-    from messages_app.sql.partitions import Month
-    from traces_app.ingest.partitions import ensure_months
+    from messages_app.sql.periods import Period
+    from traces_app.ingest.partitions import ensure_periods
     from traces_app.models import Tool
 
     now = datetime.now().astimezone()
     begin = now - timedelta(days=DAYS)
-    ensure_months({Month.of(begin + timedelta(days=day)) for day in range(DAYS + 1)})
+    ensure_periods({Period.of(begin + timedelta(days=day)) for day in range(DAYS + 1)})
     many, few = (Project.objects.create(slug=slug).pk for slug in ("many", "few"))
     common, rare = (Tool.objects.create(project_id=many, name=name).pk for name in ("common", "rare"))
     step = timedelta(days=DAYS) / messages

@@ -44,7 +44,7 @@ STEPS = (
     ("normalise", "traces_app.ingest.pipeline", "normalise"),
     ("redact", "traces_app.ingest.pipeline", "redact"),
     ("tools and sessions: look up", "traces_app.ingest.store", "find_or_make"),
-    ("months, tools: make", "traces_app.ingest.store", "ensure_months"),
+    ("months, tools: make", "traces_app.ingest.store", "ensure_periods"),
     ("sessions: make", "traces_app.ingest.store", "find_sessions"),
     ("sessions: make", "traces_app.ingest.store", "make_sessions"),
     ("identity: ids", "traces_app.ingest.store", "_identify"),

@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -39,20 +39,22 @@ def main() -> None:
 
 def measure(runs: int, messages_a_session: int | None) -> None:
     from access_app.models import Project
-    from messages_app.sql.partitions import Month
-    from traces_app.ingest.partitions import ensure_months, forget
+    from messages_app.sql.periods import Period
+    from traces_app.ingest.partitions import ensure_periods, forget
 
     project = Project.objects.create(slug="benchmark")
-    ensure_months(Month(*month) for month in MONTHS_BESIDE)
+    ensure_periods(Period.month(*month) for month in MONTHS_BESIDE)
     for number, month in enumerate(MONTHS_BESIDE):
-        fill(project.pk, Month(*month), 1_000, 100, f"stays-{number}")
+        fill(project.pk, Period.month(*month), 1_000, 100, f"stays-{number}")
     seconds: dict[tuple[str, int], list[float]] = {}
     for run in range(runs + 1):
         for size in SIZES:
             for name, way in (("command", command), ("purge()", inside)):
                 forget()
-                ensure_months([Month(*GONE)])
-                fill(project.pk, Month(*GONE), size, sessions_of(size, messages_a_session), f"{name}-{run}-{size}")
+                ensure_periods([Period.month(*GONE)])
+                fill(
+                    project.pk, Period.month(*GONE), size, sessions_of(size, messages_a_session), f"{name}-{run}-{size}"
+                )
                 begin = time.perf_counter()
                 way(sessions_of(size, messages_a_session))
                 if run:  # the first one warms up
@@ -90,14 +92,14 @@ def inside(sessions: int) -> None:
     from traces_app.maintenance.purge import Scope, purge
 
     report = purge(Scope(created_before=datetime(2024, 2, 1, tzinfo=UTC)))
-    assert (report.months, report.tables["sessions"].rows) == (["2024-01"], sessions), report
+    assert (report.periods, report.tables["sessions"].rows) == (["2024-01"], sessions), report
 
 
 def fill(project_id: int, month: Any, messages: int, sessions: int, name: str) -> None:
     """Insert the messages of a month with their steps, calls, results, keys and sessions."""
     from django.db import connection
 
-    start = datetime(month.year, month.month, 2, tzinfo=UTC)
+    start = month.begins_at + timedelta(days=1)
     with connection.cursor() as cursor:
         cursor.execute(
             """

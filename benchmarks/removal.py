@@ -23,16 +23,16 @@ BATCH = 500
 
 def measure(report: Report, runs: int, small: int, large: int, rows: int) -> None:
     from access_app.models import Project
-    from messages_app.sql.partitions import Month
-    from traces_app.ingest.partitions import ensure_months, forget
+    from messages_app.sql.periods import Period
+    from traces_app.ingest.partitions import ensure_periods, forget
 
     project, other = (Project.objects.create(slug=slug) for slug in ("purged", "kept"))
     seconds: dict[int, list[float]] = {small: [], large: []}
     for run in range(runs):
         for size, of_size in seconds.items():
             forget()
-            ensure_months([Month(*GONE)])
-            fill(project.pk, Month(*GONE), size, SESSIONS, f"month-{run}-{size}")
+            ensure_periods([Period.month(*GONE)])
+            fill(project.pk, Period.month(*GONE), size, SESSIONS, f"month-{run}-{size}")
             of_size.append(_seconds(lambda: inside(SESSIONS)))
     report.add(
         Line(
@@ -43,13 +43,13 @@ def measure(report: Report, runs: int, small: int, large: int, rows: int) -> Non
             bar=at_most(1.5),
         )
     )
-    ensure_months([Month(*SHARED)])
-    fill(other.pk, Month(*SHARED), 1, 1, "kept")
+    ensure_periods([Period.month(*SHARED)])
+    fill(other.pk, Period.month(*SHARED), 1, 1, "kept")
     by_rows: list[float] = []
     by_delete: list[float] = []
     for run in range(runs):
         for name, remove, times in (("purge", _purge_rows, by_rows), ("DELETE", _delete_rows, by_delete)):
-            fill(project.pk, Month(*SHARED), rows, SESSIONS, f"rows-{run}-{name}")
+            fill(project.pk, Period.month(*SHARED), rows, SESSIONS, f"rows-{run}-{name}")
             times.append(rows / _seconds(partial(remove, project.pk)))
     report.add(
         Line(name=f"purge {rows:,} by rows", unit="msg/s", runs=by_rows, floors={"DELETE": by_delete}, better="more")
@@ -60,7 +60,7 @@ def _purge_rows(project_id: int) -> None:
     from traces_app.maintenance.purge import Scope, purge
 
     report = purge(Scope(created_before=datetime(2024, 4, 1, tzinfo=UTC), project_ids=(project_id,)))
-    assert (report.months, report.tables["sessions"].rows) == ([], SESSIONS), report
+    assert (report.periods, report.tables["sessions"].rows) == ([], SESSIONS), report
 
 
 def _delete_rows(project_id: int) -> None:

@@ -87,18 +87,18 @@ def measure(options: argparse.Namespace) -> None:
         report = purge(Scope(created_before=end, project_ids=(project.pk,)))
         took, removed = time.perf_counter() - began, report.tables["messages"].rows
         say(
-            f"whole month {report.months}: {removed:,} messages in {took:.2f} s, {report.bytes_freed / 2**20:,.0f} MB freed"
+            f"whole month {report.periods}: {removed:,} messages in {took:.2f} s, {report.bytes_freed / 2**20:,.0f} MB freed"
         )
     say(f"load {os.getloadavg()[0]:.1f}")
 
 
 def fill(project_id: int, messages: int) -> None:
     """Insert the messages with everything below them, and their keys and sessions."""
-    from messages_app.sql.partitions import Month
-    from traces_app.ingest.partitions import ensure_months
+    from messages_app.sql.periods import Period
+    from traces_app.ingest.partitions import ensure_periods
 
     apart = timedelta(days=DAYS) / messages
-    ensure_months({Month.of(START + timedelta(days=day)) for day in range(DAYS + 1)})
+    ensure_periods({Period.of(START + timedelta(days=day)) for day in range(DAYS + 1)})
     first, apart_ms = int(START.timestamp() * 1000), int(apart / timedelta(milliseconds=1))
     execute(
         f"""

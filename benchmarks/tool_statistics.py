@@ -42,8 +42,8 @@ def measure(calls: int, runs: int) -> None:
     from messages_app.changed_hours import hour_of
     from messages_app.models import ChangedHour, Session
     from messages_app.sql.pagination import IdRange
-    from messages_app.sql.partitions import Month
-    from traces_app.ingest.partitions import ensure_months
+    from messages_app.sql.periods import Period
+    from traces_app.ingest.partitions import ensure_periods
     from traces_app.maintenance.tool_roll_up import roll_up
     from traces_app.models import Tool, ToolPeriod
     from traces_app.queries.tool_statistics import CallFilter
@@ -55,7 +55,7 @@ def measure(calls: int, runs: int) -> None:
         id=ids.session_id(now), project=project, external_id="all", created_at=now, updated_at=now, active_at=now
     )
     begin = now - timedelta(days=DAYS)
-    ensure_months({Month.of(begin + timedelta(days=day)) for day in range(DAYS + 1)})
+    ensure_periods({Period.of(begin + timedelta(days=day)) for day in range(DAYS + 1)})
     messages = calls // CALLS_A_MESSAGE
     took = timed(lambda: fill(project.pk, session.pk, begin, messages, tools[0].pk))
     say(f"filled with {calls:,} calls in {took:.0f} s")

@@ -18,7 +18,7 @@ depend on the derived bits: messages_app.models.MessageKey defines it.
 from __future__ import annotations
 
 import secrets
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from hashlib import blake2b, sha256
 from uuid import UUID
 
@@ -113,9 +113,9 @@ def range_below(message: UUID) -> tuple[UUID, UUID]:
     return first_id_at(created_at), first_id_at(created_at + _MICROSECOND)
 
 
-def first_id_of_month(year: int, month: int) -> UUID:
-    """Return the lower bound of a month's partition."""
-    return UUID(int=_microseconds(datetime(year, month, 1, tzinfo=UTC)) // 1000 << 80)
+def first_id_of_day(day: date) -> UUID:
+    """Return the lower bound of a partition that begins on this day."""
+    return UUID(int=_microseconds(datetime(day.year, day.month, day.day, tzinfo=UTC)) // 1000 << 80)
 
 
 def key(*parts: object) -> UUID:

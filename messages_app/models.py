@@ -27,6 +27,7 @@ from access_app.visibility import ProjectScope, visible_to
 
 from . import ids
 from .safe_text import one_line
+from .sql.periods import Period
 
 HAS_PROBLEMS = Q(problem_count__gt=0)
 """Sessions with a failed call, a model error, or a run with an error."""
@@ -392,7 +393,7 @@ class MessageKey(models.Model):
     """Digest of (session, external id), see `message_key`."""
     message_id = models.UUIDField()
     purged_at = models.DateTimeField(null=True)
-    """The time when the message was purged individually; for dropped months see PurgedMonth."""
+    """The time when the message was purged individually; for dropped periods see PurgedPeriod."""
 
     class Meta:
         indexes = [
@@ -406,14 +407,23 @@ class MessageKey(models.Model):
         return str(self.message_id)
 
 
-class PurgedMonth(models.Model):
-    """A month whose partitions were dropped. Its keys are deleted 30 days later, so that the drop takes constant time."""
+class PurgedPeriod(models.Model):
+    """A period whose partitions were dropped. Its keys are deleted 30 days later, so that the drop takes constant time."""
 
-    month = models.DateField(primary_key=True)
+    begin = models.DateField(primary_key=True, db_column="month")
+    end = models.DateField(null=True)
+    """The day after the last one; null of a month that a version without shorter periods has dropped."""
     purged_at = models.DateTimeField()
 
+    class Meta:
+        db_table = "messages_app_purgedmonth"
+
     def __str__(self) -> str:
-        return f"{self.month:%Y-%m}"
+        return str(self.period)
+
+    @property
+    def period(self) -> Period:
+        return Period(self.begin, self.end) if self.end else Period.month(self.begin.year, self.begin.month)
 
 
 class SessionTombstone(models.Model):

@@ -77,9 +77,9 @@ from django.utils import timezone  # noqa: E402
 
 from access_app.masking import forget_masking  # noqa: E402
 from access_app.models import Project  # noqa: E402  # models need Django set up
-from messages_app.sql.partitions import Month  # noqa: E402
+from messages_app.sql.periods import Period  # noqa: E402
 from tests.traces_app.conftest import NOON  # noqa: E402
-from traces_app.ingest.partitions import TABLES, ensure_months  # noqa: E402
+from traces_app.ingest.partitions import TABLES, ensure_periods  # noqa: E402
 from traces_app.ingest.prices import forget_prices  # noqa: E402
 from traces_app.models import ModelPrice  # noqa: E402
 
@@ -111,8 +111,8 @@ def django_db_setup(django_db_setup: None, django_db_blocker: pytest_django.Djan
         settings.TRACESITE_DIRECT_DATABASE["NAME"] = connection.settings_dict["NAME"]
     with django_db_blocker.unblock():
         ModelPrice.objects.all().delete()
-        months = {Month.of(NOON), Month.of(timezone.now())}
-        ensure_months(months)
+        months = {Period.of(NOON), Period.of(timezone.now())}
+        ensure_periods(months)
         with connection.cursor() as cursor:
             for month, table in product(months, TABLES):
                 cursor.execute(f"ALTER TABLE {month.leaf(table.name)} SET (autovacuum_enabled = false)")

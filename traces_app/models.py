@@ -770,7 +770,7 @@ class SealBatch(models.Model):
     class Kind(models.TextChoices):
         SEALS = "seals"
         MONTH = "month"
-        """A purge dropped the month, with its messages and their seals."""
+        """A purge dropped the period, with its messages and their seals."""
 
     id = models.BigIntegerField(primary_key=True)
     """From 1 without gaps."""
@@ -779,13 +779,13 @@ class SealBatch(models.Model):
         Project, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+", null=True
     )
     month = models.DateField()
-    """The month of the messages."""
+    """The first day of the period of the messages."""
     sealed_at = models.DateTimeField()
     layout = models.ForeignKey(SealLayout, models.PROTECT, db_index=False, related_name="+", null=True)
     key_id = models.CharField(max_length=8)
     count = models.IntegerField()
     members = models.BinaryField()
-    """The ids of the messages, 16 bytes each, in order; empty after the month was dropped."""
+    """The ids of the messages, 16 bytes each, in order; empty after the period was dropped."""
     digest = models.BinaryField()
     """SHA-256 of the ids and their seals."""
     mac = models.BinaryField()
@@ -829,12 +829,15 @@ class MessageSeal(models.Model):
 
 
 class Archive(models.Model):
-    """What is archived of a project and month in one folder, as its manifest says; see traces_app.maintenance.archive."""
+    """What is archived of a project and period in one folder, as its manifest says; see traces_app.maintenance.archive."""
 
     id = models.UUIDField(primary_key=True)
     """That of the manifest."""
     project = models.ForeignKey(Project, models.CASCADE, db_index=False, related_name="+")
     month = models.DateField()
+    """The first day of the period."""
+    period = models.TextField(default="", db_default="")
+    """Its name, such as 2026-01: see messages_app.sql.periods. Empty of a month that the version before wrote."""
     url = models.TextField()
     rows = models.BigIntegerField()
     fingerprint = models.TextField()
@@ -845,11 +848,11 @@ class Archive(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["project", "month", "url"], name="archive_of_month"),
+            models.UniqueConstraint(fields=["project", "month", "period", "url"], name="archive_of_period"),
         ]
 
     def __str__(self) -> str:
-        return f"{self.url} {self.month:%Y-%m}"
+        return f"{self.url} {self.period}"
 
 
 class ArchivedSession(models.Model):

@@ -60,7 +60,9 @@ TRACESITE_SECURITY_CONTACT = env.contacts("TRACESITE_SECURITY_CONTACT")
 TRACESITE_STALE_RUN_HOURS = env.whole_number("TRACESITE_STALE_RUN_HOURS", 24, at_least=1)
 # Sessions and messages that are in the trash for longer are purged by `manage.py purge --trash`; 0: never.
 TRACESITE_TRASH_DAYS = env.whole_number("TRACESITE_TRASH_DAYS", 0, at_least=0)
-# Where `manage.py work` archives months that ended TRACESITE_ARCHIVE_DAYS ago, and drops them from the database: a directory or a URL;
+# How long the periods are by which new partitions are made; existing ones keep their length: see docs/retention.md.
+TRACESITE_PARTITIONS = env.choice("TRACESITE_PARTITIONS", "MONTH", ("DAY", "WEEK", "MONTH"))
+# Where `manage.py work` archives periods that ended TRACESITE_ARCHIVE_DAYS ago, and drops them from the database: a directory or a URL;
 # empty: nowhere.
 TRACESITE_ARCHIVE_TO = env.text("TRACESITE_ARCHIVE_TO")
 TRACESITE_ARCHIVE_DAYS = env.whole_number("TRACESITE_ARCHIVE_DAYS", 90, at_least=1)

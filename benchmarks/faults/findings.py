@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from datetime import date
 from typing import Any
 
 import psycopg
@@ -81,7 +82,7 @@ def contradictions(connection: psycopg.Connection, *, in_a_purge: bool = False) 
     first_year = sum(EXPENDABLE_YEARS) + 1 if in_a_purge else 2000
     bounds = {
         "all": not in_a_purge,
-        "first": ids.first_id_of_month(first_year, 1),
+        "first": ids.first_id_of_day(date(first_year, 1, 1)),
         "month": f"{first_year:04}m01",
     }
     found = []

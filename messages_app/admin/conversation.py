@@ -16,7 +16,7 @@ from messages_app.interruptions import shown_error
 from messages_app.models import Message, Reference, Session
 from messages_app.safe_text import Excerpt, excerpt, first_characters, json_excerpt, pretty_json, size_of, size_of_json
 from messages_app.sql.pagination import Cursor, PageRequest
-from messages_app.sql.partitions import Month
+from messages_app.sql.periods import Period
 
 from .display_text import without_tool_json
 from .keyset import read_rows
@@ -277,9 +277,9 @@ def _filled(row: Any, names: Sequence[str]) -> list[tuple[str, Excerpt]]:
 
 
 def ids_below(messages: Collection[UUID]) -> dict[str, UUID]:
-    """Return filter arguments for rows below `messages`: their months, so that other months are not read."""
-    first, last = (Month.of(ids.created_at_of(end)) for end in (min(messages), max(messages)))
-    return {"pk__gte": first.first_id, "pk__lt": last.next.first_id}
+    """Return filter arguments for rows below `messages`: their periods, so that others are not read."""
+    first, last = (Period.of(ids.created_at_of(end)) for end in (min(messages), max(messages)))
+    return {"pk__gte": first.first_id, "pk__lt": last.after_id}
 
 
 def _passages(message: Message) -> list[Passage]:

@@ -40,7 +40,7 @@ from .batch import LIST_MS, Query, Row, fetch
 from .pagination import IdRange
 
 SHAPES_KEPT = 256
-_OF_MONTH = "month_"
+_OF_PERIOD = "period_"
 
 Build = TypeVar("Build", bound=Callable[..., QuerySet[Any, Any]])
 
@@ -177,9 +177,9 @@ class Bounds(NamedTuple):
         lookups = {"gte": (self.lower, f"{prefix}lower"), "lt": (self.upper, f"{prefix}upper")}
         return {f"{column}__{lookup}": Param(name, field) for lookup, (given, name) in lookups.items() if given}
 
-    def months_of(self, column: str) -> dict[str, Param]:
-        """Return the whole months of the range on `column`, for rows below the page; see IdRange.widened_to_months."""
-        return self.of(column, _OF_MONTH)
+    def periods_of(self, column: str) -> dict[str, Param]:
+        """Return the whole periods of the range on `column`, for rows below the page; see IdRange.widened_to_periods."""
+        return self.of(column, _OF_PERIOD)
 
 
 EVERY_ID = Bounds()
@@ -242,9 +242,9 @@ class CompiledRows(Struct, frozen=True, kw_only=True):
     def values_for(self, statement: Statement) -> dict[str, Any]:
         """Return the values of the parameters of a statement on these rows, the range of ids included."""
         values = {**self.values, "lower": self.ids.lower, "upper": self.ids.upper}
-        if any(name.startswith(_OF_MONTH) for name, _field in statement.params):
-            months = self.ids.widened_to_months()
-            values |= {f"{_OF_MONTH}lower": months.lower, f"{_OF_MONTH}upper": months.upper}
+        if any(name.startswith(_OF_PERIOD) for name, _field in statement.params):
+            periods = self.ids.widened_to_periods()
+            values |= {f"{_OF_PERIOD}lower": periods.lower, f"{_OF_PERIOD}upper": periods.upper}
         return values
 
 

@@ -111,8 +111,8 @@ class Source(Generic[T]):
         if self.partitioned and self.key == "id":
             conditions += f" AND {alias}id BETWEEN %s AND %s"
             parameters += [min(keys), max(keys)]
-            months = months_of(keys)
-            below = (str(months.lower), str(months.upper))
+            periods = periods_of(keys)
+            below = (str(periods.lower), str(periods.upper))
         elif self.partitioned:
             conditions += f" AND {alias}id >= %s AND {alias}id < %s"
             below = _range_below(keys)
@@ -177,19 +177,19 @@ def look_up(column: str, table: str, keys: Collection[str]) -> Query:
     )
 
 
-def months_of(keys: Collection[str]) -> IdRange:
-    """Return the months of `keys` (not empty), which prune the partitions of all rows below them.
+def periods_of(keys: Collection[str]) -> IdRange:
+    """Return the periods of `keys` (not empty), which prune the partitions of all rows below them.
 
-    Whole months, because for a tight range on rows newer than the last ANALYZE the planner expects one row, and reads all
+    Whole periods, because for a tight range on rows newer than the last ANALYZE the planner expects one row, and reads all
     of the range instead of the few requested rows (30 ms a page instead of 4).
     """
-    return _months_between(min(keys), max(keys))
+    return _periods_between(min(keys), max(keys))
 
 
 @lru_cache(maxsize=1024)
-def _months_between(first: str, last: str) -> IdRange:
+def _periods_between(first: str, last: str) -> IdRange:
     # Cached, because all tables of a page have the same first and last id.
-    return IdRange(lower=UUID(first), upper=UUID(last)).widened_to_months()
+    return IdRange(lower=UUID(first), upper=UUID(last)).widened_to_periods()
 
 
 class _Plan(NamedTuple):
@@ -227,13 +227,13 @@ def _as_text(key: str) -> str:
 
 
 def _range_below(keys: Collection[str]) -> tuple[str, str]:
-    """Return the range of ids of all rows below messages: of one message exactly, of several their months."""
+    """Return the range of ids of all rows below messages: of one message exactly, of several their periods."""
     if len(keys) == 1:
         (key,) = keys
         time = key[:19]
         return f"{time}8000-000000000000", f"{time}c000-000000000000"
-    months = months_of(keys)
-    return str(months.lower), str(months.upper)
+    periods = periods_of(keys)
+    return str(periods.lower), str(periods.upper)
 
 
 # --- Columns -----------------------------------------------------------------------------------------------------------

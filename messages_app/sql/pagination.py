@@ -15,7 +15,6 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import MAXYEAR, UTC, datetime
-from functools import lru_cache
 from hashlib import blake2b
 from time import monotonic
 from typing import Any, Literal, Protocol, TypeVar
@@ -30,7 +29,7 @@ from access_app.errors import InvalidInput
 from messages_app import ids
 from messages_app.timestamps import parse_limit
 
-from .partitions import Month
+from .periods import Length, Period
 
 DEFAULT_LIMIT = 20
 MAX_LIMIT = 200
@@ -66,27 +65,23 @@ class IdRange(Struct, frozen=True, kw_only=True):
         bounds = {f"{column}__gte": self.lower, f"{column}__lt": self.upper}
         return {lookup: bound for lookup, bound in bounds.items() if bound is not None}
 
-    def months_of(self, column: str) -> dict[str, UUID]:
-        """Return the whole months of the range as filter arguments on `column`."""
-        return self.widened_to_months().of(column)
+    def periods_of(self, column: str, length: Length | None = None) -> dict[str, UUID]:
+        """Return the whole periods of the range as filter arguments on `column`."""
+        return self.widened_to_periods(length).of(column)
 
-    def widened_to_months(self) -> IdRange:
-        """Return the whole months of the range, which prune the partitions of rows below messages.
+    def widened_to_periods(self, length: Length | None = None) -> IdRange:
+        """Return the whole periods of the range, as new ones would be, which prune the partitions of rows below messages.
 
-        For the reason against the range itself see json_rows.months_of.
+        For the reason against the range itself see json_rows.periods_of.
         """
-        first = None if self.lower is None else Month.of(ids.created_at_of(self.lower))
-        last = None if self.upper is None else Month.of(ids.created_at_of(self.upper))
-        return _whole_months(first, last)
+        lower = None if self.lower is None else Period.of(ids.created_at_of(self.lower), length).first_id
+        upper = None if self.upper is None else _end_of_period(ids.created_at_of(self.upper), length)
+        return IdRange(lower=lower, upper=upper)
 
 
-@lru_cache(maxsize=256)
-def _whole_months(first: Month | None, last: Month | None) -> IdRange:
-    upper = None
-    if last is not None:
-        # Python's datetime has no month after year 9999, in which nothing is stored.
-        upper = _END_OF_TIME if last.year == MAXYEAR else last.next.first_id
-    return IdRange(lower=None if first is None else first.first_id, upper=upper)
+def _end_of_period(instant: datetime, length: Length | None) -> UUID:
+    # Python's datetime has no month after year 9999, in which nothing is stored.
+    return _END_OF_TIME if instant.year == MAXYEAR else Period.of(instant, length).after_id
 
 
 class Cursor(Struct, frozen=True, kw_only=True):

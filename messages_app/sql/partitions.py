@@ -1,15 +1,18 @@
-"""Monthly partitions: the migration operation for a partitioned table, and the creation and removal of months.
+"""Partitions by period: the migration operation for a partitioned table, and the creation and removal of periods.
+
+New periods have the length of the setting; existing ones keep theirs, and a new one that would overlap them is made of shorter
+parts (messages_app/sql/periods.py).
 
 Measured: COPY into partitioned tables is as fast as into plain ones, and the drop of a month takes 30 ms and reads none of
-its rows (the file system adds 0.15 to 0.4 ms for each megabyte that it frees). A month is created as separate leaves, which
-are then attached: ATTACH does not block readers and writers of other months, while with CREATE TABLE .. PARTITION OF all of
+its rows (the file system adds 0.15 to 0.4 ms for each megabyte that it frees). A period is created as separate leaves, which
+are then attached: ATTACH does not block readers and writers of other periods, while with CREATE TABLE .. PARTITION OF all of
 them would wait behind one slow reader. A DEFAULT partition does not exist, because every ATTACH would scan it.
 
-A month is dropped table by table with DETACH .. CONCURRENTLY, which waits for the transactions that use the table without
+A period is dropped table by table with DETACH .. CONCURRENTLY, which waits for the transactions that use the table without
 blocking others. Then all leaves are dropped in one statement, because they refer to each other. With a plain DROP all would
 wait behind one slow reader, and it deadlocks with writers. The first table (messages) is detached first, because rows below
 a message are not looked up without the message. An interrupted drop is undone if only the first table was hidden, otherwise
-completed (`settle_months`). Tested with PostgreSQL 15 and 18.
+completed (`settle_periods`). Tested with PostgreSQL 15 and 18.
 
 The advisory lock belongs to a session of PostgreSQL, so it is taken past a pooler (access_app/db/direct.py).
 """
@@ -21,10 +24,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import lru_cache, partial
-from typing import Any, Literal, NamedTuple, TypeVar
-from uuid import UUID
+from functools import partial
+from typing import Any, Literal, TypeVar
 
 import psycopg
 from django.db import OperationalError, migrations
@@ -33,14 +34,15 @@ from django.utils.translation import gettext as _
 from access_app.db import connection, transaction
 from access_app.db.direct import session_cursor
 from access_app.errors import Unavailable
-from messages_app import ids
 
-# Months are created and dropped under one advisory lock, so that two processes never create or drop the same leaf at once.
+from .periods import LEAF_PATTERN, Period, parts_beside
+
+# Periods are created and dropped under one advisory lock, so that two processes never create or drop the same leaf at once.
 _ADVISORY_LOCK = 0x7472_6163  # "trac"
 _POLL_SECONDS = 0.02
 _LOCK_PATIENCE_SECONDS = 60
 
-# Limit of one attempt, because the creation of months waits for it. Longer than deadlock_timeout (1 s), after which
+# Limit of one attempt, because the creation of periods waits for it. Longer than deadlock_timeout (1 s), after which
 # PostgreSQL cancels a blocking autovacuum. FINALIZE waits less: in a deadlock with a reader the drop must give up, not the
 # reader.
 _LOCK_TIMEOUT = "1500ms"
@@ -55,55 +57,26 @@ _Result = TypeVar("_Result")
 _LeafState = Literal["attached", "detaching", "detached", "absent"]
 
 
-class MonthInUse(Unavailable):
-    """A transaction from before the month was hidden does not end. Nothing is lost: try again later."""
+class PeriodInUse(Unavailable):
+    """A transaction from before the period was hidden does not end. Nothing is lost: try again later."""
 
-    default_code = "month_in_use"
+    default_code = "period_in_use"
 
-    def __init__(self, month: Month) -> None:
+    def __init__(self, period: Period) -> None:
         super().__init__(
-            _("The partition of %(month)s could not be removed, because an open transaction reads it. Try again later.")
-            % {"month": month}
+            _(
+                "The partition of %(period)s could not be removed, because an open transaction reads it. Try again later."
+            )
+            % {"period": period}
         )
-
-
-@lru_cache(maxsize=1024)
-def _first_id(month: Month) -> UUID:
-    return ids.first_id_of_month(month.year, month.month)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionedTable:
-    """A table partitioned by month; `parents` maps a column to the table whose leaf of the same month it references."""
+    """A table partitioned by period; `parents` maps a column to the table whose leaf of the same period it references."""
 
     name: str
     parents: dict[str, str]
-
-
-class Month(NamedTuple):
-    """A calendar month, UTC."""
-
-    year: int
-    month: int
-
-    @classmethod
-    def of(cls, instant: datetime) -> Month:
-        utc = instant.astimezone(UTC)
-        return cls(utc.year, utc.month)
-
-    @property
-    def first_id(self) -> UUID:
-        return _first_id(self)
-
-    @property
-    def next(self) -> Month:
-        return Month(self.year + self.month // 12, self.month % 12 + 1)
-
-    def leaf(self, table: str) -> str:
-        return f"{table}_y{self.year:04}m{self.month:02}"
-
-    def __str__(self) -> str:
-        return f"{self.year:04}-{self.month:02}"
 
 
 class CreatePartitionedModel(migrations.CreateModel):
@@ -119,7 +92,7 @@ class CreatePartitionedModel(migrations.CreateModel):
 
 @dataclass(frozen=True, kw_only=True)
 class DroppedLeaf:
-    """The leaf of one table in a dropped month."""
+    """The leaf of one table in a dropped period."""
 
     table: str
     rows: int
@@ -129,78 +102,73 @@ class DroppedLeaf:
     """Bytes on disk, with indexes and TOAST."""
 
 
-def months_of(table: str) -> set[Month]:
-    """Return the months for which `table` has a partition."""
+def periods_of(table: str) -> list[Period]:
+    """Return the periods for which `table` has a partition, in order."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            SELECT right(leaf.relname, 7) FROM pg_inherits
-            JOIN pg_class leaf ON leaf.oid = inhrelid
+            SELECT leaf.relname FROM pg_inherits JOIN pg_class leaf ON leaf.oid = inhrelid
             WHERE inhparent = %s::regclass AND NOT inhdetachpending
             """,
             [table],
         )
-        return {Month(int(name[:4]), int(name[5:])) for (name,) in cursor.fetchall()}
+        return sorted(Period.of_leaf(name) for (name,) in cursor.fetchall())
 
 
-def make_months(tables: Sequence[PartitionedTable], months: Iterable[Month]) -> list[Month]:
-    """Create the missing partitions for `months` in each of `tables` (parents first); return the created months.
+def make_periods(tables: Sequence[PartitionedTable], periods: Iterable[Period]) -> list[Period]:
+    """Create the missing partitions in each of `tables` (parents first), so that `periods` are covered; return the created ones.
 
-    One transaction of 30 ms a month, which blocks nobody. Safe to call from several processes at once. Raise MonthInUse if
-    a drop of the month was interrupted and a transaction still reads it.
+    Existing periods keep their length: one that covers a period suffices, and beside shorter ones only its other parts are
+    created. One transaction of 30 ms a period, which blocks nobody. Safe to call from several processes at once. Raise
+    PeriodInUse if a drop was interrupted and a transaction still reads it.
     """
     made = []
-    for month in sorted(set(months)):
-        if _is_interrupted(tables, month):
-            _retry(month, _LOCK_PATIENCE_SECONDS, partial(_settle, tables, month))
-        with transaction.atomic(), connection.cursor() as cursor:
-            _poll(cursor, "SELECT pg_try_advisory_xact_lock(%s)")
-            missing = [table for table in tables if month not in months_of(table.name)]
-            for table in missing:
-                _make_leaf(cursor, table, month)
-            if missing:
-                made.append(month)
+    for period in sorted(set(periods)):
+        while (hidden := _hidden_in(tables, period)) or (new := _make(tables, period)) is None:
+            for one in hidden:
+                _retry(one, _LOCK_PATIENCE_SECONDS, partial(_settle, tables, one))
+        made += new
     return made
 
 
-def drop_month(
+def drop_period(
     tables: Sequence[PartitionedTable],
-    month: Month,
+    period: Period,
     *,
     when_hidden: Callable[[], bool] = lambda: True,
     patience: float = DROP_PATIENCE_SECONDS,
 ) -> list[DroppedLeaf] | None:
-    """Drop the partitions of `month` in all of `tables` (parents first) in constant time; return the dropped leaves.
+    """Drop the partitions of `period` in all of `tables` (parents first) in constant time; return the dropped leaves.
 
     `when_hidden` is called before anything is lost, once new queries do not see the rows of the first table any more (the
-    leaf itself can still be read). If it returns False, the month is attached again and the result is None. A retry may call
+    leaf itself can still be read). If it returns False, the period is attached again and the result is None. A retry may call
     it again.
 
     Call it outside a transaction. Attempts are short, so that nobody waits long behind them, and repeated each second. Raise
-    MonthInUse after `patience` seconds, with the month hidden but not dropped; the next drop_month continues. Return an
-    empty list if the month does not exist.
+    PeriodInUse after `patience` seconds, with the period hidden but not dropped; the next drop_period continues. Return an
+    empty list if the period does not exist.
     """
-    return _retry(month, patience, partial(_drop, tables, month, when_hidden))
+    return _retry(period, patience, partial(_drop, tables, period, when_hidden))
 
 
-def unsettled_months(tables: Sequence[PartitionedTable]) -> list[Month]:
-    """Return the months with a partition that is hidden, because a drop is going on or was interrupted."""
+def unsettled_periods(tables: Sequence[PartitionedTable]) -> list[Period]:
+    """Return the periods with a partition that is hidden, because a drop is going on or was interrupted, in order."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT DISTINCT right(relname, 7) FROM pg_class LEFT JOIN pg_inherits ON inhrelid = oid "
+            "SELECT relname FROM pg_class LEFT JOIN pg_inherits ON inhrelid = oid "
             "WHERE relkind = 'r' AND relname ~ %s AND pg_table_is_visible(oid) AND (inhrelid IS NULL OR inhdetachpending)",
-            [f"^({'|'.join(table.name for table in tables)})_y[0-9]{{4}}m[0-9]{{2}}$"],
+            [f"^({'|'.join(table.name for table in tables)}){LEAF_PATTERN}"],
         )
-        return sorted(Month(int(name[:4]), int(name[5:])) for (name,) in cursor.fetchall())
+        return sorted({Period.of_leaf(name) for (name,) in cursor.fetchall()})
 
 
-def settle_months(tables: Sequence[PartitionedTable], *, patience: float = DROP_PATIENCE_SECONDS) -> None:
+def settle_periods(tables: Sequence[PartitionedTable], *, patience: float = DROP_PATIENCE_SECONDS) -> None:
     """Finish interrupted drops: undo those that hid only the first table, complete the others.
 
-    Raise MonthInUse like `drop_month`.
+    Raise PeriodInUse like `drop_period`.
     """
-    for month in unsettled_months(tables):
-        _retry(month, patience, partial(_settle, tables, month))
+    for period in unsettled_periods(tables):
+        _retry(period, patience, partial(_settle, tables, period))
 
 
 def count_rows(cursor: Any, leaf: str) -> tuple[int, bool]:
@@ -215,80 +183,97 @@ def count_rows(cursor: Any, leaf: str) -> tuple[int, bool]:
     return max(counted, plan[0]["Plan"]["Plan Rows"]), True
 
 
-def _make_leaf(cursor: Any, table: PartitionedTable, month: Month) -> None:
-    leaf = month.leaf(table.name)
+def _hidden_in(tables: Sequence[PartitionedTable], period: Period) -> list[Period]:
+    return [hidden for hidden in unsettled_periods(tables) if hidden.overlaps(period)]
+
+
+def _make(tables: Sequence[PartitionedTable], period: Period) -> list[Period] | None:
+    """Create the missing leaves of a period, or of its parts; return these, or None if one is hidden by now."""
+    made = []
+    with transaction.atomic(), connection.cursor() as cursor:
+        _poll(cursor, "SELECT pg_try_advisory_xact_lock(%s)")
+        if _hidden_in(tables, period):
+            return None
+        existing = {table.name: periods_of(table.name) for table in tables}
+        # Leaves refer to each other, so all tables have the periods of the first.
+        for part in parts_beside(existing[tables[0].name], period):
+            missing = [table for table in tables if part not in existing[table.name]]
+            for table in missing:
+                _make_leaf(cursor, table, part)
+            if missing:
+                made.append(part)
+    return made
+
+
+def _make_leaf(cursor: Any, table: PartitionedTable, period: Period) -> None:
+    leaf = period.leaf(table.name)
     cursor.execute(f"CREATE TABLE {leaf} (LIKE {table.name} INCLUDING ALL)")
     for column, parent in table.parents.items():
         cursor.execute(
             f"ALTER TABLE {leaf} ADD CONSTRAINT {leaf}_{column}_fk "
-            f"FOREIGN KEY ({column}) REFERENCES {month.leaf(parent)} (id)"
+            f"FOREIGN KEY ({column}) REFERENCES {period.leaf(parent)} (id)"
         )
-    _attach(cursor, table, month)
+    _attach(cursor, table, period)
 
 
 def _drop(
-    tables: Sequence[PartitionedTable], month: Month, when_hidden: Callable[[], bool], cursor: Any
+    tables: Sequence[PartitionedTable], period: Period, when_hidden: Callable[[], bool], cursor: Any
 ) -> list[DroppedLeaf] | None:
     first, *others = tables
-    if _leaf_state(cursor, first, month) != "absent":
-        _detach(cursor, first, month)
+    if _leaf_state(cursor, first, period) != "absent":
+        _detach(cursor, first, period)
         if not when_hidden():
-            _attach(cursor, first, month)
+            _attach(cursor, first, period)
             return None
     for table in others:
-        _detach(cursor, table, month)
-    present = [table for table in tables if _leaf_state(cursor, table, month) == "detached"]
-    dropped = [_measure(cursor, table, month) for table in present]
+        _detach(cursor, table, period)
+    present = [table for table in tables if _leaf_state(cursor, table, period) == "detached"]
+    dropped = [_measure(cursor, table, period) for table in present]
     if present:
-        cursor.execute(f"DROP TABLE {', '.join(month.leaf(table.name) for table in present)}")
+        cursor.execute(f"DROP TABLE {', '.join(period.leaf(table.name) for table in present)}")
     return dropped
 
 
-def _settle(tables: Sequence[PartitionedTable], month: Month, cursor: Any) -> None:
+def _settle(tables: Sequence[PartitionedTable], period: Period, cursor: Any) -> None:
     first, *others = tables
-    if any(_leaf_state(cursor, table, month) in ("detaching", "detached") for table in others):
-        _drop(tables, month, lambda: True, cursor)
-    elif _leaf_state(cursor, first, month) in ("detaching", "detached"):
-        _detach(cursor, first, month)
-        _attach(cursor, first, month)
+    if any(_leaf_state(cursor, table, period) in ("detaching", "detached") for table in others):
+        _drop(tables, period, lambda: True, cursor)
+    elif _leaf_state(cursor, first, period) in ("detaching", "detached"):
+        _detach(cursor, first, period)
+        _attach(cursor, first, period)
 
 
-def _is_interrupted(tables: Sequence[PartitionedTable], month: Month) -> bool:
-    with connection.cursor() as cursor:
-        return any(_leaf_state(cursor, table, month) in ("detaching", "detached") for table in tables)
-
-
-def _leaf_state(cursor: Any, table: PartitionedTable, month: Month) -> _LeafState:
+def _leaf_state(cursor: Any, table: PartitionedTable, period: Period) -> _LeafState:
     cursor.execute(
         "SELECT CASE WHEN inhrelid IS NULL THEN 'detached' WHEN inhdetachpending THEN 'detaching' ELSE 'attached' END "
         "FROM pg_class LEFT JOIN pg_inherits ON inhrelid = oid WHERE oid = to_regclass(%s)",
-        [month.leaf(table.name)],
+        [period.leaf(table.name)],
     )
     row = cursor.fetchone()
     return row[0] if row else "absent"
 
 
-def _attach(cursor: Any, table: PartitionedTable, month: Month) -> None:
+def _attach(cursor: Any, table: PartitionedTable, period: Period) -> None:
     # The bounds are computed from two integers, so the statement contains no external text. A detached leaf has the same
     # CHECK constraint, so it is not scanned.
     cursor.execute(
-        f"ALTER TABLE {table.name} ATTACH PARTITION {month.leaf(table.name)} "
-        f"FOR VALUES FROM ('{month.first_id}') TO ('{month.next.first_id}')"
+        f"ALTER TABLE {table.name} ATTACH PARTITION {period.leaf(table.name)} "
+        f"FOR VALUES FROM ('{period.first_id}') TO ('{period.after_id}')"
     )
 
 
-def _detach(cursor: Any, table: PartitionedTable, month: Month) -> None:
-    state = _leaf_state(cursor, table, month)
+def _detach(cursor: Any, table: PartitionedTable, period: Period) -> None:
+    state = _leaf_state(cursor, table, period)
     if state == "attached":
-        cursor.execute(f"ALTER TABLE {table.name} DETACH PARTITION {month.leaf(table.name)} CONCURRENTLY")
+        cursor.execute(f"ALTER TABLE {table.name} DETACH PARTITION {period.leaf(table.name)} CONCURRENTLY")
     elif state == "detaching":
         _wait_at_most(cursor, _FINALIZE_LOCK_TIMEOUT)
-        cursor.execute(f"ALTER TABLE {table.name} DETACH PARTITION {month.leaf(table.name)} FINALIZE")
+        cursor.execute(f"ALTER TABLE {table.name} DETACH PARTITION {period.leaf(table.name)} FINALIZE")
         _wait_at_most(cursor, _LOCK_TIMEOUT)
 
 
-def _measure(cursor: Any, table: PartitionedTable, month: Month) -> DroppedLeaf:
-    leaf = month.leaf(table.name)
+def _measure(cursor: Any, table: PartitionedTable, period: Period) -> DroppedLeaf:
+    leaf = period.leaf(table.name)
     rows, is_estimate = count_rows(cursor, leaf)
     cursor.execute("SELECT pg_total_relation_size(%s::regclass)", [leaf])
     return DroppedLeaf(table=table.name, rows=rows, is_estimate=is_estimate, size=cursor.fetchone()[0])
@@ -297,7 +282,7 @@ def _measure(cursor: Any, table: PartitionedTable, month: Month) -> DroppedLeaf:
 # --- Locks ------------------------------------------------------------------------------------------------------------
 
 
-def _retry(month: Month, patience: float, work: Callable[[Any], _Result]) -> _Result:
+def _retry(period: Period, patience: float, work: Callable[[Any], _Result]) -> _Result:
     """Run `work` with a cursor, under the advisory lock; retry it while locks of others block it."""
     deadline = time.monotonic() + patience
     while True:
@@ -308,7 +293,7 @@ def _retry(month: Month, patience: float, work: Callable[[Any], _Result]) -> _Re
             if not isinstance(error.__cause__, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected):
                 raise
             if time.monotonic() > deadline:
-                raise MonthInUse(month) from error
+                raise PeriodInUse(period) from error
         time.sleep(_PAUSE_SECONDS)
 
 

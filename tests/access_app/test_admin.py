@@ -266,7 +266,7 @@ def test_project_page_sets_the_retention(admin: Client, project: Project) -> Non
     assert admin.post(page, sampled(**fields, **lists)).status_code == 302
     project.refresh_from_db()
     assert retention_in_words(project) == (
-        "Data of owner: removed after 90 days, in whole months. Trash: removed after 7 days. Sessions that are kept: "
+        "Data of owner: removed after 90 days, in whole periods. Trash: removed after 7 days. Sessions that are kept: "
         "tag golden, tag 客服, status error, score rating>=4, score helpful, pinned."
     )
     assert "golden,客服" in admin.get(page).content.decode()

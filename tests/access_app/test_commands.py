@@ -59,7 +59,7 @@ def test_retention_is_set_by_commands(db: None) -> None:
     assert not AuditEntry.objects.filter(action=AuditAction.CHANGE).exists()
     arguments = ("--trash-days=never", "--way=whole", "--keep-nothing", "--keep-score", "rating>=4", "--keep-pinned")
     assert run("set_retention", "--project", "web", *arguments) == (
-        "Data of web: removed after 90 days, in whole months. Trash: as TRACESITE_TRASH_DAYS says. Sessions that are kept: "
+        "Data of web: removed after 90 days, in whole periods. Trash: as TRACESITE_TRASH_DAYS says. Sessions that are kept: "
         "score rating>=4, pinned.\n"
     )
     assert "kept until somebody deletes it" in run("set_retention", "--project", "web", "--days", "never")

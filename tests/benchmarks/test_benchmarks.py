@@ -29,11 +29,11 @@ from benchmarks.floor_spans import SpanFloor, both
 from benchmarks.report import Line, at_least, at_most
 from benchmarks.workload import CALLS, RARE_TOOL, STEPS, TOOLS, Workload, of_reading
 from messages_app.models import Message
-from messages_app.sql.partitions import Month
+from messages_app.sql.periods import Period
 from traces_app.events.decode import decode_events
 from traces_app.events.store import record_events
 from traces_app.ingest.decode import decode_ingest
-from traces_app.ingest.partitions import ensure_months
+from traces_app.ingest.partitions import ensure_periods
 from traces_app.ingest.pipeline import ingest
 from traces_app.models import AgentStep, Event, Tool, ToolCall, ToolResult
 from traces_app.models import Span as SpanRow
@@ -134,7 +134,7 @@ def test_ingest_floor_stores_the_same_rows_as_the_server(way: str, write: Write)
     body = work.batch(range(1, 9))
     projects = [Project.objects.create(slug=slug) for slug in ("floor", "server")]
     Tool.objects.bulk_create([Tool(project=project, name=name) for project in projects for name in TOOLS])
-    ensure_months([Month(2025, 6)])
+    ensure_periods([Period.month(2025, 6)])
     floor = Floor(make_conninfo("", **parameters_of_connection()), projects[0].pk, tail=1)
     write(floor, body)
     floor.close()
@@ -151,7 +151,7 @@ def test_span_floor_stores_the_same_spans_and_messages() -> None:
     numbers = range(2, 6)
     projects = [Project.objects.create(slug=slug) for slug in ("floor", "server")]
     Tool.objects.bulk_create([Tool(project=project, name=name) for project in projects for name in TOOLS])
-    ensure_months([Month(2025, 6)])
+    ensure_periods([Period.month(2025, 6)])
     spans = span_load.request(work, numbers, b"12345")
     floor = SpanFloor(make_conninfo("", **parameters_of_connection()), projects[0].pk, tail=1)
     floor.copy_both(both(work.batch(numbers), spans))
@@ -177,7 +177,7 @@ def test_event_floor_stores_the_same_rows_as_the_server(way: str, write: Callabl
     bodies = EventLoad(work=work, events_a_run=40, first=1).bodies(103, 20)
     projects = [Project.objects.create(slug=slug) for slug in ("floor", "server")]
     Tool.objects.bulk_create([Tool(project=project, name=name) for project in projects for name in TOOLS])
-    ensure_months([Month(2025, 6)])
+    ensure_periods([Period.month(2025, 6)])
     floor = EventFloor(make_conninfo("", **parameters_of_connection()), projects[0].pk, tail=1)
     for body in bodies:
         write(floor, body)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messages_app import ids
-from messages_app.sql.partitions import Month
+from messages_app.sql.periods import Period
 
 instants = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - hypothesis wants naive bounds
 roles = st.sampled_from(["user", "system", "assistant"])
@@ -86,9 +86,9 @@ def test_is_ours_requires_matching_time_and_role(instant: datetime, role: str) -
 
 @given(instants)
 def test_month_bounds_contain_ids_of_the_month(instant: datetime) -> None:
-    month = Month.of(instant)
-    assert month.first_id <= ids.message_id(instant, "user") < month.next.first_id
-    assert Month(2026, 12).next == Month(2027, 1)
+    month = Period.of(instant)
+    assert month.first_id <= ids.message_id(instant, "user") < month.after_id
+    assert Period.month(2026, 12).end == Period.month(2027, 1).begin
 
 
 @pytest.mark.django_db

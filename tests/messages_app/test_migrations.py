@@ -14,8 +14,8 @@ from access_app.models import Project
 from messages_app import ids
 from messages_app.models import Message, Session
 from messages_app.session_counters import disagreements
-from messages_app.sql.partitions import Month
-from traces_app.ingest.partitions import ensure_months
+from messages_app.sql.periods import Period
+from traces_app.ingest.partitions import ensure_periods
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BEFORE = [("messages_app", "0005_session_pinned_at"), ("traces_app", "0004_contexts")]
@@ -28,7 +28,7 @@ def migrate(targets: list[tuple[str, str]]) -> None:
 @pytest.fixture
 def version_before(transactional_db: None) -> Iterator[None]:
     newest = MigrationExecutor(connection).loader.graph.leaf_nodes()
-    ensure_months([Month.of(NOON)])
+    ensure_periods([Period.of(NOON)])
     migrate(BEFORE)
     yield
     migrate(newest)

@@ -11,8 +11,8 @@ from access_app.models import Project
 from messages_app import ids
 from messages_app.models import Message, Session
 from messages_app.session_counters import disagreements, recount
-from messages_app.sql.partitions import Month
-from traces_app.ingest.partitions import ensure_months
+from messages_app.sql.periods import Period
+from traces_app.ingest.partitions import ensure_periods
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -20,7 +20,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 @pytest.fixture
 def sessions(db: None) -> list[Session]:
     """Store three sessions: with two messages, one of them deleted; with one; with none. All counters are 7."""
-    ensure_months([Month.of(NOON)])
+    ensure_periods([Period.of(NOON)])
     project = Project.objects.create(slug="owner")
     wrong = dict.fromkeys(
         ("message_count", "call_count", "failure_count", "input_tokens", "output_tokens", "duration_ms"), 7

@@ -41,7 +41,7 @@ T = TypeVar("T")
 SECTION_MS = 3000
 """Milliseconds that a part of the page may take; then it says that the period holds too much."""
 MOST_MODELS = 8
-MOST_MONTHS = 6
+MOST_PERIODS = 6
 MOST_CALLS = 3
 MOST_REMOVALS = 5
 QUIET_AFTER = timedelta(minutes=15)
@@ -239,7 +239,7 @@ def _storage() -> dict[str, Any]:
         most = max((size for _name, size in sizes), default=0) or 1
         return [(name, size, round(100 * size / most)) for name, size in sizes]
 
-    months, removals = found.months[:MOST_MONTHS], next_removals()
+    periods, removals = found.periods[:MOST_PERIODS], next_removals([each.period for each in reversed(found.periods)])
     replica = replica_state()
     return {
         "replica": replica,
@@ -251,12 +251,12 @@ def _storage() -> dict[str, Any]:
         "growth": found.growth(oldest, timezone.now()),
         "oldest": oldest,
         "kinds": shares([(KINDS[kind], size) for kind, size in found.kinds.items() if size]),
-        "months": shares([((month.month, url(month.begin, month.end)), month.size) for month in months]),
-        "older_months": len(found.months) - len(months),
-        "older_size": sum(month.size for month in found.months[len(months) :]),
+        "periods": shares([((each.period, url(each.begin, each.end)), each.size) for each in periods]),
+        "older_periods": len(found.periods) - len(periods),
+        "older_size": sum(each.size for each in found.periods[len(periods) :]),
         # What a purge by age removes first, at once and whole.
-        "first_month": found.months[-1] if len(found.months) > 1 else None,
-        "first_month_ends": f"{found.months[-1].end:%Y-%m-%d}" if found.months else "",
+        "first_period": found.periods[-1] if len(found.periods) > 1 else None,
+        "first_period_ends": f"{found.periods[-1].end:%Y-%m-%d}" if found.periods else "",
     }
 
 

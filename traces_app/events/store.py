@@ -1,6 +1,6 @@
 """Store events and the rows that follow from them in one transaction, and notify listeners after the commit.
 
- 1. before the transaction: create the months (partitions) and tools that are missing;
+ 1. before the transaction: create the periods (partitions) and tools that are missing;
  2. lock the sessions (advisory locks), because the meaning of an event depends on those before it;
  3. leave out duplicates;
  4. for each step, call and run that an event is about, fold all of its events again (projection.py) and pass the records
@@ -35,11 +35,11 @@ from access_app.errors import Conflict
 from messages_app import ids
 from messages_app.interruptions import PROCESS_ENDED, metadata_of, text_of
 from messages_app.models import Message, message_key
-from messages_app.sql.partitions import Month
+from messages_app.sql.periods import Period
 from traces_app.ingest import context_rows
 from traces_app.ingest.batch import Refusal, SessionCreatedConcurrently, SessionGone, SessionOutcome, WriteScope
 from traces_app.ingest.id_cache import find_named_sessions, find_or_make_tools, forget_named_sessions
-from traces_app.ingest.partitions import ensure_months, forget
+from traces_app.ingest.partitions import ensure_periods, forget
 from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.scores import PlacedScore, store_scores
 from traces_app.ingest.sql import add_receipts, exchange, insert_rows, lock_messages
@@ -107,7 +107,7 @@ _POSITIONS = f"""
     FROM traces_app_event
     WHERE session_id = %s AND message_id = %s AND (subject LIKE 'step:%%' OR subject LIKE 'call:%%')
     """  # noqa: S608 - constants
-# The ids of all rows of a run have its time, so other months are pruned.
+# The ids of all rows of a run have its time, so other periods are pruned.
 _OF_A_RUN = f"{_POSITIONS} AND id >= %s AND id < %s"
 _FROM_THE_BEGINNING = f"{_OF_A_RUN} ORDER BY seq"
 _SINCE = f"{_OF_A_RUN} AND seq > %s ORDER BY seq"
@@ -279,8 +279,8 @@ def record_events(project_id: int, events: Sequence[RedactedEvent]) -> list[Even
         find_or_make_tools(project_id, sorted(pg_text.text(name) for name in tools))
     for attempts_left in reversed(range(5)):
         sessions = _by_session(project_id, batch)
-        months = _months(sessions, batch)
-        ensure_months(months)
+        periods = _periods_of(sessions, batch)
+        ensure_periods(periods)
         try:
             with transaction.atomic():
                 numbered = _record(project_id, sessions, batch, now)
@@ -406,12 +406,12 @@ def _find_runs(session: _Session) -> None:
     session.runs = [run for _name, run in sorted(runs.items())]
 
 
-def _months(sessions: Sequence[_Session], batch: Sequence[_New]) -> set[Month]:
-    months = {Month.of(one.timestamp) for one in batch}
+def _periods_of(sessions: Sequence[_Session], batch: Sequence[_New]) -> set[Period]:
+    periods = {Period.of(one.timestamp) for one in batch}
     for session in sessions:
         for run in session.runs:
-            months.add(Month.of(_created_at(run)))
-    return months
+            periods.add(Period.of(_created_at(run)))
+    return periods
 
 
 def _record(

@@ -1,8 +1,8 @@
 """Store contexts: those of events and of the inputs of steps.
 
 A context belongs to its run (message); its id is derived from the run and its reference, so that storing needs no lookup.
-The entries of conversations and inputs belong to their session and month instead: a conversation that grows from run to
-run takes the space of its longest state, and a month can still be dropped whole. They are inserted last, while the row of
+The entries of conversations and inputs belong to their session and period instead: a conversation that grows from run to
+run takes the space of its longest state, and a period can still be dropped whole. They are inserted last, while the row of
 their session is locked, so that a purge, which removes the entries that nothing refers to any more (`remove_unused`) under
 the same lock, and a sender that refers to one of them again, wait for each other.
 """
@@ -10,26 +10,27 @@ the same lock, and a sender that refers to one of them again, wait for each othe
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from uuid import UUID
 
 from access_app.db.statements import prepared_cursor
 from messages_app import ids
-from messages_app.sql.partitions import Month
+from messages_app.sql.periods import Length, Period
 from traces_app.schema import pg_text
 
 from . import tables
 from .contexts import Context
+from .partitions import period_in_one_partition
 from .sql import insert_rows
 
 
 def rows_of(session_id: UUID, message_id: UUID, context: Context, first_used_at: datetime) -> Iterable[tables.Row]:
     """Return the rows of a context of a run: its entries, then itself."""
-    month = Month.of(ids.created_at_of(message_id))
-    first_of_month = ids.first_id_at(datetime(month.year, month.month, 1, tzinfo=UTC)).int
+    period = period_in_one_partition(ids.created_at_of(message_id))
+    first_of_period = ids.first_id_at(period.begins_at).int
     entries = None
     if context.entries is not None:
-        entries = [ids.child_hex(first_of_month, session_id.int, entry.ref) for entry in context.entries]
+        entries = [ids.child_hex(first_of_period, session_id.int, entry.ref) for entry in context.entries]
         for entry, row_id in zip(context.entries, entries, strict=True):
             yield _row(row_id, session_id, None, entry, None, first_used_at)
     yield _row(row_id_of(message_id, context.ref), session_id, message_id, context, entries, first_used_at)
@@ -60,9 +61,10 @@ def remove_unused(session_ids: Collection[UUID], first: UUID, last: UUID) -> tup
 
     Return their number and size. The sessions must be locked.
     """
-    begin, end = Month.of(ids.created_at_of(first)), Month.of(ids.created_at_of(last)).next
+    # Of the months, because the entries may be in any period at their beginning.
+    begin, end = (Period.of(ids.created_at_of(one), Length.MONTH) for one in (first, last))
     with prepared_cursor() as cursor:
-        cursor.execute(_REMOVE_UNUSED, [list(session_ids), begin.first_id, end.first_id] * 2)
+        cursor.execute(_REMOVE_UNUSED, [list(session_ids), begin.first_id, end.after_id] * 2)
         ((rows, size),) = cursor.fetchall()
         return rows, size
 

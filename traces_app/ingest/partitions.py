@@ -1,12 +1,14 @@
-"""The tables that are partitioned by month, and the creation of partitions before a write."""
+"""The tables that are partitioned by period, and the creation of partitions before a write."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from access_app.db import connection, transaction
 from access_app.db.base import cache_key
-from messages_app.sql.partitions import Month, PartitionedTable, make_months
+from messages_app.sql.partitions import PartitionedTable, make_periods, periods_of
+from messages_app.sql.periods import Length, Period
 
 # Parents first. Foreign keys are leaf to leaf, because one to a plain table would lock that table at attach and drop, and
 # an unindexed one (calls to their step or parent call) would cost 140 ms for each purged message.
@@ -25,22 +27,33 @@ TABLES = (
     PartitionedTable(name="traces_app_searchrows", parents={}),
     PartitionedTable(name="traces_app_searchposting", parents={}),
     PartitionedTable(name="traces_app_runvector", parents={"id": "messages_app_message"}),
-    # Seals of removed messages stay until their month goes.
+    # Seals of removed messages stay until their period goes.
     PartitionedTable(name="traces_app_messageseal", parents={}),
 )
 
-# The months that exist, by database. Another process may drop one; the write that fails then calls `forget`.
-_known: dict[str, set[Month]] = {}
+# The periods that are covered by partitions, by database, and whether one partition covers them whole. Another process may drop
+# one; the write that fails then calls `forget`.
+_known: dict[str, dict[Period, bool]] = {}
 
 
-def ensure_months(months: Iterable[Month]) -> None:
-    """Create missing partitions of `months`. Call it before the transaction that writes to them."""
-    known = _known.setdefault(cache_key(connection), set())
-    missing = set(months) - known
+def ensure_periods(periods: Iterable[Period]) -> None:
+    """Create missing partitions of `periods`. Call it before the transaction that writes to them."""
+    known = _known.setdefault(cache_key(connection), {})
+    missing = set(periods) - known.keys()
     if missing:
-        make_months(TABLES, missing)
+        make_periods(TABLES, missing)
+        existing = periods_of(TABLES[0].name)
+        found = {period: any(one.covers(period) for one in existing) for period in missing}
         # On commit, because the current transaction may still roll back.
-        transaction.on_commit(lambda: known.update(missing))
+        transaction.on_commit(lambda: known.update(found))
+
+
+def period_in_one_partition(instant: datetime) -> Period:
+    """Return the period with this time, if one partition has all of it, or else the day, which always is in one partition."""
+    period = Period.of(instant)
+    if _known.get(cache_key(connection), {}).get(period):
+        return period
+    return Period.of(instant, Length.DAY)
 
 
 def forget() -> None:

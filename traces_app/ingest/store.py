@@ -2,7 +2,7 @@
 
 `store` takes a list and stores all of it in one transaction, or nothing. Its steps:
 
- 1. before the transaction: create the months (partitions) and tools that are missing, look up the sessions;
+ 1. before the transaction: create the periods (partitions) and tools that are missing, look up the sessions;
  2. insert the sessions that are missing;
  3. claim the key of each message (MessageKey): insert new messages, merge existing ones;
  4. write messages, references, steps, calls and results, each sorted by id;
@@ -45,7 +45,7 @@ from messages_app.changed_hours import changed_hours, mark_messages
 from messages_app.interruptions import is_continued, is_interrupted, reason_of, reopen
 from messages_app.models import Message, Session, message_key
 from messages_app.seal_marks import mark, new_token
-from messages_app.sql.partitions import Month
+from messages_app.sql.periods import Period
 from messages_app.writes import Counts, Run, add_tags, update_session
 from traces_app.models import UnindexedMessage
 from traces_app.normalize.records import hyphenated_uuid, text_of, tokens
@@ -73,7 +73,7 @@ from .id_cache import (
     forget_sessions,
     may_be_new,
 )
-from .partitions import ensure_months, forget
+from .partitions import ensure_periods, forget
 from .prices import current_prices, price_steps
 from .rows import Rows, StoredBelow, message_row, rows_below
 from .sessions import (
@@ -117,7 +117,7 @@ from .tables import (
 
 logger = logging.getLogger(__name__)
 
-# The bounds prune months; a generic plan would look into all of them.
+# The bounds prune periods; a generic plan would look into all of them.
 _SESSIONS_OF = "SELECT id, session_id FROM messages_app_message WHERE id = ANY(%s) AND id BETWEEN %s AND %s"
 AT_A_TIME = 200
 """Messages that are converted to rows at a time, because the rows of a large batch take as much memory as the batch."""
@@ -144,8 +144,8 @@ def store(
     """
     started = time.perf_counter()
     messages = [message for item in batch for message in item.session.messages or ()]
-    months = {Month.of(_created_at(message)) for message in messages}
-    ensure_months(months)
+    periods = {Period.of(_created_at(message)) for message in messages}
+    ensure_periods(periods)
     tools = tool_names(step for message in messages for step in message.agent_steps or ())
     prices = current_prices()
     data_key = key_of(project_id)
@@ -189,7 +189,7 @@ def store(
             if isinstance(error.__cause__, psycopg.errors.CheckViolation):
                 # "No partition of relation": a purge dropped a month that is still in our cache.
                 forget()
-                ensure_months(months)
+                ensure_periods(periods)
             elif isinstance(error.__cause__, psycopg.errors.UniqueViolation) and attempts_left:
                 # A message exists already, or another sender has just created one of our sessions, or used an id that one
                 # of our messages supplies.

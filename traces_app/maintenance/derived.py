@@ -19,10 +19,11 @@ import numpy as np
 from access_app.db import connection, transaction
 from messages_app import ids
 from messages_app.changed_hours import mark_messages
-from messages_app.models import Message, MessageKey, PurgedMonth
+from messages_app.models import Message, MessageKey, PurgedPeriod
 from messages_app.seal_marks import mark
 from messages_app.session_counters import recount
-from messages_app.sql.partitions import Month, months_of, settle_months, unsettled_months
+from messages_app.sql.partitions import periods_of, settle_periods, unsettled_periods
+from messages_app.sql.periods import Period
 from messages_app.sql.snapshot import one_snapshot
 from traces_app.ingest.partitions import TABLES
 from traces_app.ingest.sql import count_below
@@ -36,7 +37,7 @@ from .integrity import Problem
 KINDS = {
     "key_missing": "a message with an external id has no key, or that of another: sent again, it is stored twice",
     "key_stray": "a key names a message that does not exist: sent again, it is not stored",
-    "month_hidden": "a drop of a month was interrupted, so a part of its rows is hidden",
+    "month_hidden": "a drop of a period was interrupted, so a part of its rows is hidden",
     "not_indexed": "a message is neither in the search index nor waiting for it: a search does not find it",
     "archive_differs": "an archive lacks its manifest or a file, or they are other ones",
 }
@@ -63,25 +64,26 @@ def check_derived(*, project_id: int | None = None, session_id: UUID | None = No
     elif project_id is not None:
         scope = ("message.project_id = %s", [project_id])
     is_whole = project_id is None and session_id is None
-    for month in sorted(months_of(_MESSAGES)):
-        yield from _missing_keys(month, scope)
-        if is_whole and not PurgedMonth.objects.filter(month=f"{month}-01").exists():
-            yield from _stray_keys(month)
-        yield from _unindexed(month, scope)
+    purged = [one.period for one in PurgedPeriod.objects.all()] if is_whole else []
+    for period in periods_of(_MESSAGES):
+        yield from _missing_keys(period, scope)
+        if is_whole and not any(period.overlaps(one) for one in purged):
+            yield from _stray_keys(period)
+        yield from _unindexed(period, scope)
     if session_id is None:
         yield from _archives(project_id)
 
 
-def hidden_months() -> Iterator[Problem]:
-    """Yield the months with hidden rows. Mend them before anything else is counted."""
-    for month in unsettled_months(TABLES):
-        yield _problem("month_hidden", f"month {month}")
+def hidden_periods() -> Iterator[Problem]:
+    """Yield the periods with hidden rows. Mend them before anything else is counted."""
+    for period in unsettled_periods(TABLES):
+        yield _problem("month_hidden", f"period {period}")
 
 
 def mend(problems: Sequence[Problem]) -> int:
     """Mend those of the problems that can be; return how many were tried. Those that remain, the next check reports.
 
-    Raise MonthInUse if a hidden month is still read.
+    Raise PeriodInUse if a hidden period is still read.
     """
     by_kind: dict[str, list[Problem]] = defaultdict(list)
     for problem in problems:
@@ -94,16 +96,16 @@ def mend(problems: Sequence[Problem]) -> int:
 # --- Checks -----------------------------------------------------------------------------------------------------------
 
 
-def _missing_keys(month: Month, scope: Scope) -> Iterator[Problem]:
+def _missing_keys(period: Period, scope: Scope) -> Iterator[Problem]:
     condition, values = scope
-    last = month.first_id
+    last = period.first_id
     while True:
         found = _rows(
             f"SELECT message.id, message.session_id, (SELECT message_id FROM {_KEYS} WHERE key = {_KEY_OF_MESSAGE}) "
             f"FROM {_MESSAGES} AS message WHERE {condition} AND message.id >= %s AND message.id < %s "
             f"AND message.external_id <> '' AND NOT EXISTS (SELECT 1 FROM {_KEYS} AS known "
             f"WHERE known.key = {_KEY_OF_MESSAGE} AND known.message_id = message.id) ORDER BY message.id LIMIT {_AT_ONCE}",
-            [*values, last, month.next.first_id],
+            [*values, last, period.after_id],
         )
         for message_id, of_session, other in found:
             detail = "no key" if other is None else f"its key is that of message {other}"
@@ -113,14 +115,14 @@ def _missing_keys(month: Month, scope: Scope) -> Iterator[Problem]:
         last = _after(found[-1][0])
 
 
-def _stray_keys(month: Month) -> Iterator[Problem]:
-    last = month.first_id
+def _stray_keys(period: Period) -> Iterator[Problem]:
+    last = period.first_id
     while True:
         found = _rows(
             f"SELECT message_id FROM {_KEYS} AS known WHERE message_id >= %s AND message_id < %s AND purged_at IS NULL "
             f"AND NOT EXISTS (SELECT 1 FROM {_MESSAGES} AS message WHERE message.id = known.message_id AND message.id >= %s "
             f"AND message.id < %s) ORDER BY message_id LIMIT {_AT_ONCE}",
-            [last, month.next.first_id, month.first_id, month.next.first_id],
+            [last, period.after_id, period.first_id, period.after_id],
         )
         for (message_id,) in found:
             yield _problem("key_stray", "no such message", None, message_id)
@@ -129,16 +131,16 @@ def _stray_keys(month: Month) -> Iterator[Problem]:
         last = _after(found[-1][0])
 
 
-def _unindexed(month: Month, scope: Scope) -> Iterator[Problem]:
+def _unindexed(period: Period, scope: Scope) -> Iterator[Problem]:
     condition, values = scope
-    last = month.first_id
+    last = period.first_id
     while True:
         with one_snapshot(read_only=True):
             page = dict(
                 _rows(
                     f"SELECT message.id, message.session_id FROM {_MESSAGES} AS message WHERE {condition} "
                     f"AND message.id >= %s AND message.id < %s ORDER BY message.id LIMIT {_WINDOW}",
-                    [*values, last, month.next.first_id],
+                    [*values, last, period.after_id],
                 )
             )
             missing = _not_in_index(list(page))
@@ -174,14 +176,12 @@ def _not_in_index(message_ids: Sequence[UUID]) -> list[UUID]:
 
 
 def _archives(project_id: int | None) -> Iterator[Problem]:
-    archives = Archive.objects.select_related("project").order_by("url", "project__slug", "month")
+    archives = Archive.objects.select_related("project").order_by("url", "project__slug", "period")
     if project_id is not None:
         archives = archives.filter(project=project_id)
     for archive in archives.iterator():
         for fault in _faults_of(archive):
-            yield _problem(
-                "archive_differs", f"{archive.url}, {archive.month:%Y-%m} of {archive.project.slug}: {fault}"
-            )
+            yield _problem("archive_differs", f"{archive.url}, {archive.period} of {archive.project.slug}: {fault}")
 
 
 def _faults_of(archive: Archive) -> Iterator[str]:
@@ -192,7 +192,7 @@ def _faults_of(archive: Archive) -> Iterator[str]:
         return
     try:
         folder = open_folder(archive.url)
-        manifest = folder.manifest(archive.project.slug, f"{archive.month:%Y-%m}")
+        manifest = folder.manifest(archive.project.slug, archive.period)
         if manifest is None:
             yield "no manifest"
             return
@@ -258,7 +258,7 @@ def _mend_index(problems: Sequence[Problem]) -> None:
 
 
 def _mend_months(problems: Sequence[Problem]) -> None:
-    settle_months(TABLES)
+    settle_periods(TABLES)
 
 
 MENDERS: Mapping[str, Callable[[Sequence[Problem]], None]] = {

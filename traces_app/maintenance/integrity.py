@@ -26,7 +26,8 @@ import msgspec
 from access_app.db import connection
 from messages_app import ids
 from messages_app.session_counters import disagreements
-from messages_app.sql.partitions import Month, months_of
+from messages_app.sql.partitions import periods_of
+from messages_app.sql.periods import Length, Period
 from messages_app.sql.snapshot import one_snapshot
 from traces_app.ingest.context_rows import row_id_of
 from traces_app.normalize.rollup import duration_between, rollup
@@ -243,8 +244,8 @@ _BELOW = "{0}.message_id = ANY(%(messages)s) AND {0}.id >= %(first)s AND {0}.id 
 
 
 def _below(messages: Sequence[_Message]) -> dict[str, Any]:
-    first, last = (Month.of(ids.created_at_of(message.id)) for message in (messages[0], messages[-1]))
-    return {"messages": [message.id for message in messages], "first": first.first_id, "after": last.next.first_id}
+    first, last = (Period.of(ids.created_at_of(one.id), Length.MONTH) for one in (messages[0], messages[-1]))
+    return {"messages": [message.id for message in messages], "first": first.first_id, "after": last.after_id}
 
 
 def _problems(message: _Message, steps: Sequence[_Step], calls: Sequence[_Call]) -> Iterator[tuple[str, str]]:
@@ -427,15 +428,15 @@ _PARENTS = (
 
 def _check_orphans() -> Iterator[Problem]:
     for table, word, column, parents, kind in _PARENTS:
-        # Month by month, because parents are in the month of their children and the join of one month is small.
-        for month in sorted(months_of(table)):
-            last = month.first_id
+        # Period by period, because parents are in the period of their children and the join of one is small.
+        for period in periods_of(table):
+            last = period.first_id
             while True:
                 found = _rows(
                     f"SELECT id, {column} AS parent_id FROM {table} AS child WHERE id >= %(last)s AND id < %(after)s "
                     f"AND {column} IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {parents} AS parent WHERE parent.id = child.{column} "
                     f"AND parent.id >= %(first)s AND parent.id < %(after)s) ORDER BY id LIMIT {_ORPHANS_AT_ONCE}",
-                    {"last": last, "first": month.first_id, "after": month.next.first_id},
+                    {"last": last, "first": period.first_id, "after": period.after_id},
                 )
                 for row in found:
                     message_id = row["parent_id"] if column == "message_id" else None

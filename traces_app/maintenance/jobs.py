@@ -307,7 +307,7 @@ JOBS: tuple[Job, ...] = (
     ),
     Job(
         name="archive",
-        title=_("Archive old months"),
+        title=_("Archive old periods"),
         every=timedelta(days=1),
         run=_archive,
         is_on=lambda: bool(conf.ARCHIVE_TO),

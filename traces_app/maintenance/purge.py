@@ -3,10 +3,10 @@
 `purge` consists of steps. Each may be interrupted at any moment, also by kill -9, and the next run continues:
 
  1. finish an interrupted drop of an earlier run, and delete tombstones older than 30 days;
- 2. drop the months whose messages have all expired: constant time, whatever their size (`_drop_months`);
+ 2. drop the periods whose messages have all expired: constant time, whatever their size (`_drop_periods`);
  3. sessions deleted long enough ago: first insert a tombstone, so that nobody writes to them or restores them any more,
     then remove their messages, then their rows;
- 4. messages deleted long enough ago, and expired messages in months that stay: 1,000 in a transaction, children first,
+ 4. messages deleted long enough ago, and expired messages in periods that stay: 1,000 in a transaction, children first,
     locks in the order of the writes (keys, messages, their children, sessions last);
  5. sessions without messages that began before the time, the contents of snapshots of that time, and scores whose trace or
     session never arrived.
@@ -16,7 +16,7 @@ of a sender that is still running is refused with `message_purged` or `session_p
 because all sessions of a project share them.
 
 A session keeps its row as long as it has messages. Each batch subtracts the removed messages from its counters; after the
-drop of a month the sessions with messages in other months are recounted, so that no row of the month has to be read.
+drop of a period the sessions with messages in other periods are recounted, so that no row of the period has to be read.
 
 Measured (benchmarks/purge_month.py: 2 cores, 3.4 KB a message with its children and all indexes, medians of 5 runs, the
 sizes in turn): the command takes 0.73 s for a month of 10,000 messages and 0.81 s for one of 100,000, mostly Python's
@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
@@ -48,10 +48,11 @@ from access_app.models import Project
 from access_app.retention import KeptScore
 from messages_app import ids
 from messages_app.changed_hours import mark_messages
-from messages_app.models import Message, Reference, SealMark, Session
+from messages_app.models import Message, PurgedPeriod, Reference, SealMark, Session
 from messages_app.seal_marks import mark
 from messages_app.session_counters import recount
-from messages_app.sql.partitions import DROP_PATIENCE_SECONDS, Month, drop_month, months_of, settle_months
+from messages_app.sql.partitions import DROP_PATIENCE_SECONDS, drop_period, periods_of, settle_periods
+from messages_app.sql.periods import Length, Period
 from messages_app.sql.snapshot import one_snapshot
 from messages_app.writes import COUNTED_AS, COUNTER_TYPES, COUNTERS, NO_RUN_LEFT, Counts
 from traces_app.ingest.context_rows import remove_unused
@@ -60,6 +61,7 @@ from traces_app.ingest.snapshots import remove_contents
 from traces_app.ingest.sql import add_to_sessions
 from traces_app.models import (
     AgentStep,
+    Archive,
     Context,
     Event,
     MessageSeal,
@@ -77,8 +79,8 @@ from traces_app.models import (
     UnindexedMessage,
 )
 
-from .seals.chain import append_dropped_month
-from .tool_roll_up import forget_dropped_months
+from .seals.chain import append_dropped_period
+from .tool_roll_up import forget_dropped_periods
 
 TOMBSTONES_KEPT = timedelta(days=30)
 
@@ -106,12 +108,12 @@ _NAMES: dict[type[Model], str] = {
     Context: "contexts",
     Span: "spans",
     Score: "scores",
-    # Of whole months; rows of single messages leave the index when segments are merged.
+    # Of whole periods; rows of single messages leave the index when segments are merged.
     SearchSegment: "search index",
     SearchRows: "search index",
     SearchPosting: "search index",
     RunVector: "vectors",
-    # Of whole months.
+    # Of whole periods.
     MessageSeal: "seals",
     Snapshot: "snapshots",
     SnapshotPart: "snapshots",
@@ -167,9 +169,9 @@ class TableReport:
 
     rows: int = 0
     is_estimate: bool = False
-    """Whether `rows` includes the planner's estimate for a dropped month, whose rows are not read."""
+    """Whether `rows` includes the planner's estimate for a dropped period, whose rows are not read."""
     bytes_freed: int = 0
-    """Disk space of dropped months with their indexes, returned to the operating system."""
+    """Disk space of dropped periods with their indexes, returned to the operating system."""
     bytes_reusable: int = 0
     """Stored size of the deleted rows, an estimate. PostgreSQL reuses this space after a VACUUM."""
 
@@ -178,14 +180,14 @@ class TableReport:
 class Report:
     """The result of a purge, or of a survey."""
 
-    months: list[str] = field(default_factory=list)
-    """Dropped months, such as 2024-01."""
+    periods: list[str] = field(default_factory=list)
+    """Dropped periods, such as 2024-01 or 2024-01-31."""
     tables: dict[str, TableReport] = field(default_factory=lambda: {name: TableReport() for name in _NAMES.values()})
     tombstones_forgotten: int = 0
 
     @property
     def is_empty(self) -> bool:
-        return not self.months and not any(table.rows for table in self.tables.values())
+        return not self.periods and not any(table.rows for table in self.tables.values())
 
     @property
     def bytes_freed(self) -> int:
@@ -216,14 +218,14 @@ def purge(
 ) -> Report:
     """Remove the rows in any of `scopes`; fill in `report` on the way, so that it is readable if an error ends the run.
 
-    Safe beside readers and writers. Call it outside a transaction, because inside one no month can be dropped. Raise
-    MonthInUse if a transaction that reads an expired month does not end within `patience` seconds; run it again later.
+    Safe beside readers and writers. Call it outside a transaction, because inside one no period can be dropped. Raise
+    PeriodInUse if a transaction that reads an expired period does not end within `patience` seconds; run it again later.
     """
     report = report or Report()
     now = now or timezone.now()
-    settle_months(TABLES, patience=patience)
+    settle_periods(TABLES, patience=patience)
     report.tombstones_forgotten = _forget_tombstones(now - TOMBSTONES_KEPT)
-    _drop_months(scopes, report, progress, now, patience)
+    _drop_periods(scopes, report, progress, now, patience)
     for scope in scopes:
         _remove_by_rows(scope, report, progress, now)
     return report
@@ -273,16 +275,16 @@ def purge_messages(message_ids: Sequence[UUID], report: Report, progress: Progre
 def survey(*scopes: Scope) -> Report:
     """Count the rows that `purge` would remove now. A row in several scopes counts in each."""
     report = Report()
-    whole = set(_whole_months(scopes))
-    for month in sorted(months_of(_MESSAGES)):
-        if month in whole:
-            report.months.append(str(month))
-            _survey_whole_month(month, report)
-            _survey_scores(_scores_of_month(month), report)
+    whole = set(_whole_periods(scopes))
+    for period in periods_of(_MESSAGES):
+        if period in whole:
+            report.periods.append(str(period))
+            _survey_whole_period(period, report)
+            _survey_scores(_scores_of_period(period), report)
             continue
         for scope in scopes:
-            if scope.deleted_before or month.first_id < _expired_below(scope):
-                _survey_month(scope, month, report)
+            if scope.deleted_before or period.first_id < _expired_below(scope):
+                _survey_period(scope, period, report)
     for scope in scopes:
         _survey_sessions(scope, report)
         _survey_scores(_pending_scores(scope), report)
@@ -379,37 +381,37 @@ def _below(message_ids: Sequence[UUID], column: str = "id") -> _Condition:
     return _Condition(f"{column} >= %s AND {column} < %s", [first, after])
 
 
-# --- Whole months -----------------------------------------------------------------------------------------------------
+# --- Whole periods -----------------------------------------------------------------------------------------------------
 
 
-def _whole_months(scopes: Sequence[Scope]) -> Iterator[Month]:
-    """Yield the months that can be dropped."""
-    for month in sorted(months_of(_MESSAGES)):
-        if _is_whole(scopes, month):
-            yield month
+def _whole_periods(scopes: Sequence[Scope]) -> Iterator[Period]:
+    """Yield the periods that can be dropped."""
+    for period in periods_of(_MESSAGES):
+        if _is_whole(scopes, period):
+            yield period
 
 
-def _is_whole(scopes: Sequence[Scope], month: Month) -> bool:
-    """Return whether a month can be dropped: all its rows have expired and are in the scopes."""
-    # Inside a caller's transaction no month can be dropped; its messages are removed like the others.
-    return not connection.in_atomic_block and not _has_others(scopes, month)
+def _is_whole(scopes: Sequence[Scope], period: Period) -> bool:
+    """Return whether a period can be dropped: all its rows have expired and are in the scopes."""
+    # Inside a caller's transaction no period can be dropped; its messages are removed like the others.
+    return not connection.in_atomic_block and not _has_others(scopes, period)
 
 
-def _drop_months(scopes: Sequence[Scope], report: Report, progress: Progress, now: datetime, patience: float) -> None:
-    for month in _whole_months(scopes):
-        _drop_month(month, partial(_when_hidden, scopes, month, report, now), report, progress, patience)
+def _drop_periods(scopes: Sequence[Scope], report: Report, progress: Progress, now: datetime, patience: float) -> None:
+    for period in _whole_periods(scopes):
+        _drop_period(period, partial(_when_hidden, scopes, period, report, now), report, progress, patience)
 
 
-def _drop_month(
-    month: Month, when_hidden: Callable[[], bool], report: Report, progress: Progress, patience: float
+def _drop_period(
+    period: Period, when_hidden: Callable[[], bool], report: Report, progress: Progress, patience: float
 ) -> bool:
-    """Drop a month and report it; return False if it was kept after all, or dropped by another purge."""
-    dropped = drop_month(TABLES, month, when_hidden=when_hidden, patience=patience)
+    """Drop a period and report it; return False if it was kept after all, or dropped by another purge."""
+    dropped = drop_period(TABLES, period, when_hidden=when_hidden, patience=patience)
     forget()
-    forget_dropped_months()
+    forget_dropped_periods()
     if not dropped:
         return False
-    report.months.append(str(month))
+    report.periods.append(str(period))
     for leaf in dropped:
         table = report.tables[_NAME_OF_TABLE[leaf.table]]
         table.rows += leaf.rows
@@ -420,65 +422,89 @@ def _drop_month(
     return True
 
 
-def _when_hidden(scopes: Sequence[Scope], month: Month, report: Report, now: datetime) -> bool:
-    """Prepare the drop of a month that is hidden from writers; return False to keep it."""
-    if _has_others(scopes, month):
+def _when_hidden(scopes: Sequence[Scope], period: Period, report: Report, now: datetime) -> bool:
+    """Prepare the drop of a period that is hidden from writers; return False to keep it."""
+    if _has_others(scopes, period):
         return False  # a message of another project arrived after the first check, or a session is kept now
-    # An empty month, created again for a sender that was then refused, must not extend the life of keys.
+    # An empty period, created again for a sender that was then refused, must not extend the life of keys.
     _rows(
-        "INSERT INTO messages_app_purgedmonth (month, purged_at) SELECT make_date(%s, %s, 1), %s "
-        f"WHERE EXISTS (SELECT 1 FROM {month.leaf(_MESSAGES)}) "
-        "ON CONFLICT (month) DO UPDATE SET purged_at = excluded.purged_at RETURNING 1",
-        [month.year, month.month, now],
+        'INSERT INTO messages_app_purgedmonth AS known (month, "end", purged_at) SELECT %s, %s, %s '
+        f"WHERE EXISTS (SELECT 1 FROM {period.leaf(_MESSAGES)}) ON CONFLICT (month) DO UPDATE SET purged_at = excluded.purged_at, "
+        """"end" = greatest(coalesce(known."end", (known.month + interval '1 month')::date), excluded."end") RETURNING 1""",
+        [period.begin, period.end, now],
     )
-    for session_ids in _sessions_beyond(month):
+    for session_ids in _sessions_beyond(period):
         recount(session_ids)
-    report.add(Score, *_remove_scores(_scores_of_month(month)))
-    UnindexedMessage.objects.filter(message_id__gte=month.first_id, message_id__lt=month.next.first_id).delete()
-    SealMark.objects.filter(message_id__gte=month.first_id, message_id__lt=month.next.first_id).delete()
-    append_dropped_month(month)
+    report.add(Score, *_remove_scores(_scores_of_period(period)))
+    UnindexedMessage.objects.filter(message_id__gte=period.first_id, message_id__lt=period.after_id).delete()
+    SealMark.objects.filter(message_id__gte=period.first_id, message_id__lt=period.after_id).delete()
+    append_dropped_period(period)
     return True
 
 
-def _has_others(scopes: Sequence[Scope], month: Month) -> bool:
-    """Return whether the month has messages that have not expired in one of the scopes."""
-    expired = [scope for scope in scopes if scope.session_id is None and month.next.first_id <= _expired_below(scope)]
+def _has_others(scopes: Sequence[Scope], period: Period) -> bool:
+    """Return whether the period has messages that have not expired in one of the scopes."""
+    expired = [scope for scope in scopes if scope.session_id is None and period.after_id <= _expired_below(scope)]
     if not expired:
         return True
-    return _has_other_projects(expired, month) or any(_has_kept(scope, month) for scope in expired)
+    return (
+        _has_other_projects(expired, period)
+        or any(_has_kept(scope, period) for scope in expired)
+        or _has_entries_of_others(period)
+    )
 
 
-def _has_other_projects(scopes: Sequence[Scope], month: Month) -> bool:
-    """Return whether the month has messages of projects outside the scopes, by one index lookup for each gap between the
+def _has_entries_of_others(period: Period) -> bool:
+    """Return whether contexts of later periods refer to entries in this one.
+
+    Entries are at the beginning of the period of their contexts. One that was archived may be restored into shorter ones.
+    """
+    longer = Archive.objects.filter(month=period.begin).exclude(period=str(period))
+    month = Period.of(period.begins_at, Length.MONTH)
+    if period == month or not longer.exists():
+        return False
+    contexts = Context._meta.db_table
+    return bool(
+        _rows(
+            f"SELECT 1 FROM {period.leaf(contexts)} AS entry JOIN {contexts} AS later ON later.session_id = entry.session_id "
+            "AND later.kind <> 'entry' AND later.id >= %s AND later.id < %s "
+            "WHERE entry.kind = 'entry' AND entry.message_id IS NULL AND entry.id = ANY(later.entries) LIMIT 1",
+            [period.after_id, month.after_id],
+        )
+    )
+
+
+def _has_other_projects(scopes: Sequence[Scope], period: Period) -> bool:
+    """Return whether the period has messages of projects outside the scopes, by one index lookup for each gap between the
     ids of their projects."""
     projects = sorted({project_id for scope in scopes for project_id in scope.project_ids or ()})
     if any(scope.project_ids is None for scope in scopes):
         return False
     gaps = [_Condition("project_id < %s", projects[:1]), _Condition("project_id > %s", projects[-1:])]
     gaps += [_Condition("project_id > %s AND project_id < %s", [one, next_one]) for one, next_one in pairwise(projects)]
-    leaf = month.leaf(_MESSAGES)
+    leaf = period.leaf(_MESSAGES)
     return any(_rows(f"SELECT 1 FROM {leaf} WHERE {gap.sql} LIMIT 1", gap.values) for gap in gaps)
 
 
-def _has_kept(scope: Scope, month: Month) -> bool:
-    """Return whether a session that the scope keeps has messages in the month: one index lookup for each kept session."""
+def _has_kept(scope: Scope, period: Period) -> bool:
+    """Return whether a session that the scope keeps has messages in the period: one index lookup for each kept session."""
     if scope.kept is None:
         return False
     kept = _sessions_of(scope) & _is_kept(scope.kept, _SESSIONS)
     ((has_kept,),) = _rows(
         f"SELECT EXISTS (SELECT 1 FROM (SELECT id FROM {_SESSIONS} WHERE {kept.sql} OFFSET 0) AS kept "
-        f"WHERE EXISTS (SELECT 1 FROM {month.leaf(_MESSAGES)} WHERE session_id = kept.id))",
+        f"WHERE EXISTS (SELECT 1 FROM {period.leaf(_MESSAGES)} WHERE session_id = kept.id))",
         kept.values,
     )
     return bool(has_kept)
 
 
-def _sessions_beyond(month: Month) -> Iterator[list[UUID]]:
-    """Yield in batches the sessions that have messages in this (hidden) month and may outlive it.
+def _sessions_beyond(period: Period) -> Iterator[list[UUID]]:
+    """Yield in batches the sessions that have messages in this (hidden) period and may outlive it.
 
-    They began before its end and have messages in other months, or have messages from before their own beginning.
+    They began before its end and have messages in other periods, or have messages from before their own beginning.
     """
-    leaf, end = month.leaf(_MESSAGES), month.next.first_id
+    leaf, end = period.leaf(_MESSAGES), period.after_id
     for some in _sessions_with_messages(_MESSAGES, UUID(int=0), end):
         here = _rows(f"SELECT DISTINCT session_id FROM {leaf} WHERE session_id = ANY(%s)", [some])
         if here:
@@ -776,7 +802,7 @@ _INSERT_TOMBSTONES = (
 def _busy_between(after: UUID, last: UUID) -> list[UUID]:
     """Return the sessions with after < id <= last that have messages.
 
-    For a range of old sessions, nearly all of them empty: `_busy_among` would search every month for each session.
+    For a range of old sessions, nearly all of them empty: `_busy_among` would search every period for each session.
     """
     first, end = UUID(int=after.int + 1), UUID(int=min(last.int + 1, _LAST_ID.int))
     return [session_id for some in _sessions_with_messages(_MESSAGES, first, end) for session_id in some]
@@ -803,21 +829,21 @@ class Unchanged(NamedTuple):
     updated_at: datetime
 
 
-def drop_archived_month(
-    month: Month, project_ids: Sequence[int], is_archived: Callable[[], bool], report: Report, *, patience: float
+def drop_archived_period(
+    period: Period, project_ids: Sequence[int], is_archived: Callable[[], bool], report: Report, *, patience: float
 ) -> bool:
-    """Drop a month of these projects; return False, and keep it, if others have messages in it or it `is_archived` no more.
+    """Drop a period of these projects; return False, and keep it, if others have messages in it or it `is_archived` no more.
 
-    `is_archived` is called while nobody can write to the messages of the month. Raise MonthInUse like purge.
+    `is_archived` is called while nobody can write to the messages of the period. Raise PeriodInUse like purge.
     """
-    scope, now = Scope(created_before=_end_of(month), project_ids=tuple(project_ids)), timezone.now()
-    if month not in months_of(_MESSAGES) or not _is_whole([scope], month):
+    scope, now = Scope(created_before=period.ends_at, project_ids=tuple(project_ids)), timezone.now()
+    if period not in periods_of(_MESSAGES) or not _is_whole([scope], period):
         return False
 
     def when_hidden() -> bool:
-        return is_archived() and _when_hidden([scope], month, report, now)
+        return is_archived() and _when_hidden([scope], period, report, now)
 
-    return _drop_month(month, when_hidden, report, lambda _: None, patience)
+    return _drop_period(period, when_hidden, report, lambda _: None, patience)
 
 
 def remove_archived(messages: Sequence[Unchanged], archived_at: datetime, report: Report) -> int:
@@ -846,15 +872,11 @@ def remove_archived_sessions(
     report.add_all(_retrying(partial(_remove_session_rows, page, busy, timezone.now())))
 
 
-def _end_of(month: Month) -> datetime:
-    return datetime(month.next.year, month.next.month, 1, tzinfo=UTC)
-
-
 # --- Scores -----------------------------------------------------------------------------------------------------------
 
 
-def _scores_of_month(month: Month) -> _Condition:
-    return _Condition("message_id >= %s AND message_id < %s", [month.first_id, month.next.first_id])
+def _scores_of_period(period: Period) -> _Condition:
+    return _Condition("message_id >= %s AND message_id < %s", [period.first_id, period.after_id])
 
 
 def _pending_scores(scope: Scope) -> _Condition:
@@ -892,11 +914,9 @@ def _forget_tombstones(before: datetime) -> int:
     """Delete the keys and tombstones of messages and sessions that were purged before a time; return their number."""
     forgotten = _delete_in_batches("messages_app_messagekey", "key", _Condition("purged_at < %s", [before]))
     forgotten += _delete_in_batches("messages_app_sessiontombstone", "key", _Condition("purged_at < %s", [before]))
-    for (first_day,) in _rows("SELECT month FROM messages_app_purgedmonth WHERE purged_at < %s", [before]):
-        forgotten += _forget_month(Month(first_day.year, first_day.month), before)
-        _rows(
-            "DELETE FROM messages_app_purgedmonth WHERE month = %s AND purged_at < %s RETURNING 1", [first_day, before]
-        )
+    for purged in PurgedPeriod.objects.filter(purged_at__lt=before):
+        forgotten += _forget_period(purged.period, before)
+        PurgedPeriod.objects.filter(pk=purged.pk, purged_at__lt=before).delete()
     return forgotten
 
 
@@ -914,14 +934,14 @@ def _delete_in_batches(table: str, key: str, condition: _Condition) -> int:
         deleted += len(gone)
 
 
-def _forget_month(month: Month, before: datetime) -> int:
-    """Delete the keys of a dropped month, except those of messages that exist because the month was created again."""
+def _forget_period(period: Period, before: datetime) -> int:
+    """Delete the keys of a dropped period, except those of messages that exist because the period was created again."""
     forgotten, last = 0, UUID(int=0)
     while True:
         found = _rows(
             "SELECT message_id FROM messages_app_messagekey WHERE message_id >= %s AND message_id < %s AND message_id > %s "
             f"ORDER BY message_id LIMIT {_KEYS_AT_ONCE}",
-            [month.first_id, month.next.first_id, last],
+            [period.first_id, period.after_id, last],
         )
         if not found:
             return forgotten
@@ -930,7 +950,7 @@ def _forget_month(month: Month, before: datetime) -> int:
             "WHERE message_id >= %s AND message_id <= %s AND (purged_at IS NULL OR purged_at < %s) "
             f"AND NOT EXISTS (SELECT 1 FROM {_MESSAGES} WHERE id = k.message_id AND id >= %s AND id < %s) "
             "FOR UPDATE SKIP LOCKED) RETURNING 1",
-            [found[0][0], found[-1][0], before, month.first_id, month.next.first_id],
+            [found[0][0], found[-1][0], before, period.first_id, period.after_id],
         )
         forgotten += len(gone)
         last = found[-1][0]
@@ -939,9 +959,9 @@ def _forget_month(month: Month, before: datetime) -> int:
 # --- Counting without removing ----------------------------------------------------------------------------------------
 
 
-def _survey_whole_month(month: Month, report: Report) -> None:
+def _survey_whole_period(period: Period, report: Report) -> None:
     for table in TABLES:
-        leaf = month.leaf(table.name)
+        leaf = period.leaf(table.name)
         if _rows("SELECT to_regclass(%s) IS NOT NULL", [leaf]) == [(True,)]:
             ((rows, size),) = _rows(f"SELECT count(*), pg_total_relation_size('{leaf}') FROM {leaf}")
             table_report = report.tables[_NAME_OF_TABLE[table.name]]
@@ -949,8 +969,8 @@ def _survey_whole_month(month: Month, report: Report) -> None:
             table_report.bytes_freed += size
 
 
-def _survey_month(scope: Scope, month: Month, report: Report) -> None:
-    doomed = _Condition("message.id >= %s AND message.id < %s", [month.first_id, month.next.first_id])
+def _survey_period(scope: Scope, period: Period, report: Report) -> None:
+    doomed = _Condition("message.id >= %s AND message.id < %s", [period.first_id, period.after_id])
     if scope.session_id is not None:
         doomed &= _Condition("message.session_id = %s", [scope.session_id])
     if scope.project_ids is not None:
@@ -967,7 +987,7 @@ def _survey_month(scope: Scope, month: Month, report: Report) -> None:
         ToolCall: (f"{ToolCall._meta.db_table} AS child JOIN {messages} ON message.id = child.message_id", "child"),
         ToolResult: (
             f"{ToolResult._meta.db_table} AS child JOIN {ToolCall._meta.db_table} AS call ON call.id = child.id "
-            f"AND call.id >= '{month.first_id}' AND call.id < '{month.next.first_id}' "
+            f"AND call.id >= '{period.first_id}' AND call.id < '{period.after_id}' "
             f"JOIN {messages} ON message.id = call.message_id",
             "child",
         ),
@@ -975,13 +995,13 @@ def _survey_month(scope: Scope, month: Month, report: Report) -> None:
         Context: (f"{Context._meta.db_table} AS child JOIN {messages} ON message.id = child.message_id", "child"),
     }
     for model, (source, alias) in sources.items():
-        in_month = _Condition(f"{alias}.id >= %s AND {alias}.id < %s", [month.first_id, month.next.first_id]) & doomed
+        in_month = _Condition(f"{alias}.id >= %s AND {alias}.id < %s", [period.first_id, period.after_id]) & doomed
         ((rows, size),) = _rows(
             f"SELECT count(*), coalesce(sum({_size_of(model, alias)}), 0)::bigint FROM {source} WHERE {in_month.sql}",
             in_month.values,
         )
         report.add(model, rows, size)
-    in_month = _Condition("message.id >= %s AND message.id < %s", [month.first_id, month.next.first_id]) & doomed
+    in_month = _Condition("message.id >= %s AND message.id < %s", [period.first_id, period.after_id]) & doomed
     ((rows, size),) = _rows(
         f"SELECT count(*), coalesce(sum({_size_of(Span, 'span')}), 0)::bigint FROM {Span._meta.db_table} AS span "
         f"WHERE EXISTS (SELECT 1 FROM {messages} WHERE message.project_id = span.project_id AND message.{_OF_TRACE} "
@@ -997,7 +1017,7 @@ def _survey_month(scope: Scope, month: Month, report: Report) -> None:
         f"SELECT count(*), coalesce(sum({_size_of(Context, 'entry')}), 0)::bigint FROM {table} AS entry "
         "WHERE kind = 'entry' AND message_id IS NULL AND id >= %s AND id < %s "
         "AND session_id IN (SELECT session_id FROM doomed) AND NOT EXISTS (SELECT 1 FROM used WHERE used.id = entry.id)",
-        [*in_month.values, *[month.first_id, month.next.first_id] * 2],
+        [*in_month.values, *[period.first_id, period.after_id] * 2],
     )
     report.add(Context, rows, size)
     of_messages = f"message_id IN (SELECT message.id FROM {messages} WHERE {in_month.sql})"

@@ -1,14 +1,14 @@
 """Retention: remove what is older than its project says.
 
-The rules are columns of the project (docs/retention.md). Each project is a scope of `purge`, which drops a month once it has
+The rules are columns of the project (docs/retention.md). Each project is a scope of `purge`, which drops a period once it has
 expired in all projects that have messages in it, and removes the rest by rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from django.db.models import OuterRef, Subquery
 from django.utils import timezone
@@ -17,7 +17,8 @@ from access_app.models import Project, RetentionWay
 from access_app.retention import kept_score
 from messages_app import ids
 from messages_app.models import Message
-from messages_app.sql.partitions import Month
+from messages_app.sql.partitions import periods_of
+from messages_app.sql.periods import Period, period_at
 
 from .purge import Kept, Progress, Report, Scope, purge
 
@@ -25,7 +26,7 @@ from .purge import Kept, Progress, Report, Scope, purge
 def apply_retention(*, report: Report | None = None, progress: Progress = lambda _: None) -> Report:
     """Remove for good what is older than its project allows, and what was in the trash for longer; return what was removed.
 
-    Safe beside readers and writers, and to interrupt and run again. Call it outside a transaction. Raise MonthInUse like
+    Safe beside readers and writers, and to interrupt and run again. Call it outside a transaction. Raise PeriodInUse like
     `purge`. The audit log is left to the caller, which knows who runs it.
     """
     return purge(*scopes_of(Project.objects.order_by("pk")), report=report, progress=progress)
@@ -43,19 +44,22 @@ class NextRemoval:
     has_exceptions: bool
 
 
-def next_removals() -> list[NextRemoval]:
-    """Return the projects with days, those of which something is due first. One statement, and a look at the first message of each."""
+def next_removals(periods: Sequence[Period]) -> list[NextRemoval]:
+    """Return the projects with days, those of which something is due first; `periods` are those of messages, in order.
+
+    One statement, and a look at the first message of each.
+    """
     oldest = Message.with_deleted.filter(project_id=OuterRef("pk")).order_by("pk").values("pk")[:1]
     found = []
     for project in Project.objects.filter(retention_days__isnull=False).annotate(oldest_id=Subquery(oldest)):
-        first, before = project.oldest_id and ids.created_at_of(project.oldest_id), expired_before(project)
+        first, before = project.oldest_id and ids.created_at_of(project.oldest_id), expired_before(project, periods)
         assert before and project.retention_days, "the project has days"
         is_due = first is not None and first < before
         found.append(
             NextRemoval(
                 project=project,
                 due=before if is_due else None,
-                begins=None if is_due or first is None else _end_of_life(project, first),
+                begins=None if is_due or first is None else _end_of_life(project, first, periods),
                 has_exceptions=kept_of(project) is not None,
             )
         )
@@ -64,9 +68,9 @@ def next_removals() -> list[NextRemoval]:
 
 def scopes_of(projects: Iterable[Project]) -> list[Scope]:
     """Return what has to go of each project; projects of which nothing goes are left out."""
-    found = []
+    found, periods = [], periods_of(Message._meta.db_table)
     for project in projects:
-        created_before, deleted_before = expired_before(project), trash_expired_before(project)
+        created_before, deleted_before = expired_before(project, periods), trash_expired_before(project)
         if created_before or deleted_before:
             found.append(
                 Scope(
@@ -79,13 +83,16 @@ def scopes_of(projects: Iterable[Project]) -> list[Scope]:
     return found
 
 
-def expired_before(project: Project) -> datetime | None:
-    """Return the time before which messages of a project have to go; None if none goes by age."""
+def expired_before(project: Project, periods: Sequence[Period]) -> datetime | None:
+    """Return the time before which messages of a project have to go; None if none goes by age.
+
+    `periods` are those of messages, in order.
+    """
     if project.retention_days is None:
         return None
     before = _days_ago(project.retention_days)
     if project.retention_way == RetentionWay.WHOLE:
-        return before.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        return (period_at(periods, before) or Period.of(before)).begins_at
     return before
 
 
@@ -106,9 +113,9 @@ def kept_of(project: Project) -> Kept | None:
     return None if kept == Kept() else kept
 
 
-def _end_of_life(project: Project, created_at: datetime) -> datetime:
+def _end_of_life(project: Project, created_at: datetime, periods: Sequence[Period]) -> datetime:
     if project.retention_way == RetentionWay.WHOLE:
-        created_at = datetime(*Month.of(created_at).next, 1, tzinfo=UTC)
+        created_at = (period_at(periods, created_at) or Period.of(created_at)).ends_at
     return created_at + timedelta(days=project.retention_days or 0)
 
 

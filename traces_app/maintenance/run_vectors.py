@@ -22,7 +22,8 @@ from access_app.db.direct import session_lock
 from access_app.encryption.keys import is_encrypted
 from messages_app import ids
 from messages_app.models import Message
-from messages_app.sql.partitions import Month, make_months, months_of
+from messages_app.sql.partitions import make_periods, periods_of
+from messages_app.sql.periods import period_at
 from traces_app.ingest.partitions import TABLES
 from traces_app.models import EmbedderInUse, RunVector, UnvectoredMessage
 from traces_app.queries.embedders import Embedder, EmbedderError, configured
@@ -87,14 +88,14 @@ def _store_next(embedder: Embedder | None, report: Report) -> bool:
                 in_use.width = width
                 in_use.save()
         packed = pack(parts, [run.features.question for run in runs])
-    months = {run.id: Month.of(ids.created_at_of(run.id)) for run in runs}
-    # A month without partition has been dropped with its messages.
-    stored = months_of(Message._meta.db_table)
-    make_months(TABLES, stored & set(months.values()))
+    # A period without partition has been dropped with its messages.
+    stored = periods_of(Message._meta.db_table)
+    periods = {run.id: period_at(stored, ids.created_at_of(run.id)) for run in runs}
+    make_periods(TABLES, filter(None, periods.values()))
     rows = [
         RunVector(message_id=run.id, project_id=run.project_id, embedder_id=in_use.pk, vector=vector)
         for run, vector in zip(runs, packed, strict=True)
-        if months[run.id] in stored
+        if periods[run.id]
     ]
     with transaction.atomic():
         RunVector.objects.bulk_create(

@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from access_app.db import connection, transaction
 from messages_app import ids
 from messages_app.models import Message
-from messages_app.sql.partitions import Month, make_months, months_of
+from messages_app.sql.partitions import make_periods, periods_of
+from messages_app.sql.periods import Period, period_at
 from traces_app.ingest.partitions import TABLES
 from traces_app.models import SearchPosting, SearchRows, SearchSegment, UnindexedMessage
 from traces_app.queries.search.grams import (
@@ -86,14 +87,14 @@ def index_queued(*, patience: timedelta = PATIENCE, is_stopped: Callable[[], boo
     return report
 
 
-def reindex(month: Month, *, is_stopped: Callable[[], bool] = lambda: False) -> Report:
-    """Build the index of a month again while it is used: its messages are queued and indexed, then its older segments go.
+def reindex(period: Period, *, is_stopped: Callable[[], bool] = lambda: False) -> Report:
+    """Build the index of a period again while it is used: its messages are queued and indexed, then its older segments go.
 
     They are queued MESSAGES_AT_A_TIME, because searches read what is in the queue. Stopped early, the older segments stay.
     """
     report = Report()
-    before = list(_of_month(month).values_list("pk", flat=True))
-    messages = Message.with_deleted.filter(pk__gte=month.first_id, pk__lt=month.next.first_id).order_by("pk")
+    before = list(_of_period(period).values_list("pk", flat=True))
+    messages = Message.with_deleted.filter(pk__gte=period.first_id, pk__lt=period.after_id).order_by("pk")
     left = messages
     while some := list(left.values_list("pk", flat=True)[:MESSAGES_AT_A_TIME]):
         UnindexedMessage.objects.bulk_create(UnindexedMessage(message_id=one) for one in some)
@@ -154,21 +155,22 @@ def _index_next(report: Report, patience: timedelta) -> bool:
     due = _due(queued, patience)
     if not due:
         return False
-    months: dict[Month, list[UUID]] = defaultdict(list)
+    stored = periods_of(Message._meta.db_table)
+    by_period: dict[Period, list[UUID]] = defaultdict(list)
     for message_id in due:
-        months[Month.of(ids.created_at_of(message_id))].append(message_id)
-    # A month without partition has been dropped with its messages.
-    stored = months_of(Message._meta.db_table)
-    make_months(TABLES, stored & set(months))
+        # A period without partition has been dropped with its messages.
+        if period := period_at(stored, ids.created_at_of(message_id)):
+            by_period[period].append(message_id)
+    make_periods(TABLES, by_period)
     with transaction.atomic():
         if not _is_alone():
             return False
         # Only marks that are visible before the messages are read.
         marks = dict(UnindexedMessage.objects.filter(message_id__in=due).order_by("pk").values_list("pk", "message_id"))
         still_due = set(marks.values())
-        for month, message_ids in months.items():
-            if month in stored and still_due.intersection(message_ids):
-                _index(_Segment(month, version=max(marks)), still_due.intersection(message_ids), report)
+        for period, message_ids in by_period.items():
+            if still_due.intersection(message_ids):
+                _index(_Segment(period, version=max(marks)), still_due.intersection(message_ids), report)
         UnindexedMessage.objects.filter(pk__in=marks).delete()
         queue_vectors(still_due)
     report.messages += len(still_due)
@@ -196,7 +198,7 @@ def _due(queued: Sequence[tuple[UUID, Any]], patience: timedelta) -> list[UUID]:
 
 
 def _index(segment: _Segment, message_ids: Collection[UUID], report: Report) -> None:
-    """Write segments of messages of a month, beginning with an empty one."""
+    """Write segments of messages of a period, beginning with an empty one."""
     sessions = sessions_of(message_ids)
     by_message: dict[UUID, list[RowTexts]] = defaultdict(list)
     for row in texts_of_messages(message_ids):
@@ -215,8 +217,8 @@ def _index(segment: _Segment, message_ids: Collection[UUID], report: Report) -> 
 class _Segment:
     """A segment that is being written."""
 
-    def __init__(self, month: Month, version: int) -> None:
-        self.month = month
+    def __init__(self, period: Period, version: int) -> None:
+        self.period = period
         self.version = version
         self.rows: list[tuple[Kind, UUID, UUID, UUID]] = []
         self.key_count = 0
@@ -245,14 +247,14 @@ class _Segment:
             rows = encode_rows(self.rows, self.version)
             marks = [keys_of_mark(mark, numbers) for mark, numbers in self._marked.items()]
             keys = unique(np.concatenate([keys_of_begins(rows), *marks, *self._keys]))
-            write_segment(self.month, rows, [keys])
+            write_segment(self.period, rows, [keys])
             report.segments += 1
             report.rows += len(self.rows)
 
     def followed(self, report: Report) -> _Segment:
         """Write it, and return the next one."""
         self.write(report)
-        return _Segment(self.month, self.version)
+        return _Segment(self.period, self.version)
 
     def _cut(self) -> None:
         if self._texts:
@@ -261,9 +263,9 @@ class _Segment:
         self._texts, self._characters = [], 0
 
 
-def write_segment(month: Month, rows: NDArray[Any], keys: Iterable[Keys]) -> None:
+def write_segment(period: Period, rows: NDArray[Any], keys: Iterable[Keys]) -> None:
     """Write a segment of rows and their keys, which come in parts of ascending grams."""
-    segment_id = _segment_id(month)
+    segment_id = _segment_id(period)
     messages, sessions = (
         sorted(UUID(bytes=one) for one in set(rows[name].tolist())) for name in ("message", "session")
     )
@@ -292,9 +294,9 @@ def _copy(segment_id: UUID, keys: Keys) -> None:
             copy.write_row((segment_id, gram, page))
 
 
-def _segment_id(month: Month) -> UUID:
-    """Return a random id within the month."""
-    first, after = month.first_id.int, month.next.first_id.int
+def _segment_id(period: Period) -> UUID:
+    """Return a random id within the period."""
+    first, after = period.first_id.int, period.after_id.int
     return UUID(int=first + uuid4().int % (after - first))
 
 
@@ -303,19 +305,20 @@ def _segment_id(month: Month) -> UUID:
 
 @transaction.atomic
 def _merge_next(report: Report) -> bool:
-    """Merge some segments of a month and size; return whether there may be others."""
+    """Merge some segments of a period and size; return whether there may be others."""
     if not _is_alone():
         return False
-    sizes: dict[tuple[Month, int], list[SearchSegment]] = defaultdict(list)
+    sizes: dict[tuple[Period, int], list[SearchSegment]] = defaultdict(list)
+    stored = periods_of(SearchSegment._meta.db_table)
     for segment in SearchSegment.objects.order_by("first_message"):
-        if segment.rows <= MOST_ROWS // 2:
-            month = Month.of(ids.created_at_of(segment.pk))
-            sizes[month, (segment.rows.bit_length() - 1) // 3].append(segment)
-    for (month, _size), segments in sorted(sizes.items()):
+        period = period_at(stored, ids.created_at_of(segment.pk))
+        if period and segment.rows <= MOST_ROWS // 2:
+            sizes[period, (segment.rows.bit_length() - 1) // 3].append(segment)
+    for (period, _size), segments in sorted(sizes.items()):
         if len(segments) >= MERGED:
             chosen = _that_fit(segments)
             if len(chosen) > 1:
-                _merge(month, chosen)
+                _merge(period, chosen)
                 report.merged += len(chosen)
                 return True
     return False
@@ -331,11 +334,11 @@ def _that_fit(segments: Sequence[SearchSegment]) -> list[SearchSegment]:
     return chosen
 
 
-def _merge(month: Month, segments: Sequence[SearchSegment]) -> None:
+def _merge(period: Period, segments: Sequence[SearchSegment]) -> None:
     """Replace segments by one, without rows that are in a younger one of them or in no table any more."""
     old_to_new, rows = _kept_rows(segments)
     if len(rows):
-        write_segment(month, rows, _merged_keys(old_to_new))
+        write_segment(period, rows, _merged_keys(old_to_new))
     _delete([segment.pk for segment in segments])
 
 
@@ -432,8 +435,8 @@ def _delete(segment_ids: Sequence[UUID]) -> None:
     SearchSegment.objects.filter(pk__in=segment_ids).delete()
 
 
-def _of_month(month: Month) -> Any:
-    return SearchSegment.objects.filter(pk__gte=month.first_id, pk__lt=month.next.first_id)
+def _of_period(period: Period) -> Any:
+    return SearchSegment.objects.filter(pk__gte=period.first_id, pk__lt=period.after_id)
 
 
 def _is_alone() -> bool:

@@ -18,7 +18,7 @@ all of Tracesite uses one database user.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -30,7 +30,8 @@ from access_app.db import connection, transaction
 from messages_app import ids
 from messages_app.changed_hours import HOUR, MARKED_AFTER, hour_of
 from messages_app.models import ChangedHour
-from messages_app.sql.partitions import Month, months_of
+from messages_app.sql.partitions import periods_of
+from messages_app.sql.periods import Period, period_at
 from traces_app.models import ToolCall, ToolPeriod, ToolRollUp
 from traces_app.queries.tool_statistics import DAY, Ids, added_up, calls_with_cost
 
@@ -40,7 +41,7 @@ _LOCK = 0x746F_6F6C  # "tool"
 _COLUMNS = "project_id, tool_id, status, calls, timed_calls, total_ms, longest_ms, cost, priced_calls, buckets, counts"
 _INSERT = f"INSERT INTO traces_app_toolperiod (unit, begin, {_COLUMNS}) SELECT %(unit)s, %(begin)s, {_COLUMNS} FROM"
 _OF_PROJECT = "(%(project)s::bigint IS NULL OR {table}.project_id = %(project)s)"
-_OF_HOUR = Ids("%(first)s", "%(after)s", " AND {table}.id >= %(month)s AND {table}.id < %(next_month)s")
+_OF_HOUR = Ids("%(first)s", "%(after)s", " AND {table}.id >= %(period)s AND {table}.id < %(next_period)s")
 _ADD_HOUR = f"""{_INSERT} ({
     added_up(
         "project_id, tool_id, status",
@@ -85,7 +86,7 @@ def roll_up(*, now: datetime | None = None, is_stopped: Callable[[], bool] = lam
     """Store all hours that have passed, and compute changed ones again; end early if `is_stopped`, or if another process
     does the same."""
     report = Report()
-    forget_dropped_months()
+    forget_dropped_periods()
     while not is_stopped() and _recompute_oldest(report):
         pass
     limit = _last_closed(now or timezone.now())
@@ -94,22 +95,19 @@ def roll_up(*, now: datetime | None = None, is_stopped: Callable[[], bool] = lam
     return report
 
 
-def forget_dropped_months() -> None:
-    """Delete the periods of months that a purge has dropped."""
-    months = months_of(ToolCall._meta.db_table)
-    for month in {Month.of(begin) for begin in _stored_months()} - months:
-        ToolPeriod.objects.filter(
-            begin__gte=ids.created_at_of(month.first_id), begin__lt=ids.created_at_of(month.next.first_id)
-        ).delete()
-
-
-def _stored_months() -> Iterable[datetime]:
-    """Return a time in each month that has stored periods, by one index lookup for each."""
+def forget_dropped_periods() -> None:
+    """Delete what is stored of periods that a purge has dropped, by one index lookup for each period that exists."""
+    existing = periods_of(ToolCall._meta.db_table)
     begin = ToolPeriod.objects.aggregate(first=Min("begin"))["first"]
     while begin is not None:
-        yield begin
-        end = ids.created_at_of(Month.of(begin).next.first_id)
-        begin = ToolPeriod.objects.filter(begin__gte=end).aggregate(first=Min("begin"))["first"]
+        period = period_at(existing, begin)
+        if period is not None:
+            begin = ToolPeriod.objects.filter(begin__gte=period.ends_at).aggregate(first=Min("begin"))["first"]
+            continue
+        later = next((one.begins_at for one in existing if one.begins_at > begin), None)
+        gone = ToolPeriod.objects.filter(begin__gte=begin)
+        (gone if later is None else gone.filter(begin__lt=later)).delete()
+        begin = later and ToolPeriod.objects.filter(begin__gte=later).aggregate(first=Min("begin"))["first"]
 
 
 def _last_closed(now: datetime) -> datetime:
@@ -196,8 +194,8 @@ def _compute_hour(hour: datetime, project_id: int | None) -> None:
         "project": project_id,
         "first": ids.first_id_at(hour),
         "after": ids.first_id_at(hour + HOUR),
-        "month": Month.of(hour).first_id,
-        "next_month": Month.of(hour).next.first_id,
+        "period": Period.of(hour).first_id,
+        "next_period": Period.of(hour).after_id,
     }
     with connection.cursor() as cursor:
         cursor.execute(_ADD_HOUR, values)

@@ -1,16 +1,16 @@
-"""Arguments of the commands that archive: folders, months, times, and the extra that they need."""
+"""Arguments of the commands that archive: folders, periods, times, and the extra that they need."""
 
 from __future__ import annotations
 
 import importlib.util
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from django.core.management.base import CommandError
 
+from messages_app.sql.periods import Period
+
 NEEDED = ("pyarrow", "fsspec", "duckdb")
-_PERIOD = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
 
 
 def require_extra() -> None:
@@ -23,10 +23,14 @@ def require_extra() -> None:
 
 
 def check_period(period: str | None) -> str | None:
-    """Return a month such as 2026-01. Raise CommandError with exit status 2."""
-    if period is not None and not _PERIOD.fullmatch(period):
-        raise CommandError(f"--period {period}: use a month such as 2026-01.", returncode=2)
-    return period
+    """Return the name of a period such as 2026-01. Raise CommandError with exit status 2."""
+    if period is None:
+        return None
+    try:
+        return str(Period.parse(period))
+    except ValueError:
+        message = f"--period {period}: use a month such as 2026-01, a day such as 2026-01-31, or a week such as 2026-01-08-week."
+        raise CommandError(message, returncode=2) from None
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from traces_app.models import Archive
 
 @dataclass(frozen=True, kw_only=True)
 class ArchivedPlace:
-    """The folder in which a session is archived, and its months there, the earliest first."""
+    """The folder in which a session is archived, and its periods there, the earliest first."""
 
     project: str
     url: str
@@ -33,19 +33,19 @@ def where_archived(scope: ProjectScope, name: str) -> ArchivedPlace | None:
         .select_related("project")
         .distinct()
         .order_by("created_at")
-        .only("project__slug", "month", "url", "created_at")
+        .only("project__slug", "period", "url", "created_at")
     )
     if not found:
         return None
     newest = found[-1]
-    months = sorted(each.month for each in found if (each.url, each.project_id) == (newest.url, newest.project_id))
-    return ArchivedPlace(project=newest.project.slug, url=newest.url, periods=[f"{month:%Y-%m}" for month in months])
+    periods = sorted(each.period for each in found if (each.url, each.project_id) == (newest.url, newest.project_id))
+    return ArchivedPlace(project=newest.project.slug, url=newest.url, periods=periods)
 
 
 def archived_parts(session: Session) -> list[Archive]:
-    """Return the archives with months of a session that were dropped from the database, in their order. One query."""
+    """Return the archives with periods of a session that were dropped from the database, in their order. One query."""
     key = session_key(session.project_id, str(session.pk))
-    return list(Archive.objects.filter(sessions__key=key, dropped_at__isnull=False).order_by("month", "url"))
+    return list(Archive.objects.filter(sessions__key=key, dropped_at__isnull=False).order_by("period", "url"))
 
 
 def find_session_here(scope: ProjectScope, name: str) -> FoundSession:

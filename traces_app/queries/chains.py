@@ -27,7 +27,7 @@ from messages_app.models import Message
 from messages_app.queries import as_uuid
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
 from messages_app.sql.compiled import Bounds, Param, compiled
-from messages_app.sql.json_rows import Column, Source, json, look_up, months_of
+from messages_app.sql.json_rows import Column, Source, json, look_up, periods_of
 from traces_app.models import ToolCall
 from traces_app.schema.records import ROOT_TOOL
 
@@ -140,9 +140,9 @@ class _FirstCall:
 def _query_of_first_calls(messages: Collection[str]) -> Query:
     """Return the statement for the first call of each message, in reading order, of each status among root calls and among
     the others."""
-    months = months_of(messages)
+    periods = periods_of(messages)
     return _first_calls_of().query(
-        {"messages": list(messages), "month_lower": months.lower, "month_upper": months.upper}
+        {"messages": list(messages), "period_lower": periods.lower, "period_upper": periods.upper}
     )
 
 
@@ -152,12 +152,12 @@ def _first_calls_of() -> QuerySet[ToolCall, Any]:
     calls: QuerySet[ToolCall, Any] = ToolCall.with_deleted.filter(
         message_id__any=Param("messages", ArrayField(UUIDField()))
     )
-    calls = calls.filter(**_BOTH.months_of("pk")).annotate(
+    calls = calls.filter(**_BOTH.periods_of("pk")).annotate(
         of_message=Cast("message_id", TextField()),
         is_root=ExpressionWrapper(Q(parent_id__isnull=True), BooleanField()),
         in_step=FilteredRelation("step", condition=Q(step__ordinal__isnull=False)),
     )
-    calls = calls.filter(**_BOTH.months_of("in_step__id"))
+    calls = calls.filter(**_BOTH.periods_of("in_step__id"))
     place = ("in_step__iteration", "in_step__ordinal", "position", "pk")
     return (
         calls.order_by("of_message", "status", "is_root", *place)

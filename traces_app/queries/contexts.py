@@ -21,7 +21,7 @@ from messages_app import ids
 from messages_app.models import Message
 from messages_app.sql.compiled import Bounds, CompiledRows, Param
 from messages_app.sql.json_rows import Column, Source, instant
-from messages_app.sql.partitions import Month
+from messages_app.sql.periods import Length, Period
 from traces_app.ingest.context_rows import row_id_of
 from traces_app.models import Context as ContextRow
 from traces_app.normalize.records import CONTEXT_REF
@@ -198,8 +198,9 @@ def _read(statement: str, row_ids: Collection[str]) -> list[tuple[Any, ...]]:
 
 def conversation(found: FoundContext, last: int | None = None) -> list[Raw]:
     """Return the entries of a conversation, in order; only the last ones if `last` is given. Others are not read."""
-    month = Month.of(ids.created_at_of(found.pk))
-    below = [month.first_id, month.next.first_id]
+    # Entries are in the period of their context, at its beginning: see traces_app.ingest.context_rows.
+    month = Period.of(ids.created_at_of(found.pk), Length.MONTH)
+    below = [month.first_id, month.after_id]
     with reading_connection().cursor() as cursor:
         if last is None:
             cursor.execute(_ENTRIES, [found.pk, *below])

@@ -72,7 +72,7 @@ _OF_SESSION = Param("of_session", UUIDField())
 
 def calls_in(bounds: Bounds | IdRange) -> ToolCallQuerySet:
     """Return all calls in the months of the bounds, which include the calls of all messages within the bounds."""
-    return ToolCall.with_deleted.order_by().filter(**bounds.months_of("pk"))
+    return ToolCall.with_deleted.order_by().filter(**bounds.periods_of("pk"))
 
 
 def of_tools(calls: Rows, tools: Any) -> Rows:
@@ -98,7 +98,7 @@ def steps_with(values: Mapping[str, Any], bounds: Bounds | IdRange) -> AgentStep
     """Return the steps in the months of the bounds that have a `model` and are of an `agent`, as far as these are given."""
     columns = {"model": "model", "agent": "agent_name"}
     given = {columns[name]: value for name, value in values.items()}
-    return AgentStep.with_deleted.order_by().filter(**bounds.months_of("pk"), **given)
+    return AgentStep.with_deleted.order_by().filter(**bounds.periods_of("pk"), **given)
 
 
 def scores_with(values: Mapping[str, Any]) -> ScoreQuerySet:
@@ -261,7 +261,7 @@ class ErrorFilterSet(ListFilterSet):
         if "tool" in others:
             rows = of_tools(rows, others.pop("tool"))
         if "agent" in others or "model" in others:
-            rows = rows.filter(**bounds.months_of("step__id"))
+            rows = rows.filter(**bounds.periods_of("step__id"))
         return super().narrow(rows, others, bounds)
 
 
@@ -461,7 +461,7 @@ def _calls(
     # messages of other months. Django would otherwise put them on `message_id`.
     runs = FilteredRelation("message", condition=Q(message__deleted_at__isnull=True))
     rows = ToolCall.with_deleted.visible_to(scope).alias(run=runs)
-    rows = rows.filter(run__session__deleted_at__isnull=True, **bounds.months_of("run__id"))
+    rows = rows.filter(run__session__deleted_at__isnull=True, **bounds.periods_of("run__id"))
     if of_session:
         rows = rows.filter(run__session_id=_OF_SESSION)
     narrowed: QuerySet[ToolCall] = filter_set.narrow(rows, filter_set.params(shape), bounds)
@@ -480,7 +480,7 @@ def _requests(
     # As in _calls. The steps of a message have the month of its id.
     runs = FilteredRelation("message", condition=Q(message__deleted_at__isnull=True))
     rows = AgentStep.with_deleted.order_by().alias(run=runs, usage_text=Cast("usage", TextField()))
-    rows = rows.filter(run__session__deleted_at__isnull=True, **bounds.of("run__id"), **bounds.months_of("id"))
+    rows = rows.filter(run__session__deleted_at__isnull=True, **bounds.of("run__id"), **bounds.periods_of("id"))
     # The steps that are counted as unpriced if they have no cost, see rollup.py.
     has_usage = Q(usage_text__isnull=False) & ~Q(usage_text="{}")
     rows = rows.filter(Q(model__gt="") | Q(cost__isnull=False) | has_usage)

@@ -666,7 +666,7 @@ class ForkPage(Resource, frozen=True):
 
 
 class ArchivedPart(Resource, frozen=True):
-    """A month of a session that was archived and dropped from the database; `restore_archive` brings it back."""
+    """A period (a day, week or month) of a session that was archived and dropped from the database; `restore_archive` brings it back."""
 
     url: str
     """The folder of the archive."""
@@ -683,7 +683,8 @@ class SessionWithContexts(Session, frozen=True, kw_only=True):
     snapshot_sums: Annotated[SnapshotSums | UnsetType, Meta(description="Of its snapshots: see `snapshots/`.")] = UNSET
     forked_from: Annotated[ForkedFrom | UnsetType, Meta(description="Of a replay: what it has replayed.")] = UNSET
     archived_parts: Annotated[
-        list[ArchivedPart] | UnsetType, Meta(description="Months whose messages are in an archive, and no longer here.")
+        list[ArchivedPart] | UnsetType,
+        Meta(description="Periods whose messages are in an archive, and no longer here."),
     ] = UNSET
 
 

@@ -220,15 +220,15 @@ def read_runs(keys: Collection[UUID]) -> Iterator[Run]:
     """Yield the runs of some ids. One query."""
     if not keys:
         return
-    months = IdRange(lower=min(keys), upper=UUID(int=max(keys).int + 1)).months_of
+    periods = IdRange(lower=min(keys), upper=UUID(int=max(keys).int + 1)).periods_of
     questions = Message.with_deleted.filter(
         session_id=OuterRef("session_id"), pk__lt=OuterRef("pk"), role=Message.Role.USER, deleted_at__isnull=True
     )
-    calls = ToolCall.with_deleted.filter(message_id=OuterRef("pk"), **months("pk"))
-    in_order = calls.filter(**months("step__pk")).order_by("step__iteration", "step__ordinal", "position", "pk")
+    calls = ToolCall.with_deleted.filter(message_id=OuterRef("pk"), **periods("pk"))
+    in_order = calls.filter(**periods("step__pk")).order_by("step__iteration", "step__ordinal", "position", "pk")
     rows: QuerySet[Any, Any] = (
         Message.with_deleted.order_by()
-        .filter(pk__any=list(keys), role=Message.Role.ASSISTANT, **months("pk"))
+        .filter(pk__any=list(keys), role=Message.Role.ASSISTANT, **periods("pk"))
         .annotate(
             question=Subquery(
                 questions.order_by("-pk").annotate(text=Beginning("content", MOST_CHARACTERS)).values("text")[:1]

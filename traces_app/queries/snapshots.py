@@ -127,7 +127,7 @@ class BesideSession(NamedTuple):
     forked_from: schemas.ForkedFrom | None
     """What it has replayed, if it is a fork."""
     archived_parts: list[schemas.ArchivedPart]
-    """Its months that were dropped from the database after they were archived, in their order."""
+    """Its periods that were dropped from the database after they were archived, in their order."""
 
 
 def beside_session(session_id: UUID, most_refs: int) -> BesideSession:
@@ -150,10 +150,10 @@ _BESIDE = f"""
         END,
         sums.size, sums.left_out::text, sums.generation, coalesce(sums.fork, session.metadata -> 'forked_from')::text,
         ARRAY(
-            SELECT ARRAY[archive.url, to_char(archive.month, 'YYYY-MM')] FROM traces_app_archivedsession AS part
+            SELECT ARRAY[archive.url, archive.period] FROM traces_app_archivedsession AS part
             JOIN traces_app_archive AS archive ON archive.id = part.archive_id
             WHERE part.key = {ids.key_in_sql("'session'", "session.project_id", "session.id")} AND archive.dropped_at IS NOT NULL
-            ORDER BY archive.month, archive.url
+            ORDER BY archive.period, archive.url
         )
     FROM messages_app_session AS session LEFT JOIN traces_app_snapshotsums AS sums ON sums.session_id = session.id
     WHERE session.id = %s

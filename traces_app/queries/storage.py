@@ -1,19 +1,19 @@
-"""How much room the data take, by kind and by month, and what the trash and old months hold: for operators.
+"""How much room the data take, by kind and by period, and what the trash and old periods hold: for operators.
 
-Sizes come from the catalogue and the files of the tables, so a look costs the same whatever these hold: about 30 us for each table and month.
+Sizes come from the catalogue and the files of the tables, so a look costs the same whatever these hold: about 30 us for each table and period.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from django.db.models import Count, Sum
 
 from access_app.db.reading import reading_connection
-from messages_app.models import Message, MessageKey, PurgedMonth, Reference, Session
-from messages_app.sql.partitions import Month
+from messages_app.models import Message, MessageKey, PurgedPeriod, Reference, Session
+from messages_app.sql.periods import Period
 from traces_app.ingest.partitions import TABLES
 from traces_app.models import (
     AgentStep,
@@ -49,7 +49,7 @@ KINDS: Mapping[Kind, Sequence[str]] = {
 OTHER: Kind = "other"
 
 _SIZES = """
-    SELECT parent.relname, right(leaf.relname, 7), pg_total_relation_size(leaf.oid), leaf.reltuples
+    SELECT parent.relname, leaf.relname, pg_total_relation_size(leaf.oid), leaf.reltuples
     FROM pg_class parent JOIN pg_inherits ON inhparent = parent.oid JOIN pg_class leaf ON leaf.oid = inhrelid
     WHERE parent.oid = ANY(%s::regclass[]) AND NOT inhdetachpending
     UNION ALL
@@ -60,10 +60,10 @@ _SIZES = """
 
 
 @dataclass(frozen=True, kw_only=True)
-class MonthSize:
-    """The partitions of a month."""
+class PeriodSize:
+    """The partitions of a period."""
 
-    month: Month
+    period: Period
     size: int
     """Bytes."""
     begin: datetime
@@ -88,13 +88,13 @@ class Storage:
     total: int
     kinds: Mapping[Kind, int]
     """The largest first, and OTHER at the end."""
-    months: Sequence[MonthSize]
+    periods: Sequence[PeriodSize]
     """Those that exist, the newest first."""
     bytes_per_message: float | None
-    """Bytes of the months for each of their messages; None before the planner has counted these (ANALYZE)."""
+    """Bytes of the periods for each of their messages; None before the planner has counted these (ANALYZE)."""
     trash: Trash
-    last_purged: PurgedMonth | None
-    """The month that was dropped last, in the last 30 days."""
+    last_purged: PurgedPeriod | None
+    """The period that was dropped last, in the last 30 days."""
 
     @property
     def trash_size(self) -> int | None:
@@ -104,35 +104,35 @@ class Storage:
         return int(self.bytes_per_message * (self.trash.messages + self.trash.messages_below))
 
     def growth(self, oldest: datetime | None, now: datetime) -> float | None:
-        """Return the bytes for each day in the newest month that has data; None if these are of less than a day."""
-        month = next((each for each in self.months if each.begin <= now), None)
-        if month is None or oldest is None:
+        """Return the bytes for each day in the newest period that has data; None if these are of less than a day."""
+        newest = next((each for each in self.periods if each.begin <= now), None)
+        if newest is None or oldest is None:
             return None
-        time = min(now, month.end) - max(month.begin, oldest)
-        return month.size / (time / timedelta(days=1)) if time >= timedelta(days=1) else None
+        time = min(now, newest.end) - max(newest.begin, oldest)
+        return newest.size / (time / timedelta(days=1)) if time >= timedelta(days=1) else None
 
 
 def storage() -> Storage:
     """Read the sizes: four statements, and the small indexes of the trash."""
-    months = [table.name for table in TABLES]
-    others = [name for names in KINDS.values() for name in names if name not in months]
+    partitioned = [table.name for table in TABLES]
+    others = [name for names in KINDS.values() for name in names if name not in partitioned]
     with reading_connection().cursor() as cursor:
-        cursor.execute(_SIZES, [months, others])
+        cursor.execute(_SIZES, [partitioned, others])
         rows = cursor.fetchall()
     total = 0
     by_table: dict[str, int] = {}
-    by_month: dict[Month, int] = {}
+    by_period: dict[Period, int] = {}
     counted, is_counted = 0.0, True
     for table, name, size, tuples in rows:
-        size = size or 0  # a month that is being dropped
+        size = size or 0  # a period that is being dropped
         if not table:
             total = size
             continue
         by_table[table] = by_table.get(table, 0) + size
         if name is None:
             continue
-        month = Month(int(name[:4]), int(name[5:]))
-        by_month[month] = by_month.get(month, 0) + size
+        period = Period.of_leaf(name)
+        by_period[period] = by_period.get(period, 0) + size
         if table == Message._meta.db_table:
             counted += max(tuples, 0)
             is_counted = is_counted and tuples >= 0
@@ -141,18 +141,13 @@ def storage() -> Storage:
     return Storage(
         total=total,
         kinds={**kinds, OTHER: max(total - sum(kinds.values()), 0)},
-        months=[
-            MonthSize(
-                month=month,
-                size=size,
-                begin=datetime(month.year, month.month, 1, tzinfo=UTC),
-                end=datetime(*month.next, 1, tzinfo=UTC),
-            )
-            for month, size in sorted(by_month.items(), reverse=True)
+        periods=[
+            PeriodSize(period=period, size=size, begin=period.begins_at, end=period.ends_at)
+            for period, size in sorted(by_period.items(), reverse=True)
         ],
-        bytes_per_message=sum(by_month.values()) / counted if counted and is_counted else None,
+        bytes_per_message=sum(by_period.values()) / counted if counted and is_counted else None,
         trash=_trash(),
-        last_purged=PurgedMonth.objects.order_by("-purged_at").first(),
+        last_purged=PurgedPeriod.objects.order_by("-purged_at").first(),
     )
 
 

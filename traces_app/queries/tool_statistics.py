@@ -36,7 +36,7 @@ from messages_app.changed_hours import HOUR
 from messages_app.models import ChangedHour
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
 from messages_app.sql.pagination import IdRange
-from messages_app.sql.partitions import Month
+from messages_app.sql.periods import Period
 from messages_app.sql.snapshot import one_snapshot
 from traces_app.models import ToolCall, ToolPeriod, ToolRollUp
 
@@ -57,20 +57,20 @@ class Ids(NamedTuple):
 
     first: str
     after: str
-    month: str = ""
-    """Conditions with constants for `{table}.id`, so that the planner leaves out other months."""
+    period: str = ""
+    """Conditions with constants for `{table}.id`, so that the planner leaves out other periods."""
 
     def of(self, table: str) -> str:
         """Return the condition that the rows of a table are in the range."""
-        return f"{table}.id >= {self.first} AND {table}.id < {self.after}{self.month.format(table=table)}"
+        return f"{table}.id >= {self.first} AND {table}.id < {self.after}{self.period.format(table=table)}"
 
     def of_step(self, column: str) -> str:
         """Return a column of the step of `call`, read by its primary key.
 
         As a subquery, because a join scanned the range for each call, or the whole month, where the planner misestimated it.
         """
-        month = self.month.format(table="step")
-        return f"(SELECT step.{column} FROM traces_app_agentstep AS step WHERE step.id = call.step_id{month})"
+        period = self.period.format(table="step")
+        return f"(SELECT step.{column} FROM traces_app_agentstep AS step WHERE step.id = call.step_id{period})"
 
 
 def _is_alive(within: Ids) -> str:
@@ -118,7 +118,7 @@ def calls_with_cost(within: Ids, condition: str = "TRUE", *, joins: str = "") ->
     """
     parent = f"""
         SELECT parent.step_id FROM traces_app_toolcall AS parent
-        WHERE parent.id = call.parent_id{within.month.format(table="parent")}"""
+        WHERE parent.id = call.parent_id{within.period.format(table="parent")}"""
     return f"""
         SELECT project_id, tool_id, status, duration_ms,
             CASE WHEN is_asked THEN step_cost / count(*) FILTER (WHERE is_asked) OVER (PARTITION BY step_id) END AS cost
@@ -178,7 +178,7 @@ def _conditions(which: CallFilter, within: Ids) -> tuple[str, str, list[Any]]:
     joins = ""
     if any(condition.startswith("session.") for condition in given):
         joins = f"""
-            JOIN messages_app_message AS run ON run.id = call.message_id{within.month.format(table="run")}
+            JOIN messages_app_message AS run ON run.id = call.message_id{within.period.format(table="run")}
             JOIN messages_app_session AS session ON session.id = run.session_id"""
     return joins, " AND ".join(["TRUE", *given]), list(given.values())
 
@@ -375,16 +375,16 @@ def _figures(
     wanted = [list(tool_ids), which.status, which.status]
     parts = [_STORED]
     parameters: list[Any] = [*([span[column] for span in stored] for column in range(4)), *wanted]
-    # By months, because planning joins of the partitions of all months takes longer than reading some hours of one.
-    rows = [part for span in spans if span.unit == "rows" for part in _by_month(span)]
-    for month, of_month in groupby(sorted(rows, key=_first), key=lambda span: Month.of(span.first)):
-        here = list(of_month)
+    # By periods, because planning joins of the partitions of all takes longer than reading some hours of one.
+    rows = [part for span in spans if span.unit == "rows" for part in _by_period(span)]
+    for period, of_period in groupby(sorted(rows, key=_first), key=lambda span: Period.of(span.first)):
+        here = list(of_period)
         afters = [ids.first_id_at(span.after) for span in here]
         is_last = here[-1].after == rows[-1].after and id_range.upper is None
         if is_last:
             afters[-1] = _LAST_ID  # the clocks of senders may be ahead of ours
-        bounds = f" AND {{table}}.id >= '{month.first_id}'"
-        bounds += "" if is_last else f" AND {{table}}.id < '{month.next.first_id}'"
+        bounds = f" AND {{table}}.id >= '{period.first_id}'"
+        bounds += "" if is_last else f" AND {{table}}.id < '{period.after_id}'"
         within = Ids("span.first", "span.after", bounds)
         joins, condition, values = _conditions(which, within)
         calls = calls_with_cost(within, condition, joins=joins)
@@ -398,10 +398,10 @@ def _figures(
     return Query(sql=_FIGURES.format(parts=" UNION ALL ".join(parts)), parameters=[*parameters, by_slot])
 
 
-def _by_month(span: Span) -> Iterator[Span]:
+def _by_period(span: Span) -> Iterator[Span]:
     first = max(span.first, ids.EPOCH)  # no id carries an earlier time
     while first < span.after:
-        after = min(span.after, ids.created_at_of(Month.of(first).next.first_id))
+        after = min(span.after, ids.created_at_of(Period.of(first).after_id))
         yield span._replace(first=first, after=after)
         first = after
 

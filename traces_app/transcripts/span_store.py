@@ -33,10 +33,10 @@ from access_app.redaction.engine import redact as redact_value
 from access_app.redaction.rules import Rules
 from messages_app import ids
 from messages_app.models import Message, Session
-from messages_app.sql.partitions import Month
+from messages_app.sql.periods import Period
 from messages_app.writes import NO_RUN_LEFT, Counts, add_to_session, update_last_run
 from traces_app.ingest.batch import SessionOutcome
-from traces_app.ingest.partitions import ensure_months, forget
+from traces_app.ingest.partitions import ensure_periods, forget
 from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.removal import remove_messages
 from traces_app.ingest.scores import attach_scores, detach_sessions, store_named_scores
@@ -282,7 +282,7 @@ def _store(project_id: int, deliveries: Sequence[_Delivery], now: datetime) -> t
 
     Return why traces were refused, and the number of messages created and updated.
     """
-    ensure_months({Month.of(delivery.time) for delivery in deliveries})
+    ensure_periods({Period.of(delivery.time) for delivery in deliveries})
     with transaction.atomic():
         take_turns(project_id, {delivery.trace_id for delivery in deliveries})
         pieces, first_of_trace = _insert(project_id, deliveries)

@@ -23,7 +23,7 @@ from access_app.db import connection
 from access_app.db.replica import STARTING_SECONDS, ReplicaState, replica_state
 from messages_app import ids
 from messages_app.models import SealMark
-from messages_app.sql.partitions import Month
+from messages_app.sql.periods import Period
 from traces_app.ingest.metrics import MESSAGES
 from traces_app.ingest.partitions import TABLES
 from traces_app.maintenance.jobs import JOBS
@@ -119,7 +119,7 @@ def _questions() -> Iterator[tuple[str, list[Any], Callable[[list[Row]], Iterabl
         _limits,
     )
     yield (
-        f"SELECT parent, count(*), max(right(leaf, 7)), sum(greatest(reltuples, 0)) FROM ({_LEAVES}) leaves GROUP BY 1",  # noqa: S608 - a constant
+        f"SELECT parent, count(*), max(leaf), sum(greatest(reltuples, 0)) FROM ({_LEAVES}) leaves GROUP BY 1",  # noqa: S608 - a constant
         [tables],
         _partitions,
     )
@@ -161,16 +161,17 @@ def _limits(rows: list[Row]) -> Iterable[Metric]:
 
 
 def _partitions(rows: list[Row]) -> Iterable[Metric]:
-    months = _gauge("tracesite_partitions", "Months for which a table has partitions.", "table")
-    end = _gauge("tracesite_partitions_end_seconds", "Time until the last of these months ends.", "table")
+    periods = _gauge(
+        "tracesite_partitions", "Periods (days, weeks or months) for which a table has partitions.", "table"
+    )
+    end = _gauge("tracesite_partitions_end_seconds", "Time until the last of these periods ends.", "table")
     estimate = _gauge("tracesite_table_rows", "Rows, as estimated by the planner.", "table")
     now = datetime.now(UTC)
     for table, count, last, tuples in rows:
-        after_last = Month(int(last[:4]), int(last[5:])).next
-        months.add_metric([table], count)
-        end.add_metric([table], (datetime(*after_last, 1, tzinfo=UTC) - now).total_seconds())
+        periods.add_metric([table], count)
+        end.add_metric([table], (Period.of_leaf(last).ends_at - now).total_seconds())
         estimate.add_metric([table], tuples)
-    return months, end, estimate
+    return periods, end, estimate
 
 
 def _newest(rows: list[Row]) -> Iterable[Metric]:

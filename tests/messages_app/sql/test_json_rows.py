@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -132,8 +132,11 @@ def test_joined_source_appends_its_columns(db: None) -> None:
 
 def test_months_of_covers_first_and_last_id() -> None:
     at = [str(ids.message_id(datetime(2026, month, 15, tzinfo=UTC), "user")) for month in (3, 1)]
-    months = json_rows.months_of(at)
-    assert (months.lower, months.upper) == (ids.first_id_of_month(2026, 1), ids.first_id_of_month(2026, 4))
+    months = json_rows.periods_of(at)
+    assert (months.lower, months.upper) == (
+        ids.first_id_of_day(date(2026, 1, 1)),
+        ids.first_id_of_day(date(2026, 4, 1)),
+    )
 
 
 class Misspelt(Resource, frozen=True):

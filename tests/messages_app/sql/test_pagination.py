@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from uuid import UUID
 
 import pytest
@@ -108,11 +108,11 @@ def test_intersection_of_ranges_has_ids_of_both() -> None:
 
 
 def test_range_is_widened_to_whole_months() -> None:
-    march, april = (ids.first_id_of_month(2026, month) for month in (3, 4))
-    assert IdRange(lower=march, upper=april) == IdRange(lower=SOME_ID, upper=SOME_ID).widened_to_months()
-    assert IdRange() == IdRange().widened_to_months()
+    march, april = (ids.first_id_of_day(date(2026, month, 1)) for month in (3, 4))
+    assert IdRange(lower=march, upper=april) == IdRange(lower=SOME_ID, upper=SOME_ID).widened_to_periods()
+    assert IdRange() == IdRange().widened_to_periods()
     last_year = IdRange(upper=ids.first_id_at(datetime(9999, 12, 31, tzinfo=UTC)))
-    assert last_year.widened_to_months() == IdRange(upper=ids.first_id_at(datetime.max.replace(tzinfo=UTC)))
+    assert last_year.widened_to_periods() == IdRange(upper=ids.first_id_at(datetime.max.replace(tzinfo=UTC)))
 
 
 @given(st.one_of(st.text(), st.binary(min_size=21, max_size=21).map(lambda data: urlsafe_b64encode(data).decode())))

@@ -17,20 +17,20 @@ from django.db import connection, connections
 
 from messages_app import ids
 from messages_app.sql.partitions import (
-    Month,
-    MonthInUse,
     PartitionedTable,
-    drop_month,
-    make_months,
-    months_of,
-    settle_months,
+    PeriodInUse,
+    drop_period,
+    make_periods,
+    periods_of,
+    settle_periods,
 )
+from messages_app.sql.periods import Length, Period
 
 BOOK = PartitionedTable(name="test_book", parents={})
 PAGE = PartitionedTable(name="test_page", parents={"book_id": "test_book"})
 SHELF = (BOOK, PAGE)
-MARCH = Month(2024, 3)
-APRIL = Month(2024, 4)
+MARCH = Period.month(2024, 3)
+APRIL = Period.month(2024, 4)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def shelf(transactional_db: None) -> Iterator[None]:
     run("CREATE TABLE test_book (id uuid PRIMARY KEY, title text) PARTITION BY RANGE (id)")
     run("CREATE TABLE test_page (id uuid PRIMARY KEY, book_id uuid, body text) PARTITION BY RANGE (id)")
     run("CREATE INDEX ON test_page (book_id)")
-    make_months(SHELF, [MARCH, APRIL])
+    make_periods(SHELF, [MARCH, APRIL])
     yield
     run("DROP TABLE IF EXISTS test_page, test_book CASCADE")
     for leaf in leaves():
@@ -58,8 +58,8 @@ def leaves() -> list[str]:
     ]  # fmt: skip
 
 
-def add_book(month: Month, pages: int = 2) -> None:
-    book = ids.message_id(datetime(month.year, month.month, 15, tzinfo=UTC), "user")
+def add_book(period: Period, pages: int = 2) -> None:
+    book = ids.message_id(period.ends_at - timedelta(hours=1), "user")
     run("INSERT INTO test_book VALUES (%s, 'Title')", book)
     for page in range(pages):
         run("INSERT INTO test_page VALUES (%s, %s, 'Text')", ids.child_id(book, page), book)
@@ -92,9 +92,9 @@ def at_once(work: Callable[[], Any], times: int) -> list[Any]:
 
 def test_month_of_instant_is_in_utc() -> None:
     late_evening = datetime(2024, 12, 31, 20, 0, tzinfo=timezone(timedelta(hours=-5)))
-    assert Month.of(late_evening) == Month(2025, 1)
-    assert Month(2024, 12).next == Month(2025, 1)
-    assert Month(2024, 3).leaf("test_book") == "test_book_y2024m03"
+    assert Period.of(late_evening) == Period.month(2025, 1)
+    assert Period.month(2024, 12).end == Period.month(2025, 1).begin
+    assert Period.month(2024, 3).leaf("test_book") == "test_book_y2024m03"
 
 
 @pytest.mark.django_db
@@ -116,8 +116,8 @@ def test_partitioned_models_keep_makemigrations_quiet() -> None:
 
 @pytest.mark.usefixtures("shelf")
 def test_month_is_created_once_with_keys_and_indexes() -> None:
-    assert make_months(SHELF, [APRIL, MARCH, Month(2024, 5)]) == [Month(2024, 5)]
-    assert months_of("test_page") == {MARCH, APRIL, Month(2024, 5)}
+    assert make_periods(SHELF, [APRIL, MARCH, Period.month(2024, 5)]) == [Period.month(2024, 5)]
+    assert periods_of("test_page") == [MARCH, APRIL, Period.month(2024, 5)]
     assert run(
         "SELECT contype::text, pg_get_constraintdef(oid) FROM pg_constraint "
         "WHERE conrelid = 'test_page_y2024m05'::regclass AND contype IN ('f', 'p') ORDER BY 1"
@@ -129,24 +129,45 @@ def test_month_is_created_once_with_keys_and_indexes() -> None:
 def test_later_table_gets_its_missing_months() -> None:
     run("CREATE TABLE test_page_note (id uuid PRIMARY KEY, page_id uuid) PARTITION BY RANGE (id)")
     note = PartitionedTable(name="test_page_note", parents={"page_id": "test_page"})
-    assert make_months((*SHELF, note), [MARCH]) == [MARCH]
-    assert months_of("test_page_note") == {MARCH}
+    assert make_periods((*SHELF, note), [MARCH]) == [MARCH]
+    assert periods_of("test_page_note") == [MARCH]
     run("DROP TABLE test_page_note CASCADE")
 
 
 @pytest.mark.usefixtures("shelf")
+def test_new_periods_are_made_beside_those_of_other_lengths() -> None:
+    day = Period.of(datetime(2024, 5, 10, tzinfo=UTC), Length.DAY)
+    assert make_periods(SHELF, [day]) == [day]
+    assert [
+        str(one) for one in make_periods(SHELF, [Period.month(2024, 5), Period.of(APRIL.begins_at, Length.WEEK)])
+    ] == [
+        "2024-05-01-week",
+        *(f"2024-05-{number:02}" for number in (8, 9, 11, 12, 13, 14)),
+        *("2024-05-15-week", "2024-05-22-week", "2024-05-29-week"),
+    ]
+    assert make_periods(SHELF, [Period.month(2024, 5)]) == []
+    add_book(day)
+    run("ALTER TABLE test_book DETACH PARTITION " + day.leaf("test_book"))
+    # An interrupted drop of a part is settled before the month is made.
+    assert make_periods(SHELF, [Period.month(2024, 5)]) == []
+    assert count("test_book") == 1
+    drop_period(SHELF, day)
+    assert make_periods(SHELF, [Period.of(day.begins_at, Length.MONTH)]) == [day]
+
+
+@pytest.mark.usefixtures("shelf")
 def test_concurrent_makers_make_each_month_once() -> None:
-    wanted = [Month(2025, number) for number in range(1, 5)]
-    made = at_once(lambda: make_months(SHELF, wanted), 4)
+    wanted = [Period.month(2025, number) for number in range(1, 5)]
+    made = at_once(lambda: make_periods(SHELF, wanted), 4)
     assert sorted(month for months in made for month in months) == wanted
-    assert months_of("test_book") == months_of("test_page") == {MARCH, APRIL, *wanted}
+    assert periods_of("test_book") == periods_of("test_page") == [MARCH, APRIL, *wanted]
 
 
 @pytest.mark.usefixtures("shelf")
 def test_drop_month_removes_only_it_and_reports_sizes() -> None:
     add_book(MARCH, pages=3)
     add_book(APRIL)
-    dropped = drop_month(SHELF, MARCH)
+    dropped = drop_period(SHELF, MARCH)
     assert dropped is not None
     assert [(leaf.table, leaf.rows, leaf.is_estimate) for leaf in dropped] == [("test_book", 1, False), ("test_page", 3, False)]  # fmt: skip
     assert all(leaf.size >= 8192 for leaf in dropped)
@@ -162,22 +183,22 @@ def test_rows_of_large_month_are_estimated() -> None:
         ids.message_id(datetime(2024, 3, 1, tzinfo=UTC), "user"),
     )
     run("ANALYZE test_book")
-    dropped = drop_month(SHELF, MARCH)
+    dropped = drop_period(SHELF, MARCH)
     assert dropped is not None
     assert [(leaf.rows, leaf.is_estimate) for leaf in dropped] == [(10001, True), (0, False)]
 
 
 @pytest.mark.usefixtures("shelf")
 def test_drop_of_missing_month_returns_an_empty_list() -> None:
-    assert drop_month(SHELF, Month(1999, 1)) == []
+    assert drop_period(SHELF, Period.month(1999, 1)) == []
 
 
 @pytest.mark.usefixtures("shelf")
 def test_concurrent_drops_drop_once_and_month_is_recreated() -> None:
     add_book(MARCH)
-    dropped = at_once(lambda: drop_month(SHELF, MARCH), 2)
+    dropped = at_once(lambda: drop_period(SHELF, MARCH), 2)
     assert sorted(len(leaves) for leaves in dropped) == [0, 2]
-    assert make_months(SHELF, [MARCH]) == [MARCH]
+    assert make_periods(SHELF, [MARCH]) == [MARCH]
     add_book(MARCH)
     assert count("test_page") == 2
 
@@ -191,11 +212,11 @@ def test_hidden_month_is_readable_and_attached_again() -> None:
         seen.append((count("test_book"), count("test_book_y2024m03")))
         return False
 
-    assert drop_month(SHELF, MARCH, when_hidden=refuse) is None
+    assert drop_period(SHELF, MARCH, when_hidden=refuse) is None
     assert seen == [(0, 1)]
     assert (count("test_book"), count("test_page")) == (1, 2)
-    assert months_of("test_book") == {MARCH, APRIL}
-    dropped = drop_month(SHELF, MARCH)
+    assert periods_of("test_book") == [MARCH, APRIL]
+    dropped = drop_period(SHELF, MARCH)
     assert dropped is not None
     assert [leaf.rows for leaf in dropped] == [1, 2]
 
@@ -206,15 +227,15 @@ def test_drop_gives_way_to_long_reader_and_continues_later() -> None:
     with other_connection() as reader:
         assert reader.execute("SELECT count(*) FROM test_page").fetchone() == (2,)
         assert reader.execute("SELECT count(*) FROM test_book").fetchone() == (1,)
-        with pytest.raises(MonthInUse, match=r"2024-03"):
-            drop_month(SHELF, MARCH, patience=0)
+        with pytest.raises(PeriodInUse, match=r"2024-03"):
+            drop_period(SHELF, MARCH, patience=0)
         # Hidden from others, but still readable for the reader, whose transaction continues.
         assert count("test_book") == 0
         assert reader.execute("SELECT count(*) FROM test_page").fetchone() == (2,)
-        with pytest.raises(MonthInUse):
-            drop_month(SHELF, MARCH, patience=0)
+        with pytest.raises(PeriodInUse):
+            drop_period(SHELF, MARCH, patience=0)
         assert reader.execute("SELECT count(*) FROM test_page").fetchone() == (2,)
-    dropped = drop_month(SHELF, MARCH)
+    dropped = drop_period(SHELF, MARCH)
     assert dropped is not None
     assert [leaf.rows for leaf in dropped] == [1, 2]
     assert leaves() == ["test_book_y2024m04", "test_page_y2024m04"]
@@ -227,13 +248,13 @@ def test_waiting_drop_blocks_no_writes_and_new_months() -> None:
     def write() -> float:
         begin = time.monotonic()
         add_book(APRIL)
-        make_months(SHELF, [Month(2024, 5)])
-        add_book(Month(2024, 5))
+        make_periods(SHELF, [Period.month(2024, 5)])
+        add_book(Period.month(2024, 5))
         return time.monotonic() - begin
 
     with ThreadPoolExecutor(1) as threads, other_connection() as reader:
         reader.execute("SELECT count(*) FROM test_book")
-        dropping = threads.submit(lambda: at_once(lambda: drop_month(SHELF, MARCH), 1))
+        dropping = threads.submit(lambda: at_once(lambda: drop_period(SHELF, MARCH), 1))
         waited = 0.0
         while count("test_book"):
             time.sleep(0.01)
@@ -250,7 +271,7 @@ def test_drop_interrupted_while_hiding_messages_is_undone() -> None:
     add_book(MARCH)
     run("ALTER TABLE test_book DETACH PARTITION test_book_y2024m03 CONCURRENTLY")
     assert count("test_book") == 0
-    settle_months(SHELF)
+    settle_periods(SHELF)
     assert (count("test_book"), count("test_page")) == (1, 2)
 
 
@@ -259,7 +280,7 @@ def test_drop_interrupted_later_is_completed() -> None:
     add_book(MARCH)
     for table in SHELF:
         run(f"ALTER TABLE {table.name} DETACH PARTITION {MARCH.leaf(table.name)} CONCURRENTLY")
-    settle_months(SHELF)
+    settle_periods(SHELF)
     assert leaves() == ["test_book_y2024m04", "test_page_y2024m04"]
 
 
@@ -269,10 +290,10 @@ def test_interrupted_detach_is_finalized() -> None:
     run("ALTER TABLE test_book DETACH PARTITION test_book_y2024m03 CONCURRENTLY")
     with other_connection() as reader:
         reader.execute("SELECT count(*) FROM test_page")
-        with pytest.raises(MonthInUse):
-            drop_month(SHELF, MARCH, patience=0)
+        with pytest.raises(PeriodInUse):
+            drop_period(SHELF, MARCH, patience=0)
     assert run("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhdetachpending") == [("test_page_y2024m03",)]
-    settle_months(SHELF)
+    settle_periods(SHELF)
     assert leaves() == ["test_book_y2024m04", "test_page_y2024m04"]
 
 
@@ -280,9 +301,9 @@ def test_interrupted_detach_is_finalized() -> None:
 def test_creating_month_of_interrupted_drop_settles_it() -> None:
     add_book(MARCH)
     run("ALTER TABLE test_book DETACH PARTITION test_book_y2024m03 CONCURRENTLY")
-    assert make_months(SHELF, [MARCH]) == []
+    assert make_periods(SHELF, [MARCH]) == []
     assert count("test_book") == 1
     for table in SHELF:
         run(f"ALTER TABLE {table.name} DETACH PARTITION {MARCH.leaf(table.name)} CONCURRENTLY")
-    assert make_months(SHELF, [MARCH]) == [MARCH]
+    assert make_periods(SHELF, [MARCH]) == [MARCH]
     assert (count("test_book"), count("test_page")) == (0, 0)

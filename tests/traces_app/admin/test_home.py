@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from access_app.models import Project
 from messages_app import writes
-from messages_app.models import Message, PurgedMonth, Session
+from messages_app.models import Message, PurgedPeriod, Session
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
 from tests.traces_app.conftest import question, store
 from traces_app.admin import home
@@ -230,9 +230,11 @@ def test_storage_tells_sizes_trash_and_what_a_purge_frees(staff: Client, project
     assert len(rows_of(staff.get(month))) == 1
     trash = next(url for text, url in links_of(page).items() if text.split() == ["1", "session"])
     assert len(rows_of(staff.get(trash))) == 1
-    PurgedMonth.objects.create(month=date(2024, 12, 1), purged_at=datetime(2026, 1, 2, tzinfo=UTC))
+    PurgedPeriod.objects.create(
+        begin=date(2024, 12, 1), end=date(2025, 1, 1), purged_at=datetime(2026, 1, 2, tzinfo=UTC)
+    )
     assert (
-        "No project has days set, so nothing is removed by age. The month 2024-12 was removed on 2026-01-02 00:00:00 ."
+        "No project has days set, so nothing is removed by age. 2024-12 was removed on 2026-01-02 00:00:00 ."
         in text_of(staff.get(HOME))
     )
 

@@ -18,7 +18,7 @@ from django.utils import timezone
 from access_app.models import Project
 from messages_app import ids
 from messages_app.models import Message, MessageKey, Session
-from messages_app.sql.partitions import Month
+from messages_app.sql.periods import Period
 from messages_app.writes import delete_message, delete_session
 from tests.traces_app.conftest import NOON, answer, question, session_of, store
 from traces_app.ingest import id_cache
@@ -145,7 +145,7 @@ def test_cached_session_that_was_purged_is_looked_up_again() -> None:
 def test_month_dropped_by_another_process_is_created_again() -> None:
     project = Project.objects.create(slug="months")
     store(project, question())
-    month = Month.of(NOON)
+    month = Period.of(NOON)
     leaves = [
         "traces_app_runvector",
         "traces_app_toolresult",

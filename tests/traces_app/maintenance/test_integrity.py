@@ -18,7 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from access_app.models import AuditAction, AuditEntry, Project
 from messages_app import ids
 from messages_app.models import Message, MessageKey, SealMark, Session, message_key
-from messages_app.sql.partitions import Month
+from messages_app.sql.periods import Period
 from messages_app.writes import delete_message, delete_session
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.ingest.batch import SessionOutcome
@@ -68,7 +68,7 @@ def run_statement(statement: str, *values: object) -> None:
 
 
 def leaf(table: str) -> str:
-    return Month.of(NOON).leaf(table)
+    return Period.of(NOON).leaf(table)
 
 
 @pytest.mark.requirement("000-18", "000-50", "000-51")
@@ -438,7 +438,7 @@ def test_month_of_an_interrupted_drop_is_reported_and_settled(outcome: SessionOu
     table = TABLES[0].name
     run_statement(f"ALTER TABLE {table} DETACH PARTITION {leaf(table)}")
     lines, status = run_command()
-    assert ("month_hidden: (month 2026-03)" in lines, status) == (True, 1)
+    assert ("month_hidden: (period 2026-03)" in lines, status) == (True, 1)
     lines, status = run_command("--repair")
     assert (lines[0], status) == ("Checked 1 session with 2 messages, 2 steps and 4 calls: no problems.", 0)
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,13 @@ from django.utils import timezone
 
 from access_app.errors import NotFound
 from access_app.keys import create_key
-from access_app.models import Project
+from access_app.models import Project, RetentionWay
 from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import ids
-from messages_app.models import Message, MessageKey, PurgedMonth, Session, SessionTombstone
+from messages_app.models import Message, MessageKey, PurgedPeriod, Session, SessionTombstone
 from messages_app.session_counters import disagreements
-from messages_app.sql.partitions import Month, MonthInUse, months_of, settle_months
+from messages_app.sql.partitions import PeriodInUse, periods_of, settle_periods
+from messages_app.sql.periods import Period
 from messages_app.writes import delete_message, delete_session, restore_session
 from tests.traces_app.conftest import answer, question, session_of, store
 from traces_app.events.store import record_events
@@ -45,7 +46,10 @@ from traces_app.ingest.batch import SessionOutcome
 from traces_app.ingest.partitions import TABLES, forget
 from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.scores import Place, PlacedScore, store_scores
+from traces_app.maintenance.derived import check_derived
 from traces_app.maintenance.purge import Report, Scope, purge, survey
+from traces_app.maintenance.retention import apply_retention
+from traces_app.maintenance.search_index import index_queued
 from traces_app.models import AgentStep, Context, Score, Span, Tool, ToolCall, ToolResult
 from traces_app.normalize.redaction import redact_event, redact_score
 from traces_app.queries.scores import find_place
@@ -68,9 +72,9 @@ def only_our_months() -> None:
 
     A test of migrations may have left a month without the tables that are newer than it.
     """
-    settle_months(TABLES)
+    settle_periods(TABLES)
     with connection.cursor() as cursor:
-        for month in months_of("messages_app_message"):
+        for month in periods_of("messages_app_message"):
             cursor.execute(f"DROP TABLE IF EXISTS {', '.join(month.leaf(table.name) for table in TABLES)}")
     forget()
 
@@ -176,7 +180,7 @@ def test_expired_month_is_dropped_and_its_sessions_removed(project: Project) -> 
     tell(project, "old", JANUARY)
     tell(project, "new", FEBRUARY)
     report = purge(Scope(created_before=END_OF_JANUARY))
-    assert report.months == ["2024-01"]
+    assert report.periods == ["2024-01"]
     assert rows_of(report) == {
         "sessions": 1,
         "messages": 2,
@@ -195,8 +199,8 @@ def test_expired_month_is_dropped_and_its_sessions_removed(project: Project) -> 
     }
     assert report.bytes_freed > 0
     assert counts() == TWO_MESSAGES
-    assert months_of("messages_app_message") == {Month(2024, 2)}
-    assert list(PurgedMonth.objects.values_list("month", flat=True)) == [date(2024, 1, 1)]
+    assert periods_of("messages_app_message") == [Period.month(2024, 2)]
+    assert list(PurgedPeriod.objects.values_list("begin", "end")) == [Period.month(2024, 1)]
     assert Tool.objects.count() == 3
 
 
@@ -205,7 +209,7 @@ def test_expired_messages_of_a_kept_month_are_removed(project: Project) -> None:
     tell(project, "old", FEBRUARY)
     tell(project, "new", MID_FEBRUARY)
     report = purge(Scope(created_before=MID_FEBRUARY))
-    assert report.months == []
+    assert report.periods == []
     assert rows_of(report) == {
         "sessions": 1,
         "messages": 2,
@@ -299,7 +303,7 @@ def test_contexts_are_removed_with_month_message_or_session(project: Project) ->
     assert contexts_left() == [*of_run("long", 1), *of_run("long", 2), *of_run("long", 3), *of_run("trash", 3)]
     assert rows_of(survey(Scope(created_before=MID_FEBRUARY)))["contexts"] == 10
     report = purge(Scope(created_before=END_OF_JANUARY))
-    assert (report.months, rows_of(report)["contexts"]) == (["2024-01"], 5)
+    assert (report.periods, rows_of(report)["contexts"]) == (["2024-01"], 5)
     assert contexts_left() == [*of_run("long", 2), *of_run("long", 3), *of_run("trash", 3)]
     # In a month that stays.
     add(project, "long", MARCH, "third")
@@ -353,7 +357,7 @@ def test_session_with_newer_messages_stays_and_is_recounted(project: Project) ->
 
 def test_session_younger_than_its_messages_is_recounted(project: Project) -> None:
     outcome = tell(project, "back-dated", JANUARY, begun=MARCH)
-    assert purge(Scope(created_before=END_OF_JANUARY)).months == ["2024-01"]
+    assert purge(Scope(created_before=END_OF_JANUARY)).periods == ["2024-01"]
     session = Session.objects.get(pk=outcome.id)
     assert (session.message_count, session.call_count, session.output_tokens) == (0, 0, 0)
 
@@ -365,6 +369,29 @@ def test_old_session_without_messages_is_removed(project: Project) -> None:
     assert list(Session.objects.values_list("external_id", flat=True)) == ["new and empty"]
 
 
+@pytest.mark.requirement("001-24")
+def test_days_are_dropped_beside_a_month_that_existed(project: Project, settings: Any) -> None:
+    tell(project, "january 10", JANUARY)
+    settings.TRACESITE_PARTITIONS = "DAY"
+    forget()
+    tell(project, "january 20", JANUARY.replace(day=20))
+    for day in (10, 11, 12):
+        tell(project, f"february {day}", FEBRUARY.replace(day=day))
+    days = ["2024-02-10", "2024-02-11", "2024-02-12"]
+    assert [str(period) for period in periods_of("messages_app_message")] == ["2024-01", *days]
+    index_queued(patience=timedelta(0))
+    assert list(check_derived()) == []
+    project.retention_days = (timezone.now() - datetime(2024, 2, 12, tzinfo=UTC)).days
+    project.retention_way = RetentionWay.WHOLE
+    project.save()
+    assert apply_retention().periods == ["2024-01", *days[:2]]
+    assert [session.external_id for session in Session.with_deleted.all()] == ["february 12"]
+    assert list(check_derived()) == []
+    # A late sender of a dropped day is refused until the tombstones go, those of the month with its whole range.
+    assert tell(project, "february 10", FEBRUARY).refused
+    assert PurgedPeriod.objects.earliest("begin").period == Period.month(2024, 1)
+
+
 def test_month_is_emptied_not_dropped_inside_a_transaction(project: Project) -> None:
     tell(project, "old", JANUARY)
     tell(project, "new", FEBRUARY)
@@ -372,9 +399,9 @@ def test_month_is_emptied_not_dropped_inside_a_transaction(project: Project) -> 
     with transaction.atomic():
         counted = survey(scope)
         assert purge(scope) == counted
-    assert (counted.months, rows_of(counted)["messages"]) == ([], 2)
+    assert (counted.periods, rows_of(counted)["messages"]) == ([], 2)
     assert counts() == TWO_MESSAGES
-    assert months_of("messages_app_message") == {Month(2024, 1), Month(2024, 2)}
+    assert periods_of("messages_app_message") == [Period.month(2024, 1), Period.month(2024, 2)]
 
 
 # --- By time in the trash -----------------------------------------------------------------------------------------
@@ -429,7 +456,7 @@ def test_purge_of_project_removes_only_its_messages(project: Project, stranger: 
     tell(project, "ours", JANUARY)
     tell(stranger, "theirs", JANUARY)
     report = purge(Scope(created_before=MARCH, project_ids=(project.pk,)))
-    assert report.months == []
+    assert report.periods == []
     assert rows_of(report)["messages"] == 2
     assert list(Session.objects.values_list("external_id", flat=True)) == ["theirs"]
     assert counts() == TWO_MESSAGES
@@ -442,7 +469,7 @@ def test_month_of_purged_projects_only_is_dropped(project: Project, stranger: Pr
         tell(owner, name, at)
     tell(stranger, "later", MARCH)
     report = purge(Scope(created_before=MARCH, project_ids=(project.pk, third.pk)))
-    assert report.months == ["2024-01"]
+    assert report.periods == ["2024-01"]
     assert set(Session.objects.values_list("external_id", flat=True)) == {"d", "later"}
 
 
@@ -456,7 +483,7 @@ def test_month_with_late_foreign_message_is_kept(project: Project, stranger: Pro
         tell(stranger, "theirs", JANUARY)
         other.execute("SELECT pg_advisory_unlock(%s)", [0x7472_6163])
         report = purging.result()
-    assert report.months == []
+    assert report.periods == []
     assert list(Session.objects.values_list("external_id", flat=True)) == ["theirs"]
     assert counts() == TWO_MESSAGES
 
@@ -578,7 +605,7 @@ def test_purged_data_cannot_return_for_thirty_days(project: Project, until: date
     report = purge(Scope(created_before=until), now=LATER + timedelta(days=30, microseconds=1))
     # The four keys; the session by its id and by its external id.
     assert report.tombstones_forgotten == 6
-    assert (PurgedMonth.objects.count(), SessionTombstone.objects.count()) == (0, 0)
+    assert (PurgedPeriod.objects.count(), SessionTombstone.objects.count()) == (0, 0)
     assert MessageKey.objects.count() == 1
     assert send() == [(None, [None, None]), (None, [None, None])]
 
@@ -656,7 +683,7 @@ def test_two_concurrent_purges_end_like_one(project: Project) -> None:
         reports = [future.result() for future in purging]
     assert sum(rows_of(report)["sessions"] for report in reports) == 500
     assert sum(rows_of(report)["messages"] for report in reports) == 2000
-    assert sorted(month for report in reports for month in report.months) == ["2024-01"]
+    assert sorted(month for report in reports for month in report.periods) == ["2024-01"]
     assert counts() == TWO_MESSAGES
 
 
@@ -741,7 +768,7 @@ def test_purge_killed_during_drop_is_completed_by_next(project: Project) -> None
             process.kill()
         assert reader.execute("SELECT count(*) FROM messages_app_message").fetchone() == (4,)
     assert counts()["Session"] == 2
-    assert purge(Scope(created_before=END_OF_JANUARY)).months == ["2024-01"]
+    assert purge(Scope(created_before=END_OF_JANUARY)).periods == ["2024-01"]
     assert counts() == TWO_MESSAGES
     assert not wrong_counters()
 
@@ -750,7 +777,7 @@ def test_rows_hidden_by_killed_purge_return_with_another(project: Project) -> No
     tell(project, "old", JANUARY)
     with other_connection() as reader:
         reader.execute("SELECT count(*) FROM messages_app_message")
-        with pytest.raises(MonthInUse):
+        with pytest.raises(PeriodInUse):
             purge(Scope(created_before=END_OF_JANUARY), patience=0)
         assert Message.objects.count() == 0
     purge(Scope(created_before=datetime(2024, 1, 1, tzinfo=UTC)))
@@ -784,7 +811,7 @@ def test_purge_command_removes_and_reports(project: Project) -> None:
     tell(project, "newer", FEBRUARY)
     assert run_command("--older-than", "2024-02-15T00:00:00+08:00", "--project", "owner", "--yes").splitlines()[:7] == [
         "Removed what was made before 2024-02-14T16:00:00Z in project owner:",
-        "  whole months: 2024-01",
+        "  whole periods: 2024-01",
         "  sessions   2",
         "  messages   4",
         "  steps      4",
@@ -810,7 +837,7 @@ def test_json_report_is_one_object(project: Project) -> None:
         "deleted_longer_than": None,
         "projects": None,
         "session": None,
-        "months": ["2024-01"],
+        "periods": ["2024-01"],
         "tombstones_forgotten": 0,
     }
     assert {name: (table["rows"], table["is_estimate"]) for name, table in tables.items()} == {
@@ -964,5 +991,5 @@ def test_spans_are_removed_with_a_message_of_their_trace(project: Project) -> No
     # Spans that arrive later bring nothing back.
     outcome = record_spans(project.pk, [SentSpan(trace_id=traces[0], span_id="d" * 16, start=start, end=start + 1)])
     assert (outcome.accepted, outcome.refused, Span.objects.count()) == (0, 1, 1)
-    assert purge(Scope(created_before=LATER)).months
+    assert purge(Scope(created_before=LATER)).periods
     assert not Span.objects.exists()

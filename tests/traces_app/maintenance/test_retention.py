@@ -14,7 +14,7 @@ from access_app.models import KeptStatus, Project
 from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Message, Session
 from messages_app.session_counters import disagreements
-from messages_app.sql.partitions import Month
+from messages_app.sql.periods import Period
 from messages_app.writes import delete_message, delete_session
 from tests.traces_app.conftest import answer, question, store
 from traces_app.ingest.scores import PlacedScore, store_scores
@@ -67,7 +67,7 @@ def purge_by_policy() -> dict[str, int]:
     """Apply the rules; return the number of removed rows, which is what a dry run has counted."""
     counted = survey(*scopes_of(Project.objects.all()))
     removed = apply_retention()
-    assert removed.months == counted.months
+    assert removed.periods == counted.periods
     rows = {name: table.rows for name, table in removed.tables.items()}
     assert rows == {name: table.rows for name, table in counted.tables.items()}
     assert disagreements(list(Session.with_deleted.values_list("pk", flat=True))) == {}
@@ -135,25 +135,25 @@ def test_whole_months_go_once_all_of_them_has_expired(project: Project, stranger
     # The last moment of a month has expired, its first days have; the month that follows has not begun to.
     end = ago(90).astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     expired, partly = (NOW - end) / timedelta(days=1) + 0.01, (NOW - end) / timedelta(days=1) - 0.001
-    month = str(Month.of(ago(expired)))
+    month = str(Period.of(ago(expired)))
     set_rules(project, retention_days=90, retention_way="whole", keep_tags=["golden"])
     set_rules(stranger, retention_days=30)
     tell(project, "expired", expired)
     tell(project, "partly", max(partly, 90.001))
     tell(stranger, "exact", expired, 40)
     tell(stranger, "kept by another rule", expired, tags=["golden"])
-    assert month in survey(*scopes_of(Project.objects.all())).months
-    assert month in apply_retention().months
+    assert month in survey(*scopes_of(Project.objects.all())).periods
+    assert month in apply_retention().periods
     assert left() == {"partly": 2}
     assert disagreements(list(Session.with_deleted.values_list("pk", flat=True))) == {}
     # One that is kept, or whose project has no days, keeps its month; the others go by rows.
     tell(project, "kept", expired, tags=["golden"])
     tell(project, "expired again", expired)
-    assert month not in apply_retention().months
+    assert month not in apply_retention().periods
     assert left() == {"partly": 2, "kept": 2}
     tell(Project.objects.create(slug="no-days"), "for ever", expired)
     set_rules(project, keep_tags=[])
-    assert month not in apply_retention().months
+    assert month not in apply_retention().periods
     assert left() == {"partly": 2, "for ever": 2}
 
 

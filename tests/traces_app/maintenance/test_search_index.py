@@ -18,7 +18,7 @@ from access_app.models import Project
 from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Message
 from messages_app.sql.pagination import IdRange
-from messages_app.sql.partitions import Month
+from messages_app.sql.periods import Period
 from tests.traces_app.conftest import NOON, store
 from tests.traces_app.maintenance.test_purge import environment
 from traces_app.ingest.removal import remove_messages
@@ -34,7 +34,7 @@ from traces_app.queries.search.query import parse
 from traces_app.schema import records
 
 NO_PATIENCE = timedelta(0)
-MARCH = Month(2026, 3)
+MARCH = Period.month(2026, 3)
 
 
 def tell(project: Project, *texts: str, days: int = 0) -> None:
@@ -98,8 +98,8 @@ def test_reindex_replaces_the_segments_of_a_month(project: Project, monkeypatch:
     tell(project, "april", days=35)
     index_queued(patience=NO_PATIENCE)
     monkeypatch.setattr(search_index, "MESSAGES_AT_A_TIME", 2)
-    of_march = set(SearchSegment.objects.filter(pk__lt=MARCH.next.first_id).values_list("pk", flat=True))
-    of_april = set(SearchSegment.objects.filter(pk__gte=MARCH.next.first_id).values_list("pk", flat=True))
+    of_march = set(SearchSegment.objects.filter(pk__lt=MARCH.after_id).values_list("pk", flat=True))
+    of_april = set(SearchSegment.objects.filter(pk__gte=MARCH.after_id).values_list("pk", flat=True))
     seen = set()
 
     def look() -> bool:

@@ -11,7 +11,8 @@ from django.test import Client
 
 from access_app.keys import create_key
 from access_app.models import Project
-from messages_app.sql.partitions import Month, drop_month
+from messages_app.sql.partitions import drop_period
+from messages_app.sql.periods import Period
 from tests.traces_app.conftest import answer, store
 from traces_app.ingest.partitions import TABLES, forget
 from traces_app.queries.messages import messages
@@ -19,7 +20,7 @@ from traces_app.queries.messages import messages
 pytestmark = pytest.mark.django_db(transaction=True)
 
 CALLS = "/api/v1/tool-calls/?tool=get_weather&created_after=2026-03-01T00:00:00Z&created_before=2026-03-31T00:00:00Z"
-MARCH = Month(2026, 3)
+MARCH = Period.month(2026, 3)
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +57,7 @@ def test_month_dropped_by_another_process_is_empty(client: Client, weather: str)
     # Twice, so that statements are prepared; several ids have another statement than one.
     for _again in range(2):
         assert messages([weather]) and messages([weather, weather]) and calls(client)
-    drop_month(TABLES, MARCH)
+    drop_period(TABLES, MARCH)
 
     for read in (lambda: calls(client), lambda: messages([weather]), lambda: messages([weather, weather])):
         assert read() == []
@@ -70,6 +71,6 @@ def test_hidden_month_is_not_read(client: Client, weather: str) -> None:
         seen.extend([messages([weather]), calls(client)])
         return False  # attach it again
 
-    assert drop_month(TABLES, MARCH, when_hidden=look) is None
+    assert drop_period(TABLES, MARCH, when_hidden=look) is None
     assert seen == [[], []]
     assert (messages([weather]), calls(client)) == before

@@ -32,7 +32,7 @@ from traces_app.ingest.removal import remove_messages
 from traces_app.ingest.store import change_message
 from traces_app.maintenance.costs import recompute_costs
 from traces_app.maintenance.purge import Scope, purge
-from traces_app.maintenance.tool_roll_up import forget_dropped_months, roll_up
+from traces_app.maintenance.tool_roll_up import forget_dropped_periods, roll_up
 from traces_app.models import ModelPrice, Tool, ToolCall, ToolPeriod, ToolRollUp
 from traces_app.normalize.records import normalise_patch
 from traces_app.normalize.redaction import redact_message_patch
@@ -451,7 +451,7 @@ def test_periods_of_a_dropped_month_are_deleted(site: Site) -> None:
         project=site.project, tool=Tool.objects.create(project=site.project, name="gone"), unit="hour", status="success",
         begin=datetime(2001, 5, 1, tzinfo=UTC), calls=1, timed_calls=0, total_ms=0, priced_calls=0, buckets=[], counts=[],
     )  # fmt: skip
-    forget_dropped_months()
+    forget_dropped_periods()
     assert not ToolPeriod.objects.exists()
 
 
@@ -465,7 +465,7 @@ def test_month_that_a_purge_drops_leaves_no_statistics(project: Project) -> None
     )
     assert roll_up().hours == 2
     report = purge(Scope(created_before=datetime(2024, 2, 1, tzinfo=UTC)))
-    assert "2024-01" in report.months  # older empty months of other tests are dropped, too
+    assert "2024-01" in report.periods  # older empty months of other tests are dropped, too
     assert_agrees(project, None, None)
     assert set(ToolPeriod.objects.values_list("begin__month", flat=True)) == {2}
 

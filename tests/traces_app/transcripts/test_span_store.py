@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from access_app.models import Project
 from messages_app.models import Message, MessageKey, Session
-from messages_app.sql.partitions import Month
+from messages_app.sql.periods import Period
 from traces_app.ingest.partitions import TABLES
 from traces_app.models import AgentStep, ToolCall, ToolResult
 from traces_app.models import Span as SpanRow
@@ -174,7 +174,7 @@ def test_month_dropped_by_another_process_is_made_again(is_whole: bool) -> None:
         )
 
     record_spans(project.pk, [span(1)])
-    month = Month(2025, 6)
+    month = Period.month(2025, 6)
     tables = [table.name for table in TABLES] if is_whole else ["traces_app_span"]
     with connection.cursor() as cursor:
         # Parents last.

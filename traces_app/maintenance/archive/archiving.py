@@ -1,17 +1,18 @@
-"""Archive months that have ended, and drop them from the database once they can be read back.
+"""Archive periods that have ended, and drop them from the database once they can be read back.
 
-For each month one snapshot of the database is archived, project by project:
+For each period one snapshot of the database is archived, project by project. A period is a partition, or what was archived
+before of its time, if partitions were longer or shorter then:
 
  1. write each dataset to a file of `unfinished/`, rows in the order of ids, some megabytes at a time;
  2. read the files back: every value must be the one that was written;
  3. move the files to their places and replace the manifest in one step;
  4. note the archive and its sessions in the database (`Archive`, `ArchivedSession`);
- 5. to drop: a month of which every project is archived and no message has changed goes at once, in constant time. Of other
-    months the messages go that are as they were archived; one that has changed meanwhile stays for the next archive.
+ 5. to drop: a period of which every project is archived and no message has changed goes at once, in constant time. Of other
+    periods the messages go that are as they were archived; one that has changed meanwhile stays for the next archive.
     Then sessions without messages go.
 
 A process may be killed at any moment: the next run does the rest. What is in the archive and no longer in the database is
-carried over when the month is archived again, because late messages arrived, so an archive never loses a row and never has
+carried over when the period is archived again, because late messages arrived, so an archive never loses a row and never has
 one twice.
 """
 
@@ -23,7 +24,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import datetime
 from uuid import UUID, uuid4
 
 import pyarrow as pa
@@ -35,11 +36,12 @@ from access_app.db import connection, transaction
 from access_app.db.direct import session_lock
 from access_app.models import AuditAction, Project
 from messages_app.models import Message, Session, session_key
-from messages_app.sql.partitions import DROP_PATIENCE_SECONDS, Month, months_of, settle_months
+from messages_app.sql.partitions import DROP_PATIENCE_SECONDS, periods_of, settle_periods
+from messages_app.sql.periods import Period, parts_beside
 from messages_app.sql.snapshot import one_snapshot
 from traces_app.ingest.partitions import TABLES
 from traces_app.maintenance.purge import Report as PurgeReport
-from traces_app.maintenance.purge import Unchanged, drop_archived_month, remove_archived, remove_archived_sessions
+from traces_app.maintenance.purge import Unchanged, drop_archived_period, remove_archived, remove_archived_sessions
 from traces_app.models import Archive, ArchivedSession, Score, Span
 
 from .binding import bound
@@ -61,10 +63,10 @@ Progress = Callable[[int], object]
 
 @dataclass(frozen=True, kw_only=True)
 class Archived:
-    """A project and month that was archived, or was archived before and has not changed."""
+    """A project and period that was archived, or was archived before and has not changed."""
 
     project: Project
-    month: Month
+    period: Period
     manifest: Manifest
     fingerprint: str
     is_new: bool
@@ -90,44 +92,74 @@ def archive(
     progress: Progress = lambda _: None,
     patience: float = DROP_PATIENCE_SECONDS,
 ) -> Report:
-    """Archive the months that ended before a time, of these projects or of all; with `drop` remove them from the database.
+    """Archive the periods that ended before a time, of these projects or of all; with `drop` remove them from the database.
 
     Fill in `report` on the way. Safe beside readers and writers; call it outside a transaction. Raise ArchiveError, and
-    MonthInUse like purge.
+    PeriodInUse like purge.
     """
     report = report or Report()
     wanted = list(projects) or list(Project.objects.order_by("slug"))
-    settle_months(TABLES, patience=patience)
+    settle_periods(TABLES, patience=patience)
     with alone():
         folder.remove_unfinished()
-        for month in sorted(months_of(Message._meta.db_table)):
-            if datetime(month.next.year, month.next.month, 1, tzinfo=UTC) > before:
-                continue
-            _analyze(month)
+        _name_months()
+        archived = {project.pk: [Period.parse(name) for name in folder.periods(project.slug)] for project in wanted}
+        ended = [period for period in periods_of(Message._meta.db_table) if period.ends_at <= before]
+        for together in _together(ended, [period for periods in archived.values() for period in periods]):
+            for period in together:
+                _analyze(period)
             with one_snapshot(read_only=True):
-                _plan_for_whole_months()
-                found = [done for project in wanted if (done := _archive_month(folder, project, month, progress))]
+                _plan_for_whole_periods()
+                found = [
+                    done
+                    for project in wanted
+                    for unit in _units(archived[project.pk], together)
+                    if (done := _archive_period(folder, project, unit, progress))
+                ]
+                stored = {period: _fingerprints(period, found) for period in together} if drop else {}
             for done in found:
                 _note(folder, done)
             report.archived += found
-            if drop and found:
-                _drop(folder, month, found, report, patience)
+            if drop:
+                # What is dropped must be there now, whole, and not only when it was written.
+                for done in found:
+                    folder.check(done.manifest)
+                # The latest first, because its contexts may have entries in an earlier one.
+                for period, fingerprints in reversed(stored.items()):
+                    _drop(folder, period, fingerprints, found, report, patience)
         if drop:
             _finish_drops(folder, wanted, before, report)
     return report
 
 
-def _analyze(month: Month) -> None:
-    """Let the planner know the sizes of a month, which may just have been filled."""
+def _together(ended: Sequence[Period], archived: Sequence[Period]) -> Iterator[list[Period]]:
+    """Yield the partitions one by one, but those together that are archived as one period, because they were longer then."""
+    group: list[Period] = []
+    for period in ended:
+        if group and not any(one.overlaps(period) and one.overlaps(group[-1]) for one in archived):
+            yield group
+            group = []
+        group.append(period)
+    if group:
+        yield group
+
+
+def _units(archived: Sequence[Period], partitions: Sequence[Period]) -> list[Period]:
+    """Return the periods by which partitions of a project are archived: as they were before, so that no row is there twice."""
+    return sorted({unit for period in partitions for unit in parts_beside(archived, period)})
+
+
+def _analyze(period: Period) -> None:
+    """Let the planner know the sizes of a period, which may just have been filled."""
     with connection.cursor() as cursor:
         for table in TABLES:
-            cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [month.leaf(table.name)])
+            cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [period.leaf(table.name)])
             if cursor.fetchone() == (True,):
-                cursor.execute(f"ANALYZE {month.leaf(table.name)}")
+                cursor.execute(f"ANALYZE {period.leaf(table.name)}")
 
 
-def _plan_for_whole_months() -> None:
-    """Join whole months by hashes, for the rest of the transaction.
+def _plan_for_whole_periods() -> None:
+    """Join whole periods by hashes, for the rest of the transaction.
 
     Measured with 20,000 messages of a project: 118 s with the plans of short reads.
     """
@@ -149,21 +181,21 @@ def alone() -> Iterator[None]:
 # --- Writing ----------------------------------------------------------------------------------------------------------
 
 
-def _archive_month(folder: Folder, project: Project, month: Month, progress: Progress) -> Archived | None:
-    """Archive a project and month; return None if there is nothing of it in the database."""
-    fingerprint = fingerprint_of(project.pk, month, Message._meta.db_table)
+def _archive_period(folder: Folder, project: Project, period: Period, progress: Progress) -> Archived | None:
+    """Archive a project and period; return None if there is nothing of it in the database."""
+    fingerprint = fingerprint_of(project.pk, period, Message._meta.db_table)
     if fingerprint == _NOTHING:
         return None
-    earlier = folder.manifest(project.slug, str(month))
+    earlier = folder.manifest(project.slug, str(period))
     if earlier is not None:
         known = Archive.objects.filter(pk=earlier.id, url=folder.url, fingerprint=fingerprint).exists()
         if known and folder.is_whole(earlier):
-            return Archived(project=project, month=month, manifest=earlier, fingerprint=fingerprint, is_new=False)
+            return Archived(project=project, period=period, manifest=earlier, fingerprint=fingerprint, is_new=False)
         folder.check(earlier)
     manifest = write_manifest(
-        folder, project.slug, str(month), lambda dataset: _rows(folder, dataset, project, month, earlier), progress
+        folder, project.slug, str(period), lambda dataset: _rows(folder, dataset, project, period, earlier), progress
     )
-    return Archived(project=project, month=month, manifest=manifest, fingerprint=fingerprint, is_new=True)
+    return Archived(project=project, period=period, manifest=manifest, fingerprint=fingerprint, is_new=True)
 
 
 def write_manifest(
@@ -173,7 +205,7 @@ def write_manifest(
     rows_of: Callable[[Dataset], Iterable[list[Row]]],
     progress: Progress = lambda _: None,
 ) -> Manifest:
-    """Write the rows of each dataset, read them back, and let them take the place of what was archived of the month."""
+    """Write the rows of each dataset, read them back, and let them take the place of what was archived of the period."""
     archive_id = uuid4()
     drafts: dict[str, str] = {}
     tables: dict[str, File] = {}
@@ -254,13 +286,13 @@ def _read_back(folder: Folder, draft: str, dataset: Dataset, count: int, digest:
 
 
 def _rows(
-    folder: Folder, dataset: Dataset, project: Project, month: Month, earlier: Manifest | None
+    folder: Folder, dataset: Dataset, project: Project, period: Period, earlier: Manifest | None
 ) -> Iterator[list[Row]]:
     """Yield the rows of the database, then those of the earlier archive that the database no longer has."""
     place = dataset.place_of(dataset.key)
     carries = earlier is not None and dataset.name in earlier.tables
     seen: set[object] = set()
-    for rows in bound(dataset, dataset.read(project.pk, month)):
+    for rows in bound(dataset, dataset.read(project.pk, period)):
         if carries:
             seen.update(row[place] for row in rows)
         yield rows
@@ -289,8 +321,8 @@ def _stored_messages(message_ids: Iterable[str]) -> set[str]:
 # --- What has changed -------------------------------------------------------------------------------------------------
 
 
-def fingerprint_of(project_id: int, month: Month, messages: str) -> str:
-    """Return a text that changes with every write to a project and month; `messages` is the table or the leaf of the month.
+def fingerprint_of(project_id: int, period: Period, messages: str) -> str:
+    """Return a text that changes with every write to a project and period; `messages` is the table or the leaf of the period.
 
     Every write to what is below a message changes the row of the message, and PostgreSQL gives each version of a row the
     number of its transaction (xmin).
@@ -310,7 +342,7 @@ def fingerprint_of(project_id: int, month: Month, messages: str) -> str:
             f"AND NOT EXISTS (SELECT 1 FROM {Message._meta.db_table} AS m WHERE m.session_id = t.id)",
         ),
     ]  # fmt: skip
-    values: dict[str, int | UUID] = {"project": project_id, "first": month.first_id, "after": month.next.first_id}
+    values: dict[str, int | UUID] = {"project": project_id, "first": period.first_id, "after": period.after_id}
     found = []
     with connection.cursor() as cursor:
         for source, row, condition in parts:
@@ -326,23 +358,31 @@ _NOTHING = "0:0;0:0;0:0;0:0"
 
 
 def _messages_part(fingerprint: str) -> str:
-    """Return the part of messages, scores and spans; that of sessions changes when the month is hidden."""
+    """Return the part of messages, scores and spans; that of sessions changes when the period is hidden."""
     return fingerprint.rpartition(";")[0]
 
 
 # --- What the database knows ------------------------------------------------------------------------------------------
 
 
+def _name_months() -> None:
+    """Name the months that the version before has archived, which may still have run beside this one."""
+    for archive in Archive.objects.filter(period=""):
+        archive.period = str(Period.month(archive.month.year, archive.month.month))
+        archive.save(update_fields=["period"])
+
+
 @transaction.atomic
 def _note(folder: Folder, done: Archived) -> None:
-    """Store where a project and month is, and the keys of its sessions."""
+    """Store where a project and period is, and the keys of its sessions."""
     if not done.is_new:
         return
-    Archive.objects.filter(project=done.project, month=_first_day(done.month), url=folder.url).delete()
+    Archive.objects.filter(project=done.project, period=str(done.period), url=folder.url).delete()
     noted = Archive.objects.create(
         pk=done.manifest.id,
         project=done.project,
-        month=_first_day(done.month),
+        month=done.period.begin,
+        period=str(done.period),
         url=folder.url,
         rows=done.manifest.rows,
         fingerprint=done.fingerprint,
@@ -369,42 +409,53 @@ def note_sessions(folder: Folder, noted: Archive, manifest: Manifest) -> None:
         ArchivedSession.objects.bulk_create(ArchivedSession(archive=noted, key=key) for key in keys)
 
 
-def _first_day(month: Month) -> date:
-    return date(month.year, month.month, 1)
-
-
 # --- Dropping ---------------------------------------------------------------------------------------------------------
 
 
-def _drop(folder: Folder, month: Month, found: list[Archived], report: Report, patience: float) -> None:
-    """Remove the messages of a month that are as they were archived."""
-    for done in found:
-        # What is dropped must be there now, whole, and not only when it was written.
-        folder.check(done.manifest)
-    leaf = month.leaf(Message._meta.db_table)
+def _fingerprints(period: Period, found: Sequence[Archived]) -> dict[int, str]:
+    """Return the fingerprint of a partition for each project that was archived with it."""
+    within = [done for done in found if done.period.overlaps(period)]
+    known = {done.project.pk: done.fingerprint for done in within if done.period == period}
+    others = {done.project.pk for done in within} - known.keys()
+    return known | {project: fingerprint_of(project, period, Message._meta.db_table) for project in others}
+
+
+def _drop(
+    folder: Folder,
+    period: Period,
+    fingerprints: dict[int, str],
+    found: Sequence[Archived],
+    report: Report,
+    patience: float,
+) -> None:
+    """Remove the messages of a partition that are as they were archived."""
+    if not fingerprints:
+        return
+    leaf = period.leaf(Message._meta.db_table)
 
     def is_archived() -> bool:
         return all(
-            _messages_part(fingerprint_of(done.project.pk, month, leaf)) == _messages_part(done.fingerprint)
-            for done in found
+            _messages_part(fingerprint_of(project, period, leaf)) == _messages_part(fingerprint)
+            for project, fingerprint in fingerprints.items()
         )
 
-    projects = [done.project.pk for done in found]
-    if drop_archived_month(month, projects, is_archived, report.dropped, patience=patience):
+    if drop_archived_period(period, list(fingerprints), is_archived, report.dropped, patience=patience):
         return
     for done in found:
-        if "messages" in done.manifest.tables:
-            for batch in _unchanged(folder, done.manifest):
+        if "messages" in done.manifest.tables and done.period.overlaps(period):
+            for batch in _unchanged(folder, done.manifest, period):
                 removed = remove_archived(batch, done.manifest.created_at, report.dropped)
                 report.messages_kept += len(batch) - removed
 
 
-def _unchanged(folder: Folder, manifest: Manifest) -> Iterator[list[Unchanged]]:
-    """Yield the archived messages that the database may still have, with what shows whether they have changed."""
+def _unchanged(folder: Folder, manifest: Manifest, period: Period) -> Iterator[list[Unchanged]]:
+    """Yield the archived messages of a partition that the database may still have, with what shows whether they have changed."""
     columns = ["id", "version", "updated_at"]
+    first, after = period.first_id, period.after_id
     for batch in folder.batches(folder.path(manifest.tables["messages"].path), columns):
         values = [batch.column(name).to_pylist() for name in columns]
         found = [Unchanged(UUID(row[0]), row[1], row[2]) for row in zip(*values, strict=True)]
+        found = [message for message in found if first <= message.id < after]
         stored = _stored_messages(str(message.id) for message in found)
         if rest := [message for message in found if str(message.id) in stored]:
             yield rest
@@ -412,15 +463,15 @@ def _unchanged(folder: Folder, manifest: Manifest) -> Iterator[list[Unchanged]]:
 
 def _finish_drops(folder: Folder, projects: Sequence[Project], before: datetime, report: Report) -> None:
     """Remove the archived sessions that have no messages any more, and note what was dropped; also of a run that was killed."""
-    undropped = Archive.objects.filter(
-        project__in=projects, url=folder.url, month__lt=before.date(), dropped_at=None
-    ).select_related("project")
-    for noted in undropped.order_by("month", "project__slug"):
-        month = Month(noted.month.year, noted.month.month)
+    undropped = Archive.objects.filter(project__in=projects, url=folder.url, dropped_at=None).select_related("project")
+    for noted in undropped.order_by("period", "project__slug"):
+        period = Period.parse(noted.period)
+        if period.ends_at > before:
+            continue
         in_month = Message.with_deleted.filter(
-            project=noted.project_id, pk__gte=month.first_id, pk__lt=month.next.first_id
+            project=noted.project_id, pk__gte=period.first_id, pk__lt=period.after_id
         )
-        manifest = folder.manifest(noted.project.slug, str(month))
+        manifest = folder.manifest(noted.project.slug, str(period))
         if manifest is None or manifest.id != noted.pk or in_month.exists():
             continue
         if "sessions" in manifest.tables:
@@ -443,5 +494,5 @@ def _finish_drops(folder: Folder, projects: Sequence[Project], before: datetime,
                 object_type="archive",
                 object_id=noted.pk,
                 object_name=str(noted),
-                detail={"rows": noted.rows, "period": str(month)},
+                detail={"rows": noted.rows, "period": str(period)},
             )

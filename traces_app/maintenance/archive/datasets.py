@@ -1,4 +1,4 @@
-"""The datasets of an archive, one for each table: their columns as Parquet has them, and the rows of a project and month.
+"""The datasets of an archive, one for each table: their columns as Parquet has them, and the rows of a project and period.
 
 The columns are those of the models, by their names, so that a new column is archived without another line here. Some datasets
 have columns in addition, which a reader of a single dataset would otherwise have to join: see docs/archive.md.
@@ -21,7 +21,7 @@ from access_app.db import connection
 from access_app.db.base import as_stored
 from messages_app.models import Message, Reference, Session
 from messages_app.sql.compiled import Statement, compiled
-from messages_app.sql.partitions import Month
+from messages_app.sql.periods import Period
 from traces_app.models import (
     AgentStep,
     Context,
@@ -81,7 +81,7 @@ class Dataset:
     name: str
     model: type[models.Model]
     rows: str
-    """FROM and WHERE of the rows of a project and month, where `t` is the row."""
+    """FROM and WHERE of the rows of a project and period, where `t` is the row."""
     added: Mapping[str, tuple[str, pa.DataType, str]] = field(default_factory=dict)
     """Columns that the table lacks: SQL, type, and type in PostgreSQL."""
     key: str = "id"
@@ -110,8 +110,8 @@ class Dataset:
         """Return the place of a column in a row."""
         return [column.name for column in self.columns].index(name)
 
-    def read(self, project_id: int, month: Month) -> Iterator[list[Row]]:
-        """Yield the rows of a project and month in the order of ids, in batches of some FETCHED_BYTES.
+    def read(self, project_id: int, period: Period) -> Iterator[list[Row]]:
+        """Yield the rows of a project and period in the order of ids, in batches of some FETCHED_BYTES.
 
         Call it in a transaction, because it reads with a cursor of the server.
         """
@@ -123,7 +123,7 @@ class Dataset:
         with made as cursor:
             cursor.execute(
                 f"{computed}SELECT {values} {self.rows} ORDER BY t.{self.key}",
-                {"project": project_id, "first": month.first_id, "after": month.next.first_id},
+                {"project": project_id, "first": period.first_id, "after": period.after_id},
             )
             count = 20
             while rows := cursor.fetchmany(count):
@@ -169,18 +169,18 @@ def _size(value: Any) -> int:
 _MESSAGE = Message._meta.db_table
 _SESSION = Session._meta.db_table
 
-_IN_MONTH = "{0}.id >= %(first)s AND {0}.id < %(after)s"
+_IN_PERIOD = "{0}.id >= %(first)s AND {0}.id < %(after)s"
 _OF_SESSION = f"LEFT JOIN {_SESSION} AS s ON s.id = m.session_id"
 _BELOW = (
-    f"JOIN {_MESSAGE} AS m ON m.id = t.message_id AND {_IN_MONTH.format('m')} {_OF_SESSION} "
-    f"WHERE m.project_id = %(project)s AND {_IN_MONTH.format('t')}"
+    f"JOIN {_MESSAGE} AS m ON m.id = t.message_id AND {_IN_PERIOD.format('m')} {_OF_SESSION} "
+    f"WHERE m.project_id = %(project)s AND {_IN_PERIOD.format('t')}"
 )
 _SESSION_ID = ("m.session_id::text", pa.string(), "uuid")
 _MESSAGE_ID = ("m.id::text", pa.string(), "uuid")
 _IN_TRASH = ("m.deleted_at IS NOT NULL OR s.deleted_at IS NOT NULL", pa.bool_(), "boolean")
 _BELOW_A_MESSAGE = {"session_id": _SESSION_ID, "in_trash": _IN_TRASH}
 
-_MESSAGES_OF_MONTH = f"SELECT {{}} FROM {_MESSAGE} AS m WHERE m.project_id = %(project)s AND {_IN_MONTH.format('m')}"
+_MESSAGES_OF_PERIOD = f"SELECT {{}} FROM {_MESSAGE} AS m WHERE m.project_id = %(project)s AND {_IN_PERIOD.format('m')}"
 _TRACE = "(m.metadata ->> 'trace_id')::uuid"
 _HAS_TRACE = "m.metadata ->> 'trace_id' ~ '^[0-9a-f]{32}$'"
 
@@ -194,9 +194,9 @@ DIGEST_OF_SESSION = (
 SESSIONS = Dataset(
     "sessions",
     Session,
-    # Those with messages in the month, and those that began in it and have none.
-    f"FROM {_SESSION} AS t WHERE t.project_id = %(project)s AND (t.id IN ({_MESSAGES_OF_MONTH.format('m.session_id')}) "
-    f"OR ({_IN_MONTH.format('t')} AND NOT EXISTS (SELECT 1 FROM {_MESSAGE} AS m WHERE m.session_id = t.id)))",
+    # Those with messages in the period, and those that began in it and have none.
+    f"FROM {_SESSION} AS t WHERE t.project_id = %(project)s AND (t.id IN ({_MESSAGES_OF_PERIOD.format('m.session_id')}) "
+    f"OR ({_IN_PERIOD.format('t')} AND NOT EXISTS (SELECT 1 FROM {_MESSAGE} AS m WHERE m.session_id = t.id)))",
     {
         "in_trash": ("t.deleted_at IS NOT NULL", pa.bool_(), "boolean"),
         "digest": (DIGEST_OF_SESSION, pa.string(), "text"),
@@ -206,7 +206,7 @@ MESSAGES = Dataset(
     "messages",
     Message,
     f"FROM {_MESSAGE} AS t LEFT JOIN {_SESSION} AS s ON s.id = t.session_id "
-    f"WHERE t.project_id = %(project)s AND {_IN_MONTH.format('t')}",
+    f"WHERE t.project_id = %(project)s AND {_IN_PERIOD.format('t')}",
     {"in_trash": ("t.deleted_at IS NOT NULL OR s.deleted_at IS NOT NULL", pa.bool_(), "boolean")},
 )
 REFERENCES = Dataset("references", Reference, f"FROM {Reference._meta.db_table} AS t {_BELOW}", _BELOW_A_MESSAGE)
@@ -247,9 +247,9 @@ RESULTS = Dataset(
     "results",
     ToolResult,
     "FROM computed AS t "
-    f"JOIN {ToolCall._meta.db_table} AS c ON c.id = t.id AND {_IN_MONTH.format('c')} "
-    f"JOIN {_MESSAGE} AS m ON m.id = c.message_id AND {_IN_MONTH.format('m')} {_OF_SESSION} "
-    f"WHERE m.project_id = %(project)s AND {_IN_MONTH.format('t')}",
+    f"JOIN {ToolCall._meta.db_table} AS c ON c.id = t.id AND {_IN_PERIOD.format('c')} "
+    f"JOIN {_MESSAGE} AS m ON m.id = c.message_id AND {_IN_PERIOD.format('m')} {_OF_SESSION} "
+    f"WHERE m.project_id = %(project)s AND {_IN_PERIOD.format('t')}",
     {"error_pattern": ("t.error_pattern", pa.string(), "text"), "message_id": _MESSAGE_ID, **_BELOW_A_MESSAGE},
     computed=_results,
 )
@@ -258,32 +258,32 @@ CONTEXTS = Dataset(
     "contexts",
     Context,
     f"FROM {Context._meta.db_table} AS t JOIN {_SESSION} AS s ON s.id = t.session_id "
-    f"LEFT JOIN {_MESSAGE} AS m ON m.id = t.message_id AND {_IN_MONTH.format('m')} "
-    f"WHERE s.project_id = %(project)s AND {_IN_MONTH.format('t')}",
+    f"LEFT JOIN {_MESSAGE} AS m ON m.id = t.message_id AND {_IN_PERIOD.format('m')} "
+    f"WHERE s.project_id = %(project)s AND {_IN_PERIOD.format('t')}",
     {"in_trash": _IN_TRASH},
 )
 SPANS = Dataset(
     "spans",
     Span,
-    # Those of the month, and those of other months whose trace has a message in it, because they go with that message.
-    f"FROM (SELECT * FROM {Span._meta.db_table} AS t WHERE t.project_id = %(project)s AND {_IN_MONTH.format('t')} "
+    # Those of the period, and those of other periods whose trace has a message in it, because they go with that message.
+    f"FROM (SELECT * FROM {Span._meta.db_table} AS t WHERE t.project_id = %(project)s AND {_IN_PERIOD.format('t')} "
     f"UNION ALL SELECT * FROM {Span._meta.db_table} AS t WHERE t.project_id = %(project)s "
-    f"AND NOT ({_IN_MONTH.format('t')}) AND t.trace_id IN ({_MESSAGES_OF_MONTH.format(_TRACE)} AND {_HAS_TRACE})) AS t",
+    f"AND NOT ({_IN_PERIOD.format('t')}) AND t.trace_id IN ({_MESSAGES_OF_PERIOD.format(_TRACE)} AND {_HAS_TRACE})) AS t",
 )
 SCORES = Dataset(
     "scores",
     Score,
-    # Those of messages of the month; of sessions as a whole, if the session is in it; and those that wait for their trace.
+    # Those of messages of the period; of sessions as a whole, if the session is in it; and those that wait for their trace.
     f"FROM {Score._meta.db_table} AS t WHERE t.project_id = %(project)s AND ("
     "(t.message_id >= %(first)s AND t.message_id < %(after)s) "
     f"OR (t.message_id IS NULL AND t.session_id IN (SELECT t.id {SESSIONS.rows})) "
-    f"OR (t.session_id IS NULL AND {_IN_MONTH.format('t')}))",
+    f"OR (t.session_id IS NULL AND {_IN_PERIOD.format('t')}))",
 )
 TOOLS = Dataset(
     "tools",
     Tool,
     f"FROM {Tool._meta.db_table} AS t WHERE t.project_id = %(project)s AND t.id IN ("
-    f"SELECT c.tool_id FROM {ToolCall._meta.db_table} AS c WHERE c.project_id = %(project)s AND {_IN_MONTH.format('c')})",
+    f"SELECT c.tool_id FROM {ToolCall._meta.db_table} AS c WHERE c.project_id = %(project)s AND {_IN_PERIOD.format('c')})",
 )
 
 _OF_SESSIONS = f"WHERE t.session_id IN (SELECT t.id {SESSIONS.rows})"

@@ -1,4 +1,4 @@
-"""Erase what belongs to a person from an archive: months that have something of it are written again without it.
+"""Erase what belongs to a person from an archive: periods that have something of it are written again without it.
 
 What is to go is searched in the archive itself, so it is found after the database has forgotten it. The new files take the
 place of the old ones in one step; those of a process that was killed are removed first.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import date
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 
 from access_app.db import transaction
 from access_app.models import Project
+from messages_app.sql.periods import Period
 from traces_app.maintenance.erasure import Found, Subject, forms_of, has_text
 from traces_app.models import Archive
 
@@ -41,7 +41,7 @@ from .folder import ArchiveError, Folder, Manifest
 
 @dataclass(frozen=True, kw_only=True)
 class Erased:
-    """What an erasure removed from a project and month of an archive, or would remove."""
+    """What an erasure removed from a project and period of an archive, or would remove."""
 
     url: str
     project: str
@@ -164,15 +164,15 @@ def _note(folder: Folder, before: Manifest, after: Manifest) -> None:
     project = Project.objects.filter(slug=before.project).first()
     if project is None or Archive.objects.filter(pk=after.id).exists():
         return
-    year, month = map(int, before.period.split("-"))
-    known = Archive.objects.filter(project=project, month=date(year, month, 1), url=folder.url)
+    known = Archive.objects.filter(project=project, period=before.period, url=folder.url)
     dropped_at = known.values_list("dropped_at", flat=True).first()
     known.delete()
     if after.tables:
         noted = Archive.objects.create(
             pk=after.id,
             project=project,
-            month=date(year, month, 1),
+            month=Period.parse(before.period).begin,
+            period=before.period,
             url=folder.url,
             rows=after.rows,
             fingerprint="",

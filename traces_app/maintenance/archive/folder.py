@@ -1,10 +1,10 @@
-"""The folder of an archive, local or in an object store: its files, and the manifest of each project and month.
+"""The folder of an archive, local or in an object store: its files, and the manifest of each project and period.
 
     DATASET/project=SLUG/period=2026-01/ID.parquet
     manifests/project=SLUG/period=2026-01.json
     unfinished/
 
-A manifest names the files of its project and month, with their rows and SHA-256. It is replaced in one step, and what it does
+A manifest names the files of its project and period, with their rows and SHA-256. It is replaced in one step, and what it does
 not name does not belong to the archive: it is left over of a process that was killed, and removed by the next one.
 """
 
@@ -53,7 +53,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is archived of a project and month. Times are UTC."""
+    """What is archived of a project and period. Times are UTC."""
 
     format: int
     id: UUID
@@ -94,16 +94,22 @@ class Folder:
         return f"{dataset}/project={project}/period={period}/{archive_id}.parquet"
 
     def manifest(self, project: str, period: str) -> Manifest | None:
-        """Return the manifest of a project and month; None if it is not archived here."""
+        """Return the manifest of a project and period; None if it is not archived here."""
         path = self._manifest_path(project, period)
         if not self.files.exists(path):
             return None
         return self._read_manifest(path)
 
     def manifests(self, project: str | None = None, period: str | None = None) -> list[Manifest]:
-        """Return the manifests of a project, a month, or all, in order."""
-        pattern = self.path(_MANIFESTS, f"project={project or '*'}", f"period={period or '*'}.json")
+        """Return the manifests of a project, a period, or all, in order. A month stands for its weeks and days, too."""
+        periods = f"{period}*" if period and period.count("-") == 1 else period or "*"
+        pattern = self.path(_MANIFESTS, f"project={project or '*'}", f"period={periods}.json")
         return [self._read_manifest(path) for path in sorted(self.files.glob(pattern))]
+
+    def periods(self, project: str) -> list[str]:
+        """Return the names of the periods of a project that are archived here."""
+        names = self.files.glob(self.path(_MANIFESTS, f"project={project}", "period=*.json"))
+        return sorted(name.rpartition("/period=")[2].removesuffix(".json") for name in names)
 
     def publish(self, manifest: Manifest, drafts: dict[str, str]) -> None:
         """Move finished files (`drafts`: paths by dataset) to where the manifest names them, then replace the manifest.
@@ -123,7 +129,7 @@ class Folder:
         self.remove_leftovers(manifest.project, manifest.period)
 
     def remove_leftovers(self, project: str, period: str) -> None:
-        """Remove the files of a project and month that its manifest does not name."""
+        """Remove the files of a project and period that its manifest does not name."""
         manifest = self.manifest(project, period)
         named = {self.path(file.path) for file in manifest.tables.values()} if manifest else set()
         for name in BY_NAME:

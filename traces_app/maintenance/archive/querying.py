@@ -31,7 +31,7 @@ def analytics(name: str) -> str:
 def archive_views(
     folder: Folder, *, project: str | None = None, period: str | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a database in memory with the views of what is archived of a project and a month; None means all.
+    """Open a database in memory with the views of what is archived of a project and a period; None means all.
 
     A view has the columns of its dataset, `project` and `period`, and each row once.
     """
@@ -59,7 +59,7 @@ def _make_view(
         rows.create_view(dataset.name)
         return
     key, by = REPEATED[dataset.name]
-    every = f"{dataset.name}_of_months"
+    every = f"{dataset.name}_of_periods"
     rows.create_view(every)
     database.execute(
         f"CREATE VIEW {dataset.name} AS SELECT * FROM {every} "  # noqa: S608 - names of this package

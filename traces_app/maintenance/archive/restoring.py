@@ -1,6 +1,6 @@
-"""Bring what is archived back into the database: a month, a project or a session, as the same rows.
+"""Bring what is archived back into the database: a period, a project or a session, as the same rows.
 
-Each project and month is one transaction, so that a process that is killed restores it or does not. A message that the database
+Each project and period is one transaction, so that a process that is killed restores it or does not. A message that the database
 has is left as it is, with everything below it; so is a session. The archive keeps its files.
 
 What is derived is not in the archive: the counters of sessions are recounted, and the messages are queued for the search
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from datetime import date
 from typing import Any
 from uuid import UUID
 
@@ -28,8 +27,8 @@ from messages_app.interruptions import FLAG, NO_NEWS, PROCESS_ENDED
 from messages_app.models import Message, MessageKey, Session, SessionTombstone
 from messages_app.seal_marks import mark
 from messages_app.session_counters import recount
-from messages_app.sql.partitions import Month
-from traces_app.ingest.partitions import ensure_months
+from messages_app.sql.periods import Period
+from traces_app.ingest.partitions import ensure_periods
 from traces_app.models import Archive, Tool, UnindexedMessage
 
 from .archiving import alone, note_sessions
@@ -48,7 +47,7 @@ class Report:
     """The result of a restore."""
 
     restored: list[tuple[str, str]] = field(default_factory=list)
-    """(project, month) of each manifest that was read."""
+    """(project, period) of each manifest that was read."""
     rows: dict[str, int] = field(default_factory=lambda: {dataset.name: 0 for dataset in DATASETS})
     messages_there: int = 0
     """Messages that were in the database already, or whose session or external id belongs to newer data."""
@@ -62,9 +61,9 @@ def restore(
     session: str | None = None,
     progress: Progress = lambda _: None,
 ) -> Report:
-    """Restore what is archived of a project, a month and a session (its id or external id); None means all.
+    """Restore what is archived of a project, a period and a session (its id or external id); None means all.
 
-    Raise ArchiveError if nothing of it is archived, or a file is damaged: then its month is not restored.
+    Raise ArchiveError if nothing of it is archived, or a file is damaged: then its period is not restored.
     """
     report = Report()
     with alone():
@@ -96,18 +95,19 @@ def _restore(folder: Folder, manifest: Manifest, wanted: set[str] | None, report
         raise ArchiveError(
             f"There is no project {manifest.project!r} in the database. Create it first: create_project {manifest.project}"
         )
-    month = Month(*map(int, manifest.period.split("-")))
-    ensure_months({month, *_months_of_spans(folder, manifest)})
+    period = Period.parse(manifest.period)
+    ensure_periods({period, *_periods_of_spans(folder, manifest)})
     with transaction.atomic():
         _Restoring(folder, manifest, project, wanted, report, progress).run()
         if wanted is None:
             # Also of an archive that another database has written.
             noted, is_new = Archive.objects.get_or_create(
                 project=project,
-                month=date(month.year, month.month, 1),
+                period=manifest.period,
                 url=folder.url,
                 defaults={
                     "id": manifest.id,
+                    "month": period.begin,
                     "rows": manifest.rows,
                     "fingerprint": "",
                     "created_at": manifest.created_at,
@@ -127,11 +127,11 @@ def _restore(folder: Folder, manifest: Manifest, wanted: set[str] | None, report
     report.restored.append((manifest.project, manifest.period))
 
 
-def _months_of_spans(folder: Folder, manifest: Manifest) -> set[Month]:
+def _periods_of_spans(folder: Folder, manifest: Manifest) -> set[Period]:
     if "spans" not in manifest.tables:
         return set()
     batches = folder.batches(folder.path(manifest.tables["spans"].path), ["id"])
-    return {Month.of(ids.created_at_of(UUID(one))) for batch in batches for one in batch.column("id").to_pylist()}
+    return {Period.of(ids.created_at_of(UUID(one))) for batch in batches for one in batch.column("id").to_pylist()}
 
 
 @dataclass(frozen=True)

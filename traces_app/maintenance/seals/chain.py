@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 from hmac import compare_digest
 from uuid import UUID
 
@@ -19,7 +19,7 @@ from access_app.audit.record import record
 from access_app.db import connection, transaction
 from access_app.models import AuditAction, AuditEntry
 from access_app.seal_keys import SealKey, seal_key, seal_keys
-from messages_app.sql.partitions import Month
+from messages_app.sql.periods import Period
 from traces_app.models import MessageSeal, SealBatch, SealLayout
 
 START = bytes(32)
@@ -44,7 +44,7 @@ def append(
     kind: SealBatch.Kind,
     *,
     project_id: int | None,
-    month: Month,
+    period: Period,
     layout: SealLayout | None,
     members: Sequence[tuple[UUID, bytes]] = (),
 ) -> SealBatch:
@@ -54,7 +54,7 @@ def append(
         pk=1 if newest is None else newest.pk + 1,
         kind=kind,
         project_id=project_id,
-        month=date(month.year, month.month, 1),
+        month=period.begin,
         sealed_at=timezone.now(),
         layout=layout,
         key_id=seal_keys()[0].id,
@@ -68,19 +68,19 @@ def append(
 
 
 @transaction.atomic
-def append_dropped_month(month: Month) -> None:
-    """Append that a month was dropped with all its messages and seals, which are not looked for any more."""
+def append_dropped_period(period: Period) -> None:
+    """Append that a period was dropped with all its messages and seals, which are not looked for any more."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
-    batches = SealBatch.objects.filter(month=date(month.year, month.month, 1), kind=SealBatch.Kind.SEALS)
+    batches = SealBatch.objects.filter(month=period.begin, kind=SealBatch.Kind.SEALS)
     if not batches.exists():
         return
     batches.update(members=b"")
-    batch = append(SealBatch.Kind.MONTH, project_id=None, month=month, layout=None)
+    batch = append(SealBatch.Kind.MONTH, project_id=None, period=period, layout=None)
     record(
         AuditAction.SEAL,
         object_type="month",
-        object_id=str(month),
+        object_id=str(period),
         detail={"batch": batch.pk, "mac": batch.mac.hex()},
     )
 

@@ -23,7 +23,7 @@ from django.db import models
 from access_app.db import connection
 from messages_app import ids
 from messages_app.models import Message, Reference
-from messages_app.sql.partitions import Month
+from messages_app.sql.periods import Period
 from traces_app.ingest.tables import fields_of
 from traces_app.models import AgentStep, Context, Event, RunVector, Score, ToolCall, ToolResult
 
@@ -156,11 +156,11 @@ def digests(message_ids: Collection[UUID], columns: Layout) -> dict[UUID, dict[s
 
 def _values(message_ids: list[UUID]) -> dict[str, Any]:
     ranges = [ids.range_below(message_id) for message_id in message_ids]
-    first, last = (Month.of(ids.created_at_of(one)) for one in (message_ids[0], message_ids[-1]))
+    first, last = (Period.of(ids.created_at_of(one)) for one in (message_ids[0], message_ids[-1]))
     return {
         "messages": message_ids,
         "first": first.first_id,
-        "after": last.next.first_id,
+        "after": last.after_id,
         "firsts": [first for first, _after in ranges],
         "afters": [after for _first, after in ranges],
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple
@@ -24,7 +24,8 @@ from access_app.seal_keys import seal_keys
 from messages_app import ids
 from messages_app.models import Message, SealMark
 from messages_app.seal_marks import NONCE_BYTES, mark, nonce_of
-from messages_app.sql.partitions import Month, make_months, months_of
+from messages_app.sql.partitions import make_periods, periods_of
+from messages_app.sql.periods import Period, period_at
 from messages_app.sql.snapshot import one_snapshot
 from traces_app.ingest.partitions import TABLES
 from traces_app.models import MessageSeal, SealBatch, SealLayout
@@ -89,8 +90,8 @@ def seal_marked(*, patience: timedelta = PATIENCE, is_stopped: Callable[[], bool
         message_ids = sorted(set(queued.values_list("message_id", flat=True)[:AT_A_TIME]))
         if not message_ids:
             break
-        stored = months_of(Message._meta.db_table)
-        make_months(TABLES, stored & {_month_of(message_id) for message_id in message_ids})
+        stored = periods_of(Message._meta.db_table)
+        make_periods(TABLES, filter(None, (_period_of(message_id, stored) for message_id in message_ids)))
         with session_lock(LOCK) as is_alone:
             if not is_alone:
                 break
@@ -104,7 +105,7 @@ def mark_unsealed(first: UUID, after: UUID, project_id: int | None = None) -> It
     Yield the number of each batch. Seals cannot show what happened to these messages before.
     """
     last = UUID(int=0)
-    make_months(TABLES, months_of(Message._meta.db_table))
+    make_periods(TABLES, periods_of(Message._meta.db_table))
     while True:
         with transaction.atomic(), connection.cursor() as cursor:
             bounds = {"last": last, "first": first, "after": after, "project": project_id, "most": AT_A_TIME}
@@ -117,20 +118,21 @@ def mark_unsealed(first: UUID, after: UUID, project_id: int | None = None) -> It
         yield len(found)
 
 
-def _seal(message_ids: Sequence[UUID], stored: Collection[Month], report: Report) -> None:
+def _seal(message_ids: Sequence[UUID], stored: Sequence[Period], report: Report) -> None:
     with one_snapshot():
         fix_text_form()
         marks = list(SealMark.objects.filter(message_id__in=message_ids).order_by("pk"))
-        # A month without partition was dropped with its messages.
-        marked = _with_genuine_marks([one for one in marks if _month_of(one.message_id) in stored], report)
+        # A period without partition was dropped with its messages.
+        marked = _with_genuine_marks([one for one in marks if _period_of(one.message_id, stored)], report)
         sealed = [one.id for one in marked if one.state == MessageSeal.State.SEALED]
         columns = layout()
         found = digests(sealed, columns)
-        groups: dict[tuple[int | None, Month], list[_Marked]] = defaultdict(list)
+        groups: dict[tuple[int | None, Period], list[_Marked]] = defaultdict(list)
         for one in marked:
-            groups[one.project_id, _month_of(one.id)].append(one)
-        for (project_id, month), members in groups.items():
-            _write_batch(project_id, month, members, found, report)
+            if period := _period_of(one.id, stored):
+                groups[one.project_id, period].append(one)
+        for (project_id, period), members in groups.items():
+            _write_batch(project_id, period, members, found, report)
         SealMark.objects.filter(pk__in=[one.pk for one in marks]).delete()
 
 
@@ -172,7 +174,7 @@ def _with_genuine_marks(marks: Sequence[SealMark], report: Report) -> list[_Mark
 
 def _write_batch(
     project_id: int | None,
-    month: Month,
+    period: Period,
     members: Sequence[_Marked],
     found: Mapping[UUID, Mapping[str, bytes]],
     report: Report,
@@ -196,7 +198,7 @@ def _write_batch(
     batch = append(
         SealBatch.Kind.SEALS,
         project_id=project_id,
-        month=month,
+        period=period,
         layout=of_layout,
         members=[(seal.message_id, bytes(seal.mac)) for seal in seals],
     )
@@ -241,5 +243,5 @@ def _each(nonces: bytes) -> Iterator[bytes]:
         yield nonces[at : at + NONCE_BYTES]
 
 
-def _month_of(message_id: UUID) -> Month:
-    return Month.of(ids.created_at_of(message_id))
+def _period_of(message_id: UUID, stored: Sequence[Period]) -> Period | None:
+    return period_at(stored, ids.created_at_of(message_id))

@@ -19,8 +19,10 @@ from access_app.seal_keys import SealKey, seal_key
 from messages_app import ids
 from messages_app.models import Message, SealMark
 from messages_app.seal_marks import NONCE_BYTES, nonce_of
-from messages_app.sql.partitions import Month, months_of
+from messages_app.sql.partitions import unsettled_periods
+from messages_app.sql.periods import Period, period_at
 from messages_app.sql.snapshot import one_snapshot
+from traces_app.ingest.partitions import TABLES
 from traces_app.models import MessageSeal, SealBatch, SealLayout
 
 from .chain import MAC_BYTES, members_digest, part_mac, seal_mac
@@ -168,7 +170,7 @@ def _verify_page(
     present = {message_id: _Row(done, project_id) for message_id, done, project_id in _rows(_MESSAGES, span)}
     seals = {row[0]: _seal_of(row, layouts) for row in _rows(_NEWEST_SEALS, span)}
     now = _digests_of_sealed([seal for message_id, seal in seals.items() if message_id in present])
-    hidden = _hidden_months({_month_of(message_id) for message_id in seals if message_id not in present})
+    hidden = _hidden_periods() if seals.keys() - present.keys() else []
     unsealed: list[UUID] = []
     differing: list[Finding] = []
     for message_id in message_ids:
@@ -176,7 +178,7 @@ def _verify_page(
         found: _State | Finding
         if seal is None:
             found = _unsealed(row)
-        elif row is None and _month_of(message_id) in hidden:
+        elif row is None and period_at(hidden, ids.created_at_of(message_id)):
             found = "waiting"
         else:
             found = _compare(seal, row, now.get(message_id, {}))
@@ -238,13 +240,9 @@ def _compare(seal: _Seal, row: _Row | None, now: Mapping[str, bytes]) -> _State 
     return Finding(message_id=message_id, project_id=project_id, kinds=kinds, detail=detail) if kinds else "intact"
 
 
-def _hidden_months(months: Collection[Month]) -> set[Month]:
-    """Return those of the months that a purge has detached and not dropped yet; the next one does, or attaches them again."""
-    table = Message._meta.db_table
-    detached = set(months) - months_of(table) if months else set()
-    return {
-        month for month in detached if _rows("SELECT to_regclass(%s) IS NOT NULL", [month.leaf(table)]) == [(True,)]
-    }
+def _hidden_periods() -> list[Period]:
+    """Return those that a purge has detached and not dropped yet; the next one does, or attaches them again."""
+    return unsettled_periods([table for table in TABLES if table.name == Message._meta.db_table])
 
 
 def _changed_kinds(seal: _Seal, now: Mapping[str, bytes]) -> tuple[str, ...]:
@@ -284,9 +282,9 @@ def _missing_seals(scope: Scope, tally: Tally) -> Iterator[Finding]:
     dropped: dict[Any, int] = {}
     for month, number in SealBatch.objects.filter(kind=SealBatch.Kind.MONTH).values_list("month", "pk"):
         dropped[month] = max(number, dropped.get(month, 0))
-    begin, end = (Month.of(ids.created_at_of(one)) for one in (scope.first, scope.after))
+    begin, end = (ids.created_at_of(one).date() for one in (scope.first, scope.after))
     batches = SealBatch.objects.filter(kind=SealBatch.Kind.SEALS).select_related("layout").order_by("pk")
-    batches = batches.filter(month__gte=f"{begin}-01", month__lte=f"{end}-01")
+    batches = batches.filter(month__gte=begin.replace(day=1), month__lte=end)
     if scope.project_id is not None:
         batches = batches.filter(project_id=scope.project_id)
     for batch in batches.iterator(chunk_size=100):
@@ -304,7 +302,7 @@ def _missing_seals(scope: Scope, tally: Tally) -> Iterator[Finding]:
         if members_digest((one, macs.get(one, b"")) for one in members) == bytes(batch.digest):
             continue
         if not SealBatch.objects.filter(pk=batch.pk).exclude(members=b"").exists():
-            continue  # its month was dropped meanwhile
+            continue  # its period was dropped meanwhile
         missing = [one for one in members if one not in macs]
         for message_id in missing:
             yield Finding(
@@ -360,7 +358,3 @@ def _rows(statement: str, values: Any) -> list[tuple[Any, ...]]:
         cursor.execute(statement, values)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
     return rows
-
-
-def _month_of(message_id: UUID) -> Month:
-    return Month.of(ids.created_at_of(message_id))

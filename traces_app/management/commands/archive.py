@@ -1,4 +1,4 @@
-"""manage.py archive: write months that have ended to Parquet files, and drop them from the database."""
+"""manage.py archive: write periods that have ended to Parquet files, and drop them from the database."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from django.core.management.base import CommandError
 
 from access_app.audit.record import AuditedCommand
-from messages_app.sql.partitions import MonthInUse
+from messages_app.sql.partitions import PeriodInUse
 from traces_app.management.archive_arguments import archive_errors, require_extra
 from traces_app.management.row_arguments import add_projects, message_bar, moment, projects_named
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 class Command(AuditedCommand):
     help = (
-        "Archive the months that ended before a time as Parquet files in a folder or object store, one dataset for each table, "
-        "by project and month, with a manifest. Everything is read back and compared. A month that has not changed since it "
+        "Archive the periods (days, weeks or months) that ended before a time as Parquet files in a folder or object store, one dataset for each table, "
+        "by project and period, with a manifest. Everything is read back and compared. A period that has not changed since it "
         "was archived there is not written again. Safe to interrupt and to run again, also while agents write. "
         "Exit status: 0 done, 1 not done or only partly, 2 invalid arguments."
     )
@@ -31,7 +31,7 @@ class Command(AuditedCommand):
             "--older-than",
             metavar="DAYS|DATE",
             required=True,
-            help="months that ended before this time: a number of days, a date (00:00 UTC) or a time such as 2026-01-31T09:30:00Z",
+            help="periods that ended before this time: a number of days, a date (00:00 UTC) or a time such as 2026-01-31T09:30:00Z",
         )
         parser.add_argument(
             "--to",
@@ -43,7 +43,7 @@ class Command(AuditedCommand):
         parser.add_argument(
             "--drop",
             action="store_true",
-            help="then remove from the database what is archived, at once where a whole month goes",
+            help="then remove from the database what is archived, at once where a whole period goes",
         )
         parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
@@ -63,7 +63,7 @@ class Command(AuditedCommand):
             try:
                 with message_bar() as bar:
                     archive(folder, before=before, projects=projects, drop=drop, report=report, progress=bar.update)
-            except MonthInUse as error:
+            except PeriodInUse as error:
                 self._print(folder, report, json=json)
                 raise CommandError(f"{error} Run the same command again later to drop the rest.") from error
         self._print(folder, report, json=json)
@@ -75,29 +75,29 @@ class Command(AuditedCommand):
                 "archived": [
                     {
                         "project": done.project.slug,
-                        "period": str(done.month),
+                        "period": str(done.period),
                         "is_new": done.is_new,
                         "rows": {name: file.rows for name, file in done.manifest.tables.items()},
                         "bytes": done.manifest.size,
                     }
                     for done in report.archived
                 ],
-                "dropped_months": report.dropped.months,
+                "dropped_periods": report.dropped.periods,
                 "dropped": {name: table.rows for name, table in report.dropped.tables.items()},
                 "messages_kept": report.messages_kept,
             }
             self.stdout.write(msgspec.json.format(msgspec.json.encode(answer)).decode())
             return
         if not report.archived:
-            self.stdout.write("Nothing to archive: no month that ended before that time has traces.")
+            self.stdout.write("Nothing to archive: no period that ended before that time has traces.")
         for done in report.archived:
             state = "archived" if done.is_new else "is archived already, unchanged"
             self.stdout.write(
-                f"{done.month} of {done.project.slug} {state}: {done.manifest.rows:,} rows in {done.manifest.size:,} bytes "
+                f"{done.period} of {done.project.slug} {state}: {done.manifest.rows:,} rows in {done.manifest.size:,} bytes "
                 f"in {folder.url}"
             )
-        if report.dropped.months:
-            self.stdout.write(f"Dropped whole months: {', '.join(report.dropped.months)}")
+        if report.dropped.periods:
+            self.stdout.write(f"Dropped at once: {', '.join(report.dropped.periods)}")
         dropped = {name: table for name, table in report.dropped.tables.items() if table.rows}
         for name, table in dropped.items():
             self.stdout.write(f"  {name:<12} {'about ' if table.is_estimate else ''}{table.rows:,} removed")

@@ -18,9 +18,9 @@ from access_app.arguments import project_named
 from access_app.audit.record import AuditedCommand, record
 from access_app.models import AuditAction
 from messages_app.models import Message
-from messages_app.sql.partitions import MonthInUse
+from messages_app.sql.partitions import PeriodInUse
 from traces_app.maintenance import derived, integrity
-from traces_app.maintenance.derived import MENDERS, check_derived, hidden_months, mend
+from traces_app.maintenance.derived import MENDERS, check_derived, hidden_periods, mend
 from traces_app.maintenance.integrity import NOTES, Problem, Tally, check
 from traces_app.management.row_arguments import message_bar, session_named
 
@@ -107,7 +107,7 @@ class Command(AuditedCommand):
                         mended += mend(waiting)
                         waiting.clear()
                 mended += mend(waiting)
-        except MonthInUse as error:
+        except PeriodInUse as error:
             raise CommandError(str(error)) from error
         if mended:
             record(AuditAction.CHANGE, object_type="session", detail={"mended": mended})
@@ -122,7 +122,7 @@ class _Scope(TypedDict):
 def _check(scope: _Scope, tally: Tally, progress: Callable[[int], object]) -> Iterator[Problem]:
     return chain(
         # Before anything is counted.
-        hidden_months() if not any(scope.values()) else (),
+        hidden_periods() if not any(scope.values()) else (),
         check(**scope, tally=tally, progress=progress),
         check_derived(**scope),
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from messages_app.sql.partitions import Month
+from messages_app.sql.periods import Period
 from traces_app.maintenance.run_vectors import store_vectors
 from traces_app.maintenance.search_index import Report, index_queued, reindex
 
@@ -53,8 +53,8 @@ class Command(BaseCommand):
         )
 
 
-def _month(text: str) -> Month:
+def _month(text: str) -> Period:
     match = re.fullmatch(r"([0-9]{4})-(0[1-9]|1[0-2])", text)
     if match is None:
         raise CommandError(f"{text!r} is not a month. Write it as 2026-03.")
-    return Month(int(match[1]), int(match[2]))
+    return Period.month(int(match[1]), int(match[2]))

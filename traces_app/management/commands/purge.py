@@ -16,7 +16,7 @@ from access_app.audit.record import AuditedCommand
 from access_app.audit.trail import note_counts
 from access_app.conf import conf
 from access_app.models import AuditAction, Project
-from messages_app.sql.partitions import MonthInUse
+from messages_app.sql.partitions import PeriodInUse
 from messages_app.timestamps import instant_text
 from traces_app.maintenance.purge import Report, Scope, purge, survey
 from traces_app.maintenance.retention import scopes_of, trash_expired_before
@@ -62,7 +62,7 @@ class Command(AuditedCommand):
             help=(
                 "messages created before this time, in the trash or not, and sessions started before it "
                 "that have no messages left. A number of days, a date (00:00 UTC) or a time such as "
-                "2026-01-31T09:30:00Z; the time itself is excluded. Months that are removed completely "
+                "2026-01-31T09:30:00Z; the time itself is excluded. Periods that are removed completely "
                 "are dropped at once."
             ),
         )
@@ -110,7 +110,7 @@ class Command(AuditedCommand):
         try:
             with message_bar(total) as bar:
                 purge(*choice.scopes, report=report, progress=bar.update)
-        except MonthInUse as error:
+        except PeriodInUse as error:
             self._print(choice, report, json=json, verb="Removed so far", is_complete=False)
             raise CommandError(f"{error} Run the same command again later to remove the rest.") from error
         note_counts(messages=report.tables["messages"].rows, sessions=report.tables["sessions"].rows)
@@ -229,8 +229,8 @@ def _in_words(choice: _Choice, report: Report, verb: str) -> str:
     lines = [f"{verb} what was {' or '.join(conditions)} in {where}:"]
     if report.is_empty:
         lines.append("  nothing")
-    if report.months:
-        lines.append(f"  whole months: {', '.join(report.months)}")
+    if report.periods:
+        lines.append(f"  whole periods: {', '.join(report.periods)}")
     for name, table in report.tables.items():
         if table.rows:
             lines.append(f"  {name:<10} {'about ' if table.is_estimate else ''}{table.rows:,}")

@@ -32,7 +32,11 @@ class Command(BaseCommand):
             "or errors (groups of equal errors)",
         )
         parser.add_argument("--project", metavar="SLUG", help="only this project")
-        parser.add_argument("--period", metavar="MONTH", help="only this month, such as 2026-01")
+        parser.add_argument(
+            "--period",
+            metavar="PERIOD",
+            help="only this month, such as 2026-01, or a week or day of it that was archived by itself",
+        )
         parser.add_argument(
             "--format",
             choices=["table", "csv", "json"],

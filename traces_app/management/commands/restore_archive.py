@@ -1,4 +1,4 @@
-"""manage.py restore_archive: bring archived months, projects or sessions back into the database."""
+"""manage.py restore_archive: bring archived periods, projects or sessions back into the database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from traces_app.management.row_arguments import message_bar
 
 class Command(AuditedCommand):
     help = (
-        "Bring what is archived back into the database, as the same rows: all of it, or that of a project, a month and a session. "
+        "Bring what is archived back into the database, as the same rows: all of it, or that of a project, a period and a session. "
         "The files are compared with their SHA-256 first. Messages that the database has stay as they are. The archive keeps its "
         "files. Exit status: 0 done, 1 not done or only partly, 2 invalid arguments."
     )
@@ -20,7 +20,11 @@ class Command(AuditedCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("folder", metavar="DIR|URL", help="the folder of the archive, as in `archive --to`")
         parser.add_argument("--project", metavar="SLUG", help="only this project")
-        parser.add_argument("--period", metavar="MONTH", help="only this month, such as 2026-01")
+        parser.add_argument(
+            "--period",
+            metavar="PERIOD",
+            help="only this month, such as 2026-01, or a week or day of it that was archived by itself",
+        )
         parser.add_argument("--session", metavar="ID", help="only this session: its id, or its external id")
 
     def handle(
@@ -33,8 +37,8 @@ class Command(AuditedCommand):
         period = check_period(period)
         with archive_errors(), message_bar() as bar:
             report = restore(open_folder(folder), project=project, period=period, session=session, progress=bar.update)
-        for slug, month in report.restored:
-            self.stdout.write(f"Read {month} of {slug}")
+        for slug, period in report.restored:
+            self.stdout.write(f"Read {period} of {slug}")
         for name, rows in report.rows.items():
             if rows:
                 self.stdout.write(f"  {name:<12} {rows:,} restored")

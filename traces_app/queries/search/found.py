@@ -265,8 +265,8 @@ class _Search:
     def _queued_candidates(self, messages: Sequence[UUID]) -> NDArray[np.bytes_]:
         rows: Iterable[UUID] = messages
         if self.unit == "call":
-            months = IdRange(lower=min(messages), upper=UUID(int=max(messages).int + 1)).months_of("pk")
-            calls = ToolCall.with_deleted.filter(message_id__any=list(messages), **months).order_by()
+            periods = IdRange(lower=min(messages), upper=UUID(int=max(messages).int + 1)).periods_of("pk")
+            calls = ToolCall.with_deleted.filter(message_id__any=list(messages), **periods).order_by()
             rows = calls.values_list("pk", flat=True)
         return self._within(np.array([row.bytes for row in rows], dtype="S16"))
 
@@ -331,9 +331,9 @@ class _Search:
             session_of = {message: session for session, some in left.items() for message in some[:count]}
             if not session_of:
                 return
-            months = IdRange(lower=min(session_of), upper=UUID(int=max(session_of).int + 1)).months_of("pk")
+            periods = IdRange(lower=min(session_of), upper=UUID(int=max(session_of).int + 1)).periods_of("pk")
             # Whether the session is deleted is for its list to decide.
-            alive = Message.with_deleted.filter(pk__any=list(session_of), deleted_at__isnull=True, **months).order_by()
+            alive = Message.with_deleted.filter(pk__any=list(session_of), deleted_at__isnull=True, **periods).order_by()
             in_order = sorted(alive.values_list("pk", flat=True), reverse=True)
             for first in range(0, len(in_order), COMPARED_AT_A_TIME):
                 for message, hits in self._hits_of(in_order[first : first + COMPARED_AT_A_TIME]).items():

@@ -18,6 +18,7 @@ from psycopg import sql
 
 from access_app.db.reading import reading_connection
 from messages_app.sql.pagination import IdRange
+from messages_app.sql.periods import Length
 from traces_app.models import SearchPosting, SearchRows, SearchSegment
 
 from .grams import MOST_ROWS, Keys, gram_ranges, grams_in, keys_of_mark, rows_in
@@ -117,8 +118,9 @@ def encode_rows(rows: Sequence[tuple[Kind, UUID, UUID, UUID]], version: int) -> 
 
 def segments_within(ids: IdRange, *, of: Literal["message", "session"]) -> list[SearchSegment]:
     """Return the segments that may have rows of the messages, or sessions, in a range."""
-    # The messages of a session may be of any later month.
-    segments = SearchSegment.objects.filter(**(ids.months_of("pk") if of == "message" else {}))
+    # The messages of a session may be of any later period.
+    # A segment is anywhere in the period of its messages, which is not longer than a month.
+    segments = SearchSegment.objects.filter(**(ids.periods_of("pk", Length.MONTH) if of == "message" else {}))
     if ids.lower is not None:
         segments = segments.filter(**{f"last_{of}__gte": ids.lower})
     if ids.upper is not None:

@@ -146,8 +146,8 @@ def sessions_of(message_ids: Collection[UUID]) -> dict[UUID, UUID]:
     """Return the session of each of the messages that exist."""
     if not message_ids:
         return {}
-    months = IdRange(lower=min(message_ids), upper=UUID(int=max(message_ids).int + 1)).months_of("pk")
-    messages = Message.with_deleted.order_by().filter(pk__any=list(message_ids), **months)
+    periods = IdRange(lower=min(message_ids), upper=UUID(int=max(message_ids).int + 1)).periods_of("pk")
+    messages = Message.with_deleted.order_by().filter(pk__any=list(message_ids), **periods)
     return dict(messages.values_list("pk", "session_id"))
 
 
@@ -169,7 +169,7 @@ def _word(match: re.Match[str]) -> str:
 def _texts(kind: Kind, source: Source, column: str, row_ids: Collection[UUID]) -> Iterator[RowTexts]:
     if not row_ids:
         return
-    within: dict[str, Any] = IdRange(lower=min(row_ids), upper=UUID(int=max(row_ids).int + 1)).months_of("pk")
+    within: dict[str, Any] = IdRange(lower=min(row_ids), upper=UUID(int=max(row_ids).int + 1)).periods_of("pk")
     if source.by_session and column == source.message:
         within["session_id__any"] = set(sessions_of(row_ids).values())
     # JSON comes as text, because it may be nested more deeply than Python decodes.

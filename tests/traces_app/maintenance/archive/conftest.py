@@ -13,7 +13,7 @@ from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import ids
 from messages_app.models import MessageKey, Session
 from messages_app.queries import FoundSession
-from messages_app.sql.partitions import months_of, settle_months
+from messages_app.sql.partitions import periods_of, settle_periods
 from messages_app.writes import delete_message, delete_session
 from tests.traces_app.conftest import answer, question, store
 from traces_app.ingest.partitions import TABLES, forget
@@ -36,9 +36,9 @@ FAR = datetime(2100, 1, 1, tzinfo=UTC)
 @pytest.fixture(autouse=True)
 def only_our_months(transactional_db: None) -> None:
     """Drop the months of earlier tests, so that only those of the test are archived."""
-    settle_months(TABLES)
+    settle_periods(TABLES)
     with connection.cursor() as cursor:
-        for month in months_of("messages_app_message"):
+        for month in periods_of("messages_app_message"):
             cursor.execute(f"DROP TABLE IF EXISTS {', '.join(month.leaf(table.name) for table in TABLES)}")
     forget()
 

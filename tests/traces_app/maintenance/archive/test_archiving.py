@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -14,22 +16,27 @@ from django.test import Client
 from access_app.db.base import as_stored
 from access_app.encryption.keys import add_key, destroy_keys
 from access_app.models import Project
+from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Message, Session
 from messages_app.session_counters import disagreements
-from messages_app.sql.partitions import months_of
+from messages_app.sql.partitions import periods_of
 from tests.admin_pages import text_of
 from tests.encryption import MASTER_KEY, master_key
 from tests.traces_app.conftest import answer, store
 from tests.traces_app.maintenance.archive.conftest import FAR, FEBRUARY, JANUARY, MID_MARCH, exports, fill, rows, tell
-from traces_app.ingest.partitions import TABLES
+from traces_app.events.store import record_events
+from traces_app.ingest.partitions import TABLES, forget
 from traces_app.maintenance.archive import archiving
 from traces_app.maintenance.archive.archiving import archive
 from traces_app.maintenance.archive.datasets import DATASETS, Dataset
 from traces_app.maintenance.archive.folder import open_folder
 from traces_app.maintenance.archive.querying import archive_views
 from traces_app.maintenance.archive.restoring import restore
+from traces_app.maintenance.purge import Scope, purge
 from traces_app.management import archive_arguments
-from traces_app.models import Archive, MessageSeal, RunVector, SearchPosting, SearchRows, SearchSegment
+from traces_app.models import Archive, Context, MessageSeal, RunVector, SearchPosting, SearchRows, SearchSegment
+from traces_app.normalize.redaction import redact_event
+from traces_app.schema import records
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -41,12 +48,16 @@ def run(*arguments: str) -> str:
 
 
 @pytest.mark.requirement("001-24", "001-50")
-def test_dropped_months_are_restored_to_the_same_rows(project: Project, stranger: Project, tmp_path: Path) -> None:
+@pytest.mark.parametrize("length", ["MONTH", "DAY"])
+def test_dropped_periods_are_restored_to_the_same_rows(
+    project: Project, stranger: Project, tmp_path: Path, settings: Any, length: str
+) -> None:
+    settings.TRACESITE_PARTITIONS = length
     fill(project, stranger)
     before, exported = rows(), exports()
     folder = open_folder(str(tmp_path))
     report = archive(folder, before=FAR, drop=True)
-    assert months_of("messages_app_message") == set()
+    assert periods_of("messages_app_message") == []
     assert not Session.with_deleted.exists()
     assert report.messages_kept == 0
     assert sum(done.manifest.tables["messages"].rows for done in report.archived) == len(before["messages_app_message"])
@@ -79,7 +90,7 @@ def test_project_is_dropped_restored_and_archived_again(
     said = run(*archived, "--drop")
     assert sorted(tmp_path.rglob("*.parquet")) == files
     # The months have messages of another project, so they stay.
-    assert "Dropped whole months" not in said
+    assert "Dropped at once" not in said
     assert "messages     6 removed" in said
     assert sorted(exports()) == sorted(name for name in before if not name.startswith("owner/both"))
     assert Archive.objects.filter(project=project, dropped_at=None).count() == 0
@@ -108,6 +119,73 @@ def test_project_is_dropped_restored_and_archived_again(
     assert exports() == restored
 
 
+@pytest.mark.requirement("001-24", "001-50")
+def test_periods_of_another_length_are_archived_as_before(project: Project, tmp_path: Path, settings: Any) -> None:
+    folder = open_folder(str(tmp_path))
+    tell(project, "first", JANUARY)
+    for day in (10, 20):
+        ask_model(project, "long", JANUARY.replace(day=day))
+    before = rows()
+    archive(folder, before=FAR, drop=True)
+    settings.TRACESITE_PARTITIONS = "WEEK"
+    forget()
+    tell(project, "late", JANUARY.replace(day=12))
+    restore(folder)
+    weeks = [f"2024-01-{day:02}-week" for day in (1, 8, 15, 22, 29)]
+    assert [str(period) for period in periods_of("messages_app_message")] == weeks
+    # The conversation of a later week begins with an entry at the beginning of the month.
+    fifteenth = JANUARY.replace(day=15, hour=0)
+    assert purge(Scope(created_before=fifteenth)).periods == weeks[1:2]
+    assert missing_entries() == set()
+    restore(folder)
+    tell(project, "later", JANUARY.replace(day=12))
+    # The whole month is archived again, and what has ended is dropped.
+    report = archive(folder, before=fifteenth, drop=True)
+    assert [str(done.period) for done in report.archived] == ["2024-01"]
+    assert report.dropped.periods == weeks[1:2]
+    assert missing_entries() == set()
+    # Weeks that are archived by themselves stay so in a month.
+    tell(project, "february", FEBRUARY)
+    archive(folder, before=FAR, drop=True)
+    settings.TRACESITE_PARTITIONS = "MONTH"
+    forget()
+    tell(project, "late in february", FEBRUARY.replace(day=20))
+    restore(folder)
+    assert str(periods_of("messages_app_message")[-1]) == "2024-02"
+    archive(folder, before=FAR, drop=True)
+    assert periods_of("messages_app_message") == []
+    assert folder.periods("owner") == ["2024-01", "2024-02-08-week", "2024-02-15-week"]
+    with archive_views(folder) as views:
+        assert views.sql("SELECT count(*), count(DISTINCT id) FROM messages").fetchall() == [(10, 10)]
+    restore(folder)
+    assert {table: set(some) - set(rows()[table]) for table, some in before.items()} == {
+        table: set() for table in before
+    }
+
+
+def ask_model(project: Project, name: str, at: datetime) -> None:
+    """Store a request to a model with a conversation that always begins in the same way."""
+    event = records.Event(
+        session_id=name,
+        message_id=f"{name} {at}",
+        id=f"{name} {at}",
+        type="llm_request_start",
+        timestamp=at,
+        data={"messages": ["Hello", f"It is {at}."]},
+    )
+    record_events(project.pk, [redact_event(event, DEFAULT_RULES)])
+
+
+def missing_entries() -> set[Any]:
+    """Return the entries of conversations that do not exist."""
+    named = {
+        entry
+        for entries in Context.objects.exclude(kind="entry").values_list("entries", flat=True)
+        for entry in entries or ()
+    }
+    return named - set(Context.objects.filter(kind="entry").values_list("pk", flat=True))
+
+
 def test_message_that_changes_meanwhile_is_not_dropped(project: Project, stranger: Project, tmp_path: Path) -> None:
     tell(project, "first", JANUARY)
     tell(project, "second", JANUARY)
@@ -123,10 +201,10 @@ def test_message_that_changes_meanwhile_is_not_dropped(project: Project, strange
 
     folder = open_folder("memory://archive")
     report = archive(folder, before=FAR, drop=True, progress=progress)
-    assert (report.messages_kept, report.dropped.months) == (1, [])
+    assert (report.messages_kept, report.dropped.periods) == (1, [])
     assert list(Message.objects.values_list("external_id", "error")) == [("first-a0", "late")]
     again = archive(folder, before=FAR, drop=True)
-    assert again.dropped.months == ["2024-01"]
+    assert again.dropped.periods == ["2024-01"]
     assert not Session.objects.exists()
     restore(folder)
     assert Message.objects.get(error="late").session.message_count == 2
@@ -154,7 +232,7 @@ def test_damaged_file_is_neither_restored_nor_trusted(project: Project, tmp_path
         (("archive", "--older-than", "1", "--to", "ftp://me:word@host/x"), "The URL of the archive must not have a password"),
         (("archive", "--older-than", "1", "--to", "nothing://x"), "nothing://x is not a folder that Tracesite can write to"),
         (("restore_archive", "{0}"), "Nothing of any project is archived in "),
-        (("restore_archive", "{0}", "--period", "2024"), "--period 2024: use a month such as 2026-01."),
+        (("restore_archive", "{0}", "--period", "2024"), "--period 2024: use a month such as 2026-01, a day "),
         (("restore_archive", "{0}", "--session", "x"), "Nothing of session 'x' is archived in "),
     ],
 )  # fmt: skip

@@ -295,7 +295,7 @@ def test_purged_months_are_not_missed(project: Project) -> None:
     store(project, answer(created_at=later), external_id="april")
     seal()
     mark(list(Message.objects.values_list("pk", flat=True)))
-    assert purge(Scope(created_before=datetime(2026, 4, 1, tzinfo=UTC))).months[-1] == "2026-03"
+    assert purge(Scope(created_before=datetime(2026, 4, 1, tzinfo=UTC))).periods[-1] == "2026-03"
     assert verify() == {}
     assert seal().resealed == 1
     assert (verify(), summary()["intact"], MessageSeal.objects.count()) == ({}, 1, 2)
