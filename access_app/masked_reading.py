@@ -6,7 +6,7 @@ return, so that pages, the API, exports and the search get masked values whichev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -43,6 +43,7 @@ _IDS: Final = frozenset({"id", ROW_ID, "message_id", "session_id"})
 """Columns by which the project of a row is known. Never of what agents name, because an agent of one project could give the
 ids of another."""
 _MOST_KNOWN: Final = 100_000
+_EVENT_DATA: Final = "data"
 
 
 def is_masked() -> bool:
@@ -175,6 +176,8 @@ def masked_value(value: Any, path: str, rules: Rules) -> Any:
     """Mask a value of the column `path`, or of an expression, for which it is empty."""
     if not path:
         rules = rules.anywhere
+    if path == _EVENT_DATA and isinstance(value, dict):
+        value = _without_beginnings(value)
     if isinstance(value, bytes | memoryview) and path:
         try:
             return _masked_json(bytes(value), path, rules)
@@ -215,8 +218,38 @@ def _is_json(text: str) -> bool:
 
 
 def _masked_json(value: bytes, path: str, rules: Rules) -> bytes:
-    clean, receipts = redact(msgspec.json.decode(value), rules, path)
-    return msgspec.json.encode(clean) if receipts else value
+    stored = msgspec.json.decode(value)
+    shown = _without_beginnings(stored) if path == _EVENT_DATA and isinstance(stored, dict) else stored
+    clean, receipts = redact(shown, rules, path)
+    return msgspec.json.encode(clean) if receipts or shown is not stored else value
+
+
+def _without_beginnings(data: dict[str, Any]) -> dict[str, Any]:
+    """Return data of an event without the beginnings of its large fields, in which no place can be recognised."""
+    refs = data.get("contextRefs")
+    if not isinstance(refs, dict):
+        return data
+    return {
+        **data,
+        "contextRefs": {
+            name: {**ref, "beginning": MARKER} if isinstance(ref, dict) and "beginning" in ref else ref
+            for name, ref in refs.items()
+        },
+    }
+
+
+def masked_field(value: msgspec.Raw, names: Collection[str], project_id: int) -> msgspec.Raw:
+    """Mask a large field of events of a project, which is stored beside them, by each of its names; all of it without any."""
+    mask = masking_of_reader.get()
+    rules = None if mask is None else mask.reader.by_project.get(project_id)
+    if rules is None:
+        return value
+    if not names:
+        return msgspec.Raw(msgspec.json.encode(MARKER))
+    for name in names:
+        clean = _masked_json(msgspec.json.encode({name: value}), _EVENT_DATA, rules)
+        value = msgspec.json.decode(clean, type=dict[str, msgspec.Raw])[name]
+    return value
 
 
 @cache

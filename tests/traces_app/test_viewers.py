@@ -248,3 +248,32 @@ def test_id_of_rows_in_two_projects_proves_no_project() -> None:
             cursor.execute(statement)
             shown.append(cursor.fetchone()[-1])
     assert shown == ["EMP-1", "EMP-1", "[redacted]", "[redacted]"]
+
+
+@pytest.mark.requirement("001-54")
+def test_large_fields_of_events_are_masked_by_their_place(project: Project, clients: dict[str, Client]) -> None:
+    filler = "lorem ipsum " * 2_000
+    data = {
+        "call_id": "c9",
+        "name": "look",
+        "args": {"customer": {"name": "Lovelace"}, "filler": filler},
+        "home_city": f"Ithaca {filler}",
+    }
+    event = {"id": "e9", "session_id": "large", "message_id": "m9", "type": "tool_call_start", "data": data}
+    writer = Client(headers={"Authorization": f"Bearer {create_key(project, 'agent', ['write'])[1]}"})
+    assert writer.post("/api/v1/events/", {"events": [event]}, content_type="application/json").status_code == 200
+    session = Session.objects.get(external_id="large").pk
+    events = f"/api/v1/sessions/{session}/events/"
+    kept = json.loads(clients["analyst"].get(events).getvalue())["results"][0]["data"]
+    refs = {name: ref["contextRef"] for name, ref in kept["contextRefs"].items()}
+    assert set(refs) == {"args", "home_city"}
+    paths = {events, *(f"/api/v1/sessions/{session}/contexts/{ref}/" for ref in refs.values())}
+
+    def showing(role: str) -> set[str]:
+        texts = {path: clients[role].get(path).getvalue().decode() for path in paths}
+        return {path for path, text in texts.items() if "Lovelace" in text or "Ithaca" in text}
+
+    assert (showing("viewer"), showing("analyst")) == (set(), paths)
+    assert (
+        "lorem ipsum" in clients["viewer"].get(f"/api/v1/sessions/{session}/contexts/{refs['args']}/").content.decode()
+    )

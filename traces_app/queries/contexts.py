@@ -17,8 +17,10 @@ from access_app.db import base
 from access_app.db.reading import reading_connection
 from access_app.db.statements import prepared_cursor
 from access_app.encryption.reading import ROW_ID
+from access_app.masked_reading import is_masked, masked, masked_field
 from messages_app import ids
 from messages_app.models import Message
+from messages_app.queries import FoundSession
 from messages_app.sql.compiled import Bounds, CompiledRows, Param
 from messages_app.sql.json_rows import Column, Source, instant
 from messages_app.sql.periods import Length, Period
@@ -53,6 +55,11 @@ _LAST_ENTRIES = _ENTRIES.replace(
 )
 
 
+_NAMES = """
+    SELECT DISTINCT field.key FROM traces_app_event AS event, jsonb_each(
+        CASE WHEN jsonb_typeof(event.data -> 'contextRefs') = 'object' THEN event.data -> 'contextRefs' ELSE '{}' END
+    ) AS field (key, value) WHERE event.session_id = %s AND field.value ->> 'contextRef' = %s
+    """
 _BY_IDS = "FROM traces_app_context WHERE id = ANY(%s::uuid[]) AND id BETWEEN %s AND %s"
 _INPUTS = f"SELECT id::text AS {ROW_ID}, content, entries::text[] {_BY_IDS}"
 _REFS = f"SELECT id::text, ref {_BY_IDS}"
@@ -119,11 +126,13 @@ def find_context(session_id: UUID, ref: str) -> FoundContext | None:
     return None if row is None else FoundContext(*row)
 
 
-def whole_context(found: FoundContext, ref: str) -> schemas.WholeContext:
+def whole_context(found: FoundContext, ref: str, session: FoundSession) -> schemas.WholeContext:
     with prepared_cursor(reading_connection()) as cursor:
         cursor.execute("SELECT content, id FROM traces_app_context WHERE id = %s", [found.pk])
         row = cursor.fetchone()
-    content: Mapping[str, Raw] = {} if row is None else msgspec.json.decode(row[0], type=dict[str, Raw])
+    content: dict[str, Raw] = {} if row is None else msgspec.json.decode(row[0], type=dict[str, Raw])
+    if is_masked() and "value" in content:
+        content["value"] = masked_field(content["value"], _names_of_field(session.pk, ref), session.project_id)
     return schemas.WholeContext(
         ref=ref,
         message_id=found.message_id,
@@ -137,6 +146,13 @@ def whole_context(found: FoundContext, ref: str) -> schemas.WholeContext:
         value=content.get("value", UNSET),
         input=inputs([(found.message_id, ref)]).get((found.message_id, ref), UNSET) if found.kind == "input" else UNSET,
     )
+
+
+def _names_of_field(session_id: UUID, ref: str) -> list[str]:
+    """Return the names under which events of a session have a field that is stored under this reference."""
+    with masked(None), reading_connection().cursor() as cursor:
+        cursor.execute(_NAMES, [session_id, ref])
+        return [name for (name,) in cursor.fetchall()]
 
 
 def inputs(keys: Collection[InputKey]) -> dict[InputKey, schemas.ModelInput]:

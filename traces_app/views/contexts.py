@@ -12,7 +12,7 @@ from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.responses import answer, list_answer
-from messages_app.queries import find_session
+from messages_app.queries import FoundSession, find_session
 from messages_app.sql.pagination import page_request, read_page, whole_number
 from traces_app.queries import schemas
 from traces_app.queries.contexts import (
@@ -52,7 +52,8 @@ class ContextViewSet(TraceViewSet):
     def retrieve(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
         """Return the whole content of a context."""
         check_parameters(request.query_params, ("project",))
-        return answer(whole_context(_found(request, session_id, ref), ref))
+        session, found = _found(request, session_id, ref)
+        return answer(whole_context(found, ref, session))
 
     @extend_schema(
         parameters=[
@@ -69,7 +70,7 @@ class ContextViewSet(TraceViewSet):
         """Return the entries of a conversation, in order. 400 `no_conversation` if the context has no conversation."""
         check_parameters(request.query_params, ("last", "project"))
         last = whole_number(request.query_params, "last", None, at_least=1, at_most=_MOST_ENTRIES)
-        found = _found(request, session_id, ref)
+        _session, found = _found(request, session_id, ref)
         if not found.has_conversation:
             raise InvalidInput(
                 _("This context has no conversation. Its kind is “%(kind)s”.") % {"kind": found.kind},
@@ -94,7 +95,7 @@ class ContextViewSet(TraceViewSet):
     def variables(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
         """Return variables by name. 400 `no_variables` if the context has no variables."""
         check_parameters(request.query_params, ("keys", "project"))
-        found = _found(request, session_id, ref)
+        _session, found = _found(request, session_id, ref)
         if not found.has_variables:
             raise InvalidInput(
                 _("This context has no variables. Its kind is “%(kind)s”.") % {"kind": found.kind},
@@ -105,9 +106,9 @@ class ContextViewSet(TraceViewSet):
         return answer(schemas.Variables(ref=ref, variables=variables(found, keys.split(",") if keys else None)))
 
 
-def _found(request: Request, session_id: str, ref: str) -> FoundContext:
+def _found(request: Request, session_id: str, ref: str) -> tuple[FoundSession, FoundContext]:
     session = find_session(requested_scope(request), session_id)
     found = find_context(session.pk, ref)
     if found is None:
         raise NotFound(_("The session has no context with this reference."), code="context_not_found", field="ref")
-    return found
+    return session, found
