@@ -33,7 +33,7 @@ MASKED_COLUMNS: Final = frozenset(
     """
     args attachments comment content content_parts current_phase data description error fork image_info knowledge_filename
     knowledge_source knowledge_title label messages metadata notes object_repr output parameters raw reasoning reasoning_content
-    reflection system tags thought title tools usage value workflow
+    redactions reflection system tags thought title tools usage value workflow
     """.split()  # noqa: SIM905, a list of strings would be harder to read
 )
 """Names of columns that are masked. Others of the models are not: ids, times, names and states. What is no column of a model is
