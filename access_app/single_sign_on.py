@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from django.contrib.auth import BACKEND_SESSION_KEY
 from django.contrib.auth.backends import RemoteUserBackend
 from django.contrib.auth.middleware import RemoteUserMiddleware
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import AnonymousUser, Group, User
+from django.contrib.sessions.backends.base import SessionBase
 from django.http import HttpRequest
 
 from access_app.conf import conf
@@ -27,6 +29,14 @@ class ProxyUserMiddleware(RemoteUserMiddleware):
 class ProxyUserBackend(RemoteUserBackend):
     """Make users that are not known yet, and keep their groups as the proxy says."""
 
+    def authenticate(self, request: HttpRequest | None, remote_user: str | None) -> User | None:  # type: ignore[override]
+        """Return the user of this name; None for one that is too long to be stored."""
+        longest = User._meta.get_field("username").max_length or 0
+        if remote_user is not None and len(remote_user) > longest:
+            return None
+        found: User | None = super().authenticate(request, remote_user)  # type: ignore[arg-type]
+        return found
+
     def configure_user(  # type: ignore[override]  # the stubs know no model of users
         self, request: HttpRequest, user: User, created: bool = True
     ) -> User:
@@ -36,6 +46,16 @@ class ProxyUserBackend(RemoteUserBackend):
         if conf.REMOTE_GROUPS_HEADER:
             set_groups(user, request.META.get(meta_name(conf.REMOTE_GROUPS_HEADER), "").split(","))
         return user
+
+
+def agrees(session: SessionBase, user: User | AnonymousUser, proxy_user: str) -> bool:
+    """Return whether a login of before still holds, given whom the proxy names now ("": nobody): what ProxyUserMiddleware decides for
+    pages, for streams."""
+    if not conf.REMOTE_USER_HEADER:
+        return True
+    if proxy_user:
+        return user.get_username() == proxy_user
+    return session.get(BACKEND_SESSION_KEY) != f"{ProxyUserBackend.__module__}.{ProxyUserBackend.__qualname__}"
 
 
 def make_staff(user: User) -> None:

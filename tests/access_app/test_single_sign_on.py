@@ -13,6 +13,8 @@ from django.test import Client
 
 from access_app.models import Project, Role
 from access_app.roles import grant_role
+from access_app.visibility import ALL_PROJECTS
+from tracesite.live.admission import NotAuthenticated, no_longer_admitted, viewer_of_login
 
 HOME = "/admin/"
 
@@ -59,6 +61,30 @@ def test_login_ends_with_the_header(proxied: Client) -> None:
     proxied.get(HOME, headers={"X-Forwarded-User": "eve"})
     proxied.get(HOME, headers={"X-Forwarded-User": "bob"})
     assert User.objects.get(pk=proxied.session["_auth_user_id"]).username == "bob"
+
+
+def test_stream_ends_with_the_header_like_a_page(transactional_db: None, proxied: Client) -> None:
+    proxied.get(HOME, headers={"X-Forwarded-User": "eve"})
+    cookie = proxied.session.session_key or ""
+    viewer = viewer_of_login(cookie, proxy_user="eve")
+    assert viewer.proxy_user == "eve"
+    assert no_longer_admitted([viewer]) == set()
+    for name in ("", "bob"):
+        with pytest.raises(NotAuthenticated):
+            viewer_of_login(cookie, proxy_user=name)
+    # A login by password needs no header, but ends with one of somebody else.
+    boss = Client()
+    boss.force_login(User.objects.create_superuser("boss"), "django.contrib.auth.backends.ModelBackend")
+    assert viewer_of_login(boss.session.session_key or "").projects == ALL_PROJECTS
+    with pytest.raises(NotAuthenticated):
+        viewer_of_login(boss.session.session_key or "", proxy_user="eve")
+
+
+def test_name_that_cannot_be_stored_is_not_logged_in(proxied: Client) -> None:
+    headers = {"X-Forwarded-User": "a" * 151}
+    assert proxied.get(HOME, headers=headers).status_code == 302
+    assert proxied.get("/api/v1/sessions/", headers=headers).status_code == 401
+    assert not User.objects.exists()
 
 
 def test_inactive_user_is_not_logged_in(proxied: Client) -> None:

@@ -21,6 +21,7 @@ from access_app.keys import admitted_key
 from access_app.masked_reading import MaskedReader, masked, masked_key, masked_login
 from access_app.models import ActorKind, ApiKey, AuditAction, Role, Scope
 from access_app.roles import access_of
+from access_app.single_sign_on import agrees
 from access_app.two_factor import must_set_up
 from access_app.visibility import ProjectScope
 from messages_app import queries
@@ -41,6 +42,8 @@ class Viewer:
     key_id: int | None = None
     login: str = ""
     """The session cookie of a member of staff; "" for a key."""
+    proxy_user: str = ""
+    """Whom the proxy named, where one logs people in."""
     masked: MaskedReader | None = None
     """What it reads masked."""
     origin: Origin | None = field(default=None, compare=False)
@@ -71,17 +74,20 @@ def viewer_of_key(token: str, address: str) -> Viewer:
     return Viewer(ProjectScope(frozenset({key.project_id})), key_id=key.pk, masked=masked_key(key), origin=origin)
 
 
-def viewer_of_login(cookie: str, address: str = "") -> Viewer:
-    """Return the viewer of a logged-in member of staff. Raises NotAuthenticated."""
+def viewer_of_login(cookie: str, address: str = "", proxy_user: str = "") -> Viewer:
+    """Return the viewer of a logged-in member of staff. Raises NotAuthenticated, also for a login that the proxy does not name."""
     close_old_connections()
     request = HttpRequest()
     request.session = import_module(settings.SESSION_ENGINE).SessionStore(cookie)
     user = get_user(request)
-    if not (user.is_active and user.is_staff) or must_set_up(user, request.session):
+    is_named = agrees(request.session, user, proxy_user)
+    if not (user.is_active and user.is_staff and is_named) or must_set_up(user, request.session):
         raise NotAuthenticated(_("An API key or a staff login is required."))
     origin = replace(origin_of_user(user), address=address)
     found = access_of(user)
-    return Viewer(found.scope(Role.VIEWER), login=cookie, masked=masked_login(found), origin=origin)
+    return Viewer(
+        found.scope(Role.VIEWER), login=cookie, proxy_user=proxy_user, masked=masked_login(found), origin=origin
+    )
 
 
 def find_session(viewer: Viewer, name: str, field: str) -> FoundSession | None:
@@ -166,7 +172,7 @@ def _key_has_changed(viewer: Viewer, key: ApiKey | None) -> bool:
 
 def _login_has_changed(viewer: Viewer) -> bool:
     try:
-        return viewer_of_login(viewer.login) != viewer
+        return viewer_of_login(viewer.login, proxy_user=viewer.proxy_user) != viewer
     except NotAuthenticated:
         return True
 

@@ -140,7 +140,8 @@ class Live:
             # Browsers always send Origin with a WebSocket; same-origin requests of our pages may lack it.
             else scope["type"] == "http" and headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
         )
-        return await self.ask(admission.viewer_of_login, cookie, _address(scope)) if is_ours else None
+        proxy_user = headers.get(conf.REMOTE_USER_HEADER.lower(), "")
+        return await self.ask(admission.viewer_of_login, cookie, _address(scope), proxy_user) if is_ours else None
 
     async def viewer_of_key(self, token: str, address: str) -> Viewer:
         """Return the viewer of a key that is used from an address. Raises ApiError."""
