@@ -6,7 +6,7 @@ A test compares the models with this list, so that a new column of text or JSON 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -32,6 +32,8 @@ class Column:
     texts of MOST_READABLE characters do: whatever is larger or has parts is no name, whoever sent it under such a key."""
     has_readable_numbers: bool = False
     """Whether numbers stay readable: they are counts of tokens."""
+    parts: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By key of an object: its keys whose values stay readable like those of `readable`; its others are encrypted."""
     has_references: bool = False
     """Whether REFERENCES are of contexts, whose OF_REFERENCE stay readable."""
 
@@ -61,7 +63,10 @@ ENCRYPTED: Final[Mapping[str, Mapping[str, Column]]] = {
         "description": Column(2, Form.TEXT),
         "current_phase": Column(3, Form.TEXT),
         "workflow": Column(4, Form.JSON),
-        "metadata": Column(5, Form.FIELDS, _OF_METADATA),
+        # The session that a replay has replayed; what it has changed there is content.
+        "metadata": Column(
+            5, Form.FIELDS, _OF_METADATA, parts={"forked_from": frozenset({"session", "node", "snapshot", "ts"})}
+        ),
     },
     "messages_app_message": {
         "content": Column(10, Form.TEXT),

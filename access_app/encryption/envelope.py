@@ -56,6 +56,8 @@ class DataKey:
             text = bytes(field).decode()
             if column.has_references and name == REFERENCES and text[0] == "{":
                 fields[name] = msgspec.Raw(self._sealed_references(column, row, text))
+            elif name in column.parts and text[0] == "{":
+                fields[name] = self._sealed_parts(column, row, text, column.parts[name])
             elif not _is_readable(name, text, column.readable) and not (
                 column.has_readable_numbers and text[0] in "-0123456789"
             ):
@@ -66,16 +68,19 @@ class DataKey:
         references = _decode_object(value)
         for name, reference in references.items():
             text = bytes(reference).decode()
-            parts = _decode_object(text) if text[0] == "{" else None
-            if parts is None:
-                if text not in EMPTY:
-                    references[name] = self._sealed_json(column, row, text)
-                continue
-            for key, part in parts.items():
-                if not _is_readable(key, inner := bytes(part).decode(), OF_REFERENCE):
-                    parts[key] = self._sealed_json(column, row, inner)
-            references[name] = msgspec.Raw(_encode(parts))
+            if text[0] == "{":
+                references[name] = self._sealed_parts(column, row, text, OF_REFERENCE)
+            elif text not in EMPTY:
+                references[name] = self._sealed_json(column, row, text)
         return _encode(references)
+
+    def _sealed_parts(self, column: Column, row: bytes, value: str, readable: Collection[str]) -> msgspec.Raw:
+        """Return a JSON object with all of its values encrypted but those of these keys."""
+        parts = _decode_object(value)
+        for key, part in parts.items():
+            if not _is_readable(key, text := bytes(part).decode(), readable):
+                parts[key] = self._sealed_json(column, row, text)
+        return msgspec.Raw(_encode(parts))
 
     def _sealed_json(self, column: Column, row: bytes, text: str) -> msgspec.Raw:
         return msgspec.Raw(f'"{PREFIX}{self._seal(column.number, row, text)}"'.encode())

@@ -30,6 +30,7 @@ from tests.traces_app.planted import Garden, plant, stored
 from tests.traces_app.test_planted_values import shown
 from traces_app.maintenance import encrypting
 from traces_app.models import RunVector, SearchPosting
+from traces_app.queries.snapshots import forked_among
 
 READABLE = ["Score.value", "Session.tags"]
 """The places that docs/encryption.md lists as readable."""
@@ -107,12 +108,13 @@ def test_content_under_readable_keys_and_beginnings_of_large_fields_are_encrypte
         {"id": f"e{at}", "session_id": "s2", "message_id": "m2", "type": "tool_call_start", "data": one}
         for at, one in enumerate([data, {**posed, "call_id": "c2"}])
     ]
-    metadata = {"source": {"note": "word8"}, "trace_id": "word9 " * 200}
+    metadata: dict[str, Any] = {"source": {"note": "word8"}, "trace_id": "word9 " * 200}
+    metadata["forked_from"] = {"session": "s2", "overrides": {"context": "word0"}}
     sent = {"sessions": [{"external_id": "s3", "metadata": metadata}]}
     for path, body in (("/api/v1/events/", {"events": events}), ("/api/v1/ingest/", sent)):
         assert client_of_key.post(path, body, content_type="application/json").status_code == 200
 
-    words = {f"word{number}" for number in range(1, 10)}
+    words = {f"word{number}" for number in range(10)}
     with as_stored():
         on_disk = stored()
     assert {word for word in words if word in on_disk} == set()
@@ -120,6 +122,7 @@ def test_content_under_readable_keys_and_beginnings_of_large_fields_are_encrypte
     assert {word for word in words if word in text} == words
     call = client_of_key.get("/api/v1/tool-calls/?tool=look").json()["results"][0]
     assert call["args"]["note"] == "word1"
+    assert [session.external_id for session in forked_among(encrypted.pk, ["s2"])] == ["s3"]
 
 
 @pytest.mark.requirement("001-57")
