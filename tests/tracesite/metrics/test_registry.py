@@ -203,7 +203,7 @@ def test_database_gauges_show_connections_months_and_age(scraped: Client, projec
     assert value(found, "tracesite_database_size_bytes") > 1_000_000
     for table in TABLES:
         assert value(found, "tracesite_partitions", table=table) >= 1
-        assert value(found, "tracesite_partitions_end_seconds", table=table) >= seconds_until(Period.of(NOON).next)
+        assert value(found, "tracesite_partitions_end_seconds", table=table) >= seconds_until_end(Period.of(NOON))
     assert value(found, "tracesite_table_rows", table="messages_app_message") == 2
     assert value(found, "tracesite_table_rows", table="traces_app_toolcall") == 4
     assert value(found, "tracesite_newest_message_age_seconds") == pytest.approx(time.time() - NOON.timestamp(), abs=60)
@@ -225,8 +225,9 @@ def test_lags_are_those_of_the_oldest_message(scraped: Client, project: Project)
     assert value(found, "tracesite_seal_lag_seconds") == 0
 
 
-def seconds_until(month: Period) -> float:
-    return time.mktime((*month, 1, 0, 0, 0, 0, 0, 0)) - time.time() - 86400
+def seconds_until_end(period: Period) -> float:
+    """Return the time until a period ends, less a minute for the test itself."""
+    return period.ends_at.timestamp() - time.time() - 60
 
 
 @pytest.mark.django_db(transaction=True)
