@@ -290,7 +290,9 @@ def destroy_keys(project: Project) -> int:
 
 def unusable_keys() -> Iterator[ProjectKey]:
     """Yield the data keys that cannot be unwrapped. Raise ImproperlyConfigured if the master key cannot be read."""
-    for key in ProjectKey.objects.exclude(wrapped=None).select_related("project"):
+    keys = ProjectKey.objects.exclude(wrapped=None).select_related("project")
+    # No other columns: `migrate` asks before it has made those of a new version.
+    for key in keys.only("key_id", "version", "master_id", "wrapped", "project__slug"):
         try:
             unwrapped(key.master_id, bytes.fromhex(key.key_id), bytes(key.wrapped or b""))
         except Locked:
