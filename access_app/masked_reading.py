@@ -248,7 +248,8 @@ def masked_field(value: msgspec.Raw, names: Collection[str], project_id: int) ->
         return msgspec.Raw(msgspec.json.encode(MARKER))
     for name in names:
         clean = _masked_json(msgspec.json.encode({name: value}), _EVENT_DATA, rules)
-        value = msgspec.json.decode(clean, type=dict[str, msgspec.Raw])[name]
+        # The name itself may be masked.
+        (value,) = msgspec.json.decode(clean, type=dict[str, msgspec.Raw]).values()
     return value
 
 
