@@ -35,7 +35,7 @@ class Beginning(Left):
         encrypted = [] if base.opening is None else [part for part in text.flatten() if _column_of(part) is not None]
         sql, values = compiler.compile(text)
         if not encrypted:
-            return f"left({sql}, {characters})", values
+            return f"LEFT({sql}, {characters})", values
         (column,) = encrypted
         about = _column_of(column)
         assert about is not None, "it is encrypted"
@@ -43,7 +43,7 @@ class Beginning(Left):
         return (
             f"CASE WHEN strpos({sql}, '{PREFIX}') > 0 "
             f"THEN 'tscut{characters}{self.mark}:{about.number}:' || {row_id} || ':' || {sql} "
-            f"ELSE left({sql}, {characters}) END",
+            f"ELSE LEFT({sql}, {characters}) END",
             (*values, *values, *values),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from calendar import monthrange
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
@@ -149,16 +150,21 @@ def _period(day: date, length: Length) -> Period:
     month_ends = _next_month(day)
     match length:
         case Length.DAY:
-            return Period(day, day + _DAY)
+            return Period(day, _later(day, _DAY))
         case Length.WEEK:
             begin = day - timedelta(days=(day.day - 1) % 7)
-            return Period(begin, min(begin + _WEEK, month_ends))
+            return Period(begin, min(_later(begin, _WEEK), month_ends))
         case Length.MONTH:
             return Period(day.replace(day=1), month_ends)
 
 
 def _next_month(day: date) -> date:
-    return date(day.year + day.month // 12, day.month % 12 + 1, 1)
+    return _later(day.replace(day=1), timedelta(days=monthrange(day.year, day.month)[1]))
+
+
+def _later(day: date, time: timedelta) -> date:
+    # Filters may name the last day that there is.
+    return day + time if date.max - day >= time else date.max
 
 
 @lru_cache(maxsize=4096)

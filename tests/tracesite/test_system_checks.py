@@ -254,8 +254,8 @@ def test_role_without_create_permission_is_reported() -> None:
 def test_unreachable_database_is_reported_without_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     away = connections["default"].copy("away")
     away.settings_dict |= {"HOST": "127.0.0.1", "PORT": "1", "PASSWORD": "hunter2"}
-    monkeypatch.setattr(system_checks, "connections", {"away": away})
-    (found,) = system_checks.check_database(None, ["away"])
+    monkeypatch.setattr(system_checks, "connections", {"default": away})
+    (found,) = system_checks.check_database(None, ["default"])
     assert (ids([found]), "hunter2" in str(found)) == (["E003"], False)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -38,6 +38,12 @@ def test_setting_decides_on_new_periods(settings: Any) -> None:
     assert names == ["2026-01-30", "2026-01-29-week", "2026-01"]
     # A last week of one day is that day.
     assert str(Period.of(datetime(2028, 2, 29, tzinfo=UTC), Length.WEEK)) == "2028-02-29"
+
+
+@pytest.mark.parametrize("length", Length)
+def test_last_day_that_there_is_has_a_period(length: Length) -> None:
+    period = Period.of(datetime.max.replace(tzinfo=UTC), length)
+    assert period.begin <= period.end == date.max
 
 
 @pytest.mark.parametrize("text", ["2026", "2026-13", "2026-02-30", "2026-01-09-week", "2026-01-08-", "x2026-01"])

@@ -328,7 +328,7 @@ def test_long_run_is_shown_in_pages(long_run: str, session_key: str, live_server
         page.wait_for_url("**page=1**")
         assert page.get_by_text("thought 0", exact=True).is_visible()
         page.get_by_label("Page 1 of 40").fill("40")
-        page.get_by_role("button", name="Go").click()
+        page.get_by_role("button", name="Show", exact=True).click()
         page.wait_for_url("**page=40**")
         assert page.get_by_text("thought 1999", exact=True).is_visible()
         page.get_by_role("link", name="Collapse all").click()
