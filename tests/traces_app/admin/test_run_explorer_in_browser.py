@@ -216,7 +216,7 @@ def test_panel_shows_json_and_images_and_copies(run: str, session_key: str, live
         expect(panel.get_by_text("What is asked?")).to_be_visible()
         row(page, "query").click()
         assert '"name": "query"' in copied["JSON"]
-        assert "### query" in copied["Markdown"]
+        assert "### `query`\n\n- Status: `success`\n" in copied["Markdown"]
         assert "/api/v1/tool-calls/" in copied["curl"]
         assert "result = query(**arguments)" in copied["Python"]
         panel.locator(".run-value").filter(has_text="Output").get_by_role("button", name="Copy").click()

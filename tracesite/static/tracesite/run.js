@@ -547,8 +547,10 @@ const asJson = (detail) => {
 const fenceOf = (text, least) => "`".repeat(Math.max(least, ...(text.match(/`+/g) ?? []).map((run) => run.length + 1)));
 
 const asCode = (text) => {
-  const fence = fenceOf(text, 1);
-  return `${fence} ${text.replace(/\s+/g, " ")} ${fence}`;
+  const line = text.replace(/\s+/g, " ");
+  const fence = fenceOf(line, 1);
+  const space = line.startsWith("`") || line.endsWith("`") ? " " : "";
+  return `${fence}${space}${line}${space}${fence}`;
 };
 
 const asMarkdown = (detail) => {
