@@ -525,7 +525,14 @@ def test_exit_goes_on_while_the_sink_delivers(
 
 
 @pytest.mark.parametrize(
-    ("end", "code"), [("", 0), ("sys.exit(3)", 3), ("raise ValueError", 1), ("os.kill(os.getpid(), signal.SIGINT)", -2)]
+    ("end", "code"),
+    [
+        ("", 0),
+        ("sys.exit(3)", 3),
+        ("raise ValueError", 1),
+        # The signal may arrive a moment after the call.
+        ("os.kill(os.getpid(), signal.SIGINT); import time; time.sleep(5)", -2),
+    ],
 )
 def test_exit_of_a_process_sends_the_rest(tmp_path: Path, end: str, code: int) -> None:
     path = tmp_path / "trace.jsonl"
