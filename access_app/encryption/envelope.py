@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -23,6 +23,7 @@ from .columns import BY_NUMBER, EMPTY, MOST_READABLE, OF_REFERENCE, REFERENCES, 
 from .errors import Damaged
 
 PREFIX: Final = "tsenc1:"
+_IN_JSON: Final = f'"{PREFIX}'
 KEY_BYTES: Final = 8
 _ASSOCIATED: Final = KEY_BYTES + 1 + 16
 _NONCE: Final = 12
@@ -118,14 +119,34 @@ def _is_readable(name: str, text: str, readable: Collection[str]) -> bool:
     return text in EMPTY or (name in readable and text[0] not in "{[" and len(text) <= MOST_READABLE)
 
 
+class JsonPart(NamedTuple):
+    """A text of JSON that begins like an envelope, and what is behind it."""
+
+    base64: str | None
+    """None of a key: keys of JSON are followed by a colon, and never encrypted."""
+    rest: str
+    """Behind its quote."""
+    whole: str
+
+
+def split_json(text: str) -> tuple[str, list[JsonPart]]:
+    """Divide a JSON text before each text that begins with _IN_JSON."""
+    first, *parts = text.split(_IN_JSON)
+    return first, [_json_part(part) for part in parts]
+
+
+def _json_part(part: str) -> JsonPart:
+    base64, _quote, rest = part.partition('"')
+    return JsonPart(None if rest.startswith(":") else base64, rest, f"{_IN_JSON}{part}")
+
+
 def is_misplaced(stored: str, column: Column, row: bytes) -> bool:
     """Return whether a stored value has an envelope that was made for another column or row; needs no key."""
     if column.form is Form.TEXT:
         found = [stored[len(PREFIX) :]] if stored.startswith(PREFIX) else []
     else:
-        # Keys of JSON are followed by a colon, and never encrypted.
-        parts = (part.partition('"') for part in stored.split(f'"{PREFIX}')[1:])
-        found = [base64 for base64, _quote, rest in parts if not rest.startswith(":")]
+        _first, parts = split_json(stored)
+        found = [part.base64 for part in parts if part.base64 is not None]
     envelopes = (raw for base64 in found if (raw := bytes_of(base64)) is not None)
     return any(raw[KEY_BYTES] != column.number or row_of(raw) != row for raw in envelopes)
 

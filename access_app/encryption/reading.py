@@ -21,7 +21,7 @@ from access_app.db import base
 from access_app.read_marks import split_mark
 
 from .columns import BY_NUMBER, ENCRYPTED, NAMES, Form
-from .envelope import KEY_BYTES, PREFIX, DataKey, bytes_of, row_bytes, row_of
+from .envelope import KEY_BYTES, PREFIX, DataKey, bytes_of, row_bytes, row_of, split_json
 from .errors import Damaged
 from .keys import Keyring, key_named, known_keys
 
@@ -31,7 +31,6 @@ ROW_ID: Final = "row_id"
 """Name of an expression that is the id of the row of all encrypted columns of a statement, where `id` is not read as it is."""
 _TEXTS = frozenset({25, 114, 705, 1043, 3802})
 """Types of columns that are read as text: text, json, unknown, varchar and jsonb."""
-_IN_JSON: Final = f'"{PREFIX}'
 _ANY_COLUMN: Final = frozenset(BY_NUMBER)
 _CUT = re.compile(r"tscut(\d+)(p?):(\d+):([0-9a-f-]{36}):", re.ASCII)
 """Length, form, number of the column and id of the row of a value that is to be cut: see messages_app.sql.beginnings."""
@@ -120,13 +119,11 @@ class Opener:
         if value.startswith("tscut") and (cut := _CUT.match(value)):
             whole = self.open(value[cut.end() :], {int(cut[3])}, {row_bytes(cut[4])})
             return _cut_off(whole, int(cut[1]), pretty=bool(cut[2]))
-        first, *parts = value.split(_IN_JSON)
+        first, parts = split_json(value)
         texts = [first]
         for part in parts:
-            base64, _quote, rest = part.partition('"')
-            # Keys of JSON are followed by a colon, and never encrypted.
-            opened = None if rest.startswith(":") else self._opened(base64, columns, rows, in_json=True)
-            texts += [_IN_JSON, part] if opened is None else [opened, rest]
+            opened = None if part.base64 is None else self._opened(part.base64, columns, rows, in_json=True)
+            texts += [part.whole] if opened is None else [opened, part.rest]
         return "".join(texts)
 
     def _opened(self, base64: str, columns: Collection[int], rows: Collection[bytes], *, in_json: bool) -> str | None:
