@@ -147,3 +147,7 @@ def _child(message: int, parts: tuple[object, ...]) -> int:
 def _digest(*parts: object) -> int:
     # repr quotes texts, so that the parts stay distinct; for ints and texts it is the fastest way.
     return int.from_bytes(blake2b(repr(parts).encode(), digest_size=8).digest())
+
+
+END_OF_TIME = first_id_at(datetime.max.replace(tzinfo=UTC))
+"""Above the ids of everything that is stored: Python's datetime cannot represent later times."""

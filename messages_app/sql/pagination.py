@@ -14,7 +14,7 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import MAXYEAR, UTC, datetime
+from datetime import datetime
 from hashlib import blake2b
 from time import monotonic
 from typing import Any, Literal, Protocol, TypeVar
@@ -42,8 +42,6 @@ Order = Literal["asc", "desc"]
 
 _CURSOR = re.compile(r"[A-Za-z0-9_-]{28}", re.ASCII)
 _SIDES = {b"o": False, b"n": True}
-# Python's datetime cannot represent later times.
-_END_OF_TIME = ids.first_id_at(datetime.max.replace(tzinfo=UTC))
 
 
 class IdRange(Struct, frozen=True, kw_only=True):
@@ -75,13 +73,8 @@ class IdRange(Struct, frozen=True, kw_only=True):
         For the reason against the range itself see json_rows.periods_of.
         """
         lower = None if self.lower is None else Period.of(ids.created_at_of(self.lower), length).first_id
-        upper = None if self.upper is None else _end_of_period(ids.created_at_of(self.upper), length)
+        upper = None if self.upper is None else Period.of(ids.created_at_of(self.upper), length).after_id
         return IdRange(lower=lower, upper=upper)
-
-
-def _end_of_period(instant: datetime, length: Length | None) -> UUID:
-    # Python's datetime has no month after year 9999, in which nothing is stored.
-    return _END_OF_TIME if instant.year == MAXYEAR else Period.of(instant, length).after_id
 
 
 class Cursor(Struct, frozen=True, kw_only=True):
@@ -101,7 +94,7 @@ class Cursor(Struct, frozen=True, kw_only=True):
             decoded = urlsafe_b64decode(text)
             body = decoded[:17]
             position = UUID(bytes=body[1:])
-            if decoded[17:] == _checksum(body) and body[:1] in _SIDES and position < _END_OF_TIME:
+            if decoded[17:] == _checksum(body) and body[:1] in _SIDES and position < ids.END_OF_TIME:
                 return cls(position=position, newer=_SIDES[body[:1]])
         raise InvalidInput(
             _("Invalid cursor. Use `next` or `previous` from a response unchanged."),

@@ -71,7 +71,7 @@ class Period(NamedTuple):
 
     @property
     def after_id(self) -> UUID:
-        return _first_id(self.end)
+        return ids.END_OF_TIME if self.end == date.max else _first_id(self.end)
 
     @property
     def begins_at(self) -> datetime:
