@@ -58,7 +58,7 @@ from .columns import COLUMNS, columns_of, forget_columns, in_order, keep_columns
 from .downloads import Source, value_file
 from .exports import EXPORT_ROWS, FORMS, Columns, export
 from .filters import BY_ACTIVITY, CURSOR, ORDER, BarFilter, Chip, InvalidFilter, OrderFilter, parameters_of
-from .saved_views import ChangedViewForm, SavedViewForm, errors_of, query_of, views_of
+from .saved_views import VIEWS_SHOWN, ChangedViewForm, SavedViewForm, errors_of, query_of, views_of
 
 ROWS_AT_A_TIME = 200
 """Rows of a page of a walk: see `KeysetAdmin.all_keys`."""
@@ -430,7 +430,7 @@ class KeysetAdmin(RoleAdmin):
             "title": self.list_title(request),
             "export_forms": list(FORMS) if self.export_columns else [],
             "export_rows_shown": f"{EXPORT_ROWS:,}",
-            "saved_views": views_of(self.opts.label_lower, request),
+            "saved_views": views_of(self.opts.label_lower, request)[:VIEWS_SHOWN],
             "current_query": query_of(request.GET),
             "list_order": self.list_order(request),
             "columns_offered": columns,

@@ -31,6 +31,7 @@ else:
 VIEWS_SHOWN = 100
 """Views above a list; also the most that somebody may save for it."""
 _MOST_READ = 1_000
+"""Views of a list that are read, those of others among them."""
 
 
 def query_of(parameters: QueryDict) -> str:
@@ -46,14 +47,14 @@ def views_of(list_name: str, request: HttpRequest) -> list[SavedView]:
     visible = SavedView.objects.filter(Q(owner=user.pk) | Q(shared=True), list_name=list_name)
     views = list(with_people(visible, "owner").order_by("name", "pk")[:_MOST_READ])
     if all(view.owner_id == user.pk for view in views):
-        return views[:VIEWS_SHOWN]
+        return views
     known = people_of(access(request))
     return [
         view
         for view in views
         if view.owner_id == user.pk
         or ((known is None or view.owner_id in known) and not hides(f"{view.name} {unquote_plus(view.query)}"))
-    ][:VIEWS_SHOWN]
+    ]
 
 
 class SavedViewForm(SavedViewModelForm):
