@@ -206,6 +206,10 @@ class CallErrorGroupFilter(NameFilter):
     title = gettext_lazy("error group")
     parameter_name = "error_group"
 
+    def shown_value(self) -> str:
+        """Return enough of the hash to tell groups apart: what their errors say is in each row."""
+        return f"{self.value[:8]}…"
+
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
         found: QuerySet[Any] = CallFilterSet.narrow(queryset, {"error_group": name})
         return found

@@ -37,6 +37,7 @@ from messages_app.admin.conversation import ids_below
 from messages_app.models import Message
 from messages_app.safe_text import Excerpt, excerpt, first_characters, json_excerpt, pretty_json, size_of, size_of_json
 from traces_app.models import AgentStep, ToolCall, ToolResult
+from traces_app.normalize import records
 
 TOTAL_CHARACTERS = 2_000_000
 VALUE_CHARACTERS = 65_536
@@ -95,6 +96,8 @@ class StepTexts:
     thought: Excerpt
     reasoning: Excerpt
     usage: Excerpt
+    tokens: tuple[int, int] | None
+    """Input and output tokens as `usage` counts them; None if it counts none."""
     metadata: Excerpt
 
 
@@ -511,14 +514,25 @@ def _results_with_texts(keys: Iterable[UUID | Key], limit: int) -> dict[UUID, An
 
 
 def step_texts(row: Any) -> StepTexts:
+    usage = json_excerpt(row.shown_usage, row.usage_bytes)
     return StepTexts(
         row=row,
         # Reasoning models often emit only newlines before a call.
         thought=excerpt(row.shown_thought, row.thought_bytes) if row.shown_thought.strip() else excerpt(""),
         reasoning=excerpt(row.shown_reasoning, row.reasoning_bytes),
-        usage=json_excerpt(row.shown_usage, row.usage_bytes),
+        usage=usage,
+        tokens=None if usage.is_cut else _tokens(row.shown_usage),
         metadata=json_excerpt(row.shown_metadata, row.metadata_bytes),
     )
+
+
+def _tokens(usage: str) -> tuple[int, int] | None:
+    try:
+        counted = records.tokens(json.loads(usage or "{}"))
+    except (ValueError, RecursionError):
+        # Integers beyond Python's limit, or too deep nesting: shown as JSON.
+        return None
+    return counted if any(counted) else None
 
 
 def _call_texts(row: Any, result: Any) -> CallTexts:

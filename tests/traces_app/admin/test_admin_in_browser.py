@@ -565,6 +565,10 @@ def test_pages_fit_a_phone(pages: list[str], session_key: str, live_server: Any)
         for path in pages:
             page.goto(path)
             assert (path, page.evaluate("document.documentElement.scrollWidth")) == (path, 390)
+            # Rows of lists are cards there.
+            for card in page.locator(".results:has(#result_list)").all():
+                assert (path, card.evaluate("element => element.scrollWidth - element.clientWidth")) == (path, 0)
+                assert card.locator("[data-label]").count()
 
 
 def test_login_page_works_in_both_languages(transactional_db: None, live_server: Any) -> None:

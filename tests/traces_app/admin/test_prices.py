@@ -119,6 +119,7 @@ def test_cost_of_a_run_is_shown_with_what_is_unknown(staff: Client, project: Pro
         for name, id_ in {"full": full, "partly": partly, "unknown": unknown, "free": free}.items()
     }
     assert "Cost $0.0041 " in pages["full"]
+    assert pages["full"].count("1,000 tokens in, 100 out") == 2
     assert "Cost ≥ $0.5020" in pages["partly"] and "1 step without a known cost" in pages["partly"]
     assert "$0.5000, stated" in pages["partly"] and pages["partly"].count("stated") == 1
     assert "Models without a known cost unheard-of" in pages["partly"] and "Models without" not in pages["full"]
