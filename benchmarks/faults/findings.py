@@ -60,10 +60,11 @@ _CONTRADICTIONS = {
         "s.input_tokens, s.output_tokens, s.duration_ms) IS DISTINCT FROM "
         "(c.messages, c.calls, c.failures, c.input, c.output, c.duration)"
     ),
-    "months that some tables have and others lack": (
-        "SELECT right(relname, 7), count(*) FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid "
-        "WHERE relkind = 'r' AND right(relname, 7) >= %(month)s GROUP BY 1 "
-        "HAVING count(*) <> (SELECT count(*) FROM pg_partitioned_table)"
+    # Of a name such as traces_app_event_y2026m01d08w the end is the period.
+    "periods that some tables have and others lack": (
+        "SELECT period, count(*) FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid, "
+        "substring(relname FROM '_(y[0-9]{4}m[0-9]{2}(?:d[0-9]{2}w?)?)$') AS period "
+        "WHERE relkind = 'r' AND period >= %(period)s GROUP BY 1 HAVING count(*) <> (SELECT count(*) FROM pg_partitioned_table)"
     ),
     "indexes that are not valid": "SELECT indexrelid::regclass FROM pg_index WHERE NOT indisvalid",
 }
@@ -83,7 +84,7 @@ def contradictions(connection: psycopg.Connection, *, in_a_purge: bool = False) 
     bounds = {
         "all": not in_a_purge,
         "first": ids.first_id_of_day(date(first_year, 1, 1)),
-        "month": f"{first_year:04}m01",
+        "period": f"y{first_year:04}m01",
     }
     found = []
     for name, query in _CONTRADICTIONS.items():
