@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
 
@@ -29,7 +33,8 @@ from traces_app.ingest.partitions import TABLES
 from traces_app.maintenance.jobs import JOBS, RETRY, start
 from traces_app.models import JobRun, SearchSegment, ToolPeriod, UnindexedMessage
 
-DOCS = Path(__file__).resolve().parents[3] / "docs" / "production.md"
+ROOT = Path(__file__).resolve().parents[3]
+DOCS = ROOT / "docs" / "production.md"
 BY_NAME = {job.name: job for job in JOBS}
 
 
@@ -45,8 +50,8 @@ def stale_run(project: Project) -> None:
     Message.objects.update(updated_at=timezone.now() - timedelta(hours=25))
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+def wait_until(is_so: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -161,6 +166,53 @@ def test_job_runs_once_at_a_time(project: Project) -> None:
         other.execute("SELECT pg_advisory_unlock_all()")
     assert work("--job", "close_stale_runs") == {"close_stale_runs": "closed 1"}
     assert len({job.lock for job in JOBS}) == len(JOBS)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_processes_run_each_due_job_once(project: Project, tmp_path: Path) -> None:
+    """Two `work --once` that begin at the same moment: each job is done by one of them, and nothing is done twice."""
+    stale_run(project)
+    store(project, answer(created_at=datetime(2024, 1, 10, tzinfo=UTC), usage={}), external_id="old")
+    trashed = store(project, answer(external_id="gone"), external_id="trashed").id
+    Session.objects.filter(pk=trashed).update(deleted_at=timezone.now() - timedelta(days=90))
+    environment = os.environ | {"TRACESITE_ARCHIVE_TO": str(tmp_path), "TRACESITE_ARCHIVE_DAYS": "600"}
+    environment["TRACESITE_TRASH_DAYS"] = "30"
+    for name in {"DATABASE_URL", "DATABASE_DIRECT_URL"} & set(environment):
+        environment[name] = urlsplit(environment[name])._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
+    command = [sys.executable, "manage.py", "work", "--once"]
+    with transaction.atomic(), connection.cursor() as cursor:
+        # Both wait here to note their first job, so that they come to the others at the same time.
+        cursor.execute("LOCK TABLE traces_app_jobrun IN ACCESS EXCLUSIVE MODE")
+        processes = [
+            subprocess.Popen(command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE) for _ in range(2)
+        ]
+
+        def both_wait() -> bool:
+            cursor.execute(
+                "SELECT count(*) FROM pg_locks WHERE relation = 'traces_app_jobrun'::regclass AND NOT granted"
+            )
+            return cursor.fetchone() == (2,)
+
+        wait_until(both_wait, 60)
+    said = [process.communicate(timeout=60)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    outcomes = [dict(line.split(": ", 1) for line in text.splitlines()) for text in said]
+    once = {"close_stale_runs", "archive", "purge", "analyze"}
+    for name in once:
+        both = {outcome[name] for outcome in outcomes}
+        assert len(both) == 2, name
+        assert both & {"not due", "runs elsewhere"}, name
+    runs = {run.name: run for run in JobRun.objects.all()}
+    assert {run.error for run in runs.values()} == {""}
+    assert runs["close_stale_runs"].counts == {"closed": 1}
+    assert runs["archive"].counts == {"archived": 1, "messages": 1}
+    assert runs["purge"].counts == {"messages": 1, "sessions": 1}
+    done = AuditEntry.objects.filter(actor_name="work").exclude(action=AuditAction.SEAL)
+    # Closed, archived, dropped, purged.
+    assert sorted(done.values_list("action", flat=True)) == ["change", "export", "purge", "purge"]
+    assert Message.objects.count() == 1
+    for check in ("verify_traces", "check_traces"):
+        call_command(check, stdout=StringIO())
 
 
 @pytest.mark.django_db(transaction=True)
