@@ -38,6 +38,16 @@ _STEP: Final = re.compile(r"[^.\[\]\x00]{1,64}")
 _AT_THE_EDGES: Final = re.compile(r"\\[AzZ]|\(\?[a-zA-Z]*-[a-zA-Z]*m")
 """What depends on where a whole text begins and ends, because texts are searched together first."""
 
+_PARTS: Final = re.compile(
+    r"""
+    (?P<name>\(\?P?<\w+>)
+    |(?P<edge>(?:\\[bB]|[\^$])(?:[*+?]\??|\{\d+(?:,\d*)?\}\??)*)
+    |\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+"""Parts of a pattern of RE2 that need care: groups with names, conditions about edges, and what has their signs as characters."""
+
 RuleRow = tuple[str, str, str]
 """Name, kind and value of a rule."""
 _CACHE: BoundedCache[int, Rules] = BoundedCache(10_000, max_age=MAX_AGE)
@@ -163,7 +173,7 @@ class _Linear:
 
 @dataclass(frozen=True)
 class _Together:
-    """Check whether any of the patterns may match in texts that are joined by newlines."""
+    """Check whether any of the patterns may match in texts that are joined, or written in JSON."""
 
     patterns: tuple[str, ...]
 
@@ -172,9 +182,21 @@ class _Together:
 
     @cached_property
     def _all(self) -> Any:
+        return _compile("|".join(f"(?:{_loosened(pattern)})" for pattern in self.patterns).encode())
+
+
+def _loosened(pattern: str) -> str:
+    """Return a pattern that also matches wherever this one matches in a text, when the text stands in a longer one.
+
+    It has no conditions about the edges of texts and words. RE2 skips to the literal that a pattern without them begins with,
+    which makes a simple pattern ten times as fast.
+    """
+
+    def loosened(found: re.Match[str]) -> str:
         # Names of groups may occur once only.
-        plain = (re.sub(r"\(\?P?<\w+>", "(?:", pattern) for pattern in self.patterns)
-        return _compile("|".join(f"(?m:{pattern})" for pattern in plain).encode())
+        return "(?:" if found["name"] else "" if found["edge"] else found[0]
+
+    return _PARTS.sub(loosened, pattern)
 
 
 def _is_pattern(value: str) -> bool:

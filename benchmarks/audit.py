@@ -1,6 +1,7 @@
 """Measure what the audit log costs, and masking with it: python -m benchmarks.audit [--masking]
 
-Two servers on one database, one of which records no requests, take the same batches and answer the same reads in turns.
+Two servers on one database, one of which records no requests, take the same batches and answer the same reads in turns. CPU is
+that of the server and PostgreSQL, which says more than time where others are at work.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import Literal
 
 import psycopg
 
-from . import data, http_client, ingest
+from . import data, http_client, ingest, processes
 from .clients import Crew, Target
 from .report import Report
-from .server import Server, database, serving
+from .server import Server, database, postmaster, serving
 from .turns import in_turns, print_turns
 
 Side = Literal["off", "on"]
@@ -63,9 +64,10 @@ def main() -> None:
                     crews: dict[Side, Crew] = {"off": off, "on": on}
                     if not options.masking:
                         _measure_reads(servers, on, connection, project_id, token, options.runs, options.reads)
-                    _measure_ingest(crews, connection, options.runs)
+                    _measure_ingest(crews, servers, connection, options.runs)
         if not options.masking:
             _measure_chaining(connection)
+        print(f"load {os.getloadavg()[0]:.1f}")
 
 
 def _masked_project() -> tuple[int, str]:
@@ -80,15 +82,30 @@ def _masked_project() -> tuple[int, str]:
     return project.pk, create_key(project, name="benchmark", scopes=list(Scope))[1]
 
 
-def _measure_ingest(crews: dict[Side, Crew], connection: psycopg.Connection, runs: int) -> None:
+def _measure_ingest(
+    crews: dict[Side, Crew], servers: dict[Side, Server], connection: psycopg.Connection, runs: int
+) -> None:
+    database_pid = postmaster(connection)
+    assert database_pid is not None, "it runs on this machine"
+
+    def cpu(side: Side) -> float:
+        pids = [*processes.family(servers[side].pid), *processes.family(database_pid)]
+        return processes.cpu_seconds(pids, with_ended=True)
+
     for shape in SHAPES.values():
+        took: dict[Side, list[float]] = {side: [] for side in SIDES}
 
-        def turn(side: Side, shape: ingest.Shape = shape) -> float:
+        def turn(side: Side, shape: ingest.Shape = shape, took: dict[Side, list[float]] = took) -> float:
             crews[side].prepare(list(ingest.jobs(shape, "HTTP")))
-            return crews[side].go(shape.clients)
+            begin = cpu(side)
+            took[side].append(crews[side].go(shape.clients))
+            return cpu(side) - begin
 
-        seconds = in_turns(turn, SIDES, runs)
-        print_turns(f"ingest, {shape.clients} x {shape.batch}", seconds, shape.messages // shape.batch)
+        name = f"ingest, {shape.clients} x {shape.batch}"
+        requests = shape.messages // shape.batch
+        print_turns(f"CPU, {name}", in_turns(turn, SIDES, runs), requests)
+        # The first turn of each side only warms up.
+        print_turns(f"time, {name}", {side: times[1:] for side, times in took.items()}, requests)
         ingest.empty_month(connection)
 
 

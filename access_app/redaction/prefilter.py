@@ -14,9 +14,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
+from json import loads
 from typing import Final, NamedTuple
 
-from msgspec import DecodeError, json
+from msgspec import json
 
 from .rules import Rules
 
@@ -53,6 +54,10 @@ _FIELD: Final = re.compile(rb"""\\|"\s{0,200}:""")
 _LONGEST_FIELD: Final = 1_300
 
 _STRING: Final = re.compile(rb'"(?:[^"\\]+|\\.)*"', re.DOTALL)
+_JSON_ESCAPE: Final = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}(?:\\u[0-9a-fA-F]{4})*)')
+_SHORT_ESCAPES: Final = {
+    rb"\"": b'"', rb"\\": b"\\", rb"\/": b"/", rb"\b": b"\b", rb"\f": b"\f", rb"\n": b"\n", rb"\r": b"\r", rb"\t": b"\t",
+}  # fmt: skip
 _RARE: Final = b"~JKG_"
 # ASCII that is escaped without need, and may be part of a key.
 _HIDDEN: Final = re.compile(rb"\\u00[2-7]")
@@ -132,9 +137,9 @@ class Filter:
         pieces += written
         encoded = b"\n".join(pieces)
         if self.quick:
-            # The escapes of JSON may be part of a secret. Numbers are in the documents only.
+            # The escapes of JSON may be part of a secret.
             escaped = [piece for piece in pieces if b"\\" in piece and piece.lstrip()[:1] in (b"{", b"[", b'"')]
-            inside = [text.encode("utf-8", "surrogatepass") for piece in escaped for text in _unescaped(piece)]
+            inside = [_JSON_ESCAPE.sub(_unescaped, piece) for piece in escaped]
             joined = b"\n".join([encoded, *inside]) if inside else encoded
             if any(quick(joined) for quick in self.quick):
                 return True
@@ -294,12 +299,11 @@ def place_filter_of(rules: Rules, outside: frozenset[str] | None) -> PlaceFilter
     return PlaceFilter(needed, {key: _ends_of_key(key) for keys in needed for key in keys})
 
 
-def _unescaped(text: bytes) -> list[str]:
-    """Return the strings of a text that may be JSON; none if it is not."""
-    try:
-        return list(_strings_of(text))
-    except (DecodeError, UnicodeDecodeError):
-        return []
+def _unescaped(found: re.Match[bytes]) -> bytes:
+    """Return what an escape of JSON, or several in a row, stand for."""
+    escape = found[0]
+    # Python's own json takes half of a surrogate pair, too.
+    return _SHORT_ESCAPES.get(escape) or str(loads(b'"%b"' % escape)).encode("utf-8", "surrogatepass")
 
 
 def _ends_of_key(key: str) -> tuple[bytes, ...]:

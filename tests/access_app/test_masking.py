@@ -42,6 +42,7 @@ def hide_seven(path: str, value: Any) -> Any:
         ("pattern", r"EMP-\d{4}", {"a": "of EMP-1234\n"}, {"a": "of [redacted]\n"}),
         ("pattern", r"order (?P<secret>[A-Z]+)", {"a": "é order XY"}, {"a": "é order [redacted]"}),
         ("pattern", r"^工号\d+$", {"a": "工号17", "b": "工号17 x"}, {"a": "[redacted]", "b": "工号17 x"}),
+        ("pattern", r"^EMP\d+$", {"a": "EMP17", "b": "x EMP17"}, {"a": "[redacted]", "b": "x EMP17"}),
         ("path", "$.args.items[*].price", {"items": [{"price": 3}]}, {"items": [{"price": "[redacted]"}]}),
         ("function", FUNCTION, {"a": 7, "b": 8}, {"a": "seven", "b": 8}),
     ],
@@ -54,6 +55,7 @@ def test_rule_of_each_kind_counts(
     clean, receipts = redact(before, masking_of(project.pk), "args")
     assert clean == after
     assert {receipt.rule for receipt in receipts} == {"mine"}
+    assert redact(msgspec.Raw(msgspec.json.encode(before)), masking_of(project.pk), "args")[0] == after
     assert masking_of(stranger.pk) is DEFAULT_RULES
 
 
@@ -150,6 +152,10 @@ WORDS = [
 RULES = [
     compiled((("k", "key", "national_id"), ("c", "key", "customerId"))),
     compiled((("p", "path", "args.customer.name"), ("q", "path", "args.客户"), ("r", "path", "*.x[*].id"))),
+    compiled((("a", "pattern", r"^na(?P<secret>me)$"), ("b", "pattern", r'x"|\\|é_'))),
+    compiled(
+        (("c", "pattern", r"\bcustomer[^\]\\$^](?P<secret>\d+)\b|(?:^|=)17(?:=|$)"), ("d", "pattern", r"\Q{\b\E?"))
+    ),
 ]
 names = st.sampled_from(
     ["national_id", "customerId", "nationalé id", "customer", "name", "客户", "id", "x", "args", "a"]
