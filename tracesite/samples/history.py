@@ -54,6 +54,26 @@ def earlier_sessions(now: datetime) -> list[records.Session]:
     )
 
 
+def judgements(now: datetime) -> list[records.Score]:
+    """Return what the travellers thought of their plans, a few minutes after they had them."""
+    scores = []
+    for hours, user, _title, city, _district in _TRIPS[::2]:
+        failed = hours in _TIMED_OUT
+        scores.append(
+            records.Score(
+                external_id=f"sample-trip-{hours}-helpful",
+                session_id=f"sample-trip-{hours}",
+                name="helpful",
+                value=not failed,
+                comment=f"I asked for hotels in all of {city}." if failed else None,
+                source="person",
+                author=user,
+                created_at=now - timedelta(hours=hours) + timedelta(minutes=4),
+            )
+        )
+    return scores
+
+
 def _report(night: int, start: datetime) -> records.Session:
     factor = 3 if night * timedelta(days=1) <= _SLOW_SINCE else 1
 

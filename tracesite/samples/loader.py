@@ -26,10 +26,11 @@ from traces_app.events.decode import decode_events
 from traces_app.events.store import record_events
 from traces_app.ingest.decode import decode_ingest
 from traces_app.ingest.pipeline import ingest
-from traces_app.normalize.redaction import redact_event
+from traces_app.ingest.scores import PlacedScore, place_named, store_scores
+from traces_app.normalize.redaction import redact_event, redact_score
 from traces_app.schema import records
 
-from .history import earlier_sessions
+from .history import earlier_sessions, judgements
 from .replayed import SESSION as REPLAYED
 from .replayed import load_replayed
 
@@ -75,6 +76,11 @@ def load_samples(project: Project) -> int:
             by = start - sample.created_at
             events = [redact_event(_shift_times(event, by, "timestamp"), rules) for event in sample.events]
             record_events(project.pk, events)
+    names_of_missing = {session.external_id for session in missing}
+    judged = [score for score in judgements(now) if score.session_id in names_of_missing]
+    store_scores(
+        project.pk, [PlacedScore(redacted=redact_score(score, rules), place=place_named(score)) for score in judged]
+    )
     replayed = 0
     if REPLAYED not in there:
         load_replayed(project, now - _REPLAYED_AGE)

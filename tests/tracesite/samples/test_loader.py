@@ -15,7 +15,7 @@ from access_app.models import Project
 from messages_app.models import Message, Reference, Session
 from messages_app.writes import delete_session
 from tests.admin_pages import links_of, text_of
-from traces_app.models import AgentStep, Event, Snapshot, ToolCall
+from traces_app.models import AgentStep, Event, Score, Snapshot, ToolCall
 from tracesite.recorder.example_langgraph import QUESTION
 from tracesite.samples.history import earlier_sessions
 from tracesite.samples.loader import load_samples
@@ -28,9 +28,12 @@ def project(db: None) -> Project:
 
 def test_load_samples_twice_changes_nothing(project: Project) -> None:
     assert load_samples(project) == 49
-    before = [list(model.objects.order_by("pk").values()) for model in (Session, Message, AgentStep, ToolCall)]
+    assert set(Score.objects.filter(session__tags=["travel"]).values_list("number", flat=True)) == {0, 1}
+    before = [list(model.objects.order_by("pk").values()) for model in (Session, Message, AgentStep, ToolCall, Score)]
     assert load_samples(project) == 0
-    assert [list(model.objects.order_by("pk").values()) for model in (Session, Message, AgentStep, ToolCall)] == before
+    assert [
+        list(model.objects.order_by("pk").values()) for model in (Session, Message, AgentStep, ToolCall, Score)
+    ] == before
 
 
 def test_load_samples_skips_deleted_sample(project: Project) -> None:
