@@ -18,8 +18,9 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from access_app.db import PEOPLE_ARE_HERE, transaction
+from access_app.db import PEOPLE_ARE_HERE, PRIMARY, transaction
 from access_app.people import gone, with_people
+from access_app.places import alias_of, copy_project, place
 
 from .admin_roles import RoleAdmin
 from .errors import InvalidInput
@@ -243,6 +244,13 @@ class ProjectAdmin(RoleAdmin):
     def has_add_permission(self, request: HttpRequest) -> bool:
         return request.user.is_active and request.user.is_superuser
 
+    def save_model(self, request: HttpRequest, obj: Project, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        if change:
+            copy_project(obj, alias_of(obj.pk))
+        else:
+            place(obj)
+
     def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
         super().save_formset(request, form, formset, change)
         if formset.model is MaskingRule:
@@ -252,7 +260,7 @@ class ProjectAdmin(RoleAdmin):
                 record_rule(AuditAction.CHANGE, rule)
             for rule in formset.deleted_objects:
                 record_rule(AuditAction.DELETE, rule)
-            transaction.on_commit(forget_masking)
+            transaction.on_commit(forget_masking, using=PRIMARY)
             return
         for membership in (*formset.new_objects, *(changed for changed, _fields in formset.changed_objects)):
             grant_role(membership.project, membership.user or membership.group, Role(membership.role))

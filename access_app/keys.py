@@ -12,13 +12,14 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from access_app.db import connection, transaction
+from access_app.db import PRIMARY, primary, transaction
 
 from .audit.record import record_key
 from .audit.trail import note_key
 from .db.statements import prepared_cursor
 from .errors import InvalidInput, NotPermitted
 from .models import PREFIX_LENGTH, ApiKey, AuditAction, Project, Scope
+from .places import use_database_of
 
 TOKEN_START = "ts_"  # noqa: S105 - the prefix of every token, by which scanners recognise leaked ones
 LAST_USED_PRECISION = dt.timedelta(minutes=1)
@@ -36,7 +37,7 @@ _FIND = f"""
     """  # noqa: S608 - built of the columns of models
 
 
-@transaction.atomic
+@transaction.atomic(using=PRIMARY)
 def create_key(
     project: Project,
     name: str,
@@ -82,7 +83,7 @@ def create_key(
     return key, token
 
 
-@transaction.atomic
+@transaction.atomic(using=PRIMARY)
 def rotate_key(key: ApiKey, overlap: dt.timedelta, created_by: User | None = None) -> tuple[ApiKey, str]:
     """Create the successor of a key, and let the old one expire after `overlap`. Return the new key with its token.
 
@@ -137,6 +138,8 @@ def find_key(token: str, now: dt.datetime | None = None) -> ApiKey | None:
 def admitted_key(token: str, address: str) -> ApiKey | None:
     """Return the active key of a token with its project, or None. Raise NotPermitted for a foreign `address`."""
     key = find_key(token)
+    if key is not None:
+        use_database_of(key.project_id)
     if key is not None and not key.allows_address(address):
         raise NotPermitted(
             _("The key %(prefix)s… may not be used from the address %(address)s.")
@@ -146,7 +149,7 @@ def admitted_key(token: str, address: str) -> ApiKey | None:
     return key
 
 
-@transaction.atomic
+@transaction.atomic(using=PRIMARY)
 def revoke_key(key: ApiKey, now: dt.datetime | None = None) -> bool:
     """Revoke a key, from the next request on. Return False if it was revoked before; the first time is kept."""
     now = now or timezone.now()
@@ -175,19 +178,19 @@ def _in_order(scopes: Iterable[str]) -> list[str]:
 
 
 def _read_key(digest: str) -> ApiKey | None:
-    with prepared_cursor() as cursor:
+    with prepared_cursor(primary) as cursor:
         cursor.execute(_FIND, [digest])
         row = cursor.fetchone()
     if row is None:
         return None
-    key = ApiKey.from_db(connection.alias, _KEY_COLUMNS, row[: len(_KEY_COLUMNS)])
-    key.project = Project.from_db(connection.alias, _PROJECT_COLUMNS, row[len(_KEY_COLUMNS) :])
+    key = ApiKey.from_db(primary.alias, _KEY_COLUMNS, row[: len(_KEY_COLUMNS)])
+    key.project = Project.from_db(primary.alias, _PROJECT_COLUMNS, row[len(_KEY_COLUMNS) :])
     return key
 
 
 def _note_use(key: ApiKey, now: dt.datetime) -> None:
     """Set `last_used_at` without waiting: of concurrent requests, one writes and the others skip."""
-    with connection.cursor() as cursor:
+    with primary.cursor() as cursor:
         cursor.execute(
             "UPDATE access_app_apikey SET last_used_at = %s WHERE id IN"
             " (SELECT id FROM access_app_apikey WHERE id = %s AND (last_used_at IS NULL OR last_used_at <= %s)"

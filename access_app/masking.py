@@ -18,7 +18,7 @@ from django.utils.module_loading import import_string
 from django.utils.translation import gettext as _
 
 from access_app.conf import conf
-from access_app.db import transaction
+from access_app.db import PRIMARY, transaction
 
 from .audit.record import record
 from .bounded_cache import BoundedCache
@@ -257,7 +257,7 @@ def _function(name: str) -> Callable[[str, Any], Any]:
     return found  # type: ignore[no-any-return] # checked above
 
 
-@transaction.atomic
+@transaction.atomic(using=PRIMARY)
 def save_rule(
     project: Project, name: str, kind: str, value: str, *, when: str = MaskingMoment.STORE, enabled: bool = True
 ) -> MaskingRule:
@@ -271,11 +271,11 @@ def save_rule(
         raise ValidationError({"name": _("A project may have %(count)d masking rules.") % {"count": MOST_RULES}})
     rule.save()
     record_rule(AuditAction.CREATE if is_new else AuditAction.CHANGE, rule)
-    transaction.on_commit(forget_masking)
+    transaction.on_commit(forget_masking, using=PRIMARY)
     return rule
 
 
-@transaction.atomic
+@transaction.atomic(using=PRIMARY)
 def delete_rule(project: Project, name: str) -> bool:
     """Delete a masking rule. Return False if there is none with this name."""
     rule = MaskingRule.objects.filter(project=project, name=name).first()
@@ -283,7 +283,7 @@ def delete_rule(project: Project, name: str) -> bool:
         return False
     record_rule(AuditAction.DELETE, rule)
     rule.delete()
-    transaction.on_commit(forget_masking)
+    transaction.on_commit(forget_masking, using=PRIMARY)
     return True
 
 

@@ -279,6 +279,25 @@ class Project(models.Model):
         return None if asked == nothing else asked
 
 
+class ProjectDatabase(models.Model):
+    """A database that has the traces of some projects: see access_app.places. Its number keeps its ids apart from those of others."""
+
+    alias = models.CharField(_("alias"), max_length=64, unique=True)
+
+    def __str__(self) -> str:
+        return self.alias
+
+
+class ProjectPlace(models.Model):
+    """That the traces of a project are in a database of their own; those of a project without such a row are in the primary."""
+
+    project = models.OneToOneField(Project, models.PROTECT, primary_key=True, related_name="place")
+    database = models.ForeignKey(ProjectDatabase, models.PROTECT, related_name="places")
+
+    def __str__(self) -> str:
+        return f"{self.project_id}: {self.database_id}"
+
+
 class Membership(models.Model):
     """Role of a user, or of all users of a group, in a project. Of several, the highest counts."""
 

@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from .audit.trail import note_scope
 from .errors import InvalidInput, NotAuthenticated, NotFound, NotPermitted
 from .models import ApiKey, Project, Role, Scope
+from .places import use_database_of, use_only_database_of
 from .roles import access
 from .visibility import ProjectScope, visible_to
 
@@ -92,6 +93,8 @@ def project_scope(request: Request, scope: str | None = None) -> ProjectScope:
     needed = scope or _needed_scope(request, request.parser_context["view"])
     found = access(request).scope(ROLE_OF_SCOPE[Scope(needed)])
     note_scope(found)
+    if not (request.query_params.get("project") or getattr(request, "is_in_one_database", False)):
+        use_only_database_of(found)
     return found
 
 
@@ -108,6 +111,7 @@ def project_in(scope: ProjectScope, slug: str, field: str = "project") -> Projec
             _("Project “%(slug)s” does not exist, or you have no access to it.") % {"slug": slug[:64]}, field=field
         )
     note_scope(ProjectScope(frozenset({found.pk})))
+    use_database_of(found.pk)
     return found
 
 
@@ -126,6 +130,7 @@ def project_for_write(request: Request, slug: str | None, field: str = "project"
     if len(found) != 1:
         raise InvalidInput(_("“%(field)s” is required: the slug of the project.") % {"field": field}, field=field)
     note_scope(ProjectScope(frozenset({found[0].pk})))
+    use_database_of(found[0].pk)
     return found[0]
 
 

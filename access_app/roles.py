@@ -11,7 +11,7 @@ from django.db.models import Q
 from django.http import HttpRequest
 from rest_framework.request import Request
 
-from access_app.db import PEOPLE_ARE_HERE, transaction
+from access_app.db import PEOPLE_ARE_HERE, PRIMARY, transaction
 
 from .audit.record import record
 from .audit.trail import note_readable
@@ -88,7 +88,7 @@ def people_of(access: Access) -> frozenset[int] | None:
     return frozenset({*users, *of_groups.values_list("pk", flat=True)})
 
 
-@transaction.atomic
+@transaction.atomic(using=PRIMARY)
 def grant_role(project: Project, member: User | Group, role: Role) -> Membership:
     """Give a user or group a role in a project, in place of the one that they have there.
 
@@ -103,7 +103,7 @@ def grant_role(project: Project, member: User | Group, role: Role) -> Membership
     return membership
 
 
-@transaction.atomic
+@transaction.atomic(using=PRIMARY)
 def revoke_role(project: Project, member: User | Group) -> bool:
     """Take the role of a user or group in a project away. Return False if they have none."""
     holder = {"group": member} if isinstance(member, Group) else {"user": member}

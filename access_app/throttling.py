@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
-from access_app.db import connection
+from access_app.db import primary
 
 from .errors import TooManyRequests
 from .models import ApiKey
@@ -55,7 +55,7 @@ class KeyRateThrottle(BaseThrottle):
 def take(key_id: int, requests_per_minute: int) -> int:
     """Count a request and return 0, or the whole seconds after which the key may send one again."""
     values: dict[str, int | str] = {"key": key_id, "each": f"{60 / requests_per_minute:.6f} seconds"}
-    with connection.cursor() as cursor:
+    with primary.cursor() as cursor:
         cursor.execute(_TAKE, values)
         if cursor.fetchone() is not None:
             return 0

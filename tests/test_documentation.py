@@ -43,7 +43,7 @@ def test_readme_settings_match_code() -> None:
     read = {
         name
         for text in sources
-        for name in re.findall(r"""["'](TRACESITE_[A-Z_]+|DATABASE_(?:DIRECT_|REPLICA_)?URL)["']""", text)
+        for name in re.findall(r"""["'](TRACESITE_[A-Z_]+|DATABASE_(?:DIRECT_|PROJECT_|REPLICA_)?URLS?)["']""", text)
     }
     assert set(re.findall(r"^\| `(\w+)` \|", section("Settings"), re.M)) == read
 

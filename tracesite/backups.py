@@ -25,7 +25,7 @@ import psycopg
 from django.db.migrations.loader import MigrationLoader
 from psycopg import conninfo, sql
 
-from access_app.db import connection, transaction
+from access_app.db import PRIMARY, primary, transaction
 from access_app.db.direct import session_lock
 from tracesite.serving import embedded_postgres
 
@@ -125,9 +125,9 @@ def restore(backup: Path) -> Manifest:
             f"The backup is of a later version of Tracesite, with migrations that this one does not know: {', '.join(newer[:3])}. "
             "Install that version."
         )
-    if tables := connection.introspection.table_names():
+    if tables := primary.introspection.table_names():
         raise BackupError(
-            f"The database {connection.settings_dict['NAME']!r} is not empty: it has {len(tables)} tables. Create a new one and "
+            f"The database {primary.settings_dict['NAME']!r} is not empty: it has {len(tables)} tables. Create a new one and "
             "name it in DATABASE_URL (for the embedded PostgreSQL: a new TRACESITE_DATA_DIR)."
         )
     _run("pg_restore", ["--single-transaction", *_RESTORE, str(backup / DUMP)], _url())
@@ -187,13 +187,11 @@ _RESTORE = ["--exit-on-error", "--no-owner", "--no-privileges"]
 
 
 def _dump(draft: Path, began: datetime, jobs: int) -> Manifest:
-    with transaction.atomic(), connection.cursor() as cursor:
+    with transaction.atomic(using=PRIMARY), primary.cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         cursor.execute("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0")
         # Until the end no partition can be dropped, and because the snapshot comes after the locks, it has all of them.
-        parents = sql.SQL(", ").join(
-            map(sql.Identifier, connection.introspection.django_table_names(only_existing=True))
-        )
+        parents = sql.SQL(", ").join(map(sql.Identifier, primary.introspection.django_table_names(only_existing=True)))
         cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(parents))
         cursor.execute("SELECT pg_export_snapshot(), current_setting('server_version_num')::integer")
         snapshot, version = cursor.fetchone()
@@ -220,8 +218,8 @@ def _dump(draft: Path, began: datetime, jobs: int) -> Manifest:
 
 
 def _check_by_restoring(draft: Path, manifest: Manifest, jobs: int) -> None:
-    database = connection.settings_dict["NAME"]
-    with connection.cursor() as cursor:
+    database = primary.settings_dict["NAME"]
+    with primary.cursor() as cursor:
         cursor.execute("SELECT datname FROM pg_database WHERE starts_with(datname, %s)", [database + CHECK_SUFFIX])
         for (leftover,) in cursor.fetchall():
             _drop(leftover)
@@ -233,7 +231,7 @@ def _check_by_restoring(draft: Path, manifest: Manifest, jobs: int) -> None:
             _django().execute(create.format(sql.Identifier(name), sql.Literal(collate), sql.Literal(ctype)))
         except psycopg.errors.InsufficientPrivilege:
             raise BackupError(
-                f"The role {connection.settings_dict['USER']!r} may not create the database that a backup is restored into as a "
+                f"The role {primary.settings_dict['USER']!r} may not create the database that a backup is restored into as a "
                 "check. Let a superuser run ALTER ROLE ... CREATEDB, or leave the check out with --no-verify."
             ) from None
     try:
@@ -246,7 +244,7 @@ def _check_by_restoring(draft: Path, manifest: Manifest, jobs: int) -> None:
 
 
 def _drop(database: str) -> None:
-    with connection.cursor() as cursor:
+    with primary.cursor() as cursor:
         cursor.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(database)))
 
 
@@ -290,8 +288,8 @@ def _sync(directory: Path) -> None:
 
 def _django() -> psycopg.Connection[Any]:
     """Return the connection of Django, opened if it is not."""
-    connection.ensure_connection()
-    found: psycopg.Connection[Any] = connection.connection
+    primary.ensure_connection()
+    found: psycopg.Connection[Any] = primary.connection
     return found
 
 

@@ -131,6 +131,33 @@ def database(name: str, *, optional: bool = False) -> dict[str, Any]:
     return dict(environ.Env.db_url_config(value))
 
 
+def databases(name: str) -> dict[str, dict[str, Any]]:
+    """Django's settings of PostgreSQLs by their aliases: alias=URL, separated by spaces."""
+    found: dict[str, dict[str, Any]] = {}
+    for pair in (_value(name) or "").split():
+        alias, equals, url = pair.partition("=")
+        if not (equals and alias.isidentifier() and url.startswith(("postgresql://", "postgres://"))):
+            # The value is not repeated: it may hold a password.
+            raise ImproperlyConfigured(
+                f"{name} is not a list of databases. Use alias=postgresql://..., separated by spaces."
+            )
+        if alias in ("default", "replica", "direct") or alias in found:
+            raise ImproperlyConfigured(f"{name} names the alias {alias!r} again. Use another one.")
+        found[alias] = dict(environ.Env.db_url_config(url))
+    return found
+
+
+def pairs(name: str) -> dict[str, str]:
+    """Words by words: a=b, separated by commas."""
+    found = {}
+    for word in words(name):
+        key, equals, value = word.partition("=")
+        if not (key.strip() and equals and value.strip()):
+            raise refused(name, word, "pairs such as big=tenant1, separated by commas")
+        found[key.strip()] = value.strip()
+    return found
+
+
 def refused(name: str, value: str, right: str) -> ImproperlyConfigured:
     return ImproperlyConfigured(f"{name} is {value!r}: {right}.")
 

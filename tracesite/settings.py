@@ -124,6 +124,11 @@ if replica := env.database("DATABASE_REPLICA_URL", optional=True):
     replica["OPTIONS"] = {"connect_timeout": 2, "tcp_user_timeout": 5000, **replica.get("OPTIONS", {})}
     DATABASES["replica"] = {**replica, "ENGINE": "access_app.db", "TEST": {"MIRROR": "default"}}
     DATABASE_ROUTERS = ["access_app.db.reading.ReadingRouter"]
+# Databases that have the traces of some projects, and which new projects get theirs there: see docs/project_databases.md.
+for alias, options in env.databases("DATABASE_PROJECT_URLS").items():
+    DATABASES[alias] = {**options, "ENGINE": "access_app.db"}
+    DATABASE_ROUTERS = ["access_app.db.reading.ReadingRouter"]
+TRACESITE_PROJECT_DATABASES = env.pairs("TRACESITE_PROJECT_DATABASES")
 # The same database past a pooler that shares connections between transactions: see docs/pooler.md.
 TRACESITE_DIRECT_DATABASE = env.database("DATABASE_DIRECT_URL", optional=True)
 PREPARED_STATEMENTS = env.boolean("TRACESITE_PREPARED_STATEMENTS", default=not TRACESITE_DIRECT_DATABASE)
@@ -196,6 +201,8 @@ MIDDLEWARE = [
     "axes.middleware.AxesMiddleware",
 ]
 
+if DATABASES.keys() - {"default", "replica"}:
+    MIDDLEWARE.append("tracesite.http.project_database.ProjectDatabaseMiddleware")
 if "replica" in DATABASES:
     # The last one: what others read is about who may see what, and comes from the primary.
     MIDDLEWARE.append("tracesite.http.replica_reading.ReplicaReadingMiddleware")

@@ -23,12 +23,11 @@ from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from access_app.conf import conf
-from access_app.db import PRIMARY, connection
-from access_app.db.reading import REPLICA
+from access_app.db import BACKEND, PRIMARY, REPLICA, all_aliases, connection, primary, project_aliases
 from access_app.encryption.keys import unusable_keys
 from access_app.encryption.master import master_keys
 from access_app.masking import unusable_rules
-from access_app.models import MaskingRule, ProjectKey
+from access_app.models import MaskingRule, ProjectDatabase, ProjectKey
 from access_app.program import program
 from traces_app.ingest.partitions import TABLES
 from traces_app.queries.embedders import configured
@@ -203,7 +202,7 @@ _SETTINGS = (
 def check_database(app_configs: Apps, databases: Iterable[str] | None = None, **options: Any) -> list[CheckMessage]:
     """Whether the server keeps what it acknowledges, and has room for what Tracesite does."""
     found = []
-    for alias in {PRIMARY, REPLICA}.intersection(databases or ()):
+    for alias in {*all_aliases(), REPLICA}.intersection(databases or ()):
         try:
             found += judge(describe(connections[alias]))
         except OperationalError as error:
@@ -217,6 +216,49 @@ def check_database(app_configs: Apps, databases: Iterable[str] | None = None, **
                     id=NO_ANSWER,
                 )
             )
+    return found
+
+
+def check_project_databases(
+    app_configs: Apps, databases: Iterable[str] | None = None, **options: Any
+) -> list[CheckMessage]:
+    """Whether the databases that projects are to have, or have, are among the settings, and ready."""
+    unknown = sorted(set(conf.PROJECT_DATABASES.values()).difference(all_aliases()))
+    found: list[CheckMessage] = [
+        Error(
+            f"TRACESITE_PROJECT_DATABASES names the database {alias!r}, which is none with the engine {BACKEND}.",
+            hint="Add it to DATABASE_PROJECT_URLS, or to DATABASES with this engine. See docs/project_databases.md.",
+            id="tracesite.E027",
+        )
+        for alias in unknown
+    ]
+    try:
+        if (
+            PRIMARY not in (databases or ())
+            or ProjectDatabase._meta.db_table not in primary.introspection.table_names()
+        ):
+            return found
+    except OperationalError:
+        return found  # check_database reports it
+    prepared = set(ProjectDatabase.objects.values_list("alias", flat=True))
+    used = set(ProjectDatabase.objects.filter(places__isnull=False).values_list("alias", flat=True))
+    found += [
+        Error(
+            f"Projects are in the database {alias!r}, which the settings do not have. They can neither be read nor written.",
+            hint="Add it to DATABASE_PROJECT_URLS, or to DATABASES, by this alias. See docs/project_databases.md.",
+            id="tracesite.E028",
+        )
+        for alias in sorted(used.difference(project_aliases()))
+    ]
+    found += [
+        Error(
+            f"The database {alias!r} is not ready for the traces of projects.",
+            hint=f"Run: {program()} prepare_database {alias}",
+            id="tracesite.E029",
+        )
+        for alias in project_aliases()
+        if alias not in prepared
+    ]
     return found
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from access_app.db import connection, transaction
+from access_app.db import PRIMARY, primary, transaction
 from access_app.models import AuditAction, AuditEntry, Project
 
 from .record import record
@@ -81,7 +81,7 @@ def append_recorded(*, is_stopped: Callable[[], bool] = bool) -> ChainReport:
     """Chain the entries that were recorded since. Do nothing while another process does."""
     report = ChainReport()
     while not is_stopped():
-        with transaction.atomic():
+        with transaction.atomic(using=PRIMARY):
             if not _locked(_TRY_LOCK):
                 break
             count = _append_batch(report)
@@ -141,7 +141,7 @@ def first_broken_link(project_id: int | None, anchor: Head | None = None) -> Bro
     return broken
 
 
-@transaction.atomic
+@transaction.atomic(using=PRIMARY)
 def purge_before(limit: dt.datetime) -> dict[str, int]:
     """Remove the entries at the start of each chain that are older than `limit`. Return their numbers by chain.
 
@@ -165,7 +165,7 @@ def purge_before(limit: dt.datetime) -> dict[str, int]:
             detail={"through": last.sequence, "hash": last.hash},
         )
         _append_batch(ChainReport())
-        with connection.cursor() as cursor:
+        with primary.cursor() as cursor:
             cursor.execute("SET LOCAL tracesite.audit_retention = 'on'")
             removed[chain_name(project_id)] = links(project_id).filter(sequence__lte=last.sequence).delete()[0]
             cursor.execute("SET LOCAL tracesite.audit_retention = 'off'")
@@ -184,7 +184,7 @@ def _append_batch(report: ChainReport) -> int:
         heads[entry.project_id] = Head(entry.sequence, entry.hash)
         values.append((entry.pk, entry.sequence, entry.previous_hash, entry.hash))
     if values:
-        with connection.cursor() as cursor:
+        with primary.cursor() as cursor:
             cursor.execute(_APPEND, [list(column) for column in zip(*values, strict=True)])
     report.chained += len(values)
     for project_id, head in heads.items():
@@ -193,7 +193,7 @@ def _append_batch(report: ChainReport) -> int:
 
 
 def _locked(statement: str) -> bool:
-    with connection.cursor() as cursor:
+    with primary.cursor() as cursor:
         cursor.execute(statement)
         return cursor.fetchone()[0] is not False
 

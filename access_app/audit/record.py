@@ -16,6 +16,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from psycopg.types.json import Jsonb
 
+from access_app.db import primary
 from access_app.db.statements import prepared_cursor
 from access_app.logins import client_address
 from access_app.models import ActorKind, ApiKey, AuditAction, AuditEntry, AuditResult
@@ -138,7 +139,7 @@ def record(
         *(project_id, timezone.now(), who.kind.value, who.name, who.id, action.value, object_type, str(object_id)),
         *(object_name, who.address, who.request_id, result.value, Jsonb(dict(detail or {}))),
     )
-    with prepared_cursor() as cursor:
+    with prepared_cursor(primary) as cursor:
         cursor.execute(
             _INSERT_SOON if soon else _INSERT,
             [_storable(name, value) for name, value in zip(_COLUMNS, values, strict=True)],

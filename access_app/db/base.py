@@ -159,7 +159,7 @@ def cache_key(connection: Any) -> str:
 
     A replica that was promoted may lack what was committed last, so ids of before are not used on another timeline.
     """
-    return f"{connection.settings_dict['NAME']} {connection.timeline}"
+    return f"{connection.alias} {connection.settings_dict['NAME']} {connection.timeline}"
 
 
 def _has_something_to_read(socket: int) -> bool:

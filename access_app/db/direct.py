@@ -13,11 +13,15 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from access_app.conf import conf
 
-from . import PRIMARY, connection
+from . import PRIMARY, alias_in_use, connection
 
 
-def connection_parameters(alias: str = PRIMARY) -> dict[str, Any]:
-    """Return what psycopg connects with: without Django's own cursors and adapters, to the primary past the pooler, if there is one."""
+def connection_parameters(alias: str | None = None) -> dict[str, Any]:
+    """Return what psycopg connects with: without Django's own cursors and adapters, to the primary past the pooler, if there is one.
+
+    `alias` is that of the database in use unless another is given.
+    """
+    alias = alias or alias_in_use()
     of_alias: BaseDatabaseWrapper = connections[alias]
     past_pooler = conf.DIRECT_DATABASE if alias == PRIMARY else {}
     direct = type(of_alias)({**of_alias.settings_dict, **past_pooler}, alias="direct")
@@ -31,7 +35,7 @@ def session_cursor() -> Iterator[Any]:
 
     Raises Django's database errors.
     """
-    if not conf.DIRECT_DATABASE:
+    if not conf.DIRECT_DATABASE or alias_in_use() != PRIMARY:
         with connection.cursor() as cursor:
             yield cursor
         return

@@ -15,23 +15,24 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Model
 
-from . import PEOPLE_ARE_HERE, PRIMARY
+from . import PEOPLE_ARE_HERE, PRIMARY, REPLICA, alias_in_use, all_aliases
 
-REPLICA = "replica"
-"""The alias of the replica in the settings, if there is one."""
 _OF_TRACES = frozenset({"messages_app", "traces_app"})
 OURS = frozenset({"access_app", *_OF_TRACES})
+_IN_PRIMARY = frozenset({"savedview", "listcolumns", "modelprice", "maskingrun"})
+"""Tables of these apps that belong to people or to the whole site: always those of the primary."""
 _alias: ContextVar[str] = ContextVar("reading_alias", default=PRIMARY)
 
 
 def reading_alias() -> str:
-    """Return the alias of the database that answers reads at the moment."""
-    return _alias.get()
+    """Return the alias of the database that answers reads at the moment. Databases of projects have no replica here."""
+    in_use = alias_in_use()
+    return _alias.get() if in_use == PRIMARY else in_use
 
 
 def reading_connection() -> BaseDatabaseWrapper:
     """Return this thread's connection for reads. It may be read-only."""
-    return connections[_alias.get()]
+    return connections[reading_alias()]
 
 
 @contextmanager
@@ -51,26 +52,33 @@ class ReadingRouter:
     """
 
     def db_for_read(self, model: type[Model], **hints: Any) -> str | None:
-        if _app_of(model) in _OF_TRACES:
+        if is_of_traces(model):
             return reading_alias()
         return PRIMARY if _app_of(model) in OURS else _of_people(hints)
 
     def db_for_write(self, model: type[Model], **hints: Any) -> str | None:
         # Not where the object was read from, which is what Django takes otherwise.
+        if is_of_traces(model):
+            return alias_in_use()
         return PRIMARY if _app_of(model) in OURS else _of_people(hints)
 
     def allow_relation(self, *objects: Model, **hints: Any) -> bool | None:
-        # Primary and replica are one database. Users may be in another, see access_app.people.
+        # Primary and replica are one database, and a database of projects has copies of their rows. Users may be in another, see access_app.people.
         return True if any(_app_of(type(each)) in OURS for each in objects) else None
 
     def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
         if db == REPLICA:
             return False
         if PEOPLE_ARE_HERE:
+            # In a database of projects, too, so that each has the tables that the others refer to.
             return None
-        if app_label in OURS:
-            return db == PRIMARY
-        return False if db == PRIMARY else None
+        is_ours = db in all_aliases()
+        return is_ours if app_label in OURS else False if is_ours else None
+
+
+def is_of_traces(model: type[Model]) -> bool:
+    """Return whether the rows of a model are where the traces of their project are."""
+    return _app_of(model) in _OF_TRACES and model._meta.model_name not in _IN_PRIMARY
 
 
 def _app_of(model: type[Model]) -> str:

@@ -20,10 +20,9 @@ from msgspec import Struct
 
 from access_app.conf import conf
 
-from . import PRIMARY
+from . import PRIMARY, REPLICA
 from .base import DatabaseWrapper
 from .direct import connection_parameters
-from .reading import REPLICA
 
 logger = logging.getLogger(__name__)
 

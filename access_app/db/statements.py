@@ -16,7 +16,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.db.transaction import TransactionManagementError
 
-from . import PRIMARY, connection, pipeline
+from . import alias_in_use, connection, pipeline
 from .base import PreparedCursor, masking
 
 ACCESS_CHANGED = "access_app_changed"
@@ -24,11 +24,11 @@ ACCESS_CHANGED = "access_app_changed"
 
 
 def prepared_cursor(on: BaseDatabaseWrapper | None = None) -> CursorWrapper:
-    """Return a cursor whose statements are prepared, of the primary or `on` a connection.
+    """Return a cursor whose statements are prepared, of the database in use or `on` a connection.
 
     Each takes one statement, and the same text every time.
     """
-    connection = on or connections[PRIMARY]
+    connection = on or connections[alias_in_use()]
     connection.close_if_health_check_failed()
     connection.ensure_connection()
     with connection.wrap_database_errors:

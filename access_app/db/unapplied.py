@@ -6,12 +6,12 @@ from typing import Any
 
 from django.db.migrations.executor import MigrationExecutor
 
-from . import PEOPLE_ARE_HERE, connection
+from . import PEOPLE_ARE_HERE, primary
 from .reading import OURS
 
 
 def unapplied_migrations() -> list[Any]:
     """Return the migrations to apply: all of the project, or of our apps if the database is ours alone."""
-    executor = MigrationExecutor(connection)
+    executor = MigrationExecutor(primary)
     leaves = executor.loader.graph.leaf_nodes()
     return executor.migration_plan([leaf for leaf in leaves if PEOPLE_ARE_HERE or leaf[0] in OURS])

@@ -20,7 +20,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from access_app.audit.record import record
-from access_app.db import base, connection, transaction
+from access_app.db import PRIMARY, base, primary, transaction
 from access_app.errors import Conflict
 from access_app.models import AuditAction, Encryption, Project, ProjectKey
 
@@ -114,7 +114,7 @@ def known_keys() -> Keyring:
 
     Those of before, if the connection cannot be asked at the moment: its transaction failed, or it is in the middle of a read.
     """
-    known = connection.connection
+    known = primary.connection
     if known is not None and (known.lock.locked() or known.info.transaction_status not in _CAN_BE_ASKED):
         return _keyring
     return _current()
@@ -124,7 +124,7 @@ def key_named(key_id: bytes, keys: Keyring) -> DataKey | bool:
     """Return the key with this id; False if it was destroyed, True if there is none. Raise Locked."""
     row = keys.by_id.get(key_id)
     if row is None:
-        if connection.connection is not None and connection.connection.lock.locked():
+        if primary.connection is not None and primary.connection.lock.locked():
             # A key that is newer than `keys`, in the middle of a read: the next one will know it.
             raise Locked
         row = _read().by_id.get(key_id)
@@ -144,9 +144,9 @@ def _current() -> Keyring:
 
 def _read() -> Keyring:
     global _keyring
-    connection.ensure_connection()
+    primary.ensure_connection()
     # Not by a cursor of Django, because this is asked while one reads.
-    with connection.wrap_database_errors, connection.connection.cursor(row_factory=tuple_row) as cursor:
+    with primary.wrap_database_errors, primary.connection.cursor(row_factory=tuple_row) as cursor:
         found = cursor.execute(_READ_COLUMNS, [[*ENCRYPTED, _TABLE, _PROJECTS]]).fetchall()
         # Before the migration of the table nothing is encrypted; before that of the column encryption could not be turned off.
         is_migrated = any(name == _TABLE for _table, _at, name, _column in found)
@@ -190,7 +190,7 @@ def add_key(project: Project) -> ProjectKey:
                 "There is no master key: set TRACESITE_MASTER_KEY, TRACESITE_MASTER_KEY_FILE or TRACESITE_MASTER_KEY_COMMAND."
             )
         )
-    with transaction.atomic():
+    with transaction.atomic(using=PRIMARY):
         locked = Project.objects.select_for_update(no_key=True).get(pk=project.pk)
         newest = project.data_keys.order_by("-version").first()
         if newest is not None and newest.destroyed_at is not None:
@@ -212,7 +212,7 @@ def add_key(project: Project) -> ProjectKey:
 
 def end_encryption(project: Project) -> None:
     """Let a project encrypt nothing from now on; its values are to be decrypted then. Raise Conflict if they cannot be."""
-    with transaction.atomic():
+    with transaction.atomic(using=PRIMARY):
         locked = Project.objects.select_for_update(no_key=True).get(pk=project.pk)
         if not locked.data_keys.exists():
             raise Conflict(_("This project is not encrypted."))
@@ -225,7 +225,7 @@ def end_encryption(project: Project) -> None:
 
 def note_decrypted(project: Project) -> None:
     """Note that a project has no encrypted value any more, so that what looks into values works. Its keys stay, for archives."""
-    with transaction.atomic():
+    with transaction.atomic(using=PRIMARY):
         locked = lock_encryption(project.pk, {Encryption.ENDING, Encryption.OFF})
         if locked.encryption == Encryption.ENDING:
             _turn(locked, Encryption.OFF)
@@ -260,7 +260,7 @@ def rewrap_keys() -> int:
         raise Locked
     changed = 0
     for key in ProjectKey.objects.exclude(wrapped=None).exclude(master_id=masters[0].id):
-        with transaction.atomic():
+        with transaction.atomic(using=PRIMARY):
             _rewrap(ProjectKey.objects.select_for_update().get(pk=key.pk), masters[0])
         changed += 1
     return changed
@@ -278,7 +278,7 @@ def _rewrap(key: ProjectKey, master: MasterKey) -> None:
 
 def destroy_keys(project: Project) -> int:
     """Destroy the data keys of a project, so that nothing that they have encrypted can ever be read; return their number."""
-    with transaction.atomic():
+    with transaction.atomic(using=PRIMARY):
         keys = list(project.data_keys.select_for_update().exclude(wrapped=None))
         for key in keys:
             key.wrapped, key.destroyed_at = None, timezone.now()

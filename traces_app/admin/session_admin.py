@@ -23,7 +23,8 @@ from django.utils.translation import gettext_lazy, ngettext
 from access_app.conf import conf
 from access_app.errors import Conflict
 from access_app.masking import masking_of
-from access_app.models import Project, Role
+from access_app.models import Role
+from access_app.places import projects_here
 from access_app.program import program
 from access_app.visibility import visible_to
 from messages_app.admin.conversation import ids_below
@@ -118,7 +119,7 @@ class TracedSessionAdmin(AddedByIngest, SessionAdmin):
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name == "project":
-            kwargs["queryset"] = visible_to(Project.objects.all(), self.scope(request, Role.EDITOR), "pk")
+            kwargs["queryset"] = visible_to(projects_here(), self.scope(request, Role.EDITOR), "pk")
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def get_urls(self) -> list[URLPattern]:

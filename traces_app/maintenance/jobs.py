@@ -23,7 +23,7 @@ from django.utils.translation import gettext_lazy as _
 from access_app.audit.chain import append_recorded, purge_before
 from access_app.audit.record import record
 from access_app.conf import conf
-from access_app.db import PEOPLE_ARE_HERE, connection
+from access_app.db import PEOPLE_ARE_HERE, PRIMARY, all_aliases, connection, primary, using
 from access_app.db.direct import lock_key, session_lock
 from access_app.errors import ApiError
 from access_app.models import AuditAction
@@ -63,6 +63,8 @@ class Job:
     """Ends soon after it is told to, if it can take long."""
     is_continual: bool = False
     """Whether `serve` runs it, too, in each worker. Such a job takes turns by a lock of its own; the others run once at a time."""
+    is_of_site: bool = False
+    """Whether it runs in the primary alone, and not in each database with traces."""
     is_on: Callable[[], bool] = lambda: True
     setting: str = ""
     """The setting without which it is off."""
@@ -71,6 +73,11 @@ class Job:
     def lock(self) -> int:
         """The key of the advisory lock of a job that is not continual."""
         return lock_key(f"tracesite job {self.name}")
+
+    @property
+    def databases(self) -> tuple[str, ...]:
+        """The aliases of the databases in which it runs."""
+        return (PRIMARY,) if self.is_of_site else all_aliases()
 
 
 class JobFailed(Exception):
@@ -98,7 +105,7 @@ class Outcome:
 
 
 def run_job(job: Job, *, is_stopped: IsStopped = lambda: False, if_due: bool = True) -> Outcome:
-    """Run a job and note how that went; with `if_due` only if it is due. An error of the job is logged and noted, not raised.
+    """Run a job in the database in use and note how that went; with `if_due` only if it is due. An error of the job is logged and noted, not raised.
 
     Raises Django's database errors if nothing can be noted.
     """
@@ -135,13 +142,20 @@ def _repeat(stopped: threading.Event, job: Job, pause: float) -> None:
     while not stopped.wait(pause * random.uniform(0.5, 1)):  # noqa: S311 - not a secret
         if not job.is_on():
             continue
-        try:
-            run_job(job, is_stopped=stopped.is_set)
-        except Error:
-            logger.warning("a background job could not be noted and will be tried again: %s", job.name, exc_info=True)
-        finally:
-            # Not one of the connections that `serve` counts, so it is not kept.
-            connection.close()
+        for alias in job.databases:
+            with using(alias):
+                _run_and_close(job, stopped)
+
+
+def _run_and_close(job: Job, stopped: threading.Event) -> None:
+    try:
+        run_job(job, is_stopped=stopped.is_set)
+    except Error:
+        logger.warning("a background job could not be noted and will be tried again: %s", job.name, exc_info=True)
+    finally:
+        # Not ones of the connections that `serve` counts, so they are not kept.
+        connection.close()
+        primary.close()
 
 
 def _is_due(job: Job) -> bool:
@@ -273,6 +287,7 @@ JOBS: tuple[Job, ...] = (
     ),
     Job(
         name="chain_audit",
+        is_of_site=True,
         title=_("Chain the audit log"),
         every=timedelta(seconds=10),
         run=lambda is_stopped: vars(append_recorded(is_stopped=is_stopped)),
@@ -287,6 +302,7 @@ JOBS: tuple[Job, ...] = (
     ),
     Job(
         name="apply_masking",
+        is_of_site=True,
         title=_("Apply masking rules to stored traces where an owner asked for it"),
         every=timedelta(seconds=10),
         run=lambda is_stopped: vars(continue_runs(is_stopped=is_stopped)),
@@ -321,6 +337,7 @@ JOBS: tuple[Job, ...] = (
     ),
     Job(
         name="purge_audit",
+        is_of_site=True,
         title=_("Remove old entries of the audit log"),
         every=timedelta(days=1),
         run=_purge_audit,
@@ -329,6 +346,7 @@ JOBS: tuple[Job, ...] = (
     ),
     Job(
         name="forget_people",
+        is_of_site=True,
         title=_("Remove what belonged to users and groups that are gone from their database"),
         every=timedelta(hours=1),
         run=_forget_people,

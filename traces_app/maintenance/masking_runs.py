@@ -18,6 +18,7 @@ from access_app.db.direct import lock_key, session_lock
 from access_app.masking import RuleRow, compiled
 from access_app.models import Project
 from access_app.people import with_people
+from access_app.places import database_of
 from traces_app.models import MaskingRun
 
 from .masking import apply_masking
@@ -62,7 +63,7 @@ def _continue(run: MaskingRun, report: Report, is_stopped: Callable[[], bool]) -
         run.error = str(error)
     else:
         # Who asked for it, if there is such a user still.
-        with acting(origin_of_user(run.requested_by)):
+        with acting(origin_of_user(run.requested_by)), database_of(run.project_id):
             for done in apply_masking(run.project_id, rules, after=run.reached):
                 run.reached = done.reached
                 run.read, run.changed, run.removed = read + done.read, changed + done.changed, removed + done.rules

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from django.db.models import OuterRef, Subquery
 from django.utils import timezone
 
+from access_app.db.reading import reading_alias
 from access_app.models import Project, RetentionWay
 from access_app.retention import kept_score
 from messages_app import ids
@@ -51,7 +52,8 @@ def next_removals(periods: Sequence[Period]) -> list[NextRemoval]:
     """
     oldest = Message.with_deleted.filter(project_id=OuterRef("pk")).order_by("pk").values("pk")[:1]
     found = []
-    for project in Project.objects.filter(retention_days__isnull=False).annotate(oldest_id=Subquery(oldest)):
+    projects = Project.objects.using(reading_alias())  # where the messages are
+    for project in projects.filter(retention_days__isnull=False).annotate(oldest_id=Subquery(oldest)):
         first, before = project.oldest_id and ids.created_at_of(project.oldest_id), expired_before(project, periods)
         assert before and project.retention_days, "the project has days"
         is_due = first is not None and first < before

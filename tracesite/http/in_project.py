@@ -10,7 +10,7 @@ from django.http.response import HttpResponseBase
 from django.urls import Resolver404, resolve
 from django.utils.module_loading import import_string
 
-from access_app.db.reading import REPLICA
+from access_app.db import REPLICA, project_aliases
 from access_app.mounting import NAMESPACE
 
 from .content_policy import POLICY
@@ -24,6 +24,7 @@ MIDDLEWARE = (
     "access_app.masked_reading.MaskedReadingMiddleware",
 )
 """Of each request for us, the outermost first. All else that the site has is the project's own: sessions, users, CSRF."""
+PROJECTS_MIDDLEWARE = "tracesite.http.project_database.ProjectDatabaseMiddleware"
 REPLICA_MIDDLEWARE = "tracesite.http.replica_reading.ReplicaReadingMiddleware"
 _APPS = ("access_app_", "messages_app_", "traces_app_")
 _PAGES_OF_SITE = frozenset(["index", "app_list", "time_zone", "two_factor"])
@@ -39,7 +40,8 @@ class TracesiteMiddleware:
         self.others = get_response
         self.ours = get_response
         with_replica = (REPLICA_MIDDLEWARE,) if REPLICA in settings.DATABASES else ()
-        for name in reversed((*MIDDLEWARE, *with_replica)):
+        with_projects = (PROJECTS_MIDDLEWARE,) if project_aliases() else ()
+        for name in reversed((*MIDDLEWARE, *with_projects, *with_replica)):
             self.ours = import_string(name)(self.ours)
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:

@@ -18,7 +18,8 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
 from access_app.conf import conf
-from access_app.db.reading import REPLICA, reading_from_replica
+from access_app.db import REPLICA
+from access_app.db.reading import reading_from_replica
 from access_app.db.replica import note_failure, usable_replica, written_position
 
 logger = logging.getLogger(__name__)

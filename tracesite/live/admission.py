@@ -16,10 +16,12 @@ from django.http.request import split_domain_port, validate_host
 from django.utils.translation import gettext as _
 
 from access_app.audit.record import Origin, origin_of_user, record
+from access_app.db import PRIMARY
 from access_app.errors import NotAuthenticated, NotFound, NotPermitted
 from access_app.keys import admitted_key
 from access_app.masked_reading import MaskedReader, masked, masked_key, masked_login
 from access_app.models import ActorKind, ApiKey, AuditAction, Role, Scope
+from access_app.places import alias_of
 from access_app.roles import access_of
 from access_app.single_sign_on import agrees
 from access_app.two_factor import must_set_up
@@ -64,6 +66,8 @@ def viewer_of_key(token: str, address: str) -> Viewer:
     key = admitted_key(token, address)
     if key is None:
         raise NotAuthenticated(_("Invalid API key: unknown, expired or revoked."), code="invalid_api_key")
+    if alias_of(key.project_id) != PRIMARY:
+        raise NotPermitted(_("A project with a database of its own cannot be followed live."), code="not_live")
     if Scope.READ not in key.scopes:
         raise NotPermitted(
             _("The scope “%(scope)s” is required. The key %(prefix)s… has: %(scopes)s.")

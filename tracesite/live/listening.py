@@ -9,6 +9,7 @@ from uuid import UUID
 
 import psycopg
 
+from access_app.db import PRIMARY
 from access_app.db.direct import connection_parameters
 from access_app.db.statements import ACCESS_CHANGED
 from traces_app.events.feed import CHANNEL
@@ -24,7 +25,9 @@ async def listen(hub: Hub, access_changed: Callable[[], None]) -> None:
     """Forward notifications until cancelled. After each reconnect, all sessions and keys are checked again."""
     while True:
         try:
-            async with await psycopg.AsyncConnection.connect(**connection_parameters(), autocommit=True) as connection:
+            async with await psycopg.AsyncConnection.connect(
+                **connection_parameters(PRIMARY), autocommit=True
+            ) as connection:
                 # The channel of events comes last, so that pg_stat_activity shows it for this connection.
                 for channel in (ACCESS_CHANGED, CHANNEL):
                     await connection.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(channel)))

@@ -13,7 +13,7 @@ import psycopg
 from asgiref.sync import sync_to_async
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from access_app.db import base
+from access_app.db import PRIMARY, base
 from access_app.db.base import PLANS_FOR_ANY_SIZE, PLANS_FOR_ANY_VALUES
 from access_app.db.direct import connection_parameters
 from access_app.encryption.envelope import PREFIX, row_bytes
@@ -53,7 +53,7 @@ class Tables:
 
     def __init__(self) -> None:
         self._pool = AsyncConnectionPool(
-            kwargs=connection_parameters() | {"autocommit": True, "prepare_threshold": 0},
+            kwargs=connection_parameters(PRIMARY) | {"autocommit": True, "prepare_threshold": 0},
             min_size=1,
             max_size=CONNECTIONS,
             # The pool keeps connecting, and `_rows` retries after this timeout.

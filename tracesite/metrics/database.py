@@ -19,7 +19,7 @@ from uuid import UUID
 from django.db import Error
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from access_app.db import connection
+from access_app.db import primary
 from access_app.db.replica import STARTING_SECONDS, ReplicaState, replica_state
 from messages_app import ids
 from messages_app.models import SealMark
@@ -54,7 +54,7 @@ def database_metrics() -> list[Metric]:
     """
     is_up = _gauge("tracesite_database_up", "1 if the database responds, else 0.")
     found: list[Metric] = [is_up]
-    own = connection.copy()
+    own = primary.copy()
     own.settings_dict["OPTIONS"] = {
         **own.settings_dict["OPTIONS"],
         "connect_timeout": CONNECT_SECONDS,
@@ -102,7 +102,7 @@ def replica_metrics(state: ReplicaState | None) -> list[Metric]:
 
 def _questions() -> Iterator[tuple[str, list[Any], Callable[[list[Row]], Iterable[Metric]]]]:
     tables = [table.name for table in TABLES]
-    application = connection.settings_dict["OPTIONS"].get("application_name", "")
+    application = primary.settings_dict["OPTIONS"].get("application_name", "")
     yield (
         """
         SELECT CASE WHEN datname = current_database() AND application_name = %s THEN 'tracesite' ELSE 'other' END,

@@ -28,6 +28,7 @@ from django.db import DataError, Error, InterfaceError, OperationalError, close_
 from access_app.errors import ApiError, Conflict, NotFound
 from access_app.masking import masking_of
 from access_app.models import Project
+from access_app.places import database_of
 from traces_app.events.decode import event_from
 from traces_app.events.store import record_events
 from traces_app.normalize.redaction import RedactedEvent, redact_event
@@ -165,7 +166,7 @@ class DatabaseSink:
         if not events:
             return
         try:
-            outcomes = _again(lambda: record_events(self._find_project(), events))
+            outcomes = _again(lambda: self._record(events))
         except (Conflict, DataError) as error:
             if len(events) == 1:
                 self._refuse(error.code if isinstance(error, Conflict) else "invalid_input")
@@ -177,6 +178,11 @@ class DatabaseSink:
         for outcome in outcomes:
             if outcome.refused:
                 self._refuse(outcome.refused)
+
+    def _record(self, events: Sequence[RedactedEvent]) -> Any:
+        project_id = self._find_project()
+        with database_of(project_id):
+            return record_events(project_id, events)
 
     def _decoded(self, events: Sequence[Clean]) -> Iterator[RedactedEvent]:
         rules = _again(lambda: masking_of(self._find_project()))

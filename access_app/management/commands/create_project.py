@@ -12,6 +12,7 @@ from django.utils.text import slugify
 from access_app.arguments import add_retention_arguments, set_retention_fields
 from access_app.audit.record import AuditedCommand
 from access_app.models import AuditAction, Project
+from access_app.places import place
 from access_app.program import program
 
 
@@ -34,6 +35,7 @@ class Command(AuditedCommand):
         except ValidationError as error:
             raise CommandError(_problem(slug, error)) from error
         project.save(force_insert=True)
+        place(project)
         if options["json"]:
             self.stdout.write(json.dumps({"id": project.pk, "slug": project.slug, "name": project.name}))
         else:

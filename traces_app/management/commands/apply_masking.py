@@ -8,12 +8,13 @@ from django.core.management.base import CommandError, CommandParser
 
 from access_app.arguments import project_named
 from access_app.audit.record import AuditedCommand
+from access_app.each_database import TracesCommand
 from access_app.masking import rules_named
 from traces_app.maintenance.masking import Masked, apply_masking
 from traces_app.management.row_arguments import add_time_range, last_of, time_named
 
 
-class Command(AuditedCommand):
+class Command(TracesCommand, AuditedCommand):
     help = (
         "Remove from the stored messages and sessions of a project what its masking rules for new data find, for good. "
         "Look at preview_masking first. Can run while agents write; safe to interrupt and to run again."

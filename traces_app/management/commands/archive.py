@@ -9,6 +9,7 @@ import msgspec
 from django.core.management.base import CommandError
 
 from access_app.audit.record import AuditedCommand
+from access_app.each_database import TracesCommand
 from messages_app.sql.partitions import PeriodInUse
 from traces_app.management.archive_arguments import archive_errors, require_extra
 from traces_app.management.row_arguments import add_projects, message_bar, moment, projects_named
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from traces_app.maintenance.archive.folder import Folder
 
 
-class Command(AuditedCommand):
+class Command(TracesCommand, AuditedCommand):
+    names_projects = True
     help = (
         "Archive the periods (days, weeks or months) that ended before a time as Parquet files in a folder or object store, one dataset for each table, "
         "by project and period, with a manifest. Everything is read back and compared. A period that has not changed since it "

@@ -16,6 +16,7 @@ from django.core.management.base import CommandError
 
 from access_app.arguments import project_named
 from access_app.audit.record import AuditedCommand, record
+from access_app.each_database import TracesCommand
 from access_app.models import AuditAction
 from messages_app.models import Message
 from messages_app.sql.partitions import PeriodInUse
@@ -28,7 +29,7 @@ KINDS = {**integrity.KINDS, **derived.KINDS}
 _MENDED_AT_ONCE = 200
 
 
-class Command(AuditedCommand):
+class Command(TracesCommand, AuditedCommand):
     action = AuditAction.READ
     object_type = "session"
     help = (

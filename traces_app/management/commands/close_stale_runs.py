@@ -11,12 +11,13 @@ from django.utils import timezone
 
 from access_app.audit.record import AuditedCommand
 from access_app.conf import conf
+from access_app.each_database import TracesCommand
 from access_app.models import AuditAction
 from traces_app.maintenance.stale_runs import abandon, close, stale_runs, stale_sessions
 from traces_app.management.row_arguments import add_projects, projects_named
 
 
-class Command(AuditedCommand):
+class Command(TracesCommand, AuditedCommand):
     action = AuditAction.CHANGE
     object_type = "message"
     help = (

@@ -9,13 +9,15 @@ from django.core.management.base import CommandError, CommandParser
 
 from access_app.arguments import project_named
 from access_app.audit.record import AuditedCommand
+from access_app.db import PRIMARY, alias_in_use
+from access_app.each_database import TracesCommand
 from access_app.encryption.keys import end_encryption, note_decrypted
 from access_app.encryption.reading import switch_on
 from access_app.errors import ApiError
 from traces_app.maintenance.encrypting import decrypt_stored, wait_for_writers
 
 
-class Command(AuditedCommand):
+class Command(TracesCommand, AuditedCommand):
     help = (
         "Turn encryption of a project off: what it receives from now on is stored as it is, and what is stored already is decrypted. "
         "Interrupted, it goes on when it is run again. See docs/encryption.md."
@@ -32,6 +34,8 @@ class Command(AuditedCommand):
 
     def handle(self, *, project: str, yes: bool, no_wait: bool, **options: Any) -> None:
         found = project_named(project)
+        if alias_in_use() != PRIMARY:
+            raise CommandError(f"{project} has a database of its own. Encryption is for projects in the primary one.")
         if not yes:
             raise CommandError(
                 f"Whoever has the disk or a backup could read {project}. Add --yes if you want that.", returncode=2

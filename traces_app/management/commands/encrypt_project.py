@@ -9,6 +9,8 @@ from django.core.management.base import CommandError, CommandParser
 
 from access_app.arguments import project_named
 from access_app.audit.record import AuditedCommand
+from access_app.db import PRIMARY, alias_in_use
+from access_app.each_database import TracesCommand
 from access_app.encryption.keys import add_key
 from access_app.encryption.reading import switch_on
 from access_app.errors import ApiError
@@ -17,7 +19,7 @@ from traces_app.maintenance.encrypting import encrypt_stored, wait_for_writers
 from traces_app.models import SnapshotPart
 
 
-class Command(AuditedCommand):
+class Command(TracesCommand, AuditedCommand):
     help = (
         "Encrypt a project at rest: what it receives from now on, and what is stored already. Servers must have the master key "
         "before. Interrupted, it goes on when it is run again. See docs/encryption.md."
@@ -34,6 +36,8 @@ class Command(AuditedCommand):
 
     def handle(self, *, project: str, new_key: bool, no_wait: bool, **options: Any) -> None:
         found = project_named(project)
+        if alias_in_use() != PRIMARY:
+            raise CommandError(f"{project} has a database of its own. Encryption is for projects in the primary one.")
         if SnapshotPart.objects.filter(session__project=found).exists():
             raise CommandError(
                 f"{project} has snapshots of agents, which cannot be encrypted. Remove their contents first: DELETE "

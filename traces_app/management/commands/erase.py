@@ -12,6 +12,7 @@ from django.core.management.base import CommandError
 from django.utils import timezone
 
 from access_app.audit.record import AuditedCommand, record
+from access_app.each_database import TracesCommand
 from access_app.encryption.errors import NotWhileEncrypted
 from access_app.models import AuditAction
 from traces_app.maintenance.erasure import SHORTEST_MATCH, Found, Kind, Subject, count, erase, find, left_over
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from traces_app.maintenance.archive.erasing import Erased
 
 
-class Command(AuditedCommand):
+class Command(TracesCommand, AuditedCommand):
+    names_projects = True
     help = (
         "Permanently remove everything that belongs to a person, in every table, the search index and the archives, and keep a "
         "receipt without content. Safe to interrupt and to run again. Not changed are the audit log, users and keys: the command "

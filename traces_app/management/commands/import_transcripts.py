@@ -19,6 +19,7 @@ from django.core.management.base import CommandError
 from tqdm import tqdm
 
 from access_app.audit.record import AuditedCommand
+from access_app.each_database import TracesCommand
 from access_app.models import AuditAction, Project
 from access_app.program import program
 from traces_app.transcripts.files.documents import Source
@@ -38,7 +39,7 @@ _WHY_REFUSED: dict[str, str] = {
 }
 
 
-class Command(AuditedCommand):
+class Command(TracesCommand, AuditedCommand):
     action = AuditAction.IMPORT
     object_type = "session"
     help = (

@@ -7,8 +7,9 @@ import time
 from datetime import timedelta
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
+from access_app.each_database import TracesCommand
 from messages_app.sql.periods import Period
 from traces_app.maintenance.run_vectors import store_vectors
 from traces_app.maintenance.search_index import Report, index_queued, reindex
@@ -16,7 +17,7 @@ from traces_app.maintenance.search_index import Report, index_queued, reindex
 PAUSE_SECONDS = 1
 
 
-class Command(BaseCommand):
+class Command(TracesCommand):
     help = (
         "Index the messages that were written since the last time, for the search and for similar runs. `serve` does it all the time, unless "
         "TRACESITE_BACKGROUND_JOBS is off. Safe to interrupt, to run again, and to run several times at once."

@@ -6,9 +6,10 @@ import json
 from collections import Counter
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from access_app.arguments import project_named
+from access_app.each_database import TracesCommand
 from access_app.masking import compiled, rules_named
 from access_app.models import MaskingKind
 from traces_app.maintenance.masking import Change, preview_masking
@@ -17,7 +18,7 @@ _SHOWN = 20
 _CHARACTERS = 120
 
 
-class Command(BaseCommand):
+class Command(TracesCommand):
     help = (
         "Show what the masking rules of a project, or a rule that is not stored yet, would remove from its newest messages. "
         "Changes nothing. Prints the values as they are stored."

@@ -15,6 +15,8 @@ from django.core.management.base import CommandError
 from access_app.audit.record import AuditedCommand
 from access_app.audit.trail import note_counts
 from access_app.conf import conf
+from access_app.db import alias_in_use
+from access_app.each_database import TracesCommand
 from access_app.models import AuditAction, Project
 from messages_app.sql.partitions import PeriodInUse
 from messages_app.timestamps import instant_text
@@ -36,7 +38,7 @@ NO_AGE = (
 )
 
 
-class Command(AuditedCommand):
+class Command(TracesCommand, AuditedCommand):
     action = AuditAction.PURGE
     object_type = "session"
     help = (
@@ -141,7 +143,11 @@ class Command(AuditedCommand):
             session_id=wanted,
         )
         if has_own_days:
-            within = Project.objects.filter(session__pk=wanted) if wanted else projects or Project.objects.all()
+            within = (
+                Project.objects.using(alias_in_use()).filter(session__pk=wanted)
+                if wanted
+                else projects or Project.objects.all()
+            )
             return replace(choice, by_project="trash", scopes=_trash_of_each(choice, within))
         scope = Scope(
             created_before=choice.created_before,

@@ -8,12 +8,13 @@ from django.core.management.base import CommandParser
 
 from access_app.arguments import project_named
 from access_app.audit.record import AuditedCommand
+from access_app.each_database import TracesCommand
 from access_app.models import AuditAction
 from traces_app.maintenance.costs import Recomputed, recompute_costs
 from traces_app.management.row_arguments import add_time_range, last_of, time_named
 
 
-class Command(AuditedCommand):
+class Command(TracesCommand, AuditedCommand):
     action = AuditAction.CHANGE
     object_type = "message"
     help = (

@@ -6,11 +6,13 @@ from argparse import ArgumentParser
 from typing import Any
 
 from access_app.audit.record import AuditedCommand
+from access_app.each_database import TracesCommand
 from traces_app.management.archive_arguments import archive_errors, check_period, require_extra
 from traces_app.management.row_arguments import message_bar
 
 
-class Command(AuditedCommand):
+class Command(TracesCommand, AuditedCommand):
+    needs_project = True
     help = (
         "Bring what is archived back into the database, as the same rows: all of it, or that of a project, a period and a session. "
         "The files are compared with their SHA-256 first. Messages that the database has stay as they are. The archive keeps its "

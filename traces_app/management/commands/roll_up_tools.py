@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
+from access_app.each_database import TracesCommand
 from traces_app.maintenance.tool_roll_up import roll_up
 
 
-class Command(BaseCommand):
+class Command(TracesCommand):
     help = (
         "Add up the calls of tools in hours that have passed, so that their statistics do not read every call. `serve` does "
         "it each minute, unless TRACESITE_BACKGROUND_JOBS is off. Safe to interrupt, to run again, and to run several times at once."

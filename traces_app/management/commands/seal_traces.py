@@ -9,12 +9,13 @@ from django.core.management.base import CommandParser
 
 from access_app.arguments import project_named
 from access_app.audit.record import AuditedCommand
+from access_app.each_database import TracesCommand
 from traces_app.maintenance.seals.sealing import Report, mark_unsealed, seal_marked
 from traces_app.maintenance.seals.verifying import Scope
 from traces_app.management.row_arguments import add_time_range, time_named
 
 
-class Command(AuditedCommand):
+class Command(TracesCommand, AuditedCommand):
     help = (
         "Seal the completed messages that were written since the last time, so that verify_traces shows later changes by "
         "SQL. `serve` does it all the time, unless TRACESITE_BACKGROUND_JOBS is off. Safe to interrupt and to run again. Exit "

@@ -7,9 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 import msgspec
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from access_app.arguments import project_named
+from access_app.each_database import TracesCommand
 from access_app.models import Project
 from access_app.program import program
 from traces_app.maintenance.seals.chain import faults
@@ -17,7 +18,7 @@ from traces_app.maintenance.seals.verifying import Finding, Scope, Tally, verify
 from traces_app.management.row_arguments import add_time_range, time_named
 
 
-class Command(BaseCommand):
+class Command(TracesCommand):
     help = (
         "Verify the seals of completed messages: name every message whose rows were changed, added, moved or removed by "
         "SQL, and the kinds of rows that differ. Prints ids, no content. Changes nothing and can run while agents write. "

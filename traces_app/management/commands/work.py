@@ -12,6 +12,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from access_app.audit.record import Origin, acting
+from access_app.db import PRIMARY, using
 from access_app.models import ActorKind
 from traces_app.maintenance.jobs import JOBS, Job, Outcome, State, run_job, start
 
@@ -45,12 +46,15 @@ class Command(BaseCommand):
     def _run(self, jobs: list[Job], *, if_due: bool) -> None:
         failed = []
         for job in jobs:
-            outcome = run_job(job, if_due=if_due)
-            if outcome.state is State.FAILED:
-                failed.append(job.name)
-                self.stderr.write(f"{job.name}: {outcome.error}")
-            else:
-                self.stdout.write(f"{job.name}: {_in_words(outcome)}")
+            for alias in job.databases:
+                name = job.name if alias == PRIMARY else f"{job.name} in {alias}"
+                with using(alias):
+                    outcome = run_job(job, if_due=if_due)
+                if outcome.state is State.FAILED:
+                    failed.append(name)
+                    self.stderr.write(f"{name}: {outcome.error}")
+                else:
+                    self.stdout.write(f"{name}: {_in_words(outcome)}")
         if failed:
             raise CommandError(f"Failed: {', '.join(failed)}. The log has more.")
 

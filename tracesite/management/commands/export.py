@@ -8,6 +8,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from access_app.arguments import project_named
 from access_app.audit.record import AuditedCommand
+from access_app.each_database import TracesCommand
 from access_app.errors import ApiError
 from access_app.models import AuditAction
 from access_app.visibility import ProjectScope
@@ -16,7 +17,8 @@ from traces_app.queries.messages import messages
 from traces_app.views.session_exports import EXPORTS
 
 
-class Command(AuditedCommand):
+class Command(TracesCommand, AuditedCommand):
+    needs_project = True
     action = AuditAction.EXPORT
     object_type = "session"
     help = "Write a session with all its messages, oldest first, to standard output. Exit status: 0 done, 2 invalid arguments."

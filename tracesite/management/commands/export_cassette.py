@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from access_app.arguments import project_named
+from access_app.each_database import TracesCommand
 from messages_app import ids
 from messages_app.models import Message
 from traces_app.management.row_arguments import session_named
@@ -15,7 +16,8 @@ from traces_app.models import AgentStep, ToolCall
 from tracesite.recorder.recorded import Call, Recorded, Reply
 
 
-class Command(BaseCommand):
+class Command(TracesCommand):
+    needs_project = True
     help = "Write the results of tools and the replies of models of a session, for tracesite.recorder.replaying."
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -1,0 +1,191 @@
+"""Which database has the traces of a project: the directory, in the primary. See docs/project_databases.md.
+
+It is asked at each request, so that no process goes on where a project was before it moved: one statement, and none in a site with
+one database. Each database with traces has copies of the rows of its projects, which keys and joins there lead to. And where a project
+is not, a trigger refuses its rows, so that what writes to the wrong database fails and is tried again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from django.apps import apps
+from django.db import connections
+from django.db.models import QuerySet
+from django.utils.translation import gettext as _
+from psycopg import sql
+
+from access_app.conf import conf
+from access_app.db import PRIMARY, alias_in_use, all_aliases, primary, project_aliases, transaction, use, using
+from access_app.db.reading import is_of_traces
+from access_app.db.statements import read_prepared
+
+from .errors import InvalidInput
+from .models import Project, ProjectDatabase, ProjectPlace
+from .visibility import ProjectScope
+
+_PLACES: Final = """
+    SELECT place.project_id, base.alias FROM access_app_projectplace AS place
+    JOIN access_app_projectdatabase AS base ON base.id = place.database_id
+    """
+_ONE: Final = f"{_PLACES} WHERE place.project_id = %s"
+_BY_SLUG: Final = "SELECT id FROM access_app_project WHERE slug = %s"
+AWAY: Final = "tracesite_project_is_elsewhere"
+"""The function that refuses rows of projects that are elsewhere, and the beginning of the names of its triggers."""
+MOVING: Final = "tracesite.moving"
+"""The setting of a connection that may write them nevertheless, because it moves the project."""
+
+
+def alias_of(project_id: int) -> str:
+    """Return the alias of the database that has the traces of a project."""
+    if not project_aliases():
+        return PRIMARY
+    return next((alias for _project, alias in read_prepared(_ONE, [project_id], primary)), PRIMARY)
+
+
+def places() -> dict[int, str]:
+    """Return the alias of each project whose traces are not in the primary."""
+    return dict(read_prepared(_PLACES, [], primary)) if project_aliases() else {}
+
+
+def use_database_of(project_id: int) -> None:
+    """Read and write in the database of this project for the rest of the request."""
+    use(alias_of(project_id))
+
+
+@contextmanager
+def database_of(project_id: int) -> Iterator[None]:
+    """Read and write in the database of this project within the block."""
+    with using(alias_of(project_id)):
+        yield
+
+
+def id_of(slug: str) -> int | None:
+    """Return the id of the project with this slug, if there is one."""
+    # PostgreSQL takes no NUL, and no slug has one.
+    return None if "\x00" in slug else next((key for (key,) in read_prepared(_BY_SLUG, [slug], primary)), None)
+
+
+def aliases_of(scope: ProjectScope) -> set[str]:
+    """Return the aliases of the databases that have projects of the scope."""
+    elsewhere = places()
+    if scope.project_ids is None:
+        return {PRIMARY, *elsewhere.values()}
+    return {elsewhere.get(project_id, PRIMARY) for project_id in scope.project_ids}
+
+
+def use_only_database_of(scope: ProjectScope, *, field: str = "project") -> None:
+    """Use the database of the projects of a scope. Raise InvalidInput if they are in several."""
+    if not project_aliases():
+        return
+    found = aliases_of(scope)
+    if len(found) > 1:
+        raise InvalidInput(
+            _("“%(field)s” is required: your projects are in several databases, of which a request reads one.")
+            % {"field": field},
+            field=field,
+        )
+    use(*found)
+
+
+def projects_here() -> QuerySet[Project]:
+    """Return the projects whose traces are in the database in use."""
+    rows, alias = Project.objects.all(), alias_in_use()
+    if not project_aliases():
+        return rows
+    return rows.filter(place=None) if alias == PRIMARY else rows.filter(place__database__alias=alias)
+
+
+def by_database(projects: Iterable[Project]) -> dict[str, list[Project]]:
+    """Divide projects by the aliases of their databases, the primary first."""
+    elsewhere, found = places(), defaultdict(list)
+    for project in projects:
+        found[elsewhere.get(project.pk, PRIMARY)].append(project)
+    return {alias: found[alias] for alias in all_aliases() if alias in found}
+
+
+# --- Changes ----------------------------------------------------------------------------------------------------------
+
+
+def place(project: Project) -> None:
+    """Put a project that was just created into the database that the settings name for it, if they name one."""
+    alias = conf.PROJECT_DATABASES.get(project.slug, PRIMARY)
+    if alias != PRIMARY:
+        copy_project(project, alias)
+        set_place(project, alias)
+        refuse_rows(project.pk, PRIMARY)
+
+
+def set_place(project: Project, alias: str) -> None:
+    """Let requests from now on look for the traces of a project in this database."""
+    with transaction.atomic(using=PRIMARY):
+        if alias == PRIMARY:
+            ProjectPlace.objects.filter(project=project).delete()
+        else:
+            database = ProjectDatabase.objects.get(alias=alias)
+            ProjectPlace.objects.update_or_create(project=project, defaults={"database": database})
+
+
+def copy_project(project: Project, alias: str) -> None:
+    """Copy the row of a project, or its changes, to a database of traces."""
+    if alias != PRIMARY:
+        fields = [field.attname for field in Project._meta.concrete_fields]
+        row = Project(**{name: getattr(project, name) for name in fields})
+        others = [name for name in fields if name != "id"]
+        Project.objects.using(alias).bulk_create(
+            [row], update_conflicts=True, unique_fields=["id"], update_fields=others
+        )
+
+
+def refuse_rows(project_id: int, alias: str) -> None:
+    """Let a database refuse new rows of a project, which is elsewhere."""
+    with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+        cursor.execute(_REFUSE)
+        for table in tables_with_project():
+            cursor.execute(
+                sql.SQL(
+                    "CREATE OR REPLACE TRIGGER {name} BEFORE INSERT OR UPDATE ON {table} FOR EACH ROW "
+                    "WHEN (NEW.project_id = {project}) EXECUTE FUNCTION {function}()"
+                ).format(
+                    name=sql.Identifier(f"{AWAY}_{project_id}"),
+                    table=sql.Identifier(table),
+                    project=sql.Literal(project_id),
+                    function=sql.Identifier(AWAY),
+                )
+            )
+
+
+def accept_rows(project_id: int, alias: str) -> None:
+    """Let a database take rows of a project again."""
+    with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+        for table in tables_with_project():
+            cursor.execute(
+                sql.SQL("DROP TRIGGER IF EXISTS {} ON {}").format(
+                    sql.Identifier(f"{AWAY}_{project_id}"), sql.Identifier(table)
+                )
+            )
+
+
+# Like a server that is about to stop, for which senders try again.
+_REFUSE: Final = f"""
+    CREATE OR REPLACE FUNCTION {AWAY}() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF current_setting('{MOVING}', true) = 'on' THEN
+            RETURN coalesce(NEW, OLD);
+        END IF;
+        RAISE EXCEPTION 'the traces of this project are being moved, or are in another database' USING ERRCODE = '57P03';
+    END $$
+    """
+
+
+def tables_with_project() -> list[str]:
+    """Return the tables of traces whose rows name their project, besides those of queues and statistics."""
+    return [
+        model._meta.db_table for model in apps.get_models() if is_of_traces(model) and model._meta.model_name in _ROOTS
+    ]
+
+
+_ROOTS: Final = frozenset({"session", "message", "tool", "toolcall", "event", "span", "score"})

@@ -1,0 +1,44 @@
+"""Databases for the traces of some projects, beside the one of the tests: copies of it, on the same server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from django.conf import settings
+from django.db import connection, connections
+from django.test import override_settings
+from psycopg import sql
+
+from access_app.db.direct import connection_parameters
+
+MIDDLEWARE = "tracesite.http.project_database.ProjectDatabaseMiddleware"
+
+
+@contextmanager
+def copies(aliases: Sequence[str]) -> Iterator[None]:
+    """Have databases of these aliases, which are copies of the empty one of the tests. For a module, before its tests."""
+    ours = connection.settings_dict
+    parameters: dict[str, Any] = connection_parameters()
+    connection.close()  # a template has no other users
+    names = {alias: f"{ours['NAME']}_{alias}" for alias in aliases}
+    with psycopg.connect(**{**parameters, "dbname": "postgres"}, autocommit=True) as server:
+        for alias, name in names.items():
+            server.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+            server.execute(
+                sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(ours["NAME"]))
+            )
+            connections.settings[alias] = {**ours, "NAME": name}
+        try:
+            with override_settings(
+                MIDDLEWARE=[*settings.MIDDLEWARE, MIDDLEWARE],
+                DATABASE_ROUTERS=["access_app.db.reading.ReadingRouter"],
+            ):
+                yield
+        finally:
+            for alias, name in names.items():
+                connections[alias].close()
+                del connections[alias], connections.settings[alias]
+                server.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
