@@ -62,6 +62,7 @@ LIVE = ("with", "without", "only")
 
 _HANDOVER = "SERVE_HANDOVER"
 _FIRST_OF_SYSTEMD = 3
+_ENDING = {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM}
 
 logger = logging.getLogger(__name__)
 
@@ -112,6 +113,7 @@ def serve(
         _allow_open_files()
     elders = handover.workers if handover else []
     jobs_stopped = threading.Event()
+    _hold_signals_while_forking()
 
     def when_ready(arbiter: Any) -> None:
         """Replace gunicorn's reload, whose workers would be forks with the old code."""
@@ -177,6 +179,11 @@ class Worker(ASGIWorker):
     Responses that began before the end say keep-alive, and gunicorn closes their connections all the same.
     """
 
+    def init_signals(self) -> None:
+        """Handle signals from here on, and those that `_hold_signals_while_forking` held back."""
+        super().init_signals()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+
     def notify(self) -> None:
         """Report to the parent every second. If it was killed, end as by SIGTERM instead of serving those connected."""
         super().notify()
@@ -233,6 +240,23 @@ def _load_site(live: str, threads: int) -> Site:
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     return Site(live=live != "without", rest=live != "only", threads=threads)
+
+
+def _hold_signals_while_forking() -> None:
+    """Let signals that end a worker wait until it handles them.
+
+    Until then it has the handlers of its parent, which would put them into the copy of a queue that nobody reads. The parent,
+    which sends them once, waited for the whole grace.
+    """
+    before: list[set[signal.Signals | int]] = []
+
+    def hold() -> None:
+        before.append(signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING))
+
+    def release() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before.pop())
+
+    os.register_at_fork(before=hold, after_in_parent=release)
 
 
 def _allow_open_files() -> None:
