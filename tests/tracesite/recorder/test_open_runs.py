@@ -38,14 +38,19 @@ class Machine:
     def start(self, script: str) -> subprocess.Popen[str]:
         """Start a script with a recorder and wait until it has printed a line."""
         program = f"""
-            import os, signal, sys
+            import os, signal, sys, time
             from tracesite.recorder import Recorder
             recorder = Recorder({URL!r}, {KEY!r}, spool={str(self.root)!r}, delay_ms=1)
+            def write():  # however long the disk takes
+                before = None
+                while (now := recorder.report()) != before or now.delivered_to_sink < now.recorded:
+                    before = now
+                    time.sleep(0.01)
             def die():
-                recorder._pipeline._drain(None)  # however long the disk takes
+                write()
                 os.kill(os.getpid(), signal.SIGKILL)
             def wait():
-                recorder._pipeline._drain(None)  # however long the disk takes
+                write()
                 print("ready", flush=True)
                 sys.stdin.readline()
         """

@@ -119,7 +119,7 @@ def test_burst_of_20_000_calls_loses_none() -> None:
         for number in range(20_000):
             with recorder.tool_call("tool", {"number": number, "text": "x" * 200}) as call:
                 call.result = "y" * 100
-    recorder.close()
+    recorder.close(60)
     report = recorder.report()
     assert (report.recorded, report.delivered_to_sink, report.dropped) == (40_002, 40_002, 0)
     assert len({event["id"] for event in recorder.sink.events}) == 40_002
@@ -274,7 +274,8 @@ def test_nothing_is_recorded_after_close_and_nothing_fails() -> None:
 
 
 def test_many_threads_lose_nothing() -> None:
-    recorder = Recorder(sink=MemorySink(), delay_ms=1, strict=True)
+    sink = MemorySink()
+    recorder = Recorder(sink=sink, delay_ms=1, strict=True)
     barrier = threading.Barrier(8)
 
     def work(number: int) -> None:
@@ -289,7 +290,6 @@ def test_many_threads_lose_nothing() -> None:
     for thread in threads:
         thread.join()
     recorder.close()
-    sink: Any = recorder._pipeline.sink
     events = sink.events
     assert (len(events), len({event["id"] for event in events}), recorder.report().dropped) == (6400, 6400, 0)
     numbers: dict[str, list[int]] = {}
