@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from base64 import b64encode
 from contextlib import suppress
-from hashlib import sha1
+from hashlib import sha1, sha256
 from typing import Any
 
 import msgspec
@@ -128,7 +128,10 @@ def plant(garden: Garden, client: Client) -> None:
         "kind": 1,
         "startTimeUnixNano": "1767225600000000000",
         "endTimeUnixNano": "1767225601000000000",
-        "attributes": [_attribute("note", garden.value("Span.attributes"))],
+        "attributes": [
+            _attribute("note", garden.value("Span.attributes")),
+            {"key": "bytes", "value": {"bytesValue": b64encode(_text(garden, "Span.bytes").encode()).decode()}},
+        ],
         "events": [
             {
                 "name": "e",
@@ -188,6 +191,7 @@ def plant_elsewhere(garden: Garden, client: Client) -> None:
     _send(client, "/api/v1/eko/callbacks/", {"messages": _callbacks(garden)})
     context = {"note": _text(garden, "Snapshot.parts"), "$parts": [_text(garden, "Snapshot.list")]}
     part = msgspec.json.encode(context)
+    _upload(garden, client)
     snapshot = {"id": "p1", "ts": 1_767_225_600 * 10**9, "node_ids": ["plan"], "context_ref": ref_of(part)}
     snapshot["notes"] = [{"path": "x", "reason": _text(garden, "Snapshot.notes")}]
     _send(
@@ -236,6 +240,7 @@ def _protobuf(garden: Garden) -> bytes:
     span.attributes.add(key="note").value.string_value = _text(garden, "Protobuf.attributes")
     listed = span.attributes.add(key="list").value.kvlist_value.values.add(key="deep")
     listed.value.array_value.values.add(string_value=_text(garden, "Protobuf.list"))
+    span.attributes.add(key="bytes").value.bytes_value = _text(garden, "Protobuf.bytes").encode()
     span.events.add(name="e").attributes.add(key="n").value.string_value = _text(garden, "Protobuf.event")
     span.status.message = _text(garden, "Protobuf.status")
     return request.SerializeToString()
@@ -256,6 +261,10 @@ def _multipart(garden: Garden) -> bytes:
     for name, value in parts:
         head = f'--limit\r\nContent-Disposition: form-data; name="{name}"\r\nContent-Type: application/json\r\n\r\n'
         lines += head.encode() + msgspec.json.encode(value) + b"\r\n"
+    head = (
+        f'--limit\r\nContent-Disposition: form-data; name="attachment.{run}.note"\r\nContent-Type: text/plain\r\n\r\n'
+    )
+    lines += f"{head}{_text(garden, 'Multipart.attachment')}\r\n".encode()
     return lines + b"--limit--\r\n"
 
 
@@ -295,6 +304,14 @@ def refused(garden: Garden, client: Client) -> list[str]:
 
 def _text(garden: Garden, place: str) -> str:
     return f"about {garden.value(place)}."
+
+
+def _upload(garden: Garden, client: Client) -> None:
+    content = _text(garden, "Langfuse.media").encode()
+    announced = {"traceId": "lf", "contentType": "text/plain", "contentLength": len(content)}
+    announced["sha256Hash"] = b64encode(sha256(content).digest()).decode()
+    asked = client.post("/api/public/media", msgspec.json.encode(announced), "application/json")
+    assert Client().put(asked.json()["uploadUrl"], content, "text/plain").status_code == 200
 
 
 def _log(garden: Garden) -> dict[str, Any]:

@@ -100,6 +100,20 @@ def test_secrets_of_all_fields_are_nowhere(
     assert client_of_key.get("/api/v1/search/", {"q": "ghp_16C7"}).json()["results"] == []
 
 
+@pytest.mark.requirement("001-51")
+def test_ids_are_stored_as_they_came(client_of_key: Client) -> None:
+    """A changed id would be another one than the sender's, and the same for several."""
+    session, message, call, run = (SECRET.format(f"{number:012}") for number in range(4))
+    step = {"iteration": 0, "tool_calls": [{"id": call, "name": "find"}]}
+    sent = {"external_id": message, "role": "assistant", "request_id": run, "agent_steps": [step]}
+    body = {"sessions": [{"external_id": session, "messages": [sent]}]}
+    assert client_of_key.post("/api/v1/ingest/", body, "application/json").status_code < 300
+    answer = client_of_key.get("/api/v1/messages/").json()["results"][0]
+    assert (answer["external_id"], answer["request_id"]) == (message, run)
+    assert answer["agent_steps"][0]["tool_calls"][0]["id"] == call
+    assert Session.objects.get().external_id == session
+
+
 @pytest.mark.requirement("001-51", "001-52")
 def test_rule_applies_to_what_is_stored(project: Project, client_of_key: Client) -> None:
     garden = Garden(STAFF)

@@ -19,8 +19,10 @@ from rest_framework.reverse import reverse
 
 from access_app.audit.trail import note_actor, note_counts
 from access_app.errors import Conflict, InvalidInput, NotPermitted, TooLarge
+from access_app.masking import masking_of
 from access_app.models import Project, Scope
 from access_app.permissions import project_for_write
+from access_app.redaction.engine import redact
 from access_app.rest import ApiView
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer, no_content
@@ -90,7 +92,8 @@ class MediaUploadView(ApiView):
             raise InvalidInput(_("The content is not that of the announced SHA-256."))
         if not Project.objects.filter(pk=project_id).exists():
             raise NotPermitted(_("The URL of this upload is not valid any more. Ask for a new one."))
-        reason = record_media(project_id, media_of(trace_id, content_type, content))
+        clean = _redacted(content, project_id)
+        reason = record_media(project_id, media_of(trace_id, content_type, clean, bytes.fromhex(content_hash)))
         if reason is not None:
             raise Conflict(_("Trace %(trace)s is not stored: %(reason)s.") % {"trace": trace_id, "reason": reason})
         return answer({})
@@ -105,6 +108,15 @@ class MediaReportView(ApiView):
         """Take the SDK's report of an upload, which the upload itself has made known."""
         read_body(request)
         return no_content()
+
+
+def _redacted(content: bytes, project_id: int) -> bytes:
+    """Return a file without its secrets, if it is text."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return content
+    return str(redact(text, masking_of(project_id))[0]).encode()
 
 
 def _decoded(body: bytes) -> _Announced:

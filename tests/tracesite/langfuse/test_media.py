@@ -108,7 +108,7 @@ def test_media_is_attached_whatever_comes_first(client: Client, project: Project
 
 
 def test_media_and_spans_in_any_order_give_the_same_rows() -> None:
-    for number, order in enumerate(permutations([*spans(), media_of(TRACE, "image/png", PNG)])):
+    for number, order in enumerate(permutations([*spans(), media_of(TRACE, "image/png", PNG, HASH)])):
         # Purged traces are refused in their project.
         project = Project.objects.create(slug=f"order-{number}")
         for delivery in order:
@@ -170,7 +170,7 @@ def test_references_are_replaced_by_urls_or_bare_base64() -> None:
                 },
             )
         ],
-        [media_of(TRACE, "image/png", PNG)],
+        [media_of(TRACE, "image/png", PNG, HASH)],
     )
     data = b64encode(PNG).decode()
     assert filled.attributes == {

@@ -218,6 +218,7 @@ def test_unknown_enums_links_and_values_are_kept(key: str, project: Project) -> 
         {"key": "nan", "value": {"doubleValue": "NaN"}},
         {"key": "int", "value": {"intValue": "9007199254740993"}},
         {"key": "bytes", "value": {"bytesValue": "AAE="}},
+        {"key": "text", "value": {"bytesValue": "w6kKeA=="}},
         {"key": "nul", "value": {"stringValue": "a\x00b"}},
         {"key": "list", "value": {"arrayValue": {"values": [{"boolValue": True}, {}]}}},
         {"key": "object", "value": {"kvlistValue": {"values": [{"key": "a", "value": {"intValue": "1"}}]}}},

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
-from hashlib import sha256
 from typing import Any
 
 from msgspec import Struct
@@ -41,10 +40,11 @@ def media_id_of(content_hash: bytes) -> str:
     return b64encode(content_hash, b"-_").decode()[:22]
 
 
-def media_of(trace_id: str, content_type: str, content: bytes) -> Media:
+def media_of(trace_id: str, content_type: str, content: bytes, content_hash: bytes) -> Media:
+    """Return a file of a trace as it is stored; the hash is that of the content as the SDK sent it."""
     return Media(
         trace_id=trace_id,
-        media_id=media_id_of(sha256(content).digest()),
+        media_id=media_id_of(content_hash),
         content_type=content_type,
         data=b64encode(content).decode(),
     )

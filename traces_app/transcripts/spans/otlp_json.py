@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from .span import (
+    BYTES,
     DEEPEST,
     TOO_DEEP,
     Attributes,
@@ -31,6 +32,7 @@ from .span import (
     Status,
     decoded_bytes,
     decoded_number,
+    encoded_bytes,
     number,
 )
 
@@ -395,7 +397,10 @@ def _value(value: _AnyValue | None, depth: int) -> Any:
         return [_value(item, depth + 1) for item in value.array_value.values]
     if value.kvlist_value is not None:
         return _attributes(value.kvlist_value.values, depth + 1)
-    return {"$bytes": value.bytes_value} if value.bytes_value is not None else None
+    if value.bytes_value is None:
+        return None
+    content = decoded_bytes({BYTES: value.bytes_value})
+    return {BYTES: value.bytes_value} if content is None else encoded_bytes(content)
 
 
 # --- Encode -----------------------------------------------------------------------------------------------------------
@@ -467,8 +472,8 @@ def _any_value(value: Any) -> dict[str, Any]:
             return {"doubleValue": value}
         case Sequence():
             return {"arrayValue": {"values": [_any_value(item) for item in value]}}
-    if decoded_bytes(value) is not None:
-        return {"bytesValue": value["$bytes"]}
+    if (content := decoded_bytes(value)) is not None:
+        return {"bytesValue": base64.b64encode(content).decode()}
     if (special := decoded_number(value)) is not None:
         return {"doubleValue": "NaN" if math.isnan(special) else "Infinity" if special > 0 else "-Infinity"}
     return {"kvlistValue": {"values": _pairs(value)}}

@@ -1,8 +1,8 @@
 """A span as every wire delivers it. Plain Python, without Django.
 
 Attribute values are those of OTLP's `AnyValue` in JSON form: text, bool, int, float, list, dict. Bytes and numbers that
-JSON does not have are an object with one key, `$bytes` (base64) or `$double` ("NaN", "Infinity", "-Infinity"), so that a
-span can be stored as JSON and exported as it came.
+JSON does not have are an object with one key, `$text` (bytes that are text, so that secrets in it are found), `$bytes` (base64
+of other bytes) or `$double` ("NaN", "Infinity", "-Infinity"), so that a span can be stored as JSON and exported as it came.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ DEEPEST = 64
 """Levels of arrays and objects that an attribute may have; anything deeper is replaced by TOO_DEEP."""
 TOO_DEEP = f"[more than {DEEPEST} levels]"
 BYTES = "$bytes"
+TEXT = "$text"
 DOUBLE = "$double"
 
 
@@ -116,12 +117,21 @@ def number(value: float) -> float | dict[str, str]:
 
 def encoded_bytes(value: bytes) -> dict[str, str]:
     """Return the object form of bytes."""
-    return {BYTES: b64encode(value).decode()}
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return {BYTES: b64encode(value).decode()}
+    # PostgreSQL cannot store U+0000.
+    return {BYTES: b64encode(value).decode()} if "\x00" in text else {TEXT: text}
 
 
 def decoded_bytes(value: object) -> bytes | None:
     """Return the bytes of their object form, and None for any other value."""
-    if isinstance(value, dict) and len(value) == 1 and isinstance(text := value.get(BYTES), str):
+    if not isinstance(value, dict) or len(value) != 1:
+        return None
+    if isinstance(text := value.get(TEXT), str):
+        return text.encode()
+    if isinstance(text := value.get(BYTES), str):
         try:
             return b64decode(text, validate=True)
         except ValueError:
