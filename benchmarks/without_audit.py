@@ -5,3 +5,5 @@ from tracesite.settings import MIDDLEWARE as RECORDING
 
 # A list of its own: whoever imports this module keeps the settings that are in use.
 MIDDLEWARE = [name for name in RECORDING if name != "access_app.audit.requests.AuditMiddleware"]
+# That nothing is recorded is what it is for.
+SILENCED_SYSTEM_CHECKS = ["tracesite.E018"]
