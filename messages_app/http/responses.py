@@ -55,8 +55,8 @@ def list_answer(page: Page, read: Callable[[list[str]], Sequence[Resource]]) -> 
 
 def stream_answer(
     before: bytes, resources: Iterator[msgspec.Struct | msgspec.Raw], after: bytes, *, first: bytes = b""
-) -> StreamingHttpResponse:
-    """Stream a JSON list of `resources` between two pieces of JSON.
+) -> HttpResponseBase:
+    """Return a JSON list of `resources` between two pieces of JSON, streamed if it is large: see `streamed`.
 
     `first` holds the first items of the list as JSON, separated by commas.
     """
@@ -69,7 +69,7 @@ def stream_answer(
             separator = b","
         yield b"]" + after
 
-    return StreamingHttpResponse(pieces(), content_type="application/json")
+    return streamed(pieces(), content_type="application/json")
 
 
 def streamed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -21,18 +22,24 @@ def used(number: int) -> Resources:
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_streamed_list_is_one_json_document(count: int) -> None:
     answer = stream_answer(b'{"results":', (used(number) for number in range(count)), b',"next":null}')
-    document = json.loads(b"".join(answer))
+    document = json.loads(b"".join(answer))  # type: ignore[call-overload]
     assert [each["input_tokens"] for each in document["results"]] == list(range(count))
     assert document["next"] is None
 
 
-def test_streamed_list_is_read_lazily() -> None:
-    read: list[int] = []
-    answer = stream_answer(b"", (used(read.append(number) or number) for number in range(3)), b"")
-    pieces = iter(answer)
-    assert (next(pieces), read) == (b"[", [])
-    next(pieces)
-    assert read == [0]
+def test_streamed_list_fails_before_its_status_or_is_cut() -> None:
+    def resources(most: int) -> Iterator[Error]:
+        for number in range(most):
+            yield Error(code=str(number), message="x" * 1_000_000, field=None, request_id=None)
+        raise InvalidInput("unreadable")
+
+    with pytest.raises(InvalidInput):
+        stream_answer(b"", resources(2), b"")
+
+    begun = stream_answer(b"", resources(5), b"")
+    assert begun.streaming
+    with pytest.raises(InvalidInput):
+        b"".join(begun)  # type: ignore[call-overload]
 
 
 @dataclass
