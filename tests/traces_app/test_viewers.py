@@ -279,3 +279,23 @@ def test_large_fields_of_events_are_masked_by_their_place(project: Project, clie
     assert (
         "lorem ipsum" in clients["viewer"].get(f"/api/v1/sessions/{session}/contexts/{refs['args']}/").content.decode()
     )
+
+
+@pytest.mark.requirement("001-54")
+def test_contexts_are_masked_by_their_place(project: Project, clients: dict[str, Client]) -> None:
+    for name, value in (("said", "messages[*].whisper"), ("kept", "data.variables.town")):
+        save_rule(project, name, "path", value, when="read")
+    data = {"messages": [{"role": "user", "whisper": "Babbage"}], "variables": {"town": "Marylebone", "year": 1834}}
+    event = {"id": "e8", "session_id": "talk", "message_id": "m8", "type": "prompt_build", "data": data}
+    writer = Client(headers={"Authorization": f"Bearer {create_key(project, 'agent', ['write'])[1]}"})
+    assert writer.post("/api/v1/events/", {"events": [event]}, content_type="application/json").status_code == 200
+    session = Session.objects.get(external_id="talk").pk
+    stored = json.loads(clients["analyst"].get(f"/api/v1/sessions/{session}/events/").getvalue())["results"]
+    context = f"/api/v1/sessions/{session}/contexts/{stored[0]['data']['contextRef']}/"
+    for path, shown in ((context, 2), (f"{context}conversation/", 1), (f"{context}variables/?keys=town,year", 1)):
+        texts = {role: clients[role].get(path).getvalue().decode() for role in ("viewer", "analyst")}
+        found = {role: ("Babbage" in text) + ("Marylebone" in text) for role, text in texts.items()}
+        assert found == {"viewer": 0, "analyst": shown}, path
+    assert '"year":1834' in texts["viewer"]
+    save_rule(project, "all", "key", "variables", when="read")
+    assert "1834" not in clients["viewer"].get(f"{context}variables/").getvalue().decode()

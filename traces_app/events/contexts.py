@@ -21,7 +21,7 @@ from typing import Any
 from traces_app.ingest.contexts import Context, context_of, length_of, value_of
 from traces_app.schema import pg_text
 from traces_app.schema.event_types import EventType
-from traces_app.schema.request_parts import MESSAGES
+from traces_app.schema.request_parts import CONVERSATION, MESSAGES
 from traces_app.transcripts.parsing.requests import model_input
 
 MOST = 16 * 1024
@@ -36,7 +36,6 @@ _WORTH = 1024
 _BEGINNING = 200
 
 _PROMPT_TEXT = ("text", "prompt", "content")
-CONVERSATION = ("conversation", "messages", "currentMessages")
 _FILE = "file"
 # Fields that are read from the event alone: in SQL, or to find the step or call that it is about.
 IDENTIFYING = frozenset(

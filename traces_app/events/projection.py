@@ -29,9 +29,8 @@ from traces_app.schema import records
 from traces_app.schema.event_types import EVENT_TYPES, EventType, Stage
 from traces_app.schema.health_flags import EMPTY_TOOL_NAME, ORPHAN_RESULT
 from traces_app.schema.losses import About, Cut, added, counts_of, cuts_at, documents, flags_of
+from traces_app.schema.request_parts import CONVERSATION
 from traces_app.transcripts.parsing.requests import model_input
-
-from .contexts import CONVERSATION
 
 RUN = "run"
 """The subject of events about the run as a whole; also the external id of a message that events do not name."""

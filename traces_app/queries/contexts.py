@@ -28,6 +28,7 @@ from traces_app.ingest.context_rows import row_id_of
 from traces_app.models import Context as ContextRow
 from traces_app.normalize.records import CONTEXT_REF
 from traces_app.schema import pg_text
+from traces_app.schema.request_parts import CONVERSATION
 
 from . import schemas
 
@@ -133,6 +134,8 @@ def whole_context(found: FoundContext, ref: str, session: FoundSession) -> schem
     content: dict[str, Raw] = {} if row is None else msgspec.json.decode(row[0], type=dict[str, Raw])
     if is_masked() and "value" in content:
         content["value"] = masked_field(content["value"], _names_of_field(session.pk, ref), session.project_id)
+    if "variables" in content:
+        content["variables"] = masked_field(content["variables"], ["variables"], session.project_id)
     return schemas.WholeContext(
         ref=ref,
         message_id=found.message_id,
@@ -140,7 +143,7 @@ def whole_context(found: FoundContext, ref: str, session: FoundSession) -> schem
         length=found.length,
         bytes=found.size,
         created_at=found.created_at,
-        conversation=conversation(found) if found.has_conversation else UNSET,
+        conversation=conversation(found, session) if found.has_conversation else UNSET,
         text=content.get("text", UNSET),
         variables=content.get("variables", UNSET),
         value=content.get("value", UNSET),
@@ -212,8 +215,11 @@ def _read(statement: str, row_ids: Collection[str]) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
-def conversation(found: FoundContext, last: int | None = None) -> list[Raw]:
-    """Return the entries of a conversation, in order; only the last ones if `last` is given. Others are not read."""
+def conversation(found: FoundContext, session: FoundSession, last: int | None = None) -> list[Raw]:
+    """Return the entries of a conversation, in order; only the last ones if `last` is given. Others are not read.
+
+    One text instead of all entries, if the reader gets the whole conversation masked.
+    """
     # Entries are in the period of their context, at its beginning: see traces_app.ingest.context_rows.
     month = Period.of(ids.created_at_of(found.pk), Length.MONTH)
     below = [month.first_id, month.after_id]
@@ -222,11 +228,19 @@ def conversation(found: FoundContext, last: int | None = None) -> list[Raw]:
             cursor.execute(_ENTRIES, [found.pk, *below])
         else:
             cursor.execute(_LAST_ENTRIES, [last, found.pk, *below])
-        return [Raw(value) for value, _id in cursor.fetchall()]
+        entries = [Raw(value) for value, _id in cursor.fetchall()]
+    if not is_masked():
+        return entries
+    clean = msgspec.json.decode(masked_field(Raw(msgspec.json.encode(entries)), CONVERSATION, session.project_id))
+    return [Raw(msgspec.json.encode(entry)) for entry in (clean if isinstance(clean, list) else [clean])]
 
 
-def variables(found: FoundContext, keys: Collection[str] | None = None) -> Raw:
+def variables(found: FoundContext, session: FoundSession, keys: Collection[str] | None = None) -> Raw:
     """Return the variables: all, or those of these names that exist."""
+    return masked_field(_variables(found, keys), ["variables"], session.project_id)
+
+
+def _variables(found: FoundContext, keys: Collection[str] | None) -> Raw:
     names = None if keys is None else [pg_text.text(key) for key in keys]
     if base.opening is not None:
         return _variables_opened(found, names)

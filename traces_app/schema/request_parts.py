@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+CONVERSATION = ("conversation", "messages", "currentMessages")
+"""Fields of events that hold a conversation."""
 MESSAGES = ("messages", "contents", "input", "prompt")
 SYSTEM = ("system", "instructions", "system_instruction", "systemInstruction")
 TOOLS = ("tools", "functions")

@@ -70,14 +70,14 @@ class ContextViewSet(TraceViewSet):
         """Return the entries of a conversation, in order. 400 `no_conversation` if the context has no conversation."""
         check_parameters(request.query_params, ("last", "project"))
         last = whole_number(request.query_params, "last", None, at_least=1, at_most=_MOST_ENTRIES)
-        _session, found = _found(request, session_id, ref)
+        session, found = _found(request, session_id, ref)
         if not found.has_conversation:
             raise InvalidInput(
                 _("This context has no conversation. Its kind is “%(kind)s”.") % {"kind": found.kind},
                 code="no_conversation",
                 field="ref",
             )
-        return answer(schemas.Conversation(ref=ref, length=found.length, entries=conversation(found, last)))
+        return answer(schemas.Conversation(ref=ref, length=found.length, entries=conversation(found, session, last)))
 
     @extend_schema(
         parameters=[
@@ -95,7 +95,7 @@ class ContextViewSet(TraceViewSet):
     def variables(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
         """Return variables by name. 400 `no_variables` if the context has no variables."""
         check_parameters(request.query_params, ("keys", "project"))
-        _session, found = _found(request, session_id, ref)
+        session, found = _found(request, session_id, ref)
         if not found.has_variables:
             raise InvalidInput(
                 _("This context has no variables. Its kind is “%(kind)s”.") % {"kind": found.kind},
@@ -103,7 +103,9 @@ class ContextViewSet(TraceViewSet):
                 field="ref",
             )
         keys = request.query_params.get("keys")
-        return answer(schemas.Variables(ref=ref, variables=variables(found, keys.split(",") if keys else None)))
+        return answer(
+            schemas.Variables(ref=ref, variables=variables(found, session, keys.split(",") if keys else None))
+        )
 
 
 def _found(request: Request, session_id: str, ref: str) -> tuple[FoundSession, FoundContext]:
