@@ -67,8 +67,10 @@ class OpenIdBackend(OIDCAuthenticationBackend):
         return self.update_user(user, claims)
 
     def update_user(self, user: User, claims: dict[str, Any]) -> User:
-        names = claims.get(conf.OIDC_GROUPS_CLAIM) or []
-        set_groups(user, [names] if isinstance(names, str) else [str(name) for name in names])
+        names = claims.get(conf.OIDC_GROUPS_CLAIM)
+        names = [names] if isinstance(names, str) else names if isinstance(names, list) else []
+        # What is no printable text is the name of no group, and may be none that PostgreSQL can store.
+        set_groups(user, [name for name in names if isinstance(name, str) and name.isprintable()])
         return user
 
 

@@ -100,6 +100,10 @@ def test_groups_of_the_provider_give_and_take_roles(site: Client, provider: str,
     log_in(other, provider, "1", preferred_username="eve", groups="another")
     assert user_of(other) == eve
     assert other.get("/api/v1/sessions/").status_code == site.get("/api/v1/sessions/").status_code == 403
+    # What is no list of names gives no role.
+    for odd in ({"on-call": 1}, [{"name": "on-call"}, 7, "\x00on-call"], 7, None):
+        log_in(other, provider, "1", preferred_username="eve", groups=odd)
+        assert user_of(other) == eve and not eve.groups.exists()
     log_in(other, provider, "1", preferred_username="eve")
     assert not eve.groups.exists()
 

@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import fsspec
 import msgspec
@@ -153,7 +153,7 @@ class Folder:
             self.files.rm(directory, recursive=True)
 
     def check(self, manifest: Manifest, dataset: str | None = None) -> None:
-        """Compare the files of a manifest with their size and SHA-256. Raise ArchiveError, which names the first that differs."""
+        """Compare the files of a manifest with their SHA-256 and number of rows. Raise ArchiveError, which names the first that differs."""
         for name, file in manifest.tables.items():
             if dataset in (None, name):
                 path = self.path(file.path)
@@ -161,6 +161,12 @@ class Folder:
                     raise ArchiveError(f"The archive {self.url} is damaged: {file.path} is missing.")
                 if self.sha256(path) != file.sha256:
                     raise ArchiveError(f"The archive {self.url} is damaged: {file.path} was changed.")
+                with self.files.open(path, "rb") as source, pq.ParquetFile(source) as parquet:
+                    rows = parquet.metadata.num_rows
+                if rows != file.rows:
+                    raise ArchiveError(
+                        f"The archive {self.url} is damaged: {file.path} has {rows} rows, and its manifest says {file.rows}."
+                    )
 
     def is_whole(self, manifest: Manifest) -> bool:
         """Return whether all files have the size of the manifest."""
@@ -200,6 +206,13 @@ class Folder:
             raise ArchiveError(f"{path} is not the manifest of an archive: {error}.") from None
         if manifest.format != FORMAT:
             raise ArchiveError(f"{path} has the format {manifest.format}; this version of Tracesite reads {FORMAT}.")
+        if path.lstrip("/") != self._manifest_path(manifest.project, manifest.period).lstrip("/"):
+            raise ArchiveError(f"{path} says that it is the manifest of {manifest.project}, {manifest.period}.")
+        for name, file in manifest.tables.items():
+            # Whoever can write to the folder could name any file of the machine.
+            place = self.place_of(name, manifest.project, manifest.period, _id_in(file.path))
+            if name not in BY_NAME or file.path != place:
+                raise ArchiveError(f"{path} names a file that is none of its own: {file.path!r}.")
         return manifest
 
     def _move(self, source: str, target: str) -> None:
@@ -231,6 +244,14 @@ def open_folder(url: str) -> Folder:
     except ValueError as error:
         raise ArchiveError(f"{url} is not a folder that Tracesite can write to: {error}.") from error
     return Folder(url=root if isinstance(files, LocalFileSystem) else url, files=files, root=root)
+
+
+def _id_in(path: str) -> UUID:
+    """Return the id of the archive that a file belongs to; a new one if its name is no id."""
+    try:
+        return UUID(path.rpartition("/")[2].removesuffix(".parquet"))
+    except ValueError:
+        return uuid4()
 
 
 def _sync(path: Path) -> None:

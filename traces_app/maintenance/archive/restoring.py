@@ -23,7 +23,7 @@ from access_app.db import connection, transaction
 from access_app.models import AuditAction, Project
 from messages_app import ids
 from messages_app.changed_hours import mark_stored
-from messages_app.interruptions import FLAG, NO_NEWS, PROCESS_ENDED
+from messages_app.interruptions import FLAG, NO_NEWS, PROCESS_ENDED, reason_of
 from messages_app.models import Message, MessageKey, Session, SessionTombstone
 from messages_app.seal_marks import mark
 from messages_app.session_counters import recount
@@ -293,14 +293,18 @@ class _Restoring:
             self._execute(
                 f"UPDATE {Session._meta.db_table} AS s SET last_run_id = run.id, last_run_failed = run.error <> '', "
                 f"last_interruption = CASE WHEN run.is_completed "
-                f"AND '{FLAG}' = ANY(run.health) THEN CASE run.metadata -> '{FLAG}' ->> 'reason' "
-                f"WHEN '{PROCESS_ENDED}' THEN '{PROCESS_ENDED}' ELSE '{NO_NEWS}' END ELSE '' END "
-                f"FROM (SELECT DISTINCT ON (session_id) session_id, id, error, is_completed, health, metadata FROM {Message._meta.db_table} "
+                f"AND '{FLAG}' = ANY(run.health) THEN '{NO_NEWS}' ELSE '' END "
+                f"FROM (SELECT DISTINCT ON (session_id) session_id, id, error, is_completed, health FROM {Message._meta.db_table} "
                 "WHERE session_id = ANY(%(sessions)s) AND role = 'assistant' AND deleted_at IS NULL "
                 "ORDER BY session_id, id DESC) AS run WHERE s.id = run.session_id "
                 "AND (s.last_run_id IS NULL OR s.last_run_id <= run.id)",
                 {"sessions": some},
             )
+            # The reason may be encrypted, so that only a cursor reads it.
+            interrupted = Session.with_deleted.filter(pk__in=some, last_interruption=NO_NEWS).values("last_run_id")
+            runs = Message.objects.filter(pk__in=interrupted).values_list("session_id", "metadata")
+            ended = [session for session, metadata in runs if reason_of(metadata) == PROCESS_ENDED]
+            Session.with_deleted.filter(pk__in=ended).update(last_interruption=PROCESS_ENDED)
 
     def _batches(self, statement: str) -> Iterator[list[UUID]]:
         last = UUID(int=0)

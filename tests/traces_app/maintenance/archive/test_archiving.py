@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from io import StringIO
@@ -17,6 +19,7 @@ from access_app.db.base import as_stored
 from access_app.encryption.keys import add_key, destroy_keys
 from access_app.models import Project
 from access_app.redaction.rules import DEFAULT_RULES
+from messages_app.interruptions import FLAG, PROCESS_ENDED, metadata_of
 from messages_app.models import Message, Session
 from messages_app.session_counters import disagreements
 from messages_app.sql.partitions import periods_of
@@ -224,6 +227,31 @@ def test_damaged_file_is_neither_restored_nor_trusted(project: Project, tmp_path
     assert Message.objects.count() == 4
 
 
+def test_manifest_of_other_files_or_counts_is_refused(project: Project, tmp_path: Path) -> None:
+    tell(project, "january", JANUARY)
+    folder = tmp_path / "archive"
+    run("archive", "--older-than", "2024-04-01", "--to", str(folder), "--drop")
+    manifest = folder / "manifests" / "project=owner" / "period=2024-01.json"
+    written = json.loads(manifest.read_text())
+    calls = written["tables"]["calls"]
+    shutil.copy(folder / calls["path"], tmp_path / Path(calls["path"]).name)
+    for changed, reason in (
+        ({"path": f"../{Path(calls['path']).name}"}, "names a file that is none of its own: '../"),
+        (
+            {"path": calls["path"].replace("owner", "other")},
+            "names a file that is none of its own: 'calls/project=other/",
+        ),
+        ({"rows": calls["rows"] + 1}, r"calls/.* has \d+ rows, and its manifest says \d+"),
+    ):
+        manifest.write_text(json.dumps(written | {"tables": written["tables"] | {"calls": calls | changed}}))
+        with pytest.raises(CommandError, match=reason):
+            run("restore_archive", str(folder))
+    manifest.write_text(json.dumps(written | {"project": "other"}))
+    with pytest.raises(CommandError, match="says that it is the manifest of other, 2024-01"):
+        run("restore_archive", str(folder))
+    assert not Message.with_deleted.exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -276,6 +304,11 @@ def test_archive_of_an_encrypted_project_has_nothing_readable(project: Project, 
     with master_key(MASTER_KEY):
         add_key(project)
         tell(project, "january", JANUARY)
+        session = Session.objects.get()
+        run = Message.objects.get(pk=session.last_run_id)
+        run.is_completed, run.health, run.metadata = True, [FLAG], metadata_of(PROCESS_ENDED, JANUARY)
+        run.save()
+        Session.objects.update(last_interruption=PROCESS_ENDED)
         before, exported = rows(), exports()
         assert b"Shanghai" in b"".join(exported.values())
         archive(open_folder(str(tmp_path)), before=FAR, drop=True)
