@@ -31,7 +31,7 @@ _HEIGHT = 100
 _COLUMNS: tuple[tuple[ErrorSort, Any], ...] = (
     ("count", gettext_lazy("Calls")),
     ("last_seen", with_zone(gettext_lazy("Last seen"))),
-    ("first_seen", with_zone(gettext_lazy("First seen"))),
+    ("first_seen", with_zone(gettext_lazy("First in this period"))),
 )
 
 
@@ -102,19 +102,25 @@ def groups_of_tool(tool: Tool, id_range: IdRange, given: Mapping[str, str]) -> l
     `given` are the parameters of a list of calls for the range.
     """
     scope = ProjectScope(frozenset([tool.project_id]))
-    found = _found(scope, [tool.name], id_range, "count", OF_TOOL_LISTED)
+    found = _found(scope, [tool.name], id_range, "count", OF_TOOL_LISTED, marks_new=False)
     kept = {"project": tool.project.slug, "tool": tool.name, **given}
     return None if found is None else [_row(group, found, kept) for group in found.groups]
 
 
 def _found(
-    scope: ProjectScope, tools: list[str] | None, id_range: IdRange, sort: ErrorSort, limit: int
+    scope: ProjectScope,
+    tools: list[str] | None,
+    id_range: IdRange,
+    sort: ErrorSort,
+    limit: int,
+    *,
+    marks_new: bool = True,
 ) -> Found | None:
     filters = ErrorFilterSet(QueryDict())
     if tools is not None:
         filters.given["tool"] = tools  # not as a parameter, in which the tool "" would be no tool
     try:
-        return error_groups(filters.found(scope, None).within(id_range), sort, limit)
+        return error_groups(filters.found(scope, None).within(id_range), sort, limit, marks_new=marks_new)
     except InvalidInput:
         return None  # it took too long
 

@@ -21,11 +21,14 @@ DEFAULT_PERIOD = "24h"
 
 
 REMEMBERED = "home"
-"""The key in the session of what the reader chose last: a range of times, and on the first page a project."""
+"""The key in the session of what the reader chose last on the first page: a range of times and a project."""
 
 
-def remembered_times(request: HttpRequest) -> dict[str, str]:
-    """Return the range of times in the address; without one that of the page that the reader saw before."""
+def chosen_times(request: HttpRequest) -> dict[str, str]:
+    """Return the range of times in the address; without one that of the first page, from which readers come.
+
+    What is chosen on another page is only in the addresses that lead on from it, so that it changes no other page.
+    """
     given = {name: request.GET[name] for name in CreatedFilter.parameter_names if request.GET.get(name)}
     if given:
         return given
@@ -33,14 +36,6 @@ def remembered_times(request: HttpRequest) -> dict[str, str]:
         return Period(request.session.get(REMEMBERED, {})).given
     except InvalidFilter:  # the first page keeps what was typed
         return {}
-
-
-def remember_times(request: HttpRequest, period: Period) -> None:
-    """Keep a valid range of times for the next pages of statistics."""
-    before = request.session.get(REMEMBERED, {})
-    kept = {name: value for name, value in before.items() if name not in CreatedFilter.parameter_names}
-    if {**kept, **period.given} != before:
-        request.session[REMEMBERED] = {**kept, **period.given}
 
 
 class Period:
@@ -76,6 +71,7 @@ def page_filters(
             for name, label, _length in CreatedFilter.PERIODS
         ],
         "chosen": period.given,
+        "last_day": f"?{urlencode({**others, 'created': DEFAULT_PERIOD})}",
         "filters": urlencode(period.given),
         "others": others,
         "projects": list(projects) if len(projects) > 1 else [],
@@ -88,11 +84,9 @@ def page_of_period(
 ) -> HttpResponse:
     """Show a page for the range of times in the parameters; without them if these are not valid."""
     try:
-        period = Period(remembered_times(request))
+        period = Period(chosen_times(request))
     except InvalidFilter:
         model_admin.message_user(request, _("This range of times is not valid."), messages.WARNING)
         return HttpResponseRedirect(request.path)
-    if any(name in request.GET for name in period.given):
-        remember_times(request, period)
     context = {**model_admin.admin_site.each_context(request), "title": title, "opts": model_admin.opts, **read(period)}
     return TemplateResponse(request, f"admin/traces_app/{template}.html", context)

@@ -24,7 +24,7 @@ from messages_app.admin.model_admins import NAME_CHARACTERS
 from messages_app.safe_text import one_line, visible
 from traces_app.models import Tool
 
-from .periods import Period, page_of_period, remembered_times
+from .periods import Period, chosen_times, page_of_period
 from .tool_pages import list_context, list_csv, tool_context
 
 
@@ -52,7 +52,7 @@ class ToolAdmin(KeysetAdmin):
         title = _("Tool statistics")
         if request.GET.get("format") == "csv":
             try:
-                return list_csv(request, Period(remembered_times(request)))
+                return list_csv(request, Period(chosen_times(request)))
             except (InvalidInput, InvalidFilter) as error:
                 self.message_user(request, str(error), messages.WARNING)
                 return HttpResponseRedirect(request.path)

@@ -15,12 +15,14 @@ from uuid import UUID
 from django.db.models import Expression, QuerySet
 from django.utils import timezone
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from access_app.masked_reading import is_masked
 from messages_app import ids
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
 from messages_app.sql.beginnings import Beginning
 from messages_app.sql.compiled import Bounds, CompiledRows, compiled
+from messages_app.sql.pagination import IdRange
 from messages_app.sql.snapshot import one_snapshot
 from messages_app.timestamps import instant_text
 from traces_app.models import Tool, ToolCall
@@ -55,6 +57,7 @@ _GROUPED = """
         (min(min(first)) OVER ())::uuid
     FROM part GROUP BY pattern ORDER BY {order} LIMIT {limit:d}
     """
+_PATTERNS = "SELECT DISTINCT md5(pattern) FROM ({failed}) AS failed (id, tool_id, pattern)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +82,7 @@ class Group:
     error: str
     """The first EXAMPLE_CHARACTERS of the error of the example."""
     change: schemas.ErrorChange
+    """`new` if the newest MOST_READ failed calls before the range, of which there are some, have no equal error."""
     likeness: float | None
     """How similar the pattern is to the given one, 0 to 1; None if none was given."""
 
@@ -105,11 +109,13 @@ class Found:
     """The beginnings of all steps of the range, oldest first, also of those without calls."""
 
 
-def error_groups(rows: CompiledRows, sort: schemas.ErrorSort, limit: int, *, like: str | None = None) -> Found:
-    """Return the first `limit` groups of the failed calls in `rows`, in four queries or fewer.
+def error_groups(
+    rows: CompiledRows, sort: schemas.ErrorSort, limit: int, *, like: str | None = None, marks_new: bool = True
+) -> Found:
+    """Return the first `limit` groups of the failed calls in `rows`, in five queries or fewer.
 
-    With `like`, a pattern: the groups that are most like it, the most similar ones first. Raise InvalidInput if a query
-    takes longer than LIST_MS.
+    With `like`, a pattern: the groups that are most like it, the most similar ones first. Without `marks_new` no group is
+    marked as new, which saves a query. Raise InvalidInput if a query takes longer than LIST_MS.
     """
     with one_snapshot(read_only=True):
         step, beginnings = _steps(rows)
@@ -122,9 +128,21 @@ def error_groups(rows: CompiledRows, sort: schemas.ErrorSort, limit: int, *, lik
             found = sorted((row for row in found if row[0] in likeness), key=lambda row: -likeness[row[0]])[:limit]
         tools = Tool.objects.select_related("project").in_bulk({tool for row in found for tool in row[5]})
         examples = _examples([row[4] for row in found])
+        known = _known_before(rows) if found and marks_new else None
     counted_from = ids.created_at_of(oldest) if calls >= MOST_READ else None
     return Found(
-        groups=[_group(row, tools, examples, beginnings, counted_from, likeness.get(row[0])) for row in found],
+        groups=[
+            _group(
+                row,
+                tools,
+                examples,
+                beginnings,
+                counted_from,
+                is_new=known is not None and row[0] not in known,
+                likeness=likeness.get(row[0]),
+            )
+            for row in found
+        ],
         group_count=group_count,
         calls=calls,
         counted_from=counted_from,
@@ -171,6 +189,19 @@ def _grouped(rows: CompiledRows, sort: schemas.ErrorSort, limit: int, beginnings
     return found
 
 
+def _known_before(rows: CompiledRows) -> set[str] | None:
+    """Return the groups of the newest MOST_READ failed calls before the range; None if there are no such calls."""
+    if rows.ids.lower is None:
+        return None
+    earlier = replace(rows, ids=IdRange(upper=rows.ids.lower))
+    statement = _failed(earlier.build, earlier.shape, earlier.bounds)
+    if statement.sql is None:
+        return None
+    failed = statement.query(earlier.values_for(statement), f" LIMIT {MOST_READ:d}")
+    (found,) = fetch([Query(sql=_PATTERNS.format(failed=failed.sql), parameters=failed.parameters)], at_most_ms=LIST_MS)
+    return {row[0] for row in found} or None
+
+
 @compiled()
 def _failed(build: Callable[..., QuerySet[Any, Any]], shape: tuple[Any, ...], bounds: Bounds) -> QuerySet[Any, Any]:
     rows = build(bounds, *shape).filter(**bounds.of("pk")).order_by("-pk")
@@ -206,14 +237,12 @@ def _examples(keys: Collection[UUID]) -> dict[UUID, ToolCall]:
     return {call.pk: call for call in shown.only("message__session_id", "tool__name", "tool__project__slug")}
 
 
-def _change(steps: Counter[datetime], beginnings: Sequence[datetime], since: datetime | None) -> schemas.ErrorChange:
+def _is_rising(steps: Counter[datetime], beginnings: Sequence[datetime], since: datetime | None) -> bool:
     """Compare the two halves of the range, as far as it was read."""
     read = [begin for begin in beginnings if since is None or begin >= since]
     half = len(read) // 2
     earlier, later = sum(steps[begin] for begin in read[:half]), sum(steps[begin] for begin in read[half:])
-    if half and not earlier and later:
-        return "new"
-    return "rising" if half and later >= max(LEAST_RISING, 2 * earlier) else "steady"
+    return bool(half) and later >= max(LEAST_RISING, 2 * earlier)
 
 
 def _group(
@@ -222,6 +251,8 @@ def _group(
     examples: dict[UUID, ToolCall],
     beginnings: Sequence[datetime],
     counted_from: datetime | None,
+    *,
+    is_new: bool,
     likeness: float | None,
 ) -> Group:
     key, pattern, calls, first, last, tool_ids, steps, counts = row[:8]
@@ -243,7 +274,7 @@ def _group(
         steps=of_steps,
         example=examples[last],
         error=error,
-        change=_change(of_steps, beginnings, counted_from),
+        change="new" if is_new else "rising" if _is_rising(of_steps, beginnings, counted_from) else "steady",
         likeness=likeness,
     )
 

@@ -5,7 +5,7 @@ Each function is one or two statements within the ids of its period. Nothing is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
@@ -29,6 +29,7 @@ from .waiting import waiting_calls
 MOST = 5
 """Rows of each list."""
 _ERROR_CHARACTERS = 300
+_READING_ORDER = ("step__iteration", "step__ordinal", "position", "pk")
 
 T = TypeVar("T", bound=Model)
 Width = Literal["minute", "hour", "day", "month"]
@@ -96,7 +97,7 @@ class Totals:
 
 @dataclass(frozen=True, kw_only=True)
 class FailingTool:
-    """A tool with failed calls, and how many there were in the period before."""
+    """A tool with failed calls, and how many there were in the period before. Calls without a result do not count."""
 
     name: str
     project: str
@@ -104,9 +105,9 @@ class FailingTool:
     failures: int
     calls_before: int
     failures_before: int
-    last_id: UUID
-    """The last failed call, and its run."""
-    last_message_id: UUID
+    example_id: UUID
+    """The first failed call of the tool in the last run in which it failed: later ones often follow from it."""
+    example_message_id: UUID
     error: str
     """The beginning of its error."""
 
@@ -165,7 +166,7 @@ class Runs:
 
     rows: list[Message]
     errors: dict[UUID, ToolCall] = field(default_factory=dict)
-    """The last failed call of each run that has one, with its tool and the beginning of its error (`error_text`)."""
+    """The first failed call of each run that has one, with its tool and the beginning of its error (`error_text`)."""
 
 
 def activity(scope: ProjectScope, period: Period, width: Width) -> list[Totals]:
@@ -223,8 +224,8 @@ def failed_runs(scope: ProjectScope, period: Period) -> Runs:
     rows = list(_listed(_runs(scope, period).filter(HAS_ERRORS).order_by("-pk")))
     failed = [row.pk for row in rows if row.failure_count]
     calls = (
-        ToolCall.objects.filter(message_id__in=failed, status=ToolCall.Status.ERROR)
-        .order_by("message_id", "-pk")
+        _failed_below(period, failed)
+        .order_by("message_id", *_READING_ORDER)
         .distinct("message_id")
         .select_related("tool")
         .annotate(error_text=Beginning("result__error", _ERROR_CHARACTERS))
@@ -255,27 +256,33 @@ def failing_tools(scope: ProjectScope, period: Period) -> list[FailingTool]:
     most = (
         _alive(visible_to(failed, scope))
         .values("tool_id")
-        .annotate(failures=Count("pk"), last=Max(Cast("pk", TextField())))
+        .annotate(failures=Count("pk"), last=Max(Cast("message_id", TextField())))
         .order_by("-failures", "tool_id")[:MOST]
     )
     found = {row["tool_id"]: row for row in most}
     if not found:
         return []
-    now = Q(pk__gte=period.first_id)
+    now, finished = Q(pk__gte=period.first_id), ~Q(status=ToolCall.Status.PENDING)
     both = replace(period, begin=period.before.begin).in_period
     counted = (
         _alive(ToolCall.with_deleted.filter(tool_id__in=found, **both))
         .values("tool_id")
         .annotate(
-            calls=Count("pk", filter=now),
-            calls_before=Count("pk", filter=~now),
+            calls=Count("pk", filter=now & finished),
+            calls_before=Count("pk", filter=~now & finished),
             failures_before=Count("pk", filter=~now & Q(status=ToolCall.Status.ERROR)),
         )
     )
     counts = {row["tool_id"]: row for row in counted}
-    last = [UUID(row["last"]) for row in found.values()]
-    calls = ToolCall.with_deleted.filter(pk__in=last).annotate(error_text=Beginning("result__error", _ERROR_CHARACTERS))
-    examples = {pk: (message, error) for pk, message, error in calls.values_list("pk", "message_id", "error_text")}
+    firsts = (
+        _failed_below(period, {UUID(row["last"]) for row in found.values()})
+        .filter(tool_id__in=found)
+        .order_by("tool_id", "message_id", *_READING_ORDER)
+        .distinct("tool_id", "message_id")
+        .annotate(error_text=Beginning("result__error", _ERROR_CHARACTERS))
+        .values_list("tool_id", "message_id", "pk", "error_text")
+    )
+    examples = {(tool, str(message)): (pk, message, error) for tool, message, pk, error in firsts}
     names = {
         pk: (name, slug)
         for pk, name, slug in Tool.objects.filter(pk__in=found).values_list("pk", "name", "project__slug")
@@ -288,14 +295,20 @@ def failing_tools(scope: ProjectScope, period: Period) -> list[FailingTool]:
             failures=row["failures"],
             calls_before=counts[tool_id]["calls_before"],
             failures_before=counts[tool_id]["failures_before"],
-            last_id=UUID(row["last"]),
-            last_message_id=examples[UUID(row["last"])][0],
-            error=examples[UUID(row["last"])][1] or "",
+            example_id=examples[tool_id, row["last"]][0],
+            example_message_id=examples[tool_id, row["last"]][1],
+            error=examples[tool_id, row["last"]][2] or "",
         )
         for tool_id, row in found.items()
         # A purge may have come in between.
-        if tool_id in counts and tool_id in names and UUID(row["last"]) in examples
+        if tool_id in counts and tool_id in names and (tool_id, row["last"]) in examples
     ]
+
+
+def _failed_below(period: Period, messages: Collection[UUID]) -> QuerySet[ToolCall]:
+    """Return the failed calls of messages of a period."""
+    in_period = {f"{table}{name}": value for table in ("", "step__") for name, value in period.in_period.items()}
+    return ToolCall.with_deleted.filter(message_id__in=messages, status=ToolCall.Status.ERROR, **in_period)
 
 
 def models_used(scope: ProjectScope, period: Period, width: Width) -> dict[datetime, list[ModelUse]]:

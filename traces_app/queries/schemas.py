@@ -443,8 +443,8 @@ class ErrorGroup(Resource, frozen=True):
         ErrorChange,
         Meta(
             description=(
-                "`new`: no call in the first half of the range; `rising`: at least five calls in the second half, and twice as "
-                "many as in the first; otherwise `steady`."
+                "`new`: none of the failed calls before the range has it, of which the newest 20,000 are read; `rising`: at "
+                "least five calls in the second half of the range, and twice as many as in the first; otherwise `steady`."
             )
         ),
     ]

@@ -224,14 +224,14 @@ def test_pages_need_permission(project: Project) -> None:
         assert client.get(url).status_code == 403
 
 
-def test_chosen_period_is_kept_from_page_to_page(staff: Client, project: Project) -> None:
+def test_period_of_home_holds_for_pages_and_theirs_for_themselves(staff: Client, project: Project) -> None:
     now = timezone.now().isoformat()
     store(project, {"external_id": "a", "role": "assistant", "content": "Yes.", "created_at": now})
     pages = ["/admin/traces_app/tool/statistics/", "/admin/traces_app/toolcall/errors/", "/admin/"]
-    for first in pages:
-        staff.get(f"{first}?created=7d")
+    for first, then in ((pages[2], "Last 7 days"), (pages[0], "Last 24 hours"), (pages[1], "Last 24 hours")):
+        assert 'aria-current="true">Last 7 days' in html_of(staff.get(f"{first}?created=7d"))
         for page in pages:
-            assert 'aria-current="true">Last 7 days' in staff.get(page).content.decode(), (first, page)
+            assert f'aria-current="true">{then}' in html_of(staff.get(page)), (first, page)
         staff.get("/admin/?created=never")  # no period: the others keep their own
         assert staff.get(pages[0]).status_code == 200
         staff.get("/admin/?created=24h")
