@@ -63,6 +63,8 @@ from .saved_views import VIEWS_SHOWN, ChangedViewForm, SavedViewForm, errors_of,
 ROWS_AT_A_TIME = 200
 """Rows of a page of a walk: see `KeysetAdmin.all_keys`."""
 VALUE_CHARACTERS = 80
+MOST_WORDS = 6
+"""Of a search without results, up to which each word can be searched for by itself."""
 _TIME_CURSOR = re.compile(r"(?P<side>[no])(?P<at>[0-9]{1,17})-(?P<pk>[0-9a-f]{32})", re.ASCII)
 
 
@@ -219,6 +221,15 @@ class KeysetChangeList(ChangeList):
             without = self.get_query_string({SEARCH_VAR: None})
             found.insert(0, Chip(label=_("search"), text=one_line(self.query, VALUE_CHARACTERS), without=without))
         return found
+
+    @property
+    def single_words(self) -> list[tuple[str, str]]:
+        """The words of a search that needs all of several, each with the list that needs it only."""
+        words = list(dict.fromkeys(self.query.split()))
+        is_plain = all(word.isalnum() and len(word) > 1 for word in words)
+        if not self.model_admin.api_searches or not is_plain or not 1 < len(words) <= MOST_WORDS:  # type: ignore[attr-defined]
+            return []
+        return [(word, self.get_query_string({SEARCH_VAR: word}, [CURSOR])) for word in words]
 
     @property
     def query_string_without_filters(self) -> str:

@@ -47,6 +47,7 @@ from messages_app.waiting import status_of_open_message, waiting_words
 from .conversation import (
     MESSAGE_DETAILS,
     SESSION_DETAILS,
+    Bubble,
     MessagePage,
     message_numbered,
     place_in_conversation,
@@ -76,6 +77,7 @@ from .trash import TrashAdmin
 
 NAME_CHARACTERS = 80
 TAB_CHARACTERS = 50
+HEADING_CHARACTERS = 120
 TITLES_SEARCHED = 10_000
 FOUND = 500
 TAGS_LISTED = 5
@@ -351,7 +353,9 @@ class SessionAdmin(TrashAdmin):
 
     @admin.display(description=gettext_lazy("status"))
     def state(self, row: Session) -> SafeString:
-        return badge(row.status, row.get_status_display())
+        # Green beside problems would read as if all went well.
+        is_mixed = row.problem_count and row.status == Session.Status.COMPLETED
+        return badge("plain" if is_mixed else row.status, row.get_status_display())
 
     @admin.display(description=gettext_lazy("external ID"), empty_value="")
     def named(self, row: Session) -> SafeString:
@@ -398,7 +402,8 @@ class SessionAdmin(TrashAdmin):
         if not row.problem_count:
             return None
         url = reverse("admin:messages_app_message_changelist", query={"session": row.pk, "has_errors": "true"})
-        return format_html('<a href="{}">{}</a>', url, badge("error", f"{row.problem_count:,}"))
+        counted = _("Failed calls, errors of models, and runs that ended with an error")
+        return format_html('<a href="{}" title="{}">{}</a>', url, counted, badge("error", f"{row.problem_count:,}"))
 
     @admin.display(description=gettext_lazy("run time"), empty_value="")
     def took(self, row: Session) -> str:
@@ -572,7 +577,8 @@ class MessageAdmin(TrashAdmin):
             **self.admin_site.each_context(request),
             "title": title_of(message),
             "tab_title": f"{_short_name(page)} · {session_name(message.session)}",
-            "short_name": _short_name(page),
+            "heading": _heading(page),
+            "shows_question": page.question is not None and not _is_said_in(_heading(page), page.question),
             "opts": self.opts,
             "page": page,
             "place_in_conversation": place_in_conversation(page.bubble.message.session, page.bubble.message.pk),
@@ -695,6 +701,18 @@ def context_in_session(
         "session": session,
         "session_name": name,
     }
+
+
+def _heading(page: MessagePage) -> str:
+    """Return the heading of the page: of a run the beginning of its question, if it has words."""
+    question = page.question.message.shown_content if page.question else ""
+    return one_line(question, HEADING_CHARACTERS) or title_of(page.bubble.message)
+
+
+def _is_said_in(heading: str, question: Bubble) -> bool:
+    """Return whether a heading has the whole of a question."""
+    more = question.content_parts or question.error or question.as_received or question.references
+    return not more and question.content.head.strip() == heading
 
 
 def _short_name(page: MessagePage) -> str:

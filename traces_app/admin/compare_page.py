@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -32,8 +32,10 @@ from traces_app.queries.comparison import (
 from traces_app.queries.word_changes import Pieces, WordChanges
 
 from .questions import question_before
+from .similar_page import similar_context
 
 MOST_CANDIDATES = 20
+MOST_ALIKE = 5
 ANSWER_CHARACTERS = 2_000
 TEXT_CHARACTERS = 300
 """Of the arguments, thought or result of a step or call."""
@@ -83,6 +85,8 @@ class Side:
     """A step or call of one of the runs, with its texts in pieces."""
 
     node: Node
+    number: int
+    """Of a step, counted from 1 on this side; 0 of a call."""
     text: Pieces
     result: Pieces
 
@@ -94,9 +98,20 @@ class Row:
     pair: Pair
     left: Side | None
     right: Side | None
+    is_first_difference: bool
 
 
-def _row(pair: Pair, words: WordChanges) -> Row:
+def _rows(pairs: Iterable[Pair], words: WordChanges) -> Iterator[Row]:
+    numbers, differs = [0, 0], False
+    for pair in pairs:
+        for side, node in enumerate((pair.left, pair.right)):
+            numbers[side] += node is not None and node.kind == "step"
+        is_first = not differs and pair.change != "same"
+        yield _row(pair, words, numbers, is_first_difference=is_first)
+        differs = differs or is_first
+
+
+def _row(pair: Pair, words: WordChanges, numbers: Sequence[int], *, is_first_difference: bool) -> Row:
     texts, results = (
         words.of(*(one_line(getattr(node, name) if node else "", TEXT_CHARACTERS) for node in (pair.left, pair.right)))
         if pair.change == "changed"
@@ -107,10 +122,10 @@ def _row(pair: Pair, words: WordChanges) -> Row:
         for name in ("text", "result")
     )
     left, right = (
-        Side(node=node, text=text, result=result) if node else None
-        for node, text, result in zip((pair.left, pair.right), texts, results, strict=True)
+        Side(node=node, number=number if node.kind == "step" else 0, text=text, result=result) if node else None
+        for node, number, text, result in zip((pair.left, pair.right), numbers, texts, results, strict=True)
     )
-    return Row(pair=pair, left=left, right=right)
+    return Row(pair=pair, left=left, right=right, is_first_difference=is_first_difference)
 
 
 def compared_runs(message: Message, other: Message) -> dict[str, Any]:
@@ -119,6 +134,7 @@ def compared_runs(message: Message, other: Message) -> dict[str, Any]:
     replay = replay_between(message.session, other.session)
     comparison = compare(message.pk, other.pk) if replay is None else _compared_replay(message, other, replay)
     words = WordChanges(WORDS_SECONDS)
+    rows = list(_rows(comparison.pairs, words))
     answers = words.of(*(one_line(run.error or run.content, ANSWER_CHARACTERS) for run in (message, other)))
     asked = _question_of(message), _question_of(other)
     questions = words.of(*asked)
@@ -126,7 +142,8 @@ def compared_runs(message: Message, other: Message) -> dict[str, Any]:
         "other": other,
         "replayed_since": None if replay is None else replay.since,
         "comparison": comparison,
-        "rows": [_row(pair, words) for pair in comparison.pairs],
+        "rows": rows,
+        "differs": any(row.is_first_difference for row in rows),
         "most": MOST_NODES,
         "swapped": f"{swap}?other={message.pk}",
         "sides": [
@@ -166,11 +183,14 @@ def _compared_replay(message: Message, other: Message, replay: Replay) -> Compar
     return compare_replay(left, right, replay)
 
 
-def candidates(message: Message) -> Iterable[Any]:
-    """Return runs that one may want to compare with: the newest other ones of the session."""
+def candidates(message: Message) -> dict[str, Any]:
+    """Return the context of the page that asks for the other run: those that are most like this one, and the newest other ones of the session."""
+    is_deleted = message.deleted_at or message.session.deleted_at
+    alike = [] if is_deleted else similar_context(message, "everything", only_good=False)["rows"]
     runs = Message.objects.filter(session_id=message.session_id, role=Message.Role.ASSISTANT).exclude(pk=message.pk)
     question = Subquery(question_before(message.session_id, OuterRef("pk"), 200))
-    return runs.order_by("-pk").annotate(excerpt=Beginning("content", 200), question=question)[:MOST_CANDIDATES]
+    newest = runs.order_by("-pk").annotate(excerpt=Beginning("content", 200), question=question)[:MOST_CANDIDATES]
+    return {"alike": alike[:MOST_ALIKE], "candidates": newest}
 
 
 def _question_of(run: Message) -> str:

@@ -241,7 +241,7 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
         if context["form"].is_valid():
             context |= compared_runs(message, context["form"].cleaned_data["other"])
         else:
-            context["candidates"] = candidates(message)
+            context |= candidates(message)
         return TemplateResponse(request, "admin/traces_app/compare_page.html", context)
 
     def _compare_with_good(self, request: HttpRequest, message: Message) -> HttpResponse:

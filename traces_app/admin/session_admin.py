@@ -98,7 +98,8 @@ class TracedSessionAdmin(AddedByIngest, SessionAdmin):
     page_template = "admin/traces_app/session_page.html"
 
     search_help_text = gettext_lazy(
-        "Search by ID, external ID, end user or title, or for words anywhere in its messages, their calls and results."
+        'Search for words anywhere in messages, steps, calls and results ("exact phrase", -without, error:timeout), or by ID, '
+        "external ID, end user or title."
     )
 
     def get_search_results(

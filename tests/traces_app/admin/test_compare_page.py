@@ -39,7 +39,7 @@ def test_runs_are_shown_beside_each_other(staff: Client, runs: tuple[UUID, UUID]
     left, right = runs
     page = staff.get(f"{page_of(left)}?other={right}")
     text = text_of(page)
-    assert "2 same 1 changed 3 only left 0 only right" in text
+    assert "= 2 same ≠ 1 changed − 3 only left + 0 only right First difference" in text
     assert "Failed calls 1 0" in text
     assert text.count("What is the weather in Shanghai and in Atlantis?") == 2
     assert "Steps 2 1" in text
@@ -50,7 +50,10 @@ def test_runs_are_shown_beside_each_other(staff: Client, runs: tuple[UUID, UUID]
     assert "− only left search 60 ms" in text
     assert "<mark>&lt;b&gt;</mark>Shanghai <mark>30</mark> °C" in html_of(page)
     swapped = links_of(page)["Swap sides"]
-    assert "2 same 1 changed 0 only left 3 only right" in text_of(staff.get(swapped))
+    assert "= 2 same ≠ 1 changed − 0 only left + 3 only right" in text_of(staff.get(swapped))
+    assert 'class="compare-changed" id="first-difference"' in html_of(page)
+    assert "Step 1 " in text
+    assert "Step 2 " in text
     failed = ToolCall.objects.get(status="error")
     assert f"?call={failed.pk}#call-{failed.pk}" in html_of(page)
 
@@ -62,6 +65,9 @@ def test_other_run_is_chosen_from_the_conversation(staff: Client, runs: tuple[UU
     page = staff.get(page_of(left))
     assert f'href="?other={right}"' in html_of(page)
     assert f'href="?other={left}"' not in html_of(page)
+    assert links_of(page)["Compare with the last good run"] == "?good"
+    # Those that are most like it come first.
+    assert html_of(page).index(f'href="{page_of(left)}?other={right}"') < html_of(page).index("id_other")
 
 
 @pytest.mark.parametrize("form", ["{}", " {} ", "http://localhost/admin/messages_app/message/{}/change/?page=2#call-1"])

@@ -39,6 +39,9 @@ def test_lists_find_the_error_that_is_on_the_screen(admin_client: Client) -> Non
     assert len(rows_of(admin_client.get(MESSAGES, {"q": "q1"}))) == 1
     assert len(rows_of(admin_client.get(CALLS, {"q": "call_d"}))) == 1
     assert len(rows_of(admin_client.get(MESSAGES, {"q": "The weather"}))) == 2
+    nothing = admin_client.get(MESSAGES, {"q": "weather zzz"})
+    assert "All words must occur. Search for one of them: weather · zzz" in text_of(nothing)
+    assert links_of(nothing)["weather"] == "?q=weather"
 
 
 def test_rows_show_where_the_terms_are(admin_client: Client) -> None:

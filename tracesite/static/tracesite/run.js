@@ -613,9 +613,19 @@ const showDetail = (detail) => {
     tools.append(" ", link);
   }
   const input = detail.page && !detail.is_call ? [inputElement(detail.page)] : [];
+  const errors = detail.values.filter((value) => value.column === "error");
+  const others = detail.values.filter((value) => value.column !== "error");
   const isSame = panel.dataset.id === detail.id;
   const top = panel.scrollTop;
-  panel.replaceChildren(title, facts, ...placesElement(detail.id), tools, ...input, ...detail.values.map(valueElement));
+  panel.replaceChildren(
+    title,
+    ...errors.map(valueElement),
+    facts,
+    ...placesElement(detail.id),
+    tools,
+    ...input,
+    ...others.map(valueElement),
+  );
   panel.scrollTop = isSame ? top : 0;
   panel.dataset.id = detail.id;
 };
@@ -962,6 +972,7 @@ const start = async () => {
   const selectWanted = () => {
     if (view !== "text" && selected < 0 && place.has(wanted)) {
       select(place.get(wanted));
+      root.scrollIntoView(); // what the address names may be below what is in sight
     }
   };
   selectWanted();
