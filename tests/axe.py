@@ -25,6 +25,10 @@ def faults_of(page: Page) -> list[str]:
     """
     violations: list[Any] = page.evaluate(_RUN)
     faults = [f"{rule}: {target}" for impact, rule, target in violations if impact in ("serious", "critical")]
-    if not page.evaluate("document.documentElement.scrollWidth <= innerWidth"):
-        faults.append("wider than the window")
-    return faults
+    return faults + faults_of_width(page)
+
+
+def faults_of_width(page: Page) -> list[str]:
+    """Return the fault of a page that is wider than the window, if it is."""
+    fits = page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    return [] if fits else ["wider than the window"]
