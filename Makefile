@@ -5,6 +5,7 @@
 #   make test-postgresql15   run the database tests on Debian's PostgreSQL 15; takes minutes
 #   make test-pgbouncer   run the tests of the API through PgBouncer in both of its modes; takes minutes
 #   make test-replicas   run a server on a PostgreSQL with a replica that lags, stops, and is promoted; takes minutes
+#   make test-benchmarks   run the benchmarks on small data, and compare their floors; takes minutes
 #   make test-kills   run the tests of killed processes with more kills of each kind; takes minutes
 #   make fuzz    send many generated requests to every operation of the API, EXAMPLES= of each kind, and run the property
 #                tests with ten times as many examples
@@ -32,7 +33,7 @@ PACKAGE ?=
 PYTHON := .venv/bin/python
 INSTALLED := .venv/installed.lock
 
-.PHONY: run test test-postgresql15 test-pgbouncer test-replicas test-kills fuzz lint bench load failover sbom audit screenshots setup sdks lock reset
+.PHONY: run test test-postgresql15 test-pgbouncer test-replicas test-benchmarks test-kills fuzz lint bench load failover sbom audit screenshots setup sdks lock reset
 
 run: setup
 	@$(PYTHON) manage.py serve --demo --host $(HOST) --port $(PORT) --workers $(WORKERS)
@@ -50,6 +51,10 @@ test-pgbouncer: setup
 test-replicas: export TEST_REPLICAS := 1
 test-replicas: setup
 	@$(PYTHON) -m pytest tests/test_replicas.py $(ARGS)
+
+test-benchmarks: export TEST_BENCHMARKS := 1
+test-benchmarks: setup
+	@$(PYTHON) -m pytest tests/benchmarks $(ARGS)
 
 test-kills: export TEST_KILLS := 1
 test-kills: setup

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pkgutil
 import statistics
 import subprocess
@@ -47,6 +48,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SMALL = "--messages 40 --runs 1 --shapes 1x1 1x20 --scale 0.01 --seconds 0.005 --workers 1"
 
 
+@pytest.mark.skipif("TEST_BENCHMARKS" not in os.environ, reason="it takes a minute: make test-benchmarks")
 def test_small_run_measures_every_line_with_its_floor(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     run(*SMALL.split(), "--json", str(report))
@@ -94,6 +96,7 @@ def test_every_benchmark_finds_what_it_imports() -> None:
     assert {import_module(f"benchmarks.{name}").__name__ for name in names} == {f"benchmarks.{name}" for name in names}
 
 
+@pytest.mark.skipif("TEST_BENCHMARKS" not in os.environ, reason="it takes a minute: make test-benchmarks")
 def test_small_profile_lists_the_steps() -> None:
     printed = run("profile", "--messages", "40", "--repeats", "2")
     for title in ("ingest of 20:", "ingest of 1:", "a nested page of 50:", "one message:"):
