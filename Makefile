@@ -39,7 +39,7 @@ run: setup
 	@$(PYTHON) manage.py serve --demo --host $(HOST) --port $(PORT) --workers $(WORKERS)
 
 test: setup sdks
-	@$(PYTHON) -m pytest -n 2 --ignore=tests/test_postgresql15.py $(ARGS)
+	@$(PYTHON) -m pytest -n 3 --ignore=tests/test_postgresql15.py $(ARGS)
 
 test-postgresql15: setup
 	@$(PYTHON) -m pytest tests/test_postgresql15.py $(ARGS)
