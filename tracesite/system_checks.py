@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from math import ceil
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -38,6 +39,8 @@ from .serving import embedded_postgres
 OLDEST_POSTGRESQL = 15
 # A statement over all months locks every partition and its indexes.
 LOCKS_PER_TRANSACTION = 256
+QUERIES_OVER_ALL = 8
+"""For so many queries over all periods at a time there should be locks."""
 # Connections beside those of the workers: commands, a backup, somebody who looks.
 SPARE_CONNECTIONS = 10
 CLOCK_SECONDS = 5
@@ -183,6 +186,8 @@ class Server:
     """Whether our role may make tables in our schema."""
     owns_tables: bool
     """Whether our role may add partitions to the tables that there are."""
+    locks: int
+    """How many locks a query over all periods of a table takes: one for each partition, and for each index of it."""
     clock_ahead: timedelta
 
 
@@ -312,13 +317,16 @@ def describe(connection: BaseDatabaseWrapper) -> Server:
         cursor.execute("SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", [list(_SETTINGS)])
         values = dict(cursor.fetchall())
         cursor.execute(
+            "WITH ours AS (SELECT oid, relowner FROM pg_class "
+            "WHERE relnamespace = current_schema()::regnamespace AND relname = ANY(%s)) "
             "SELECT current_setting('server_version_num')::int / 10000, current_setting('server_encoding'), "
             "pg_is_in_recovery() OR current_setting('default_transaction_read_only')::bool, "
             "has_schema_privilege(current_schema(), 'CREATE'), (SELECT coalesce(bool_and(pg_has_role(relowner, 'USAGE')), "
-            "true) FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relname = ANY(%s))",
+            "true) FROM ours), (SELECT coalesce(max((SELECT count(*) FROM pg_inherits WHERE inhparent = ours.oid) "
+            "* (1 + (SELECT count(*) FROM pg_index WHERE indrelid = ours.oid))), 0) FROM ours)",
             [[table.name for table in TABLES]],
         )
-        version, encoding, is_read_only, makes_tables, owns_tables = cursor.fetchone()
+        version, encoding, is_read_only, makes_tables, owns_tables, locks = cursor.fetchone()
         before = datetime.now(UTC)
         cursor.execute("SELECT clock_timestamp()")
         theirs = cursor.fetchone()[0]
@@ -330,6 +338,7 @@ def describe(connection: BaseDatabaseWrapper) -> Server:
         is_read_only=is_read_only,
         makes_tables=makes_tables,
         owns_tables=owns_tables,
+        locks=locks,
         clock_ahead=theirs - now,
     )
 
@@ -391,12 +400,15 @@ def _what_may_go_wrong(server: Server) -> list[CheckMessage]:
                 id="tracesite.W007",
             )
         )
-    if int(values["max_locks_per_transaction"]) < LOCKS_PER_TRANSACTION:
+    # The server has so many locks in all, for each connection that may be made.
+    for_all = ceil(server.locks * QUERIES_OVER_ALL / int(values["max_connections"]))
+    enough = max(LOCKS_PER_TRANSACTION, for_all)
+    if int(values["max_locks_per_transaction"]) < enough:
         found.append(
             Warning(
-                f"PostgreSQL's max_locks_per_transaction is {values['max_locks_per_transaction']}: a query over many months "
-                "fails with “out of shared memory”.",
-                hint=f"Set it to {LOCKS_PER_TRANSACTION} in postgresql.conf and restart PostgreSQL.",
+                f"PostgreSQL's max_locks_per_transaction is {values['max_locks_per_transaction']}: queries over all periods, "
+                f"which take {server.locks:,} locks each, fail with “out of shared memory”.",
+                hint=f"Set it to {enough} in postgresql.conf and restart PostgreSQL, or use longer periods.",
                 id="tracesite.W008",
             )
         )

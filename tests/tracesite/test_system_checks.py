@@ -46,6 +46,7 @@ GOOD = system_checks.Server(
     is_read_only=False,
     makes_tables=True,
     owns_tables=True,
+    locks=14 * 36,
     clock_ahead=timedelta(0),
 )
 
@@ -196,6 +197,9 @@ def test_embedded_database_in_production_is_reported(monkeypatch: pytest.MonkeyP
         (with_setting("synchronous_commit", "off"), ["W007"]),
         (with_setting("synchronous_commit", "local"), []),
         (with_setting("max_locks_per_transaction", "64"), ["W008"]),
+        # 36 months in days
+        (replace(GOOD, locks=14 * 1096), ["W008"]),
+        (replace(with_setting("max_locks_per_transaction", "2048"), locks=14 * 1096), []),
         (replace(GOOD, clock_ahead=timedelta(seconds=-9)), ["W009"]),
         (with_setting("statement_timeout", "5000"), ["W010"]),
         (with_setting("statement_timeout", "120000"), []),
@@ -226,6 +230,7 @@ def test_checks_read_no_columns_that_migrate_is_about_to_make() -> None:
 @pytest.mark.django_db
 def test_describe_returns_server_settings() -> None:
     described = system_checks.describe(connection)
+    assert described.locks >= 14 * 2, "two months and 13 indexes of messages"
     assert (described.encoding, described.is_read_only, described.makes_tables, described.owns_tables) == (
         "UTF8",
         False,
