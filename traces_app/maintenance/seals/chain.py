@@ -13,10 +13,11 @@ from datetime import datetime
 from hmac import compare_digest
 from uuid import UUID
 
+from django.db.models import Q
 from django.utils import timezone
 
 from access_app.audit.record import record
-from access_app.db import connection, transaction
+from access_app.db import PRIMARY, alias_in_use, connection, transaction
 from access_app.models import AuditAction, AuditEntry
 from access_app.seal_keys import SealKey, seal_key, seal_keys
 from messages_app.sql.periods import Period
@@ -134,6 +135,7 @@ def _anchors() -> dict[int, str]:
     """Return the newest batch of each project as the audit log has it. No more, because its entries may be many."""
     entries = (
         AuditEntry.objects.filter(action=AuditAction.SEAL, detail__has_key="mac")
+        .filter(Q(detail__database=alias_in_use()) if alias_in_use() != PRIMARY else ~Q(detail__has_key="database"))
         .order_by("project_id", "-pk")
         .distinct("project_id")
     )

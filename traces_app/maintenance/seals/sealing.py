@@ -17,7 +17,7 @@ from uuid import UUID
 from django.utils import timezone
 
 from access_app.audit.record import record
-from access_app.db import connection, transaction
+from access_app.db import PRIMARY, alias_in_use, connection, transaction
 from access_app.db.direct import session_lock
 from access_app.models import AuditAction, AuditResult
 from access_app.seal_keys import seal_keys
@@ -217,6 +217,8 @@ def _write_batch(
         detail={
             "batch": batch.pk,
             "mac": batch.mac.hex(),
+            # Each database has a chain of its own.
+            **({} if alias_in_use() == PRIMARY else {"database": alias_in_use()}),
             **counts,
             "changed": [str(one.id) for one in again[:IDS_IN_THE_LOG]],
         },
