@@ -10,6 +10,7 @@ from django.core.management.base import CommandError, CommandParser
 from access_app.audit.record import AuditedCommand
 from access_app.db import project_aliases
 from access_app.models import AuditAction
+from access_app.program import program
 from traces_app.maintenance.project_databases import NotEmpty, prepare
 
 
@@ -33,4 +34,4 @@ class Command(AuditedCommand):
             prepare(alias)
         except NotEmpty as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(f"{alias} is ready.")
+        self.stdout.write(f"{alias} is ready. Move a project there with: {program()} move_project SLUG {alias}")

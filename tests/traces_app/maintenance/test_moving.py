@@ -1,0 +1,130 @@
+"""Test that a project moves between databases whole, while it is written to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from io import StringIO
+
+import msgspec
+import pytest
+import pytest_django
+from django.core.management import CommandError, call_command
+from django.db import connections
+from django.test import Client
+
+from access_app.db import PRIMARY, using
+from access_app.keys import create_key
+from access_app.models import Project, Scope
+from access_app.places import alias_of, database_of
+from messages_app.models import Message, Session
+from tests.project_databases import copies
+from tests.traces_app.conftest import answer, question, store
+from traces_app.maintenance import moving
+from traces_app.maintenance.project_databases import prepare
+
+pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")
+SENDERS, SESSIONS = 2, 12
+
+
+@pytest.fixture(scope="module", autouse=True)
+def databases(django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlocker) -> Iterator[None]:
+    with django_db_blocker.unblock(), copies(["tenant"]):
+        yield
+
+
+@pytest.fixture
+def client(transactional_db: None) -> Client:
+    prepare("tenant")
+    _key, token = create_key(Project.objects.create(slug="big"), "test", Scope.values)
+    return Client(headers={"authorization": f"Bearer {token}"})
+
+
+def exported(client: Client) -> list[bytes]:
+    """Return the exports of all sessions, and the figures of all tools."""
+    ids = sorted(one["id"] for one in client.get("/api/v1/sessions/", {"limit": 100}).json()["results"])
+    return [
+        *(b"".join(client.get(f"/api/v1/sessions/{one}/export/")) for one in ids),
+        client.get("/api/v1/tools/").content,
+    ]
+
+
+def moved(alias: str) -> str:
+    call_command("move_project", "big", alias, stdout=(out := StringIO()))
+    return out.getvalue()
+
+
+def test_project_moves_there_and_back_and_is_the_same(client: Client) -> None:
+    big, small = Project.objects.get(), Project.objects.create(slug="small")
+    for project in (big, small):
+        store(project, question(), answer())
+    before = exported(client)
+    for alias, other in (("tenant", PRIMARY), (PRIMARY, "tenant")):
+        assert f"to {alias}" in moved(alias)
+        assert alias_of(big.pk) == alias
+        assert exported(client) == before
+        with using(other):
+            assert not Session.with_deleted.filter(project=big).exists()
+        call_command("work", "--once", stdout=StringIO())
+        for command in ("seal_traces", "check_traces", "verify_traces"):
+            call_command(command, stdout=StringIO())
+        # What is sent again is known, and what is new goes on.
+        body = msgspec.json.encode({"sessions": [{"external_id": "weather", "messages": [question(), answer()]}]})
+        assert client.post("/api/v1/ingest/", body, "application/json").status_code in (200, 201)
+        with using(alias):
+            assert Message.with_deleted.filter(project=big).count() == 2
+        assert exported(client) == before
+    assert "Removed 0 rows elsewhere" in moved(PRIMARY)
+    assert Session.objects.filter(project=small).exists()
+
+
+def test_move_under_load_loses_and_doubles_nothing(client: Client) -> None:
+    accepted: list[str] = []
+    waited: list[int] = []
+    headers = {"authorization": client.defaults["HTTP_AUTHORIZATION"]}
+
+    def send(sender: int) -> None:
+        mine = Client(headers=headers)
+        try:
+            for number in range(SESSIONS):
+                name = f"{sender}-{number}"
+                body = msgspec.json.encode({"sessions": [{"external_id": name, "messages": [question(), answer()]}]})
+                while mine.post("/api/v1/ingest/", body, "application/json").status_code == 503:
+                    waited.append(sender)
+                accepted.append(name)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=send, args=[sender]) for sender in range(SENDERS)]
+    for thread in threads:
+        thread.start()
+    try:
+        for alias in ("tenant", PRIMARY, "tenant"):
+            moved(alias)
+    finally:
+        for thread in threads:
+            thread.join()
+    assert len(accepted) == SENDERS * SESSIONS
+    with using("tenant"):
+        assert sorted(Session.with_deleted.values_list("external_id", flat=True)) == sorted(accepted)
+        assert Message.with_deleted.count() == 2 * len(accepted)
+    assert not Session.with_deleted.exists()
+    call_command("check_traces", stdout=StringIO())
+
+
+def test_interrupted_move_is_taken_back_or_ended(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    big = Project.objects.get()
+    store(big, question(), answer())
+    # As a process leaves it that is killed after it has closed the project.
+    moving._close(big.pk, PRIMARY)
+    body = msgspec.json.encode({"sessions": [{"external_id": "new", "messages": [question()]}]})
+    refused = client.post("/api/v1/ingest/", body, "application/json")
+    assert (refused.status_code, "Retry-After" in refused.headers) == (503, True)
+    assert "big is in default" in moved(PRIMARY)
+    assert client.post("/api/v1/ingest/", body, "application/json").status_code in (200, 201)
+    moving._close(big.pk, PRIMARY)
+    moved("tenant")
+    with database_of(big.pk):
+        assert Session.objects.count() == 2
+    with pytest.raises(CommandError, match="no database"):
+        moved("elsewhere")

@@ -1,0 +1,325 @@
+"""Move the traces of a project to another database. See docs/project_databases.md.
+
+ 1. Triggers refuse all writes of the project where it is; to make them waits for those that have begun.
+ 2. Its rows are copied by COPY, from one snapshot and in one transaction, and compared.
+ 3. The directory changes: requests from then on go to the other database.
+ 4. The old rows go. The database refuses new ones from then on.
+
+A move that is killed is gone on with by the same command, or taken back by one that names the database where the project is: before
+step 3 nothing is missing there, and after it nothing here is read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from django.db import OperationalError, connections
+from psycopg import sql
+from psycopg.errors import LockNotAvailable
+
+from access_app.audit.record import record
+from access_app.db import all_aliases, connection, transaction, using
+from access_app.db.direct import lock_key, session_lock
+from access_app.errors import Conflict
+from access_app.models import AuditAction, Encryption, Project
+from access_app.places import AWAY, MOVING, accept_rows, alias_of, copy_project, refuse_rows, set_place
+from messages_app.models import Message, MessageKey, Reference, Session, SessionTombstone
+from messages_app.seal_marks import mark
+from messages_app.sql.partitions import periods_of
+from traces_app.ingest.partitions import TABLES, ensure_periods
+from traces_app.models import (
+    AgentStep,
+    Archive,
+    ArchivedSession,
+    Context,
+    Event,
+    Score,
+    Snapshot,
+    SnapshotPart,
+    SnapshotSums,
+    Span,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
+
+LOCK: Final = lock_key("tracesite move of a project")
+WAIT_SECONDS: Final = 60
+"""How long to try to be alone with the tables for a moment, while others write."""
+_MARKS: Final = 10_000
+_OF_PROJECT: Final = "{row}project_id = {project}"
+_OF_MESSAGES: Final = "{row}message_id IN (SELECT id FROM messages_app_message WHERE project_id = {project})"
+_OF_CALLS: Final = "{row}id IN (SELECT id FROM traces_app_toolcall WHERE project_id = {project})"
+_OF_SESSIONS: Final = "{row}session_id IN (SELECT id FROM messages_app_session WHERE project_id = {project})"
+_OF_ARCHIVES: Final = "{row}archive_id IN (SELECT id FROM traces_app_archive WHERE project_id = {project})"
+MOVED: Final[tuple[tuple[type[Any], str], ...]] = (
+    (Session, _OF_PROJECT),
+    (Tool, _OF_PROJECT),
+    (Message, _OF_PROJECT),
+    (MessageKey, _OF_MESSAGES),
+    (Reference, _OF_MESSAGES),
+    (AgentStep, _OF_MESSAGES),
+    (ToolCall, _OF_PROJECT),
+    (ToolResult, _OF_CALLS),
+    (Event, _OF_PROJECT),
+    (Context, _OF_SESSIONS),
+    (Span, _OF_PROJECT),
+    (Score, _OF_PROJECT),
+    (SnapshotSums, _OF_SESSIONS),
+    (Snapshot, _OF_SESSIONS),
+    (SnapshotPart, _OF_SESSIONS),
+    (Archive, _OF_PROJECT),
+    (ArchivedSession, _OF_ARCHIVES),
+)
+"""What moves, and the condition of its rows; what others refer to comes first."""
+_MADE_ANEW: Final = (
+    # Indexes, statistics and queues, which the jobs make of the rows.
+    ("traces_app_unindexedmessage", _OF_MESSAGES),
+    ("traces_app_unvectoredmessage", _OF_MESSAGES),
+    ("traces_app_runvector", _OF_PROJECT),
+    ("traces_app_toolperiod", _OF_PROJECT),
+    ("messages_app_changedhour", _OF_PROJECT),
+)
+_QUEUE: Final = (
+    "INSERT INTO traces_app_unindexedmessage (message_id) SELECT id FROM messages_app_message WHERE project_id = %(project)s",
+    "INSERT INTO messages_app_changedhour (project_id, begin) SELECT DISTINCT %(project)s::bigint, "
+    "date_trunc('hour', created_at, 'UTC') FROM messages_app_message WHERE project_id = %(project)s",
+)
+_REFUSE: Final = """
+    CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF current_setting({setting}, true) IS DISTINCT FROM 'on' THEN
+            IF TG_OP <> 'DELETE' THEN
+                IF {new} THEN
+                    RAISE EXCEPTION 'the traces of this project are being moved' USING ERRCODE = '57P03';
+                END IF;
+            END IF;
+            IF TG_OP <> 'INSERT' THEN
+                IF {old} THEN
+                    RAISE EXCEPTION 'the traces of this project are being moved' USING ERRCODE = '57P03';
+                END IF;
+            END IF;
+        END IF;
+        RETURN coalesce(NEW, OLD);
+    END $$
+    """
+
+
+@dataclass(kw_only=True)
+class Moved:
+    """What a move did."""
+
+    source: str
+    rows: dict[str, int] = field(default_factory=dict)
+    """Copied rows, by table."""
+    removed: int = 0
+    """Rows that were removed where the project is not."""
+    read_only_seconds: float = 0.0
+    """For how long senders had to try again."""
+
+
+def move(project: Project, alias: str) -> Moved:
+    """Move the traces of a project to the database of this alias, and remove them elsewhere.
+
+    To where it is already: end or take back a move that was interrupted. Raise Conflict for an encrypted project, while another
+    move runs, if others do not stop writing for a moment, and if the copy differs.
+    """
+    with session_lock(LOCK) as is_alone:
+        if not is_alone:
+            raise Conflict("Another project is being moved. Try again when that has ended.")
+        project.refresh_from_db()
+        if project.encryption != Encryption.OFF:
+            raise Conflict("Encrypted projects stay in the primary. Turn its encryption off first.")
+        done = Moved(source=alias_of(project.pk))
+        if done.source != alias:
+            began = time.monotonic()
+            try:
+                _close(project.pk, done.source)
+                _copy(project, alias, done)
+                set_place(project, alias)
+            finally:
+                if alias_of(project.pk) == done.source:
+                    _open(project.pk, done.source)
+            done.read_only_seconds = time.monotonic() - began
+            record(
+                AuditAction.CHANGE,
+                project_id=project.pk,
+                object_type="project",
+                object_id=project.pk,
+                object_name=project.slug,
+                detail={"moved_from": done.source, "moved_to": alias, "messages": done.rows[_table(Message)]},
+            )
+        _open(project.pk, alias)
+        accept_rows(project.pk, alias)
+        for other in all_aliases():
+            if other != alias:
+                refuse_rows(project.pk, other)
+                done.removed += _remove(project.pk, other)
+                _open(project.pk, other)
+        return done
+
+
+# --- Closing ----------------------------------------------------------------------------------------------------------
+
+
+def _close(project_id: int, alias: str) -> None:
+    """Let a database refuse writes of a project, once those that have begun are committed."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+                # Shorter than deadlock_timeout: not the writers shall fail, but this.
+                cursor.execute("SET LOCAL lock_timeout = '500ms'")
+                for model, condition in MOVED:
+                    name = sql.Identifier(_name(project_id, model))
+                    cursor.execute(_function(name, condition, project_id))
+                    cursor.execute(
+                        sql.SQL(
+                            "CREATE OR REPLACE TRIGGER {name} BEFORE INSERT OR UPDATE OR DELETE ON {table} "
+                            "FOR EACH ROW EXECUTE FUNCTION {name}()"
+                        ).format(name=name, table=sql.Identifier(_table(model)))
+                    )
+            return
+        except OperationalError as error:
+            if not isinstance(error.__cause__, LockNotAvailable):
+                raise
+            if time.monotonic() > deadline:
+                raise Conflict(
+                    "Others did not stop writing for a moment. Try again when there is less to do."
+                ) from error
+            time.sleep(0.2)
+
+
+def _open(project_id: int, alias: str) -> None:
+    """Undo `_close`."""
+    with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+        for model, _condition in MOVED:
+            cursor.execute(
+                sql.SQL("DROP FUNCTION IF EXISTS {}() CASCADE").format(sql.Identifier(_name(project_id, model)))
+            )
+
+
+def _function(name: sql.Identifier, condition: str, project_id: int) -> sql.Composed:
+    new, old = (
+        sql.SQL(condition).format(row=sql.SQL(f"{row}."), project=sql.Literal(project_id)) for row in ("NEW", "OLD")
+    )
+    return sql.SQL(_REFUSE).format(name=name, setting=sql.Literal(MOVING), new=new, old=old)
+
+
+def _name(project_id: int, model: type[Any]) -> str:
+    return f"{AWAY}_{project_id}_{model._meta.model_name}"[:63]
+
+
+# --- Copying ----------------------------------------------------------------------------------------------------------
+
+
+def _copy(project: Project, alias: str, done: Moved) -> None:
+    copy_project(project, alias)
+    _remove(project.pk, alias)  # of an interrupted move
+    with using(done.source):
+        periods = periods_of(TABLES[0].name)
+    with using(alias):
+        ensure_periods(periods)
+    with ExitStack() as stack:
+        source, target = (stack.enter_context(_cursor(each)) for each in (done.source, alias))
+        for model, condition in MOVED:
+            _copy_rows(source, target, model, _where(condition, project.pk))
+        for model in (MessageKey, SessionTombstone):
+            _copy_tombstones(source, target, model)
+        for model, condition in MOVED:
+            there, here = (_digest(cursor, model, _where(condition, project.pk)) for cursor in (source, target))
+            if there != here:
+                raise Conflict(f"The copy of {_table(model)} differs: {there} and {here} (rows, sum of hashes).")
+            done.rows[_table(model)] = here[0]
+        for statement in _QUEUE:
+            target.execute(statement, {"project": project.pk})
+        with using(alias):
+            _mark(project.pk)
+
+
+def _copy_rows(source: Any, target: Any, model: type[Any], where: sql.Composable) -> None:
+    columns = sql.SQL(", ").join(map(sql.Identifier, _columns(model)))
+    table = sql.Identifier(_table(model))
+    select = sql.SQL("COPY (SELECT {} FROM {} WHERE {}) TO STDOUT (FORMAT BINARY)").format(columns, table, where)
+    insert = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(table, columns)
+    with source.copy(select) as out, target.copy(insert) as into:
+        for block in out:
+            into.write(block)
+
+
+def _copy_tombstones(source: Any, target: Any, model: type[Any]) -> None:
+    """Copy the marks of what was purged, of all projects: they are digests, and do not say of which. In 30 days they are gone."""
+    names = {"table": sql.Identifier(_table(model)), "staged": sql.Identifier(f"moved_{model._meta.model_name}")}
+    target.execute(sql.SQL("CREATE TEMPORARY TABLE {staged} (LIKE {table}) ON COMMIT DROP").format(**names))
+    columns = sql.SQL(", ").join(map(sql.Identifier, _columns(model)))
+    select = sql.SQL("COPY (SELECT {} FROM {} WHERE purged_at IS NOT NULL) TO STDOUT").format(columns, names["table"])
+    with (
+        source.copy(select) as out,
+        target.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(names["staged"], columns)) as into,
+    ):
+        for block in out:
+            into.write(block)
+    target.execute(sql.SQL("INSERT INTO {table} SELECT * FROM {staged} ON CONFLICT DO NOTHING").format(**names))
+
+
+def _digest(cursor: Any, model: type[Any], where: sql.Composable) -> tuple[int, str]:
+    """Return the number of rows and the sum of hashes of all their values."""
+    cursor.execute(
+        sql.SQL(
+            "SELECT count(*), coalesce(sum(hashtextextended(ROW({})::text, 0)::numeric), 0)::text FROM {} WHERE {}"
+        ).format(sql.SQL(", ").join(map(sql.Identifier, _columns(model))), sql.Identifier(_table(model)), where)
+    )
+    rows, digest = cursor.fetchone()
+    return rows, digest
+
+
+def _mark(project_id: int) -> None:
+    """Mark the messages of a project in the database in use: they are sealed as they are by then, or as removed."""
+    some = []
+    keys = Message.with_deleted.filter(project=project_id).order_by().values_list("pk", flat=True)
+    for key in keys.iterator(chunk_size=_MARKS):
+        some.append(key)
+        if len(some) == _MARKS:
+            mark(some)
+            some = []
+    mark(some)
+
+
+def _remove(project_id: int, alias: str) -> int:
+    """Remove the rows of a project where it is not; return their number."""
+    removed = 0
+    with using(alias), _cursor(alias) as cursor:
+        _mark(project_id)
+        for table, condition in (*_MADE_ANEW, *((_table(model), condition) for model, condition in reversed(MOVED))):
+            cursor.execute(
+                sql.SQL("DELETE FROM {} WHERE {}").format(sql.Identifier(table), _where(condition, project_id))
+            )
+            removed += cursor.rowcount
+    return removed
+
+
+@contextmanager
+def _cursor(alias: str) -> Iterator[Any]:
+    """Give a cursor, in a transaction that may write what the triggers refuse."""
+    with using(alias), transaction.atomic(using=alias), connection.cursor() as cursor:
+        # One snapshot, for what is read of several tables.
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        cursor.execute("SELECT set_config(%s, 'on', true)", [MOVING])
+        cursor.execute("SET LOCAL statement_timeout = 0; SET LOCAL enable_seqscan = on")
+        yield cursor
+
+
+def _where(condition: str, project_id: int) -> sql.Composed:
+    return sql.SQL(condition).format(row=sql.SQL(""), project=sql.Literal(project_id))
+
+
+def _columns(model: type[Any]) -> list[str]:
+    return [field.column for field in model._meta.concrete_fields if not field.generated]
+
+
+def _table(model: type[Any]) -> str:
+    return str(model._meta.db_table)
