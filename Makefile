@@ -17,7 +17,7 @@
 #   make audit   look up known vulnerabilities of the packages in the lock files: ARGS='--vulnerability-service osv'
 #   make screenshots   take the pictures of README and docs from the sample traces; needs Debian's chromium
 #   make setup   create .venv from requirements.lock, the first step of all others. LOCK=requirements-server.lock suffices to serve
-#   make sdks    install the SDKs whose processes the tests start, and axe-core, below .sdks; part of make test
+#   make sdks    install the SDKs whose processes the tests start, an S3 server, and axe-core, below .sdks; part of make test
 #   make lock    compile all lock files; PACKAGE= upgrades one package. Needs uv
 #   make reset   delete the embedded database of this directory
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -231,7 +232,10 @@ class Folder:
 
 
 def open_folder(url: str) -> Folder:
-    """Return the folder of an archive, which need not exist: a local path, or a URL that fsspec knows. Raise ArchiveError."""
+    """Return the folder of an archive, which need not exist: a local path, or a URL that fsspec knows.
+
+    Raise ArchiveError if that is no folder, or its store does not answer.
+    """
     if urlsplit(url).password:
         raise ArchiveError(
             "The URL of the archive must not have a password, because the URL is stored and shown. Give it to the client of the "
@@ -243,7 +247,19 @@ def open_folder(url: str) -> Folder:
         raise ArchiveError(f"{url}: {error}.") from error
     except ValueError as error:
         raise ArchiveError(f"{url} is not a folder that Tracesite can write to: {error}.") from error
-    return Folder(url=root if isinstance(files, LocalFileSystem) else url, files=files, root=root)
+    if isinstance(files, LocalFileSystem):
+        return Folder(url=root, files=files, root=root)
+    try:
+        files.exists(root)
+    except _client_errors() as error:
+        raise ArchiveError(f"{url} cannot be reached: {error}") from error
+    return Folder(url=url, files=files, root=root)
+
+
+def _client_errors() -> tuple[type[Exception], ...]:
+    """Return what the client of S3, if it is in use, raises beside OSError."""
+    client = sys.modules.get("botocore.exceptions")
+    return (client.BotoCoreError,) if client else ()
 
 
 def _id_in(path: str) -> UUID:

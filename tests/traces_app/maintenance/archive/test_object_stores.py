@@ -1,0 +1,96 @@
+"""An archive in a store that speaks S3: moto's server, over HTTP, with the client of the extra `s3`. `make sdks` installs both."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+from fsspec import get_filesystem_class
+
+from access_app.models import Project
+from messages_app.models import Session
+from tests.traces_app.maintenance.archive.conftest import MARCH, exports, rows, tell
+
+ENVIRONMENT = Path(__file__).resolve().parents[4] / ".sdks" / "s3"
+FOLDER = "s3://traces/archive"
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("store")]
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Run an S3 server with the bucket `traces`, which its client finds by environment variables."""
+    python = ENVIRONMENT / "bin" / "python"
+    if not python.exists():
+        pytest.skip(f"{python} is not there; `make sdks` installs it")
+    (packages,) = ENVIRONMENT.glob("lib/python*/site-packages")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(packages)])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    variables = {
+        "ENDPOINT_URL": address,
+        "ACCESS_KEY_ID": "ann",
+        "SECRET_ACCESS_KEY": "secret",
+        "DEFAULT_REGION": "eu-1",
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    command = [python, "-m", "moto.server", "-p", address.rpartition(":")[2]]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        make_bucket(address)
+        yield
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def make_bucket(address: str) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            urllib.request.urlopen(urllib.request.Request(f"{address}/traces", method="PUT"), timeout=20).close()
+        except urllib.error.URLError:  # it has not started yet
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        else:
+            return
+
+
+def run(*arguments: str) -> str:
+    out = StringIO()
+    call_command(*arguments, stdout=out)
+    return out.getvalue()
+
+
+@pytest.mark.requirement("001-24", "001-50")
+def test_archive_in_s3_is_restored_queried_and_erased(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    tell(project, "ann", MARCH)
+    tell(project, "bob", MARCH)
+    before, exported = rows(), exports()
+    archive = ["archive", "--older-than", "2024-04-01", "--drop", "--to"]
+    with pytest.raises(CommandError, match="bucket"):
+        run(*archive, "s3://nowhere/archive")
+    assert rows() == before
+    run(*archive, FOLDER)
+    assert not Session.objects.exists()
+    run("restore_archive", FOLDER)
+    assert (rows(), exports()) == (before, exported)
+    run("erase", "--match", "user of ann", "--yes")
+    said = run("query_archive", FOLDER, "SELECT external_id FROM sessions", "--format", "csv")
+    assert said.split() == ["external_id", "bob"]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    # It remembers the address of before.
+    get_filesystem_class("s3").clear_instance_cache()
+    with pytest.raises(CommandError, match="s3://traces/archive cannot be reached: "):
+        run("restore_archive", FOLDER)
