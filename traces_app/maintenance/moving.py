@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from django.db import OperationalError, connections
 from psycopg import sql
-from psycopg.errors import LockNotAvailable
+from psycopg.errors import DeadlockDetected, LockNotAvailable, SerializationFailure
 
 from access_app.audit.record import record
 from access_app.db import all_aliases, connection, transaction, using
@@ -50,6 +50,7 @@ from traces_app.models import (
 LOCK: Final = lock_key("tracesite move of a project")
 WAIT_SECONDS: Final = 60
 """How long to try to be alone with the tables for a moment, while others write."""
+_ATTEMPTS: Final = 30
 _MARKS: Final = 10_000
 _OF_PROJECT: Final = "{row}project_id = {project}"
 _OF_MESSAGES: Final = "{row}message_id IN (SELECT id FROM messages_app_message WHERE project_id = {project})"
@@ -291,6 +292,18 @@ def _mark(project_id: int) -> None:
 
 def _remove(project_id: int, alias: str) -> int:
     """Remove the rows of a project where it is not; return their number."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return _remove_at_once(project_id, alias)
+        except OperationalError as error:
+            # Jobs that seal and index the same rows; they try again, too.
+            if not isinstance(error.__cause__, (DeadlockDetected, SerializationFailure)) or attempt == _ATTEMPTS:
+                raise
+        time.sleep(1)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _remove_at_once(project_id: int, alias: str) -> int:
     removed = 0
     with using(alias), _cursor(alias) as cursor:
         _mark(project_id)
