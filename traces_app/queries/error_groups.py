@@ -34,6 +34,8 @@ from .tool_statistics import MOST_POINTS, STEPS
 
 MOST_READ = 20_000
 """Failed calls that are grouped, the newest ones of the range."""
+MOST_KNOWN = 2_000
+"""Failed calls before a range, the newest ones, among which an error of the range is searched before it is called new."""
 MOST_RANKED = 1_000
 """Groups among which those like an error are searched: those of most calls."""
 LEAST_RISING = 5
@@ -82,7 +84,7 @@ class Group:
     error: str
     """The first EXAMPLE_CHARACTERS of the error of the example."""
     change: schemas.ErrorChange
-    """`new` if the newest MOST_READ failed calls before the range, of which there are some, have no equal error."""
+    """`new` if the newest MOST_KNOWN failed calls before the range, of which there are some, have no equal error."""
     likeness: float | None
     """How similar the pattern is to the given one, 0 to 1; None if none was given."""
 
@@ -190,14 +192,14 @@ def _grouped(rows: CompiledRows, sort: schemas.ErrorSort, limit: int, beginnings
 
 
 def _known_before(rows: CompiledRows) -> set[str] | None:
-    """Return the groups of the newest MOST_READ failed calls before the range; None if there are no such calls."""
+    """Return the groups of the newest MOST_KNOWN failed calls before the range; None if there are no such calls."""
     if rows.ids.lower is None:
         return None
     earlier = replace(rows, ids=IdRange(upper=rows.ids.lower))
     statement = _failed(earlier.build, earlier.shape, earlier.bounds)
     if statement.sql is None:
         return None
-    failed = statement.query(earlier.values_for(statement), f" LIMIT {MOST_READ:d}")
+    failed = statement.query(earlier.values_for(statement), f" LIMIT {MOST_KNOWN:d}")
     (found,) = fetch([Query(sql=_PATTERNS.format(failed=failed.sql), parameters=failed.parameters)], at_most_ms=LIST_MS)
     return {row[0] for row in found} or None
 

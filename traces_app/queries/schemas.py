@@ -443,7 +443,7 @@ class ErrorGroup(Resource, frozen=True):
         ErrorChange,
         Meta(
             description=(
-                "`new`: none of the failed calls before the range has it, of which the newest 20,000 are read; `rising`: at "
+                "`new`: none of the failed calls before the range has it, of which the newest 2,000 are read; `rising`: at "
                 "least five calls in the second half of the range, and twice as many as in the first; otherwise `steady`."
             )
         ),
