@@ -130,6 +130,8 @@ def test_commands_run_in_each_database_or_that_of_the_project(big: Project) -> N
     assert "Database tenant:" in out.getvalue()
     call_command("work", "--once", stdout=out)
     assert "index_search in tenant" in out.getvalue()
+    call_command("set_retention", project="big", days=30, stdout=out)
+    assert Project.objects.using("tenant").get(slug="big").retention_days == 30
     call_command("export", "weather", project="big", stdout=(exported := StringIO()))
     assert "Shanghai" in exported.getvalue()
     with pytest.raises(CommandError, match="--project"):

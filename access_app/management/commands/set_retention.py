@@ -10,6 +10,7 @@ from django.core.management.base import CommandError, CommandParser
 from access_app.arguments import add_retention_arguments, project_named, retention_in_words, set_retention_fields
 from access_app.audit.record import AuditedCommand, record
 from access_app.models import AuditAction
+from access_app.places import alias_of, copy_project
 from access_app.retention import DAYS_FIELDS, EXCEPTION_FIELDS
 
 
@@ -35,6 +36,7 @@ class Command(AuditedCommand):
                 faults = (f"{field}: {' '.join(texts)}" for field, texts in error.message_dict.items())
                 raise CommandError(" ".join(faults), returncode=2) from error
             found.save()
+            copy_project(found, alias_of(found.pk))
             record(
                 AuditAction.CHANGE,
                 project_id=found.pk,
