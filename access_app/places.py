@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from django.apps import apps
-from django.db import connections
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from psycopg import sql
@@ -116,7 +115,8 @@ def place(project: Project) -> None:
     if alias != PRIMARY:
         copy_project(project, alias)
         set_place(project, alias)
-        refuse_rows(project.pk, PRIMARY)
+        with transaction.atomic(using=PRIMARY), primary.cursor() as cursor:
+            refuse_rows(project.pk, cursor)
 
 
 def set_place(project: Project, alias: str) -> None:
@@ -140,33 +140,31 @@ def copy_project(project: Project, alias: str) -> None:
         )
 
 
-def refuse_rows(project_id: int, alias: str) -> None:
-    """Let a database refuse new rows of a project, which is elsewhere."""
-    with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
-        cursor.execute(_REFUSE)
-        for table in tables_with_project():
-            cursor.execute(
-                sql.SQL(
-                    "CREATE OR REPLACE TRIGGER {name} BEFORE INSERT OR UPDATE ON {table} FOR EACH ROW "
-                    "WHEN (NEW.project_id = {project}) EXECUTE FUNCTION {function}()"
-                ).format(
-                    name=sql.Identifier(f"{AWAY}_{project_id}"),
-                    table=sql.Identifier(table),
-                    project=sql.Literal(project_id),
-                    function=sql.Identifier(AWAY),
-                )
+def refuse_rows(project_id: int, cursor: Any) -> None:
+    """Let the database of the cursor refuse new rows of a project, which is elsewhere."""
+    cursor.execute(_REFUSE)
+    for table in tables_with_project():
+        cursor.execute(
+            sql.SQL(
+                "CREATE OR REPLACE TRIGGER {name} BEFORE INSERT OR UPDATE ON {table} FOR EACH ROW "
+                "WHEN (NEW.project_id = {project}) EXECUTE FUNCTION {function}()"
+            ).format(
+                name=sql.Identifier(f"{AWAY}_{project_id}"),
+                table=sql.Identifier(table),
+                project=sql.Literal(project_id),
+                function=sql.Identifier(AWAY),
             )
+        )
 
 
-def accept_rows(project_id: int, alias: str) -> None:
-    """Let a database take rows of a project again."""
-    with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
-        for table in tables_with_project():
-            cursor.execute(
-                sql.SQL("DROP TRIGGER IF EXISTS {} ON {}").format(
-                    sql.Identifier(f"{AWAY}_{project_id}"), sql.Identifier(table)
-                )
+def accept_rows(project_id: int, cursor: Any) -> None:
+    """Let the database of the cursor take rows of a project again."""
+    for table in tables_with_project():
+        cursor.execute(
+            sql.SQL("DROP TRIGGER IF EXISTS {} ON {}").format(
+                sql.Identifier(f"{AWAY}_{project_id}"), sql.Identifier(table)
             )
+        )
 
 
 # Like a server that is about to stop, for which senders try again.

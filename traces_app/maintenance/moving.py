@@ -12,7 +12,7 @@ step 3 nothing is missing there, and after it nothing here is read.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -155,10 +155,10 @@ def move(project: Project, alias: str) -> Moved:
                 detail={"moved_from": done.source, "moved_to": alias, "messages": done.rows[_table(Message)]},
             )
         _open(project.pk, alias)
-        accept_rows(project.pk, alias)
+        _change_triggers(alias, lambda cursor: accept_rows(project.pk, cursor))
         for other in all_aliases():
             if other != alias:
-                refuse_rows(project.pk, other)
+                _change_triggers(other, lambda cursor: refuse_rows(project.pk, cursor))
                 done.removed += _remove(project.pk, other)
                 _open(project.pk, other)
         return done
@@ -169,39 +169,51 @@ def move(project: Project, alias: str) -> Moved:
 
 def _close(project_id: int, alias: str) -> None:
     """Let a database refuse writes of a project, once those that have begun are committed."""
+
+    def refuse(cursor: Any) -> None:
+        for model, condition in MOVED:
+            name = sql.Identifier(_name(project_id, model))
+            cursor.execute(_function(name, condition, project_id))
+            cursor.execute(
+                sql.SQL(
+                    "CREATE OR REPLACE TRIGGER {name} BEFORE INSERT OR UPDATE OR DELETE ON {table} "
+                    "FOR EACH ROW EXECUTE FUNCTION {name}()"
+                ).format(name=name, table=sql.Identifier(_table(model)))
+            )
+
+    _change_triggers(alias, refuse)
+
+
+def _open(project_id: int, alias: str) -> None:
+    """Undo `_close`."""
+
+    def accept(cursor: Any) -> None:
+        for model, _condition in MOVED:
+            cursor.execute(
+                sql.SQL("DROP FUNCTION IF EXISTS {}() CASCADE").format(sql.Identifier(_name(project_id, model)))
+            )
+
+    _change_triggers(alias, accept)
+
+
+def _change_triggers(alias: str, change: Callable[[Any], None]) -> None:
+    """Change triggers of tables that others use: again and again, until nobody is in the way for a moment."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         try:
             with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
-                # Shorter than deadlock_timeout: not the writers shall fail, but this.
+                # Shorter than deadlock_timeout: not the others shall fail, but this.
                 cursor.execute("SET LOCAL lock_timeout = '500ms'")
-                for model, condition in MOVED:
-                    name = sql.Identifier(_name(project_id, model))
-                    cursor.execute(_function(name, condition, project_id))
-                    cursor.execute(
-                        sql.SQL(
-                            "CREATE OR REPLACE TRIGGER {name} BEFORE INSERT OR UPDATE OR DELETE ON {table} "
-                            "FOR EACH ROW EXECUTE FUNCTION {name}()"
-                        ).format(name=name, table=sql.Identifier(_table(model)))
-                    )
+                change(cursor)
             return
         except OperationalError as error:
-            if not isinstance(error.__cause__, LockNotAvailable):
+            if not isinstance(error.__cause__, (LockNotAvailable, DeadlockDetected)):
                 raise
             if time.monotonic() > deadline:
                 raise Conflict(
                     "Others did not stop writing for a moment. Try again when there is less to do."
                 ) from error
             time.sleep(0.2)
-
-
-def _open(project_id: int, alias: str) -> None:
-    """Undo `_close`."""
-    with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
-        for model, _condition in MOVED:
-            cursor.execute(
-                sql.SQL("DROP FUNCTION IF EXISTS {}() CASCADE").format(sql.Identifier(_name(project_id, model)))
-            )
 
 
 def _function(name: sql.Identifier, condition: str, project_id: int) -> sql.Composed:
