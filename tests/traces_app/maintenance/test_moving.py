@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator
 from io import StringIO
@@ -18,6 +19,7 @@ from access_app.keys import create_key
 from access_app.models import Project, Scope
 from access_app.places import alias_of, database_of
 from messages_app.models import Message, Session
+from tests.examples import examples
 from tests.project_databases import copies
 from tests.traces_app.conftest import answer, question, store
 from traces_app.maintenance import moving
@@ -25,17 +27,36 @@ from traces_app.maintenance.project_databases import prepare
 
 pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")
 SENDERS, SESSIONS = 2, 12
+TENANTS = ("tenant", "second")
+PROJECTS = examples(10)
+LISTS = (
+    *("sessions/?limit=2", "sessions/?status=error", "sessions/?has_errors=true", "sessions/?end_user=ada"),
+    *(
+        "messages/?limit=3",
+        "messages/?role=user",
+        "messages/?tool=get_weather",
+        "messages/?created_after=2026-11-02T00:00:00Z",
+    ),
+    *(
+        "tool-calls/?limit=2",
+        "tool-calls/?status=error",
+        "tool-calls/?tool=get_weather&limit=1",
+        "scores/",
+        "errors/",
+    ),
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def databases(django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlocker) -> Iterator[None]:
-    with django_db_blocker.unblock(), copies(["tenant"]):
+    with django_db_blocker.unblock(), copies(TENANTS):
         yield
 
 
 @pytest.fixture
 def client(transactional_db: None) -> Client:
-    prepare("tenant")
+    for alias in TENANTS:
+        prepare(alias)
     _key, token = create_key(Project.objects.create(slug="big"), "test", Scope.values)
     return Client(headers={"authorization": f"Bearer {token}"})
 
@@ -128,3 +149,37 @@ def test_interrupted_move_is_taken_back_or_ended(client: Client, monkeypatch: py
         assert Session.objects.count() == 2
     with pytest.raises(CommandError, match="no database"):
         moved("elsewhere")
+
+
+def test_projects_in_three_databases_answer_as_in_one(transactional_db: None) -> None:
+    dice = random.Random(7)
+    clients = {}
+    for number in range(PROJECTS):
+        project = Project.objects.create(slug=f"p{number}")
+        for session in range(dice.randint(1, 4)):
+            when = f"2026-11-{dice.randint(1, 3):02}T12:00:00Z"
+            tool = {"name": dice.choice(["get_weather", "search"]), "result": {"error": dice.choice(["", "timed out"])}}
+            run = answer(created_at=when, agent_steps=[{"tool_calls": [tool]}])
+            user = dice.choice(["ada", "bob"])
+            store(project, question(created_at=when), run, external_id=f"s{session}", end_user=user)
+        _key, token = create_key(project, "test", Scope.values)
+        clients[project] = Client(headers={"authorization": f"Bearer {token}"})
+
+    def answers(project: Project) -> list[bytes]:
+        client = clients[project]
+        return [*(client.get(f"/api/v1/{one}").content for one in LISTS), *exported(client)]
+
+    before = {project: answers(project) for project in clients}
+    for alias in TENANTS:
+        prepare(alias)
+    for number, project in enumerate(clients):
+        call_command("move_project", project.slug, (PRIMARY, *TENANTS)[number % 3], stdout=StringIO())
+    assert {alias_of(project.pk) for project in clients} == {PRIMARY, *TENANTS}
+    assert {project: answers(project) for project in clients} == before
+    purged = list(clients)[:4]
+    call_command("purge", older_than=0, project=[project.slug for project in purged], yes=True, stdout=StringIO())
+    for project, client in clients.items():
+        if project in purged:
+            assert client.get("/api/v1/messages/").json()["results"] == []
+        else:
+            assert answers(project) == before[project]
