@@ -530,8 +530,11 @@ def test_exit_goes_on_while_the_sink_delivers(
         ("", 0),
         ("sys.exit(3)", 3),
         ("raise ValueError", 1),
-        # The signal may arrive a moment after the call.
-        ("os.kill(os.getpid(), signal.SIGINT); import time; time.sleep(5)", -2),
+        # The signal may arrive a moment after the call. Jobs in the background of a shell ignore it unless they are told to handle it.
+        (
+            "signal.signal(signal.SIGINT, signal.default_int_handler); os.kill(os.getpid(), signal.SIGINT); import time; time.sleep(5)",
+            -2,
+        ),
     ],
 )
 def test_exit_of_a_process_sends_the_rest(tmp_path: Path, end: str, code: int) -> None:
