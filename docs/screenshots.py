@@ -78,6 +78,7 @@ def take(url: str, password: str) -> None:
 
 def shoot(page: Page, name: str) -> None:
     page.wait_for_load_state("networkidle")
+    page.evaluate("scrollTo(0, 0)")
     page.screenshot(path=IMAGES / f"{name}.png")
 
 
