@@ -36,7 +36,9 @@ POOLER_SETTINGS = {
     "listen_port": "6432",
 }
 # As in docs/pooler.md.
-CONNECT_QUERY = "SET jit = off; SET enable_seqscan = off; SET statement_timeout = 60000"
+CONNECT_QUERY = (
+    "SET jit = off; SET max_parallel_workers_per_gather = 0; SET enable_seqscan = off; SET statement_timeout = 60000"
+)
 # Neither of the two runs as root, and their user cannot reach tmp_path of pytest.
 _NOBODY = pwd.getpwnam("nobody")
 _USER: dict[str, Any] = {"user": _NOBODY.pw_uid, "group": _NOBODY.pw_gid} if os.geteuid() == 0 else {}

@@ -57,8 +57,12 @@ def fetch(queries: Sequence[Query], *, at_most_ms: int | None = None) -> list[li
     settings: list[str] = []
     if at_most_ms is not None:
         # Statements that are sent together are one transaction, with which the settings end; within a longer transaction
-        # the limit is reset. Sequential scans are allowed, because these plans are for the tables as they are now.
-        settings = [f"SET LOCAL statement_timeout TO {at_most_ms}", "SET LOCAL enable_seqscan TO on"]
+        # the limit is reset. Sequential scans and workers are allowed, because these plans are for the tables as they are now.
+        settings = [
+            f"SET LOCAL statement_timeout TO {at_most_ms}",
+            "SET LOCAL enable_seqscan TO on",
+            "SET LOCAL max_parallel_workers_per_gather TO DEFAULT",
+        ]
         statements = [*settings, *statements, "SET LOCAL statement_timeout TO DEFAULT"]
     with reading_connection().cursor() as cursor:
         try:
@@ -83,7 +87,10 @@ def copied(query: Query, *, at_most_ms: int) -> bytes:
     """
     connection = reading_connection()
     with connection.cursor() as cursor:
-        cursor.execute(f"SET LOCAL statement_timeout TO {at_most_ms}; SET LOCAL enable_seqscan TO on")
+        cursor.execute(
+            f"SET LOCAL statement_timeout TO {at_most_ms}; SET LOCAL enable_seqscan TO on; "
+            "SET LOCAL max_parallel_workers_per_gather TO DEFAULT"
+        )
         try:
             # Django does not wrap copy(), so its errors would be psycopg's own.
             with (
