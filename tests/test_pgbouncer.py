@@ -16,8 +16,8 @@ from tests.debian_postgres import BINARIES, PGBOUNCER, pgbouncer, postgres, run_
 WHOLE = "TEST_PGBOUNCER" in os.environ
 API_TESTS = ["tests/access_app", "tests/messages_app", "tests/traces_app/events", "tests/traces_app/ingest"]
 API_TESTS += ["tests/traces_app/views", "tests/tracesite/http", "tests/traces_app/maintenance/test_jobs.py"]
-# Tests of what is switched off behind a pooler of transactions, and of things that no request does.
-LEFT_OUT = ["*_in_browser.py", "*/redaction/*", "*/db/*", "*/admin/*", "*/test_partitions.py"]
+# Tests of what is switched off behind a pooler of transactions, of things that no request does, and those that copy their database.
+LEFT_OUT = ["*_in_browser.py", "*/redaction/*", "*/db/*", "*/admin/*", "*/test_partitions.py", "*/test_places.py"]
 A_FEW = ["tests/traces_app/views/test_ingestion.py", "tests/traces_app/maintenance/test_jobs.py"]
 
 pytestmark = pytest.mark.skipif(

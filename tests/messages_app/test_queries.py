@@ -7,6 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from access_app.db.base import PLANS_FOR_ANY_SIZE
 from access_app.errors import Conflict, NotFound
 from access_app.models import Project
 from access_app.visibility import ALL_PROJECTS, NO_PROJECTS, ProjectScope
@@ -52,6 +53,7 @@ def test_external_id_is_looked_up_in_its_index(project: Project, is_of_one_proje
     (lookup,) = [query["sql"] for query in queries.captured_queries]
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE messages_app_session")
+        cursor.execute(PLANS_FOR_ANY_SIZE.replace("SET ", "SET LOCAL "))
         # A prepared statement is planned without its values, so that a partial index serves only a stated condition.
         cursor.execute("EXPLAIN " + lookup.replace("'s7'", "current_setting('x.name', true)"))
         assert "session_external_id" in str(cursor.fetchall())
