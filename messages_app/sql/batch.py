@@ -27,6 +27,8 @@ REQUEST_MS = 60_000
 LIST_MS = 10_000
 """Time limit of a statement that searches or counts rows for a list of the API. Statements with an index take 10 ms."""
 
+# Of statements that are planned for the tables and values as they are now, unlike the plans of access_app.db.base for any.
+_PLANS_FOR_NOW = ("SET LOCAL enable_seqscan TO on", "SET LOCAL max_parallel_workers_per_gather TO DEFAULT")
 _COPY_HEADER, _COPY_TRAILER = 19, 2  # bytes
 
 
@@ -57,12 +59,8 @@ def fetch(queries: Sequence[Query], *, at_most_ms: int | None = None) -> list[li
     settings: list[str] = []
     if at_most_ms is not None:
         # Statements that are sent together are one transaction, with which the settings end; within a longer transaction
-        # the limit is reset. Sequential scans and workers are allowed, because these plans are for the tables as they are now.
-        settings = [
-            f"SET LOCAL statement_timeout TO {at_most_ms}",
-            "SET LOCAL enable_seqscan TO on",
-            "SET LOCAL max_parallel_workers_per_gather TO DEFAULT",
-        ]
+        # the limit is reset.
+        settings = [f"SET LOCAL statement_timeout TO {at_most_ms}", *_PLANS_FOR_NOW]
         statements = [*settings, *statements, "SET LOCAL statement_timeout TO DEFAULT"]
     with reading_connection().cursor() as cursor:
         try:
@@ -87,10 +85,7 @@ def copied(query: Query, *, at_most_ms: int) -> bytes:
     """
     connection = reading_connection()
     with connection.cursor() as cursor:
-        cursor.execute(
-            f"SET LOCAL statement_timeout TO {at_most_ms}; SET LOCAL enable_seqscan TO on; "
-            "SET LOCAL max_parallel_workers_per_gather TO DEFAULT"
-        )
+        cursor.execute("; ".join([f"SET LOCAL statement_timeout TO {at_most_ms}", *_PLANS_FOR_NOW]))
         try:
             # Django does not wrap copy(), so its errors would be psycopg's own.
             with (
