@@ -19,7 +19,7 @@ from psycopg.types.json import Jsonb
 from access_app.db import primary
 from access_app.db.statements import prepared_cursor
 from access_app.logins import client_address
-from access_app.models import ActorKind, ApiKey, AuditAction, AuditEntry, AuditResult
+from access_app.models import ActorKind, ApiKey, AuditAction, AuditEntry, AuditResult, Project
 
 from .trail import following, note_entry, place_of
 
@@ -155,6 +155,18 @@ def record_key(action: AuditAction, key: ApiKey) -> None:
         object_id=key.pk,
         object_name=str(key),
         detail={"scopes": list(key.scopes)},
+    )
+
+
+def record_project_change(project: Project, detail: Mapping[str, str | int | list[str] | None]) -> None:
+    """Record what was changed of a project."""
+    record(
+        AuditAction.CHANGE,
+        project_id=project.pk,
+        object_type="project",
+        object_id=project.pk,
+        object_name=project.slug,
+        detail=detail,
     )
 
 

@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from access_app.audit.record import record
+from access_app.audit.record import record, record_project_change
 from access_app.db import PRIMARY, base, primary, transaction
 from access_app.errors import Conflict
 from access_app.models import AuditAction, Encryption, Project, ProjectKey
@@ -243,14 +243,7 @@ def lock_encryption(project_id: int, expected: Collection[Encryption]) -> Projec
 def _turn(project: Project, encryption: Encryption) -> None:
     project.encryption = encryption
     project.save(update_fields=["encryption"])
-    record(
-        AuditAction.CHANGE,
-        project_id=project.pk,
-        object_type="project",
-        object_id=project.pk,
-        object_name=project.slug,
-        detail={"encryption": encryption.value},
-    )
+    record_project_change(project, {"encryption": encryption.value})
 
 
 def rewrap_keys() -> int:

@@ -21,11 +21,11 @@ from django.db import OperationalError, connections
 from psycopg import sql
 from psycopg.errors import DeadlockDetected, LockNotAvailable, SerializationFailure
 
-from access_app.audit.record import record
+from access_app.audit.record import record_project_change
 from access_app.db import all_aliases, connection, transaction, using
 from access_app.db.direct import lock_key, session_lock
 from access_app.errors import Conflict
-from access_app.models import AuditAction, Encryption, Project
+from access_app.models import Encryption, Project
 from access_app.places import AWAY, MOVING, accept_rows, alias_of, copy_project, refuse_rows, set_place
 from messages_app.models import Message, MessageKey, Reference, Session, SessionTombstone
 from messages_app.seal_marks import mark
@@ -146,13 +146,8 @@ def move(project: Project, alias: str) -> Moved:
                 if alias_of(project.pk) == done.source:
                     _open(project.pk, done.source)
             done.read_only_seconds = time.monotonic() - began
-            record(
-                AuditAction.CHANGE,
-                project_id=project.pk,
-                object_type="project",
-                object_id=project.pk,
-                object_name=project.slug,
-                detail={"moved_from": done.source, "moved_to": alias, "messages": done.rows[_table(Message)]},
+            record_project_change(
+                project, {"moved_from": done.source, "moved_to": alias, "messages": done.rows[_table(Message)]}
             )
         _open(project.pk, alias)
         _change_triggers(alias, lambda cursor: accept_rows(project.pk, cursor))

@@ -8,8 +8,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError, CommandParser
 
 from access_app.arguments import add_retention_arguments, project_named, retention_in_words, set_retention_fields
-from access_app.audit.record import AuditedCommand, record
-from access_app.models import AuditAction
+from access_app.audit.record import AuditedCommand, record_project_change
 from access_app.places import alias_of, copy_project
 from access_app.retention import DAYS_FIELDS, EXCEPTION_FIELDS
 
@@ -37,15 +36,6 @@ class Command(AuditedCommand):
                 raise CommandError(" ".join(faults), returncode=2) from error
             found.save()
             copy_project(found, alias_of(found.pk))
-            record(
-                AuditAction.CHANGE,
-                project_id=found.pk,
-                object_type="project",
-                object_id=found.pk,
-                object_name=found.slug,
-                detail={
-                    **{name: getattr(found, name) for name in (*DAYS_FIELDS, *EXCEPTION_FIELDS)},
-                    "keep_pinned": int(found.keep_pinned),
-                },
-            )
+            kept = {name: getattr(found, name) for name in (*DAYS_FIELDS, *EXCEPTION_FIELDS)}
+            record_project_change(found, {**kept, "keep_pinned": int(found.keep_pinned)})
         self.stdout.write(retention_in_words(found))
