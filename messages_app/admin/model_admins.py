@@ -572,13 +572,13 @@ class MessageAdmin(TrashAdmin):
         page = read_message(key) if key is not None else None
         if page is None or not self.has_view_permission(request, page.bubble.message):
             return self.missing(request)
-        message = page.bubble.message
+        message, heading = page.bubble.message, _heading(page)
         context = {
             **self.admin_site.each_context(request),
             "title": title_of(message),
             "tab_title": f"{_short_name(page)} · {session_name(message.session)}",
-            "heading": _heading(page),
-            "shows_question": page.question is not None and not _is_said_in(_heading(page), page.question),
+            "heading": heading,
+            "shows_question": page.question is not None and not _is_said_in(heading, page.question),
             "opts": self.opts,
             "page": page,
             "place_in_conversation": place_in_conversation(page.bubble.message.session, page.bubble.message.pk),

@@ -15,7 +15,6 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.contrib.humanize.templatetags.humanize import intcomma
 from django.db.models import BigIntegerField, ExpressionWrapper, F, FloatField, Value
 from django.db.models.functions import Cast, Extract
 from django.urls import reverse
@@ -320,10 +319,7 @@ def _step_detail(step: Any) -> Detail:
             (_("Duration"), duration(step.duration_ms)),
             (_("Time to first token"), duration(step.time_to_first_token_ms)),
             (str(with_zone(_("Started"))), _instant(step.timestamp)),
-            (
-                _("Tokens in / out"),
-                "" if texts.tokens is None else f"{intcomma(texts.tokens[0])} / {intcomma(texts.tokens[1])}",
-            ),
+            (_("Tokens in / out"), "" if texts.tokens is None else " / ".join(f"{count:,}" for count in texts.tokens)),
             (_("Cost"), "" if step.cost is None else f"${step.cost.normalize():f}"),
         ),
         values=[one for one in values if one.text],
