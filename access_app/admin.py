@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import QuerySet
 from django.forms.fields import InvalidJSONInput
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -23,7 +23,7 @@ from access_app.people import gone, with_people
 from access_app.places import alias_of, copy_project, place
 
 from .admin_roles import RoleAdmin
-from .errors import InvalidInput
+from .errors import Conflict, InvalidInput
 from .keys import LONGEST_OVERLAP_HOURS, create_key, revoke_key, rotate_key
 from .masking import MOST_RULES, check_masking, forget_masking, record_rule
 from .models import (
@@ -237,12 +237,26 @@ class ProjectAdmin(RoleAdmin):
         ),
     )
 
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        if db_field.name in ("retention_days", "trash_days"):
+            kwargs["min_value"] = 1  # Django's own is 0, which the validators of the model refuse
+        return super().formfield_for_dbfield(db_field, request, **kwargs)
+
     def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
         # A changed slug would break clients, because requests name the project by it.
         return ("created_at", "encryption") if obj is None else ("slug", "created_at", "encryption")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return request.user.is_active and request.user.is_superuser
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        try:
+            return super().add_view(request, form_url, extra_context)
+        except Conflict as error:  # of `place`
+            self.message_user(request, error.message, messages.ERROR)
+            return HttpResponseRedirect(request.path)
 
     def save_model(self, request: HttpRequest, obj: Project, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)

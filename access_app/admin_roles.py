@@ -1,4 +1,4 @@
-"""What an admin shows to members of projects: the rows of theirs, and the actions that their role allows."""
+"""The admin for members of projects: they see the rows of their projects, and the actions that their role allows."""
 
 from __future__ import annotations
 

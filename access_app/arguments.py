@@ -32,10 +32,10 @@ def positive_number(text: str) -> int:
     return int(text)
 
 
-def add_retention_arguments(parser: CommandParser, days: str) -> None:
-    """Add the rules for how long a project keeps its data; `days` is the option with the days of live data."""
+def add_retention_arguments(parser: CommandParser, *days: str) -> None:
+    """Add the rules for how long a project keeps its data; `days` are the names of the option with the days of live data."""
     parser.add_argument(
-        days,
+        *days,
         dest="retention_days",
         type=_days_or_never,
         metavar="DAYS|never",
@@ -121,35 +121,39 @@ def _projects_in_words() -> str:
 
 
 def find_member(user: str | None, group: str | None) -> User | Group:
-    """Return the user of a name, else the group. Raise CommandError if there is none."""
+    """Return the user of a name, else the group. Raise CommandError with exit status 2 if there is none."""
     if user is not None:
         found = user_named(user)
         if found is None:
-            raise CommandError(f"There is no user {user!r}. Create one in the admin under Users.")
+            raise CommandError(f"There is no user {user!r}. Create one in the admin under Users.", returncode=2)
         return found
     members = Group.objects.filter(name=group).first()
     if members is None:
-        raise CommandError(f"There is no group {group!r}. Create it in the admin under Groups.")
+        raise CommandError(f"There is no group {group!r}. Create it in the admin under Groups.", returncode=2)
     return members
 
 
 def key_named(key: str) -> ApiKey:
-    """Return the API key that begins like this, or has this id. Raise CommandError."""
+    """Return the API key that begins like this, or has this id. Raise CommandError with exit status 2."""
     keys = ApiKey.objects.select_related("project")
     if not key.isdecimal() and len(key) < PREFIX_LENGTH:
         raise CommandError(
             f"{key!r} is too short: give the first {PREFIX_LENGTH} characters of the key, or its id. Both are listed by: "
-            f"{program()} list_api_keys"
+            f"{program()} list_api_keys",
+            returncode=2,
         )
     # Whoever has only the key itself, because it leaked, may give it whole.
     found = list(keys.filter(pk=int(key)) if key.isdecimal() else keys.filter(prefix=key[:PREFIX_LENGTH]))
     if not found:
         raise CommandError(
-            f"No API key has this id or begins with {key[:PREFIX_LENGTH]!r}. List them with: {program()} list_api_keys"
+            f"No API key has this id or begins with {key[:PREFIX_LENGTH]!r}. List them with: {program()} list_api_keys",
+            returncode=2,
         )
     if len(found) > 1:
         ids = ", ".join(str(each.pk) for each in found)
-        raise CommandError(f"Several API keys begin with {key[:PREFIX_LENGTH]!r}. Use one of their ids: {ids}")
+        raise CommandError(
+            f"Several API keys begin with {key[:PREFIX_LENGTH]!r}. Use one of their ids: {ids}", returncode=2
+        )
     return found[0]
 
 

@@ -32,10 +32,11 @@ class Setting(Generic[T]):
 
 
 class Conf:
-    """All settings. Their meaning is in the README, where the variables of the environment have the same names."""
+    """All settings. Their meaning is in docs/settings.md, where the variables of the environment have the same names."""
 
     DATA_DIR = Setting(Path(".tracesite"))
     MAX_BODY_BYTES = Setting(64 * 1024 * 1024)
+    CLIENT_SECONDS = Setting(30)
     HTTPS = Setting(False)
     # How people log in.
     REMOTE_USER_HEADER = Setting("")

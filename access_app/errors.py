@@ -68,6 +68,12 @@ class NotFound(ApiError):
     default_message = _("Not found.")
 
 
+class RequestTooSlow(ApiError):
+    status = 408
+    default_code = "request_too_slow"
+    default_message = _("The request arrived too slowly.")
+
+
 class Conflict(ApiError):
     status = 409
     default_code = "conflict"

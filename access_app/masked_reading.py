@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache, cached_property
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, lru_cache
+from itertools import dropwhile
 from os.path import commonprefix
 from typing import Any, Final
 from uuid import UUID
@@ -25,7 +26,7 @@ from .masking import RuleRow, compiled
 from .models import ApiKey, MaskingRule, Role
 from .read_marks import BEYOND, ReadMark, split_mark
 from .redaction.engine import redact
-from .redaction.rules import MARKER, Rules
+from .redaction.rules import MARKER, PathRule, Rules
 from .roles import Access, access
 
 MASKED_COLUMNS: Final = frozenset(
@@ -44,6 +45,10 @@ _IDS: Final = frozenset({"id", ROW_ID, "message_id", "session_id"})
 ids of another."""
 _MOST_KNOWN: Final = 100_000
 _EVENT_DATA: Final = "data"
+_OF_LARGE_FIELD: Final = frozenset({"contextRef", "bytes", "beginning"})
+"""The keys of what data of an event has in place of a large field."""
+_AROUND: Final = frozenset({"agent_steps", "tool_calls", "result", "knowledge_references", "[*]", "*"})
+"""What the paths of columns begin with in a record. A row is one of these, so that the paths of its values lack them."""
 
 
 def is_masked() -> bool:
@@ -59,7 +64,7 @@ def hides(text: str) -> bool:
 
 @dataclass(frozen=True)
 class MaskedReader:
-    """Who reads some projects masked. Equal as long as nothing has changed in what is masked."""
+    """A reader for whom some projects are masked. Equal to another one as long as the same is masked for both."""
 
     rules_of: tuple[tuple[int, tuple[RuleRow, ...]], ...]
     """The masking rules of each project that is read masked and has any."""
@@ -68,16 +73,26 @@ class MaskedReader:
 
     @cached_property
     def by_project(self) -> dict[int, Rules]:
-        return {project_id: compiled(rows, strict=False) for project_id, rows in self.rules_of}
+        return {project_id: _of_columns(compiled(rows, strict=False)) for project_id, rows in self.rules_of}
 
     @cached_property
     def everywhere(self) -> Rules:
         """The rules of all these projects together."""
-        return compiled(tuple(row for _project, rows in self.rules_of for row in rows), strict=False)
+        return _of_columns(compiled(tuple(row for _project, rows in self.rules_of for row in rows), strict=False))
 
     @property
     def is_of_one_project(self) -> bool:
         return len(self.rules_of) == 1 and not self.reads_others
+
+
+@lru_cache(maxsize=256)
+def _of_columns(rules: Rules) -> Rules:
+    """Return the rules with those for paths that begin above a column also from the column on: `result.data.name` as `data.name`."""
+    below = [PathRule(rule.name, tuple(dropwhile(_AROUND.__contains__, rule.steps))) for rule in rules.paths]
+    added = [
+        rule for rule in below if rule not in rules.paths and len(rule.steps) > 1 and rule.steps[0] in MASKED_COLUMNS
+    ]
+    return replace(rules, paths=(*rules.paths, *added)) if added else rules
 
 
 def masked_login(reader: Access) -> MaskedReader | None:
@@ -225,14 +240,17 @@ def _masked_json(value: bytes, path: str, rules: Rules) -> bytes:
 
 
 def _without_beginnings(data: dict[str, Any]) -> dict[str, Any]:
-    """Return data of an event without the beginnings of its large fields, in which no place can be recognised."""
+    """Return data of an event without the beginnings of its large fields, in which no place can be recognised.
+
+    Data of a result, which an agent made, is no such data unless it looks the same.
+    """
     refs = data.get("contextRefs")
     if not isinstance(refs, dict):
         return data
     return {
         **data,
         "contextRefs": {
-            name: {**ref, "beginning": MARKER} if isinstance(ref, dict) and "beginning" in ref else ref
+            name: {**ref, "beginning": MARKER} if isinstance(ref, dict) and ref.keys() == _OF_LARGE_FIELD else ref
             for name, ref in refs.items()
         },
     }

@@ -37,7 +37,7 @@ class Scope(models.TextChoices):
 
 
 class Role(models.TextChoices):
-    """What a member of a project may do; each role includes those before it."""
+    """The role of a member in a project; each includes those before it."""
 
     VIEWER = "viewer", _("viewer: reads masked values")
     ANALYST = "analyst", _("analyst: reads all values")
@@ -90,7 +90,7 @@ class AuditResult(models.TextChoices):
 
 
 class Encryption(models.TextChoices):
-    """Whether the traces of a project are encrypted at rest; see access_app.encryption."""
+    """The state of encryption at rest of a project's traces; see access_app.encryption."""
 
     OFF = "off", _("off")
     ON = "on", _("on")
@@ -124,7 +124,7 @@ def check_network(value: str) -> None:
 
 
 class RetentionWay(models.TextChoices):
-    """How data that is older than the days of its project is removed."""
+    """The way in which data older than the days of its project is removed."""
 
     EXACT = "exact", _("exact: each message on its day")
     WHOLE = "whole", _("whole periods: up to a period later, at once")
@@ -289,7 +289,7 @@ class ProjectDatabase(models.Model):
 
 
 class ProjectPlace(models.Model):
-    """That the traces of a project are in a database of their own; those of a project without such a row are in the primary."""
+    """The database of a project's traces, if it is not the primary. A project without such a row has its traces in the primary."""
 
     project = models.OneToOneField(Project, models.PROTECT, primary_key=True, related_name="place")
     database = models.ForeignKey(ProjectDatabase, models.PROTECT, related_name="places")
@@ -379,7 +379,7 @@ class MaskingKind(models.TextChoices):
 
 
 class MaskingMoment(models.TextChoices):
-    """When a masking rule is applied."""
+    """The moment at which a masking rule is applied."""
 
     STORE = "store", _("before it is stored")
     READ = "read", _("when a viewer reads")
@@ -514,7 +514,7 @@ class ApiKey(models.Model):
 
 
 class KeyThrottle(models.Model):
-    """How much of its limit a key has used: see throttling.KeyRateThrottle."""
+    """The used part of the rate limit of a key: see throttling.KeyRateThrottle."""
 
     key = models.OneToOneField(ApiKey, on_delete=models.CASCADE, primary_key=True, related_name="throttle")
     full_at = models.DateTimeField()

@@ -1,4 +1,4 @@
-"""Where a project serves Tracesite: `path("traces/", include("tracesite.urls"))` puts everything below /traces/."""
+"""The base path of Tracesite in a project: `path("traces/", include("tracesite.urls"))` puts everything below /traces/."""
 
 from __future__ import annotations
 

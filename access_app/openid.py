@@ -75,7 +75,7 @@ class OpenIdBackend(OIDCAuthenticationBackend):
 
 
 class CallbackView(OIDCAuthenticationCallbackView):
-    """Where the provider sends the browser back to."""
+    """The page to which the provider sends the browser back."""
 
     def get(self, request: HttpRequest) -> HttpResponse:
         try:

@@ -82,10 +82,11 @@ def owned_projects(request: Request) -> ProjectScope:
     return found
 
 
-def project_scope(request: Request, scope: str | None = None) -> ProjectScope:
+def project_scope(request: Request, scope: str | None = None, *, in_several: bool = False) -> ProjectScope:
     """Return the projects that the request may act on: a key's own; those in which a login has the role for `scope`.
 
-    `scope` defaults to the one that the method or the view needs.
+    `scope` defaults to the one that the method or the view needs. Raise InvalidInput if they are in several databases, unless
+    the request reads them `in_several`.
     """
     key = request.auth
     if isinstance(key, ApiKey):
@@ -93,9 +94,15 @@ def project_scope(request: Request, scope: str | None = None) -> ProjectScope:
     needed = scope or _needed_scope(request, request.parser_context["view"])
     found = access(request).scope(ROLE_OF_SCOPE[Scope(needed)])
     note_scope(found)
-    if not (request.query_params.get("project") or getattr(request, "is_in_one_database", False)):
+    if not (in_several or names_database(request)):
         use_only_database_of(found)
     return found
+
+
+def names_database(request: Request) -> bool:
+    """Return whether the request says in which database it reads and writes: by its key, the project, or ids in its path."""
+    given = isinstance(request.auth, ApiKey) or request.query_params.get("project")
+    return bool(given) or getattr(request, "is_in_one_database", False)
 
 
 def projects_visible_to(request: Request) -> QuerySet[Project]:

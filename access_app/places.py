@@ -1,4 +1,4 @@
-"""Which database has the traces of a project: the directory, in the primary. See docs/project_databases.md.
+"""The directory of projects, in the primary: it names the database of each project's traces. See docs/project_databases.md.
 
 It is asked at each request, so that no process goes on where a project was before it moved: one statement, and none in a site with
 one database. Each database with traces has copies of the rows of its projects, which keys and joins there lead to. And where a project
@@ -8,21 +8,23 @@ is not, a trigger refuses its rows, so that what writes to the wrong database fa
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 from django.apps import apps
+from django.db import connections
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from psycopg import sql
 
 from access_app.conf import conf
 from access_app.db import PRIMARY, alias_in_use, all_aliases, primary, project_aliases, transaction, use, using
+from access_app.db.conflicts import LocksHeld, retry_locked
 from access_app.db.reading import is_of_traces
 from access_app.db.statements import read_prepared
 
-from .errors import InvalidInput
+from .errors import Conflict, InvalidInput, Unavailable
 from .models import Project, ProjectDatabase, ProjectPlace
 from .visibility import ProjectScope
 
@@ -34,6 +36,9 @@ _ONE: Final = f"{_PLACES} WHERE place.project_id = %s"
 _BY_SLUG: Final = "SELECT id FROM access_app_project WHERE slug = %s"
 AWAY: Final = "tracesite_project_is_elsewhere"
 """The function that refuses rows of projects that are elsewhere, and the beginning of the names of its triggers."""
+WAIT_SECONDS: Final = 60
+"""How long to try to be alone with the tables for a moment, while others write."""
+_PAUSE_SECONDS: Final = 0.2
 MOVING: Final = "tracesite.moving"
 """The setting of a connection that may write them nevertheless, because it moves the project."""
 
@@ -76,6 +81,27 @@ def aliases_of(scope: ProjectScope) -> set[str]:
     return {elsewhere.get(project_id, PRIMARY) for project_id in scope.project_ids}
 
 
+def scopes_by_database(scope: ProjectScope) -> dict[str, ProjectScope]:
+    """Divide a scope by the aliases of the databases that have its projects, the primary first.
+
+    Each part names its projects: while one moves, another database may have rows of it, too. Raise Unavailable for a database
+    that the settings lack, rather than leave its projects out.
+    """
+    elsewhere = places()
+    if not elsewhere:
+        return {PRIMARY: scope}
+    keys = Project.objects.values_list("pk", flat=True) if scope.project_ids is None else scope.project_ids
+    divided = defaultdict(set)
+    for key in keys:
+        divided[elsewhere.get(key, PRIMARY)].add(key)
+    if unknown := sorted(divided.keys() - {*all_aliases()}):
+        text = _("The settings lack the database “%(alias)s”, which has the traces of some projects.")
+        raise Unavailable(text % {"alias": unknown[0]}, code="project_database_unavailable")
+    return {alias: ProjectScope(frozenset(divided[alias])) for alias in all_aliases() if alias in divided} or {
+        PRIMARY: scope
+    }
+
+
 def use_only_database_of(scope: ProjectScope, *, field: str = "project") -> None:
     """Use the database of the projects of a scope. Raise InvalidInput if they are in several."""
     if not project_aliases():
@@ -110,13 +136,12 @@ def by_database(projects: Iterable[Project]) -> dict[str, list[Project]]:
 
 
 def place(project: Project) -> None:
-    """Put a project that was just created into the database that the settings name for it, if they name one."""
+    """Put a project that was just created into the database that the settings name for it, if they name one. Raise Conflict."""
     alias = conf.PROJECT_DATABASES.get(project.slug, PRIMARY)
     if alias != PRIMARY:
         copy_project(project, alias)
         set_place(project, alias)
-        with transaction.atomic(using=PRIMARY), primary.cursor() as cursor:
-            refuse_rows(project.pk, cursor)
+        change_triggers(PRIMARY, lambda cursor: refuse_rows(project.pk, cursor))
 
 
 def set_place(project: Project, alias: str) -> None:
@@ -138,6 +163,21 @@ def copy_project(project: Project, alias: str) -> None:
         Project.objects.using(alias).bulk_create(
             [row], update_conflicts=True, unique_fields=["id"], update_fields=others
         )
+
+
+def change_triggers(alias: str, change: Callable[[Any], None]) -> None:
+    """Change triggers of tables that others use: again and again, until nobody is in the way for a moment. Raise Conflict."""
+
+    def change_once() -> None:
+        with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+            # Shorter than deadlock_timeout: not the others shall fail, but this.
+            cursor.execute("SET LOCAL lock_timeout = '500ms'")
+            change(cursor)
+
+    try:
+        retry_locked(change_once, patience=WAIT_SECONDS, pause=_PAUSE_SECONDS)
+    except LocksHeld as error:
+        raise Conflict(_("Others did not stop writing for a moment. Try again when there is less to do.")) from error
 
 
 def refuse_rows(project_id: int, cursor: Any) -> None:

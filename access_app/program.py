@@ -1,4 +1,4 @@
-"""How commands are written in texts for people: `manage.py purge` in a clone, `tracesite purge` where it is installed."""
+"""Spell commands in texts for people: `manage.py purge` in a clone, `tracesite purge` where it is installed."""
 
 from __future__ import annotations
 

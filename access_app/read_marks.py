@@ -21,7 +21,7 @@ _MARK = re.compile(rf"{_BEGIN}(\d*)(p?)(j?):(\w*):", re.ASCII)
 
 
 class ReadMark(NamedTuple):
-    """What a masked reader has to know of a value."""
+    """The marks of a value that are needed to mask it for a reader."""
 
     column: str
     """The name of its column; "" if it is of several."""

@@ -1,4 +1,4 @@
-"""How our REST views work, whatever REST_FRAMEWORK of the project says for others."""
+"""Base classes of our REST views, with settings of their own: REST_FRAMEWORK of the project does not change them."""
 
 from __future__ import annotations
 

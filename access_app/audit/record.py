@@ -53,7 +53,7 @@ _LONGEST = {column.attname: column.max_length for column in AuditEntry._meta.con
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Who acts, and from where."""
+    """The actor of an audited action, and the address that it came from."""
 
     kind: ActorKind
     name: str

@@ -104,7 +104,7 @@ LISTED = 100
 
 
 class Subject(NamedTuple):
-    """What a route is about."""
+    """The kind of object that a route is about."""
 
     kind: str
     id: str

@@ -1,4 +1,4 @@
-"""What a request or a command has touched so far: noted where it is known, and read once, for its one entry.
+"""The objects and counts for the audit entry of a request or command: noted where they are known, read once at its end.
 
 Notes cost no query. Outside of a request or a command they are ignored.
 """

@@ -33,6 +33,9 @@ PostgreSQL's CPU a message instead of 1.6."""
 TIMELINE = "SELECT CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END"
 """The timeline of the server's log, which changes when a replica is promoted or a backup restored."""
 
+CANNOT_CONNECT = "cannot connect to the database "
+"""The beginning of the note of errors of a connection that could not be made; the alias of the database follows."""
+
 _READY = (pq.TransactionStatus.IDLE, pq.TransactionStatus.INTRANS)
 
 
@@ -116,6 +119,13 @@ class DatabaseWrapper(base.DatabaseWrapper):
         if self.place is not None:
             parameters["host"], parameters["port"] = self.place[0]
         return parameters
+
+    def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
+        try:
+            return super().get_new_connection(conn_params)
+        except psycopg.OperationalError as error:
+            error.add_note(f"{CANNOT_CONNECT}{self.alias}")
+            raise
 
     def create_cursor(self, name: str | None = None) -> Any:
         return masking(super().create_cursor(name))

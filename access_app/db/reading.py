@@ -1,4 +1,4 @@
-"""Which database answers reads: the primary, or within `reading_from_replica` its replica. See docs/replicas.md.
+"""Choose the database that answers reads: the primary, or within `reading_from_replica` its replica. See docs/replicas.md.
 
 Statements that pages, lists and exports read with take `reading_connection()`; QuerySets are routed by `ReadingRouter`. Everything
 else uses `access_app.db.connection`, which is the primary: writes, locks, keys, roles, logins, the audit log.

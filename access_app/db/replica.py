@@ -40,7 +40,7 @@ Place = tuple[str, str]
 
 
 class ReplicaState(Struct, frozen=True, kw_only=True):
-    """What the last check found."""
+    """The result of the last check of the replica."""
 
     reason: Reason
     """Why the replica answers no reads; "" if it does."""

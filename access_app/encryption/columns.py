@@ -1,4 +1,4 @@
-"""What is encrypted: one line for each column. Every other column stays readable; docs/encryption.md says which and why.
+"""The encrypted columns, one line for each. Every other column stays readable; docs/encryption.md says which and why.
 
 A test compares the models with this list, so that a new column of text or JSON is either here or among READABLE.
 """
@@ -12,7 +12,7 @@ from typing import Final
 
 
 class Form(Enum):
-    """How a value becomes an encrypted one. Empty values stay as they are, so that conditions on them work."""
+    """The form of an encrypted value. Empty values stay as they are, so that conditions on them work."""
 
     TEXT = "text"
     """The text."""

@@ -25,7 +25,7 @@ class Damaged(Unavailable):
 
 
 class NotWhileEncrypted(InvalidInput):
-    """What would have to look into encrypted columns in the database."""
+    """Refuse a search or change for which the database would have to read encrypted columns."""
 
     default_code = "encrypted_project"
     default_message = _("This is not possible in a project whose data is encrypted.")

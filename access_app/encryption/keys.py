@@ -57,7 +57,7 @@ class _Row:
 
 @dataclass(frozen=True)
 class Keyring:
-    """What the database had at `read_at`, in seconds of the monotonic clock."""
+    """The keys in the database at `read_at`, in seconds of the monotonic clock."""
 
     read_at: float
     by_id: dict[bytes, _Row]

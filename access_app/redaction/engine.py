@@ -114,7 +114,7 @@ def may_hold_secrets(
 
 
 class _Texts(NamedTuple):
-    """What the filters search in."""
+    """The texts, undecoded JSON documents and keys that the filters search."""
 
     texts: list[str]
     written: list[bytes]

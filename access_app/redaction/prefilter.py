@@ -122,27 +122,20 @@ class Filter:
 
     @property
     def of_users(self) -> bool:
-        """Whether there are shapes without anchors, which Tracesite's own all have."""
+        """Return whether there are shapes without anchors. They are the users', because Tracesite's own all have anchors."""
         return bool(self.shapes or self.quick)
 
     def finds(self, texts: Sequence[str], written: Sequence[bytes] = ()) -> bool:
         """Return False only if no rule can match in these texts and these undecoded JSON documents."""
-        if self.shapes:
-            strings = [*texts, *(text for document in written for text in _strings_of(document))]
-            if any(pattern.search(text) for pattern in self.shapes for text in strings):
-                return True
+        if self.shapes and self._find_shape(texts, written):
+            return True
         # At most two copies of the texts exist at a time, because a text may have 50 MB.
         pieces = [text.encode("utf-8", "surrogatepass") for text in texts]
         begin_of_json = sum(map(len, pieces)) + len(pieces)
         pieces += written
         encoded = b"\n".join(pieces)
-        if self.quick:
-            # The escapes of JSON may be part of a secret.
-            escaped = [piece for piece in pieces if b"\\" in piece and piece.lstrip()[:1] in (b"{", b"[", b'"')]
-            inside = [_JSON_ESCAPE.sub(_unescaped, piece) for piece in escaped]
-            joined = b"\n".join([encoded, *inside]) if inside else encoded
-            if any(quick(joined) for quick in self.quick):
-                return True
+        if self.quick and self._find_quickly(pieces, encoded):
+            return True
         if (backslash := encoded.find(b"\\")) >= 0 and (
             self.escapes.search(encoded, backslash) or encoded.find(rb"\b", begin_of_json) >= 0
         ):
@@ -160,6 +153,21 @@ class Filter:
                 return True
         low = encoded.lower()
         del encoded
+        return self._find_in_lower_case(low, begin_of_json)
+
+    def _find_shape(self, texts: Sequence[str], written: Sequence[bytes]) -> bool:
+        strings = [*texts, *(text for document in written for text in _strings_of(document))]
+        return any(pattern.search(text) for pattern in self.shapes for text in strings)
+
+    def _find_quickly(self, pieces: Sequence[bytes], encoded: bytes) -> bool:
+        # The escapes of JSON may be part of a secret.
+        escaped = [piece for piece in pieces if b"\\" in piece and piece.lstrip()[:1] in (b"{", b"[", b'"')]
+        inside = [_JSON_ESCAPE.sub(_unescaped, piece) for piece in escaped]
+        joined = b"\n".join([encoded, *inside]) if inside else encoded
+        return any(quick(joined) for quick in self.quick)
+
+    def _find_in_lower_case(self, low: bytes, begin_of_json: int) -> bool:
+        """Return whether text in lower case may have a secret, or the name of one. JSON documents begin at this offset."""
         groups = set()
         for search in self.searches:
             # Text without an end of a word, such as "secretsecret...", is not read again for each name in it.

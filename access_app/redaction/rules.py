@@ -177,7 +177,7 @@ class Rules:
 
     @cached_property
     def integers(self) -> bool:
-        """Whether integers may be secrets by their form."""
+        """Return whether integers may be secrets by their form."""
         return any(shape.accept is not None for shape in self.shapes)
 
     @cached_property

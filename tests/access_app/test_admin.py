@@ -273,6 +273,9 @@ def test_project_page_sets_the_retention(admin: Client, project: Project) -> Non
     wrong = {"retention_days": "0", "trash_days": "40000", "retention_way": "", "keep_statuses": ["done"]}
     refused = admin.post(page, sampled(**wrong, keep_scores="rating>4"))
     assert set(refused.context["adminform"].form.errors) == {*wrong, "keep_scores"}
+    for days in ("-4", "0"):
+        errors = admin.post(page, sampled(retention_days=days)).context["adminform"].form.errors
+        assert errors == {"retention_days": ["Ensure this value is greater than or equal to 1."]}
 
 
 def test_only_owners_set_the_retention(login: Callable[[User], Client], staff: User, project: Project) -> None:

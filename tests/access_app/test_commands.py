@@ -42,7 +42,7 @@ def test_create_project_makes_a_project(db: None) -> None:
 def test_create_project_invalid_slug_is_refused(db: None, slug: str, text: str) -> None:
     with pytest.raises(CommandError) as refused:
         run("create_project", slug)
-    assert str(refused.value) == text
+    assert (str(refused.value), refused.value.returncode) == (text, 2)
 
 
 def test_create_project_refuses_a_slug_that_is_taken(project: Project) -> None:
@@ -62,7 +62,7 @@ def test_retention_is_set_by_commands(db: None) -> None:
         "Data of web: removed after 90 days, in whole periods. Trash: as TRACESITE_TRASH_DAYS says. Sessions that are kept: "
         "score rating>=4, pinned.\n"
     )
-    assert "kept until somebody deletes it" in run("set_retention", "--project", "web", "--days", "never")
+    assert "kept until somebody deletes it" in run("set_retention", "--project", "web", "--retention", "never")
     changes = AuditEntry.objects.filter(action=AuditAction.CHANGE, object_type="project", object_name="web")
     assert [entry.detail["retention_days"] for entry in changes.order_by("pk")] == [90, None]
 
@@ -70,7 +70,7 @@ def test_retention_is_set_by_commands(db: None) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--days", "0"), "argument --days: '0' is neither a number of days from 1 to 36500 nor 'never'"),
+        (("--days", "0"), "argument --days/--retention: '0' is neither a number of days from 1 to 36500 nor 'never'"),
         (("--trash-days", "soon"), "argument --trash-days: 'soon' is neither"),
         (("--keep-status", "done"), "argument --keep-status: invalid choice: 'done'"),
         (("--way", "weekly"), "argument --way: invalid choice: 'weekly'"),
@@ -142,8 +142,9 @@ def test_create_api_key_answers_in_json(project: Project) -> None:
     ],
 )
 def test_create_api_key_invalid_options_are_refused(project: Project, args: tuple[str, ...], message: str) -> None:
-    with pytest.raises(CommandError, match=message):
+    with pytest.raises(CommandError, match=message) as error:
         run("create_api_key", *args)
+    assert error.value.returncode == 2
     assert not ApiKey.objects.exists()
 
 
@@ -207,5 +208,6 @@ def test_revoke_api_key_ambiguous_prefix_is_refused(key: ApiKey, project: Projec
         run("revoke_api_key", "ts_nope1")
     with pytest.raises(CommandError, match="'ts_' is too short: give the first 8 characters of the key, or its id."):
         run("revoke_api_key", "ts_")
-    with pytest.raises(CommandError, match="No API key has this id"):
+    with pytest.raises(CommandError, match="No API key has this id") as error:
         run("revoke_api_key", "0")
+    assert error.value.returncode == 2

@@ -31,7 +31,7 @@ def test_defaults_of_the_site_are_those_of_conf(tmp_path: Path) -> None:
         env=clean | {"DATABASE_URL": "postgresql://unused", "TRACESITE_DATA_DIR": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

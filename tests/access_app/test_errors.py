@@ -11,6 +11,7 @@ LEAVES = {
     errors.NotAuthenticated: 401,
     errors.NotPermitted: 403,
     errors.NotFound: 404,
+    errors.RequestTooSlow: 408,
     errors.Conflict: 409,
     errors.PreconditionFailed: 412,
     errors.TooLarge: 413,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from io import StringIO
@@ -120,6 +121,7 @@ def test_limit_is_exact_over_concurrent_connections(project: Project) -> None:
         finally:
             connection.close()
 
+    began = time.monotonic()
     threads = [threading.Thread(target=send) for _each in range(4)]
     for thread in threads:
         thread.start()
@@ -127,7 +129,7 @@ def test_limit_is_exact_over_concurrent_connections(project: Project) -> None:
         thread.join()
 
     # A slow machine gives time for one more each six seconds.
-    assert 10 <= taken.count(0) <= 11
+    assert 10 <= taken.count(0) <= 11 + (time.monotonic() - began) // 6
     assert len(taken) == 40
 
 

@@ -115,7 +115,7 @@ def test_noting_the_use_skips_a_locked_row(token: str) -> None:
         ApiKey.objects.select_for_update().get(prefix=token[:8])
         thread = threading.Thread(target=find)
         thread.start()
-        thread.join(timeout=10)
+        thread.join(timeout=60)
         was_found = [each is not None for each in found]
     thread.join()
 

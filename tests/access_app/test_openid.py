@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from django.urls import include, path
 
 from access_app.models import Project, Role
 from access_app.roles import grant_role
+from benchmarks.ports import free_port
 from tracesite import site_urls
 
 CALLBACK = "/oidc/callback/"
@@ -29,14 +29,12 @@ CALLBACK = "/oidc/callback/"
 @pytest.fixture(scope="module")
 def provider() -> Iterator[str]:
     """The address of a provider."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "oidc_provider_mock", "--port", str(port)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{port}"
     try:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 120
         while True:
             try:
                 httpx.get(f"{address}/.well-known/openid-configuration").raise_for_status()

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from io import StringIO
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 import pytest_django
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
-from django.db import OperationalError
+from django.db import OperationalError, connections
+from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
+from access_app import places
 from access_app.db import PRIMARY, using
+from access_app.db.direct import connection_parameters
 from access_app.keys import create_key
-from access_app.models import AuditEntry, Project, Scope
+from access_app.models import AuditEntry, Project, ProjectDatabase, ProjectPlace, Scope
 from access_app.places import alias_of, database_of
 from messages_app.models import Message, Session
 from tests.project_databases import copies
 from tests.traces_app.conftest import answer, question, store
+from traces_app.maintenance.jobs import JOBS, run_job
 from traces_app.maintenance.project_databases import prepare
 from traces_app.models import Tool, ToolCall
 
@@ -45,6 +54,15 @@ def big(transactional_db: None, settings: Any) -> Project:
 def client_of(project: Project) -> Client:
     _key, token = create_key(project, "test", Scope.values)
     return Client(headers={"authorization": f"Bearer {token}"})
+
+
+@contextmanager
+def tenant_away(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let no new connection to the database of the big project succeed."""
+    with monkeypatch.context() as away:
+        connections["tenant"].close()
+        away.setitem(connections["tenant"].settings_dict, "PORT", "1")
+        yield
 
 
 def counted(alias: str) -> tuple[int, ...]:
@@ -95,7 +113,27 @@ def test_rows_in_the_wrong_database_are_refused(big: Project) -> None:
     assert counted("tenant")[:2] == (1, 2)
 
 
-def test_pages_show_one_database_and_say_so(big: Project) -> None:
+def test_project_is_made_while_others_write_or_not_at_all(
+    big: Project, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.TRACESITE_PROJECT_DATABASES = {"second": "tenant", "third": "tenant"}
+    with psycopg.connect(**connection_parameters()) as writer:
+        writer.execute("LOCK TABLE messages_app_session IN ROW EXCLUSIVE MODE")
+        with monkeypatch.context() as patience:
+            patience.setattr(places, "WAIT_SECONDS", 0)
+            with pytest.raises(CommandError, match="not created.*Try again"):
+                call_command("create_project", "second", stdout=StringIO())
+        assert not Project.objects.filter(slug="second").exists()
+        # Longer than one attempt waits.
+        threading.Timer(0.8, writer.commit).start()
+        call_command("create_project", "third", stdout=StringIO())
+    third = Project.objects.get(slug="third")
+    assert alias_of(third.pk) == "tenant"
+    with pytest.raises(OperationalError, match="in another database"):
+        store(third, question())
+
+
+def test_pages_show_all_databases_or_say_which_projects_they_do_not_show(big: Project) -> None:
     staff = Client()
     staff.force_login(User.objects.create_superuser("ada"))
     small = Project.objects.create(slug="small")
@@ -103,20 +141,161 @@ def test_pages_show_one_database_and_say_so(big: Project) -> None:
         store(big, question(content="Question of the big one"))
         (in_big,) = Session.objects.values_list("pk", flat=True)
     store(small, question(content="Question of the small one"))
-    page = staff.get("/admin/messages_app/message/").content.decode()
-    assert "of the small one" in page
-    assert "of the big one" not in page
-    assert "Not shown are these projects" in page
-    assert "?project=big" in page
+    for path, is_whole in (
+        *(("/admin/", True), ("/admin/?project=big", False), ("/admin/messages_app/message/", True)),
+        *(("/admin/traces_app/toolcall/errors/", True), ("/admin/traces_app/tool/statistics/", True)),
+        ("/admin/messages_app/session/trash/", True),
+    ):
+        page = staff.get(path).content.decode()
+        assert ("Not shown are these projects" not in page) == is_whole, path
     page = staff.get("/admin/messages_app/message/", {"project": "big"}).content.decode()
     assert "of the big one" in page
     assert "of the small one" not in page
     assert "of the big one" in staff.get(f"/admin/messages_app/session/{in_big}/change/", follow=True).content.decode()
     # The API has no place to say it.
-    refused = staff.get("/api/v1/messages/")
-    assert (refused.status_code, refused.json()["error"]["field"]) == (400, "project")
+    for path in ("messages/?page=1", "sessions/weather/"):
+        refused = staff.get(f"/api/v1/{path}")
+        assert (refused.status_code, refused.json()["error"]["field"]) == (400, "project"), path
     assert staff.get("/api/v1/messages/", {"project": "big"}).json()["results"][0]["content"].endswith("big one")
     assert staff.get(f"/api/v1/sessions/{in_big}/").json()["project"] == "big"
+
+
+def test_lists_of_several_databases_are_one_statement_in_each_and_name_one_that_is_away(
+    big: Project, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staff = Client()
+    staff.force_login(User.objects.create_superuser("ada"))
+    small = Project.objects.create(slug="small")
+    with tenant_away(monkeypatch):
+        page = staff.get("/admin/").content.decode()
+        assert "The database “tenant” does not respond" in page
+        assert "The projects that are shown have no traces." in page
+        assert "No traces yet" not in page
+        assert "No traces in this project yet" in staff.get("/admin/?project=small").content.decode()
+    assert "No traces yet" in staff.get("/admin/?project=").content.decode()
+    for project in (big, small):
+        with database_of(project.pk):
+            store(
+                project,
+                question(content=f"Question of {project.slug}"),
+                answer(agent_steps=[], error=f"Error of {project.slug}"),
+            )
+    # Filters of the admin suggest names of the newest runs.
+    for path, of_messages, most in (
+        ("/api/v1/messages/?fields=content", 2, 2),
+        ("/admin/messages_app/message/", 3, 11),
+    ):
+        staff.get(path)
+        with CaptureQueriesContext(connections["tenant"]) as there:
+            page = staff.get(path).content.decode()
+        assert all(project in page for project in ("small", "big"))
+        reads = [one["sql"] for one in there if "SELECT" in one["sql"] and "messages_app_message" in one["sql"]]
+        assert len(reads) == of_messages, reads
+        assert len(there) <= most, there.captured_queries
+    with using("tenant"):
+        (in_big,) = Message.objects.filter(role="user")
+    staff.raise_request_exception = False
+    with tenant_away(monkeypatch):
+        for path in (
+            "messages/",
+            f"messages/{in_big.pk}/",
+            "messages/?project=big",
+            "usage/",
+            "errors/",
+            "tools/unused/",
+        ):
+            refused = staff.get(f"/api/v1/{path}")
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "project_database_unavailable")
+            assert "“tenant”" in refused.json()["error"]["message"]
+        assert len(staff.get("/api/v1/messages/?project=small").json()["results"]) == 2
+        for query in ("", "?q=Question"):
+            page = staff.get(f"/admin/messages_app/message/{query}").content.decode()
+            assert "The database “tenant” does not respond" in page
+            assert "Not shown are these projects" in page
+            assert "Question of" in page
+            assert "of small" in page
+        for path in ("messages_app/message/export/csv/", "traces_app/tool/statistics/?format=csv"):
+            assert staff.get(f"/admin/{path}").status_code == 503, path
+        ready = staff.get("/readyz")
+        assert (ready.status_code, ready.json()["project_databases"]) == (200, {"away": 1})
+        page = staff.get("/admin/?created_after=2026-02-01").content.decode()
+        assert "tenant: <span" in page
+        assert "The database “tenant” does not respond" in page
+        assert "Error of small" in page
+        # Nothing of it responds: no page says that there are no traces.
+        assert staff.get("/admin/?created_after=2026-02-01&project=big").status_code == 503
+    # Later the first page is of the project again, also without its name in the address.
+    for path in ("/admin/?created_after=2026-02-01&project=big", "/admin/"):
+        page = staff.get(path).content.decode()
+        assert "Error of big" in page
+        assert "Error of small" not in page
+    assert len(staff.get("/api/v1/messages/").json()["results"]) == 4
+    assert staff.get("/readyz").json()["project_databases"] == {"ready": 1}
+    unknown = ProjectDatabase.objects.create(alias="unknown")
+    ProjectPlace.objects.create(project=Project.objects.create(slug="lost"), database=unknown)
+    refused = staff.get("/api/v1/messages/")
+    assert (refused.status_code, "“unknown”" in refused.json()["error"]["message"]) == (503, True)
+    assert all(staff.get(f"/admin/{path}").status_code == 503 for path in ("?project=", "messages_app/message/"))
+    ProjectPlace.objects.get(database=unknown).delete()
+    settings.TRACESITE_METRICS_TOKEN = "of-the-scraper"
+    metrics = Client(headers={"authorization": "Bearer of-the-scraper"}).get("/metrics").content.decode()
+    assert 'tracesite_project_database_up{alias="tenant",reason=""} 1.0' in metrics
+    MigrationRecorder.Migration.objects.using("tenant").filter(app="traces_app", name="0001_initial").delete()
+    try:
+        assert staff.get("/readyz").json()["project_databases"] == {"not_migrated": 1}
+    finally:
+        MigrationRecorder(connections["tenant"]).record_applied("traces_app", "0001_initial")
+
+
+def test_jobs_and_suggestions_are_of_all_databases_shown(big: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    staff = Client()
+    staff.force_login(User.objects.create_superuser("ada"))
+    purge = next(job for job in JOBS if job.name == "purge")
+    for project in (big, Project.objects.create(slug="small")):
+        step = {"model": f"model-of-{project.slug}", "tool_calls": [{"name": f"tool_of_{project.slug}"}]}
+        with database_of(project.pk):
+            store(project, answer(agent_steps=[step]))
+            run_job(purge)
+
+    def suggested(query: str) -> list[str]:
+        page = staff.get(f"/admin/messages_app/message/{query}").content.decode()
+        return re.findall(r'<option value="((?:tool_|model-)of[-_]\w+)"', page)
+
+    assert suggested("") == ["tool_of_big", "tool_of_small", "model-of-big", "model-of-small"]
+    assert suggested("?project=big") == ["tool_of_big", "model-of-big"]
+    page = staff.get("/admin/traces_app/jobrun/").content.decode()
+    assert page.count("succeeded") == 2
+    assert (page.count("<code>purge</code>"), page.count("<code>purge_audit</code>")) == (2, 1)
+    assert "Not shown are these projects" not in page
+    with tenant_away(monkeypatch):
+        assert suggested("") == ["tool_of_small", "model-of-small"]
+        page = staff.get("/admin/traces_app/jobrun/").content.decode()
+    assert "The database “tenant” does not respond" in page
+    assert page.count("<code>purge</code>") == 1
+
+
+def test_actions_of_lists_are_for_rows_of_one_database(big: Project) -> None:
+    staff = Client()
+    staff.force_login(User.objects.create_superuser("ada"))
+    rows = {}
+    for project in (big, Project.objects.create(slug="small")):
+        with database_of(project.pk):
+            store(project, question(content=f"Question of {project.slug}"))
+            rows[project.slug] = Message.objects.get().pk
+    url = "/admin/messages_app/message/"
+    chosen = {"action": "delete_selected", "post": "yes"}
+    page = staff.post(url, {**chosen, "_selected_action": list(rows.values())}, follow=True).content.decode()
+    assert "These rows are in several databases" in page
+    assert all(f"Question of {slug}" in page for slug in rows)
+    page = staff.post(url, {**chosen, "_selected_action": [rows["big"]]}, follow=True).content.decode()
+    assert "1 message was moved to the trash" in page
+    assert "Question of small" in page
+    with using("tenant"):
+        assert not Message.objects.exists()
+    assert "Question of big" in staff.get(f"{url}trash/").content.decode()
+    staff.post(f"{url}undo/", {"rows": rows["big"]})
+    with using("tenant"):
+        assert Message.objects.exists()
 
 
 def test_commands_run_in_each_database_or_that_of_the_project(big: Project) -> None:

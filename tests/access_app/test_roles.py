@@ -296,5 +296,6 @@ def test_role_is_granted_listed_and_revoked_by_command(project: Project) -> None
     ],
 )
 def test_unknown_name_in_command_is_refused(project: Project, args: tuple[str, ...], text: str) -> None:
-    with pytest.raises(CommandError, match=text):
+    with pytest.raises(CommandError, match=text) as error:
         run("grant_role", *args, "--role", "analyst")
+    assert error.value.returncode == 2

@@ -46,11 +46,13 @@ class Command(AuditedCommand):
     def handle(self, *, project: str, name: str, scopes: str, expires_days: int | None, **options: Any) -> None:
         owner = project_named(project)
         if expires_days is not None and expires_days < 1:
-            raise CommandError(f"--expires-days {expires_days} is invalid. Use a number of days of at least 1.")
+            raise CommandError(
+                f"--expires-days {expires_days} is invalid. Use a number of days of at least 1.", returncode=2
+            )
         try:
             expires_at = None if expires_days is None else timezone.now() + dt.timedelta(days=expires_days)
         except OverflowError as error:
-            raise CommandError(f"--expires-days {expires_days} is too large.") from error
+            raise CommandError(f"--expires-days {expires_days} is too large.", returncode=2) from error
         wanted = [scope.strip() for scope in scopes.split(",") if scope.strip()]
         try:
             key, token = create_key(
@@ -63,7 +65,7 @@ class Command(AuditedCommand):
                 reads_masked=options["masked"],
             )
         except InvalidInput as error:
-            raise CommandError(error.message) from error
+            raise CommandError(error.message, returncode=2) from error
         if options["json"]:
             answer = {
                 "id": key.pk,

@@ -11,6 +11,8 @@ from django.utils.text import slugify
 
 from access_app.arguments import add_retention_arguments, set_retention_fields
 from access_app.audit.record import AuditedCommand
+from access_app.db import PRIMARY, transaction
+from access_app.errors import Conflict
 from access_app.models import AuditAction, Project
 from access_app.places import place
 from access_app.program import program
@@ -25,7 +27,7 @@ class Command(AuditedCommand):
         parser.add_argument("slug", help="letters, digits, hyphens and underscores, at most 64")
         parser.add_argument("--name", default="", help="name to display (default: the slug)")
         parser.add_argument("--json", action="store_true", help="print JSON")
-        add_retention_arguments(parser, days="--retention")
+        add_retention_arguments(parser, "--retention")
 
     def handle(self, *, slug: str, name: str, **options: Any) -> None:
         project = Project(slug=slug, name=name)
@@ -33,9 +35,13 @@ class Command(AuditedCommand):
         try:
             project.full_clean()
         except ValidationError as error:
-            raise CommandError(_problem(slug, error)) from error
-        project.save(force_insert=True)
-        place(project)
+            raise CommandError(_problem(slug, error), returncode=2) from error
+        try:
+            with transaction.atomic(using=PRIMARY):
+                project.save(force_insert=True)
+                place(project)
+        except Conflict as error:
+            raise CommandError(f"The project was not created. {error}") from error
         if options["json"]:
             self.stdout.write(json.dumps({"id": project.pk, "slug": project.slug, "name": project.name}))
         else:

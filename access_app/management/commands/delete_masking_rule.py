@@ -22,6 +22,7 @@ class Command(AuditedCommand):
     def handle(self, *, name: str, project: str, **options: Any) -> None:
         if not delete_rule(project_named(project), name):
             raise CommandError(
-                f"{project} has no masking rule {name!r}. List them with: {program()} list_masking_rules"
+                f"{project} has no masking rule {name!r}. List them with: {program()} list_masking_rules",
+                returncode=2,
             )
         self.stdout.write(f"The masking rule {name} of {project} is deleted.")

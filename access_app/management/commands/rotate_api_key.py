@@ -26,7 +26,9 @@ class Command(AuditedCommand):
 
     def handle(self, *, key: str, overlap_hours: int, **options: Any) -> None:
         if not 0 <= overlap_hours <= LONGEST_OVERLAP_HOURS:
-            raise CommandError(f"--overlap-hours {overlap_hours} is invalid. Use 0 to {LONGEST_OVERLAP_HOURS}.")
+            raise CommandError(
+                f"--overlap-hours {overlap_hours} is invalid. Use 0 to {LONGEST_OVERLAP_HOURS}.", returncode=2
+            )
         old = key_named(key)
         try:
             _successor, token = rotate_key(old, dt.timedelta(hours=overlap_hours))

@@ -21,7 +21,7 @@ class Command(AuditedCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--project", required=True, metavar="SLUG")
-        add_retention_arguments(parser, days="--days")
+        add_retention_arguments(parser, "--days", "--retention")
         parser.add_argument("--keep-nothing", action="store_true", help="remove all earlier exceptions first")
 
     def handle(self, *, project: str, keep_nothing: bool, **options: Any) -> None:

@@ -171,7 +171,7 @@ def test_find_key_refuses_a_key_from_its_expiry_on(token: str, other: psycopg.Co
 
 
 def test_fetch_statement_over_the_limit_raises_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DatabaseWrapper, "longest_statement_ms", 50)
+    monkeypatch.setattr(DatabaseWrapper, "longest_statement_ms", 500)
     sleep = Query(sql="SELECT pg_sleep(%s)", parameters=[30], prepared=True)
     with pytest.raises(OperationalError):
         fetch([sleep])
@@ -383,7 +383,7 @@ def test_execute_at_once_lost_connection_is_closed(written: Callable[[], list[st
 def test_execute_at_once_obeys_the_statement_timeout(
     monkeypatch: pytest.MonkeyPatch, written: Callable[[], list[str]]
 ) -> None:
-    monkeypatch.setattr(DatabaseWrapper, "longest_statement_ms", 50)
+    monkeypatch.setattr(DatabaseWrapper, "longest_statement_ms", 500)
     connection.close()
     with pytest.raises(OperationalError) as stopped:
         execute_at_once([(WRITE, ["a"]), ("SELECT pg_sleep($1)", ["30"])])

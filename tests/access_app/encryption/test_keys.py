@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -28,12 +27,6 @@ CONTENT = ENCRYPTED["messages_app_message"]["content"]
 METADATA = ENCRYPTED["messages_app_message"]["metadata"]
 ARGS = ENCRYPTED["traces_app_toolcall"]["args"]
 ROW, OTHER_ROW = UUID(int=1 << 120).bytes, UUID(int=2 << 120).bytes
-
-
-@pytest.fixture
-def keeper() -> Iterator[None]:
-    with master_key(MASTER_KEY):
-        yield
 
 
 @pytest.fixture

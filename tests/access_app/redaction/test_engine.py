@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import sys
-import time
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import cycle, product
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from access_app.redaction.engine import MAX_DEPTH, Receipt, may_hold_secrets, re
 from access_app.redaction.rules import DEFAULT_RULES, MARKER, Shape
 from access_app.redaction.text import lower, secrets_by_name
 from tests.examples import examples
+from tests.growth import grows_linearly
 
 SECRET = "S3cret-hunter2"
 
@@ -245,12 +245,8 @@ def test_redact_private_key_removes_all_its_lines() -> None:
 
 def test_redact_unclosed_private_keys_take_linear_time() -> None:
     """From each beginning the search went on to the end of the text, found none there, and began again at the next."""
-    text = "-----BEGIN PRIVATE KEY-----" * 20_000 + "\\"
-    started = time.perf_counter()
-
-    redact(text)
-
-    assert time.perf_counter() - started < 60
+    begin = "-----BEGIN PRIVATE KEY-----"
+    assert grows_linearly(redact, lambda size: (begin * size)[:size] + "\\", 160_000, spare=0.1)
 
 
 # --- What cannot be looked at -----------------------------------------------------------------------------------
@@ -302,29 +298,14 @@ ADVERSARIAL = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("piece", "size"), [*((piece, 500_000) for piece in ADVERSARIAL), ('"', 5_000_000), ("\\", 5_000_000)]
-)
-def test_redact_text_takes_linear_time(piece: str, size: int) -> None:
-    """A quadratic search would take hours for these; the bound is far above what a slow machine needs."""
-    text = '{"password": ' + (piece * (size // len(piece) + 1))[:size]
-    started = time.perf_counter()
+@pytest.mark.parametrize("piece", ADVERSARIAL)
+def test_redact_text_takes_linear_time(piece: str) -> None:
+    def of(size: int) -> str:
+        return '{"password": ' + (piece * size)[:size]
 
-    redact(text)
-
-    assert time.perf_counter() - started < 60
-
-
-@pytest.mark.parametrize("piece", ["password: []", "token:{}", "secret=[]", "api_key: {}x", "cookie:[]"])
-def test_redact_empty_brackets_take_linear_time(piece: str) -> None:
-    def seconds(size: int) -> float:
-        text = (piece * size)[:size]
-        begin = time.process_time()
-        redact(text)
-        return time.process_time() - begin
-
-    # Eight times the text took 64 times the time.
-    assert min(seconds(64_000) for _ in range(3)) < 24 * min(seconds(8_000) for _ in range(3)) + 0.05
+    # These two are passed over so quickly that a short text says little.
+    size = 1_000_000 if piece in ('"', "\\") else 40_000
+    assert grows_linearly(redact, of, size, spare=0.05)
 
 
 # --- Properties -------------------------------------------------------------------------------------------------
@@ -551,21 +532,18 @@ def test_redact_raw_json_finds_oddly_spelled_names(value: Any, write: Callable[[
 
 def test_redact_raw_json_allows_any_character_before_key() -> None:
     between = ["", *'_-. /([:="\\\n\t\r密é~1a']
+    ends = cycle(["", "/x", " 2"])
     names = [
-        kind + first + second + third + key + end
-        for kind in ("api", "x-Access")
-        for first in between
-        for second in between
-        for third in between
-        for key in ("key", "Keys")
-        for end in ("", "/x", " 2")
+        kind + "".join(three) + key + next(ends)
+        for kind, key in (("api", "key"), ("x-Access", "Keys"))
+        for three in product(between, repeat=3)
     ]
     secret = [name for name in names if DEFAULT_RULES.rule_for(name)]
     missed = [
         name for name in secret if not may_hold_secrets([Raw(json.dumps({name: SECRET}, ensure_ascii=False).encode())])
     ]
 
-    assert len(secret) > 10_000
+    assert len(secret) > 1_500
     assert missed == []
 
 
@@ -627,16 +605,10 @@ def test_name_at_either_end_of_endless_text_is_found() -> None:
 
 @pytest.mark.parametrize("piece", ["pin ", "key ", "api key", "cookie", "e123 ", "://a:b", "secret", '"\\', "é token "])
 def test_filter_takes_linear_time_for_raw_json(piece: str) -> None:
-    def seconds(times: int) -> float:
-        raws = [Raw(json.dumps({"a": piece * times}, ensure_ascii=False).encode())]
-        best = math.inf
-        for _attempt in range(5):
-            begin = time.perf_counter()
-            may_hold_secrets(raws)
-            best = min(best, time.perf_counter() - begin)
-        return best
+    def of(times: int) -> list[Raw]:
+        return [Raw(json.dumps({"a": piece * times}, ensure_ascii=False).encode())]
 
-    assert seconds(8_000) < 40 * seconds(1_000) + 0.001
+    assert grows_linearly(may_hold_secrets, of, 8_000, spare=0.001)
 
 
 def wrapped(value: Any, wraps: list[str]) -> Any:
@@ -721,7 +693,7 @@ def test_lower_keeps_the_length_of_the_text() -> None:
 
 
 def test_rules_cache_of_names_is_bounded() -> None:
-    for number in range(25_000):
+    for number in range(11_000):
         redact({f"field_{number}": 1})
 
     assert len(DEFAULT_RULES.verdicts) <= 10_000
