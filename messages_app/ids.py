@@ -131,6 +131,24 @@ def key_in_sql(*parts: str) -> str:
     return f"encode(substr(sha256(convert_to({joined}, 'UTF8')), 1, 16), 'hex')::uuid"
 
 
+def is_child_in_sql(message: str, candidate: str) -> str:
+    """Return SQL for `is_child_of` of these SQL expressions."""
+    return (
+        f"(substr(uuid_send({message}), 1, 8) = substr(uuid_send({candidate}), 1, 8) "
+        f"AND get_byte(uuid_send({candidate}), 8) >> 6 = 2)"
+    )
+
+
+def is_ours_in_sql(value: str, created_at: str, role: str) -> str:
+    """Return SQL for `is_ours` of these SQL expressions."""
+    microseconds = f"(extract(epoch FROM {created_at}) * 1000000)::bigint"
+    time = f"({microseconds} / 1000 << 16) | (7 << 12) | mod({microseconds}, 1000) * 4096 / 1000"
+    return (
+        f"(substr(uuid_send({value}), 1, 8) = int8send({time}) "
+        f"AND get_byte(uuid_send({value}), 8) >> 5 = CASE {role} WHEN 'assistant' THEN 5 ELSE 4 END)"
+    )
+
+
 def _time_bits(instant: datetime) -> int:
     milliseconds, microseconds = divmod(_microseconds(instant), 1000)
     return milliseconds << 80 | _VERSION | (microseconds * 4096 // 1000) << 64

@@ -484,7 +484,7 @@ class SavedView(models.Model):
     )
     name = models.CharField(_("name"), max_length=80)
     list_name = models.CharField(max_length=100)
-    """The list, by the label of its model: `messages_app.session`."""
+    """The list: `KeysetAdmin.list_name`."""
     query = models.CharField(max_length=2_000)
     """The query string of the list, without its place; see messages_app.admin.saved_views."""
     shared = models.BooleanField(
@@ -509,7 +509,7 @@ class ListColumns(models.Model):
 
     owner = PersonKey(settings.AUTH_USER_MODEL, models.CASCADE, db_index=False, related_name="+")
     list_name = models.CharField(max_length=100)
-    """The list, by the label of its model: `messages_app.session`."""
+    """The list: `KeysetAdmin.list_name`."""
     names = ArrayField(models.CharField(max_length=100))
 
     class Meta:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from msgspec import UNSET
 
 from access_app.audit.trail import note_objects
+from access_app.db import using
 from access_app.encryption.keys import encrypted_projects, refuse_encrypted
 from access_app.errors import Conflict, NotFound
 from access_app.models import Project
@@ -53,15 +54,30 @@ def find_session(scope: ProjectScope, name: str, *, among: Among = "alive", fiel
     if not found and name and "\x00" not in name:
         found = _find_sessions("external_id", name, among, scope)
     if len(found) > 1:
-        raise Conflict(
-            _("Several projects have a session with this external id. Use the id of the session."),
-            code="ambiguous_session",
-            field=field,
-        )
+        raise _ambiguous(field)
     if not found:
         raise NotFound(_("There is no session with this id."), code="session_not_found", field=field)
     note_objects("session", [found[0].pk], project_id=found[0].project_id)
     return found[0]
+
+
+def find_session_in(
+    scopes: Mapping[str, ProjectScope], name: str, *, among: Among = "alive", field: str | None = None
+) -> tuple[FoundSession, dict[str, ProjectScope]]:
+    """Return a session of projects in several databases, and the scope in its database. Otherwise as find_session."""
+    found: dict[str, FoundSession] = {}
+    missing = NotFound()
+    for alias, scope in scopes.items():
+        with using(alias):
+            try:
+                found[alias] = find_session(scope, name, among=among, field=field)
+            except NotFound as error:
+                missing = error
+    if len(found) > 1:
+        raise _ambiguous(field)
+    for alias, session in found.items():
+        return session, {alias: scopes[alias]}
+    raise missing
 
 
 def find_message(
@@ -82,6 +98,14 @@ def find_message(
     found = FoundMessage(*rows[0])
     note_objects("message", [found.pk], project_id=found.project_id)
     return found
+
+
+def _ambiguous(field: str | None) -> Conflict:
+    return Conflict(
+        _("Several projects have a session with this external id. Use the id of the session."),
+        code="ambiguous_session",
+        field=field,
+    )
 
 
 def _find_sessions(column: str, value: UUID | str, among: Among, scope: ProjectScope) -> list[FoundSession]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -15,7 +16,7 @@ from typing import Any
 
 from django.db.models import F, Func, IntegerField
 from django.utils import timezone
-from django.utils.html import conditional_escape, escape, format_html
+from django.utils.html import conditional_escape, escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -67,6 +68,22 @@ def visible(text: str) -> SafeString:
     escaped = escape(text.replace("\r\n", "\n"))
     named = _HIDDEN.sub(_mark, escaped, count=MOST_MARKS)
     return mark_safe(_HIDDEN.sub("\ufffd", named))  # noqa: S308 - escaped above; a mark holds letters and digits only
+
+
+def marked(text: str, terms: Collection[str]) -> SafeString:
+    """Return `text` as `visible` does, with each of `terms` in it marked."""
+    if not terms:
+        return visible(text)
+    # The longest first, because one term may begin another. Every second piece is a term.
+    pieces = re.split(f"({'|'.join(map(re.escape, sorted(terms, key=len, reverse=True)))})", text)
+    return format_html_join(
+        "",
+        "{}{}",
+        (
+            (visible(one), format_html("<mark>{}</mark>", visible(term)) if term else "")
+            for one, term in zip(pieces[::2], [*pieces[1::2], ""], strict=True)
+        ),
+    )
 
 
 def plainly_visible(text: str) -> str:
@@ -189,14 +206,24 @@ def _unpriced(row: Any) -> str:
     return words % {"number": row.unpriced_count}
 
 
+def tokens_in_words(input_tokens: int, output_tokens: int) -> str:
+    """Format the tokens of a run or step: "875 (711 in, 164 out)"."""
+    return f"{input_tokens + output_tokens:,} ({tokens_by_kind(input_tokens, output_tokens)})"
+
+
+def tokens_by_kind(input_tokens: int, output_tokens: int) -> str:
+    """Format tokens without their sum: "711 in, 164 out"."""
+    return _("%(input)s in, %(output)s out") % {"input": f"{input_tokens:,}", "output": f"{output_tokens:,}"}
+
+
 def message_duration(message: Any) -> SafeString:
-    """Format the duration of a message: from its beginning to its end. Without a known end it is the sum of its steps and
-    calls, and says so. Every page and list shows it like this."""
+    """Format the duration of a message: from its beginning to its end. Without a known end it is the sum of its steps,
+    and says so. Every page and list shows it like this."""
     text = duration(message.duration_ms)
     if not text or message.completed_at is not None:
         return conditional_escape(text)
-    title = _("Sum of the durations of its steps and tool calls, because its end is unknown")
-    return format_html('<span title="{}">{}</span>', title, _("%(duration)s (sum)") % {"duration": text})
+    title = _("Sum of the durations of its steps, because its end is unknown")
+    return format_html('<span title="{}">{}</span>', title, _("%(duration)s in steps") % {"duration": text})
 
 
 def moment(instant: datetime | None) -> SafeString:

@@ -25,8 +25,11 @@ _INSERT = """
 def mark(message_ids: Collection[UUID]) -> None:
     """Mark these messages. Call it in the transaction that changes or removes them, or rows below them."""
     if message_ids:
+        # As texts of arrays, because psycopg takes longer to quote lists than all the rest takes.
+        marked = ",".join([message_id.hex for message_id in message_ids])
+        tokens = ",".join([rf'"\\x{new_token(message_id).hex()}"' for message_id in message_ids])
         with connection.cursor() as cursor:
-            cursor.execute(_INSERT, [list(message_ids), [new_token(message_id) for message_id in message_ids]])
+            cursor.execute(_INSERT, [f"{{{marked}}}", f"{{{tokens}}}"])
 
 
 def new_token(message_id: UUID) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from django.db.models import F
@@ -28,6 +28,27 @@ from .models import Message, Session, SessionTombstone, session_key
 from .seal_marks import mark
 
 logger = logging.getLogger(__name__)
+
+
+class Totals(Protocol):
+    """The totals of the steps and calls of one message, of its row or before it has one."""
+
+    @property
+    def call_count(self) -> int: ...
+    @property
+    def failure_count(self) -> int: ...
+    @property
+    def model_error_count(self) -> int: ...
+    @property
+    def input_tokens(self) -> int: ...
+    @property
+    def output_tokens(self) -> int: ...
+    @property
+    def duration_ms(self) -> int | None: ...
+    @property
+    def cost(self) -> Decimal | None: ...
+    @property
+    def unpriced_count(self) -> int: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,21 +73,42 @@ class Counts:
 
     @classmethod
     def of(cls, message: Message) -> Counts:
-        return cls(
-            message_count=1,
-            call_count=message.call_count,
-            failure_count=message.failure_count,
-            problem_count=message.problem_count,
-            open_count=int(not message.is_completed),
-            input_tokens=message.input_tokens,
-            output_tokens=message.output_tokens,
-            duration_ms=message.duration_ms or 0,
-            cost_sum=message.cost or Decimal(0),
-            priced_count=int(message.cost is not None),
-            unpriced_count=message.unpriced_count,
-            last_run=Run(message.pk, message.error != "", interruption_of(message))
+        """Return the contribution of a stored message."""
+        has_error = message.error != ""
+        return cls.of_totals(
+            message,
+            is_completed=message.is_completed,
+            has_error=has_error,
+            last_run=Run(message.pk, has_error, interruption_of(message))
             if message.role == Message.Role.ASSISTANT
             else None,
+        )
+
+    @classmethod
+    def of_totals(
+        cls,
+        totals: Totals,
+        *,
+        is_completed: bool,
+        has_error: bool,
+        last_run: Run | None,
+        active_at: datetime | None = None,
+    ) -> Counts:
+        """Return the contribution of one message with these totals. COUNTED_AS says the same in SQL."""
+        return cls(
+            message_count=1,
+            call_count=totals.call_count,
+            failure_count=totals.failure_count,
+            problem_count=totals.failure_count + totals.model_error_count + has_error,
+            open_count=int(not is_completed),
+            input_tokens=totals.input_tokens,
+            output_tokens=totals.output_tokens,
+            duration_ms=totals.duration_ms or 0,
+            cost_sum=totals.cost or Decimal(0),
+            priced_count=int(totals.cost is not None),
+            unpriced_count=totals.unpriced_count,
+            last_run=last_run,
+            active_at=active_at,
         )
 
     def __add__(self, other: Counts) -> Counts:

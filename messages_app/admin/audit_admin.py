@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from functools import cache
 from typing import Any, ClassVar
 
+from django.apps import apps
 from django.contrib import admin
 from django.db.models import F, QuerySet
 from django.http import HttpRequest
+from django.utils.functional import Promise
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -22,6 +26,21 @@ from .filters import CreatedFilter, ProjectFilter, TextListFilter, WordListFilte
 from .keyset import KeysetAdmin
 from .time_zones import with_zone
 
+OBJECTS: Mapping[str, str | Promise] = {
+    "home": gettext_lazy("home page"),
+    "login": gettext_lazy("login"),
+    "chain": gettext_lazy("run"),
+    "run": gettext_lazy("run"),
+    "month": gettext_lazy("period"),
+    "archive": gettext_lazy("archive"),
+    "database": gettext_lazy("database"),
+    "erasure": gettext_lazy("erasure"),
+    "data_key": gettext_lazy("data key"),
+    "masking_rule": gettext_lazy("masking rule"),
+    "media": gettext_lazy("file"),
+    "search": gettext_lazy("search"),
+}
+"""The types of objects that are no models."""
 CHARACTERS = 80
 """Of a text in the list."""
 
@@ -126,7 +145,9 @@ class AuditEntryAdmin(KeysetAdmin):
     @admin.display(description=gettext_lazy("object"))
     def what(self, row: AuditEntry) -> SafeString:
         name = row.object_name or row.object_id
-        return format_html("{} {}", row.object_type, visible(one_line(name, CHARACTERS)))
+        # The filter takes the type as it is stored.
+        shown = visible(one_line(name, CHARACTERS))
+        return format_html('<span title="{}">{}</span> {}', row.object_type, _type_of(row), shown)
 
     @admin.display(description=gettext_lazy("project"), empty_value="–")
     def where(self, row: AuditEntry) -> str | None:
@@ -146,6 +167,16 @@ class AuditEntryAdmin(KeysetAdmin):
     @admin.display(description=gettext_lazy("detail"))
     def details(self, row: AuditEntry) -> SafeString:
         return format_html("<pre>{}</pre>", visible(json.dumps(row.detail, indent=1, ensure_ascii=False)))
+
+
+def _type_of(entry: AuditEntry) -> str | Promise:
+    """Return the type of the object for people; as it is stored, if we have no word for it."""
+    return OBJECTS.get(entry.object_type) or _model_names().get(entry.object_type) or entry.object_type
+
+
+@cache
+def _model_names() -> dict[str | None, str | Promise | None]:
+    return {model._meta.model_name: model._meta.verbose_name for model in apps.get_models()}
 
 
 admin.site.register(AuditEntry, AuditEntryAdmin)

@@ -11,15 +11,17 @@ from uuid import UUID
 from django.db.models import Count, F, Q, QuerySet, Window
 from django.db.models.functions import RowNumber
 
+from access_app.db import alias_in_use
 from messages_app import ids
 from messages_app.interruptions import shown_error
 from messages_app.models import Message, Reference, Session
 from messages_app.safe_text import Excerpt, excerpt, first_characters, json_excerpt, pretty_json, size_of, size_of_json
-from messages_app.sql.pagination import Cursor, PageRequest
+from messages_app.sql.merged import MergedRows
+from messages_app.sql.pagination import Cursor, PageRequest, QuerySetKeys
 from messages_app.sql.periods import Period
 
 from .display_text import without_tool_json
-from .keyset import read_rows
+from .row_pages import read_rows
 from .workflow_plan import PlannedAgent, layers_of
 
 PAGE_SIZE = 50
@@ -125,7 +127,8 @@ def read_conversation(session: Session, *, cursor: Cursor | None = None, newest:
     alive = _alive(session)
     # Pages go forwards from the first message; from the newest they go back.
     request = PageRequest(limit=PAGE_SIZE, order="asc", towards_newer=not newest, cursor=cursor)
-    page = read_rows(with_bounded_texts(alive, PAGE_CHARACTERS), request)
+    rows = with_bounded_texts(alive, PAGE_CHARACTERS)
+    page = read_rows(MergedRows(parts={alias_in_use(): QuerySetKeys(rows)}), request, rows.in_bulk)
     earlier, later = (page.next, page.previous) if newest else (page.previous, page.next)
     references = _references_of([message.pk for message in page.rows])
     bubbles = [bubble(message, references.get(message.pk, ())) for message in page.rows]

@@ -17,6 +17,7 @@ from django.db.models.functions import Cast
 from django.http import HttpResponseBase
 from django.utils import timezone
 
+from access_app.db import using
 from messages_app.http.responses import streamed
 from messages_app.sql.beginnings import Beginning
 
@@ -45,11 +46,12 @@ def amount(field: str) -> Func:
 
 
 def export(
-    name: str, form: str, rows: QuerySet[Any], columns: Columns, batches: Iterable[Sequence[Any]]
+    name: str, form: str, rows: Mapping[str, QuerySet[Any]], columns: Columns, batches: Iterable[Sequence[Any]]
 ) -> HttpResponseBase:
-    """Stream the rows of `batches`, lists of their primary keys, as an attachment; `form` is a key of FORMS.
+    """Stream the rows of `batches`, lists of their primary keys, newest first, as an attachment; `form` is a key of FORMS.
 
-    `rows` are those that the reader may see. One that was deleted since its key was read is left out.
+    `rows` are those that the reader may see, by the alias of their database. One that was deleted since its key was read is
+    left out.
     """
     content_type, write = FORMS[form]
     at = timezone.now().strftime("%Y%m%dT%H%M%SZ")
@@ -58,8 +60,13 @@ def export(
     return streamed(write(list(columns), read), content_type=content_type, headers=headers)
 
 
-def _values(rows: QuerySet[Any], columns: Columns, keys: Sequence[Any]) -> list[tuple[Any, ...]]:
-    return list(rows.filter(pk__in=keys).order_by("-pk").values_list(*columns.values()))
+def _values(rows: Mapping[str, QuerySet[Any]], columns: Columns, keys: Sequence[Any]) -> list[tuple[Any, ...]]:
+    found: dict[Any, tuple[Any, ...]] = {}
+    for alias, part in rows.items():
+        with using(alias):
+            named = part.filter(pk__in=keys).order_by().values_list("pk", *columns.values())
+            found.update((key, tuple(values)) for key, *values in named)
+    return [found[key] for key in sorted(found, reverse=True)]
 
 
 def _as_csv(names: Sequence[str], batches: Iterable[list[tuple[Any, ...]]]) -> Iterator[bytes]:

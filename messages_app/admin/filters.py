@@ -7,7 +7,7 @@ each of them but the durations, which are compared row by row; a list that takes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
@@ -21,6 +21,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.functional import Promise
+from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
 from access_app.errors import Conflict, InvalidInput, NotFound
@@ -39,6 +40,8 @@ CURSOR = "cursor"
 ORDER, BY_ACTIVITY = "order", "activity"
 # Maximum number of projects or names that a page offers; others can be typed in.
 MANY = 200
+ACCEPTED_TIMES = _("Use a date or a time since 1970, such as 2026-11-27 or 2026-11-27T20:30.")
+REVERSED_TIMES = _("“From” must be earlier than “Until”.")
 
 
 def readable_projects(request: HttpRequest) -> dict[str, int]:
@@ -53,11 +56,16 @@ def scope_of_page(request: HttpRequest, project_id: int | None) -> ProjectScope:
 
 
 class InvalidFilter(IncorrectLookupParameters):
-    """A filter has a value that it cannot have; `reason` is a sentence for the user, or ""."""
+    """A filter has a value that it cannot have; `reason` is a sentence for the user that says what it accepts, or ""."""
 
-    def __init__(self, name: str | Promise, value: str, reason: str = "") -> None:
+    def __init__(self, name: str | Promise, value: str, reason: str | Promise = "") -> None:
         super().__init__(name, value, reason)
-        self.name, self.value, self.reason = str(name), value, reason
+        self.name, self.value, self.reason = str(name), value, str(reason)
+
+
+def one_of(values: Iterable[str]) -> str:
+    """Return the reason of an InvalidFilter that names the accepted values."""
+    return _("Use one of: %(values)s.") % {"values": ", ".join(values)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +99,11 @@ class BarFilter(ListFilter):
     @property
     def value(self) -> str:
         return self.given.get(self.parameter_name, "")
+
+    @property
+    def contradiction(self) -> str:
+        """Say why no row can match the values together; "" if one can."""
+        return ""
 
     def has_output(self) -> bool:
         return True
@@ -171,10 +184,10 @@ class CreatedFilter(BarFilter):
     )
 
     @property
-    def is_reversed(self) -> bool:
-        """Whether "until" is not later than "from", so that no row can match."""
+    def contradiction(self) -> str:
         _period, after, before = (self.given.get(name) for name in self.parameter_names)
-        return bool(after and before) and _instant(str(after), self.title) >= _instant(str(before), self.title)
+        is_reversed = after and before and _instant(after, self.title) >= _instant(before, self.title)
+        return str(REVERSED_TIMES) if is_reversed else ""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return queryset.filter(**created_ids(self.given, self.title).of("pk"))
@@ -209,7 +222,7 @@ class CreatedFilter(BarFilter):
             "name_of_upper": name_of_upper,
             "after": self.given.get(name_of_lower, ""),
             "before": self.given.get(name_of_upper, ""),
-            "is_reversed": self.is_reversed,
+            "contradiction": self.contradiction,
         }
 
     def times(self, column: str) -> dict[str, datetime]:
@@ -253,7 +266,7 @@ class OrderFilter(ChoiceFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         if self.value not in ("", BY_ACTIVITY):
-            raise InvalidFilter(self.title, self.value)
+            raise InvalidFilter(self.title, self.value, one_of([BY_ACTIVITY]))
         return queryset
 
     def chips(self, changelist: ChangeList) -> Iterator[Chip]:
@@ -350,7 +363,7 @@ class WordListFilter(ChoiceFilter):
         if not self.value:
             return queryset
         if self.value not in self.words:
-            raise InvalidFilter(self.title or "", self.value)
+            raise InvalidFilter(self.title or "", self.value, one_of(self.words))
         values = {self.parameter_name: self.meaning(self.value), **self.beside(request)}
         return self.filter_set.narrow(queryset, values, self.bounds(request))
 
@@ -411,6 +424,14 @@ class RangeListFilter(BarFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return self.filter_set.narrow(queryset, self.meanings())
 
+    @property
+    def contradiction(self) -> str:
+        values = self.meanings()
+        least, most = (values.get(name) for name in self.parameter_names[-2:])
+        if least is None or most is None or least <= most:
+            return ""
+        return _("%(name)s: “At least” must not be above “At most”.") % {"name": capfirst(self.title)}
+
     def meanings(self) -> dict[str, Any]:
         """Return the given bounds as values of the REST API. Raise InvalidFilter."""
         return {name: meaning_of(self.filter_set, name, text, self.title or "") for name, text in self.given.items()}
@@ -430,6 +451,7 @@ class RangeListFilter(BarFilter):
             "name_of_most": name_of_most,
             "least": self.given.get(name_of_least, ""),
             "most": self.given.get(name_of_most, ""),
+            "contradiction": self.contradiction,
         }
 
 
@@ -451,17 +473,17 @@ def _length_of(period: str, title: str | Promise) -> timedelta:
     for name, _label, length in CreatedFilter.PERIODS:
         if name == period:
             return length
-    raise InvalidFilter(title, period)
+    raise InvalidFilter(title, period, one_of(name for name, _label, _length in CreatedFilter.PERIODS))
 
 
 def _instant(text: str, title: str | Promise) -> datetime:
     try:
         instant = datetime.fromisoformat(text)
     except ValueError as error:
-        raise InvalidFilter(title, text) from error
+        raise InvalidFilter(title, text, ACCEPTED_TIMES) from error
     instant = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
     if instant < ids.EPOCH:
-        raise InvalidFilter(title, text)
+        raise InvalidFilter(title, text, ACCEPTED_TIMES)
     return instant
 
 

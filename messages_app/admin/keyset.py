@@ -1,18 +1,15 @@
 """Admin lists of big tables: newest first by primary key, no COUNT, page 10,000 as fast as page 1.
 
-A page is found by the id of the row beside it (messages_app.sql.pagination). The number of rows is not shown. A query
+A page is found by the id of the row beside it (row_pages.py). The number of rows is not shown. A query
 that reads for too long, because its filters match few rows, is stopped after a few seconds with a notice on the page.
 """
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from copy import copy
-from dataclasses import dataclass
-from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any, ClassVar
 from uuid import UUID
@@ -26,7 +23,7 @@ from django.contrib.admin.utils import label_for_field
 from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db import OperationalError
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Model, QuerySet
 from django.http import (
     Http404,
     HttpRequest,
@@ -42,22 +39,35 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
-from msgspec.structs import replace
 
 from access_app.admin_roles import RoleAdmin
-from access_app.db import transaction
-from access_app.db.reading import reading_alias, reading_connection
+from access_app.db import alias_in_use, project_aliases, use, using
+from access_app.db.reading import is_of_traces
 from access_app.errors import InvalidInput
-from messages_app import ids
+from access_app.places import scopes_by_database
+from access_app.visibility import ProjectScope, visible_to
 from messages_app.models import SavedView
 from messages_app.safe_text import one_line
 from messages_app.sql.batch import was_stopped
-from messages_app.sql.pagination import Cursor, PageRequest, QuerySetKeys, read_page
+from messages_app.sql.merged import MergedRows
+from messages_app.sql.pagination import Cursor, IdRange, PageRequest, QuerySetKeys
 
+from .away import leave_out, note_databases
 from .columns import COLUMNS, columns_of, forget_columns, in_order, keep_columns, unknown_columns
 from .downloads import Source, value_file
 from .exports import EXPORT_ROWS, FORMS, Columns, export
-from .filters import BY_ACTIVITY, CURSOR, ORDER, BarFilter, Chip, InvalidFilter, OrderFilter, parameters_of
+from .filters import (
+    BY_ACTIVITY,
+    CURSOR,
+    ORDER,
+    BarFilter,
+    Chip,
+    InvalidFilter,
+    OrderFilter,
+    ProjectFilter,
+    parameters_of,
+)
+from .row_pages import RowPage, TimeCursor, nested_loops, read_rows, read_rows_by_time, time_limit
 from .saved_views import VIEWS_SHOWN, ChangedViewForm, SavedViewForm, errors_of, query_of, views_of
 
 ROWS_AT_A_TIME = 200
@@ -65,114 +75,6 @@ ROWS_AT_A_TIME = 200
 VALUE_CHARACTERS = 80
 MOST_WORDS = 6
 """Of a search without results, up to which each word can be searched for by itself."""
-_TIME_CURSOR = re.compile(r"(?P<side>[no])(?P<at>[0-9]{1,17})-(?P<pk>[0-9a-f]{32})", re.ASCII)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowPage:
-    """The rows of a page, and the cursors of the next and previous pages; None at either end."""
-
-    rows: list[Any]
-    next: str | None = None
-    previous: str | None = None
-
-
-ReadKeys = Callable[[Sequence[Any]], Mapping[Any, Any]]
-"""A function that returns the rows of some primary keys, by key."""
-
-
-def read_rows(queryset: QuerySet[Any], request: PageRequest, read_keys: ReadKeys | None = None) -> RowPage:
-    """Return the requested page of `queryset`. Going back to the first page returns it with the newest rows.
-
-    The ids are read first, so that joins, annotations and texts are computed only for the rows of the page. `read_keys`
-    may read these without the filters, which apply to rows below and need not be looked up twice.
-    """
-    keys = QuerySetKeys(queryset)
-    page = read_page(keys, request)
-    if request.cursor is not None and page.previous is None:
-        page = read_page(keys, replace(request, cursor=None))
-    found = (read_keys or queryset.in_bulk)(page.ids)
-    # A row may have been deleted between the two reads.
-    rows = [found[key] for key in page.ids if key in found]
-    return RowPage(rows=rows, next=_text(page.next), previous=_text(page.previous))
-
-
-@dataclass(frozen=True, kw_only=True)
-class TimeCursor:
-    """A position between two rows in the order of a time and the id, and a side of it."""
-
-    at: datetime
-    pk: UUID
-    newer: bool
-
-    def __str__(self) -> str:
-        return f"{'n' if self.newer else 'o'}{(self.at - ids.EPOCH) // timedelta(microseconds=1)}-{self.pk.hex}"
-
-    @classmethod
-    def parse(cls, text: str) -> TimeCursor:
-        """Parse the `str` of a cursor. Raise InvalidInput for any other text."""
-        match = _TIME_CURSOR.fullmatch(text)
-        if match is None:
-            raise InvalidInput(_("Invalid cursor. Use the links on the page."), field=CURSOR)
-        at = ids.EPOCH + timedelta(microseconds=int(match["at"]))
-        return cls(at=at, pk=UUID(match["pk"]), newer=match["side"] == "n")
-
-    def beyond(self, column: str) -> Q:
-        """Return the condition for the rows on the side of the cursor. Its first part lets the index scan start there."""
-        side = "gt" if self.newer else "lt"
-        later = Q(**{f"{column}__{side}": self.at}) | Q(**{f"pk__{side}": self.pk})
-        return Q(**{f"{column}__{side}e": self.at}) & later
-
-
-def read_rows_by_time(
-    queryset: QuerySet[Any], column: str, limit: int, cursor: TimeCursor | None, read_keys: ReadKeys
-) -> RowPage:
-    """Return the page of `queryset` at `cursor`, latest time in `column` first; `read_keys` as of read_rows.
-    A row whose time changes meanwhile moves to the first page; the others keep their places.
-
-    Each such column has an index with the primary key behind it.
-    """
-    newer = cursor is not None and cursor.newer
-    rows = queryset if cursor is None else queryset.filter(cursor.beyond(column))
-    order = (column, "pk") if newer else (f"-{column}", "-pk")
-    keys = list(rows.order_by(*order).values_list(column, "pk")[: limit + 1])
-    more = len(keys) > limit
-    if newer and not more:
-        return read_rows_by_time(queryset, column, limit, None, read_keys)  # the first page with the newest rows
-    keys = keys[:limit]
-    if newer:
-        keys.reverse()
-    found = read_keys([pk for _at, pk in keys])
-    has_newer, has_older = (more, True) if newer else (cursor is not None, more)
-    return RowPage(
-        rows=[found[pk] for _at, pk in keys if pk in found],
-        next=str(TimeCursor(at=keys[-1][0], pk=keys[-1][1], newer=False)) if keys and has_older else None,
-        previous=str(TimeCursor(at=keys[0][0], pk=keys[0][1], newer=True)) if keys and has_newer else None,
-    )
-
-
-@contextmanager
-def time_limit(milliseconds: int) -> Iterator[None]:
-    """Stop each query of the block that takes longer: it raises django.db.OperationalError, see `was_stopped`."""
-    with transaction.atomic(using=reading_alias()), reading_connection().cursor() as cursor:
-        cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(milliseconds)])
-        yield
-        # Within a longer transaction the limit would outlive the block.
-        cursor.execute("SET LOCAL statement_timeout TO DEFAULT")
-
-
-@contextmanager
-def nested_loops() -> Iterator[None]:
-    """Let the statements of the block look up joined rows one by one: for few rows by primary key, in a transaction.
-
-    The planner expects each id in each month, so it would read all results for 50 calls of 13 months (325 ms instead of 3),
-    and start a worker, which takes 15 ms.
-    """
-    settings = {"enable_hashjoin": "off", "enable_mergejoin": "off", "max_parallel_workers_per_gather": "0"}
-    with reading_connection().cursor() as cursor:
-        cursor.execute("; ".join(f"SET LOCAL {name} TO {value}" for name, value in settings.items()))
-        yield
-        cursor.execute("; ".join(f"SET LOCAL {name} TO DEFAULT" for name in settings))
 
 
 class TookTooLong(Exception):
@@ -185,8 +87,14 @@ def is_walk(request: HttpRequest) -> bool:
 
 
 def note_end_of_search(request: HttpRequest, reached: UUID) -> None:
-    """Note in a page of a walk that its search stopped early: what is older than `reached` was not searched yet."""
-    request.search_reached = reached  # type: ignore[attr-defined]  # read only by `KeysetAdmin.all_keys`
+    """Note that the search of a list stopped early: what is older than `reached` was not searched yet, in one of its databases."""
+    known = end_of_search(request)
+    request.search_reached = reached if known is None else max(known, reached)  # type: ignore[attr-defined]
+
+
+def end_of_search(request: HttpRequest) -> UUID | None:
+    """Return the place where the search of a list stopped; None if it did not stop early."""
+    return getattr(request, "search_reached", None)
 
 
 class KeysetChangeList(ChangeList):
@@ -194,19 +102,26 @@ class KeysetChangeList(ChangeList):
 
     was_stopped = False
     """Whether the query took longer than `KeysetAdmin.list_time_limit_ms`: the list is empty, with a notice."""
+    is_of_one_database = True
     newer_query_string: str | None = None
     older_query_string: str | None = None
     older_cursor: str | None = None
 
     @property
-    def offers_all(self) -> bool:
-        """Whether actions can be for all rows that match, because there are more than those of the page."""
-        return self.model_admin.acts_on_all and bool(self.newer_query_string or self.older_query_string)  # type: ignore[attr-defined]
+    def keyset_admin(self) -> KeysetAdmin:
+        assert isinstance(self.model_admin, KeysetAdmin), "only KeysetAdmin makes this change list"
+        return self.model_admin
 
     @property
-    def is_range_reversed(self) -> bool:
-        """Whether a time range ends before it begins."""
-        return any(getattr(spec, "is_reversed", False) for spec in self.filter_specs)
+    def offers_all(self) -> bool:
+        """Return whether actions can apply to all matching rows: only if there are more than those of the page."""
+        is_longer = bool(self.newer_query_string or self.older_query_string)
+        return self.keyset_admin.acts_on_all and is_longer and self.is_of_one_database
+
+    @property
+    def contradictions(self) -> list[str]:
+        """Why no row can match, whatever the rows are."""
+        return [spec.contradiction for spec in self.bar_filters if spec.contradiction]
 
     @property
     def bar_filters(self) -> list[BarFilter]:
@@ -215,8 +130,9 @@ class KeysetChangeList(ChangeList):
 
     @property
     def chips(self) -> list[Chip]:
-        """The search and the active filters, each with the list without it."""
-        found = [chip for spec in self.bar_filters for chip in spec.chips(self)]
+        """The search and the active filters, each with the list without it; but for those that the title of the list says."""
+        shown = [spec for spec in self.bar_filters if not self._said_by_title.intersection(parameters_of(type(spec)))]
+        found = [chip for spec in shown for chip in spec.chips(self)]
         if self.query.strip():
             without = self.get_query_string({SEARCH_VAR: None})
             found.insert(0, Chip(label=_("search"), text=one_line(self.query, VALUE_CHARACTERS), without=without))
@@ -227,21 +143,25 @@ class KeysetChangeList(ChangeList):
         """The words of a search that needs all of several, each with the list that needs it only."""
         words = list(dict.fromkeys(self.query.split()))
         is_plain = all(word.isalnum() and len(word) > 1 for word in words)
-        if not self.model_admin.api_searches or not is_plain or not 1 < len(words) <= MOST_WORDS:  # type: ignore[attr-defined]
+        if not self.keyset_admin.api_searches or not is_plain or not 1 < len(words) <= MOST_WORDS:
             return []
         return [(word, self.get_query_string({SEARCH_VAR: word}, [CURSOR])) for word in words]
 
     @property
     def query_string_without_filters(self) -> str:
-        """The list without its search and filters, in the same order and with the same columns."""
-        kept = {name: self.params[name] for name in (COLUMNS, ORDER) if name in self.params}
+        """The list without its search and filters, of the same title, in the same order and with the same columns."""
+        kept = {name: self.params[name] for name in (*self._said_by_title, COLUMNS, ORDER) if name in self.params}
         return f"?{urlencode(kept)}"
+
+    @property
+    def _said_by_title(self) -> frozenset[str]:
+        return self.keyset_admin.said_by_title(self.params)
 
     @property
     def not_in_api(self) -> list[str]:
         """The names of what the list is narrowed or ordered by and the REST API has no parameter for."""
         names = [str(spec.title) for spec in self.bar_filters if spec.given and not spec.in_api]
-        searched = self.query.strip() and not self.model_admin.api_searches  # type: ignore[attr-defined]
+        searched = self.query.strip() and not self.keyset_admin.api_searches
         return [_("search"), *names] if searched else names
 
     def api_parameters(self) -> dict[str, str]:
@@ -250,7 +170,7 @@ class KeysetChangeList(ChangeList):
         for spec in self.bar_filters:
             if spec.in_api:
                 found |= spec.api_parameters()
-        if self.query.strip() and self.model_admin.api_searches:  # type: ignore[attr-defined]
+        if self.query.strip() and self.keyset_admin.api_searches:
             found["q"] = self.query
         return found
 
@@ -282,7 +202,8 @@ class KeysetChangeList(ChangeList):
             for name in self.get_filters_params():
                 value = str(request.GET[name])
                 if not self.model_admin.lookup_allowed(name, value, request):
-                    raise InvalidFilter(name, value) from error
+                    reason = _("There is no such filter.") if "\x00" not in value else ""
+                    raise InvalidFilter(name, value, reason) from error
             raise IncorrectLookupParameters from error
 
     def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
@@ -292,8 +213,7 @@ class KeysetChangeList(ChangeList):
         return {}
 
     def get_results(self, request: HttpRequest) -> None:
-        admin_ = self.model_admin
-        assert isinstance(admin_, KeysetAdmin), "only KeysetAdmin makes this change list"
+        admin_ = self.keyset_admin
         try:
             # A walk is in the order of ids: a row that becomes active meanwhile would escape an order by activity.
             column = None if is_walk(request) else admin_.order_column(request)
@@ -301,8 +221,8 @@ class KeysetChangeList(ChangeList):
         except InvalidInput as error:
             raise IncorrectLookupParameters from error
         try:
-            with time_limit(admin_.list_time_limit_ms):
-                page = read_page_of(self.queryset)
+            with ExitStack() as stack:
+                page = read_page_of(self._rows(request, stack))
         except OperationalError as error:
             if not was_stopped(error):
                 raise
@@ -314,16 +234,58 @@ class KeysetChangeList(ChangeList):
         self.show_admin_actions = bool(page.rows)
         self.can_show_all = self.multi_page = False
         self.older_cursor = page.next
+        self.list_display = admin_.shown_columns(request, self.list_display, page.rows)
         if page.previous:
             self.newer_query_string = self.get_query_string({CURSOR: page.previous})
         if page.next:
             self.older_query_string = self.get_query_string({CURSOR: page.next})
 
+    def _rows(self, request: HttpRequest, stack: ExitStack) -> MergedRows[QuerySetKeys]:
+        """Return the rows of the list in the database in use, or in each one with projects of the reader, limited in time.
+
+        A page says which databases it could not read; a walk fails.
+        """
+        admin_ = self.keyset_admin
+        scopes = admin_.scopes(request)
+        if scopes is None:
+            stack.enter_context(time_limit(admin_.list_time_limit_ms))
+            return MergedRows(parts={alias_in_use(): QuerySetKeys(self.queryset)})
+        parts: dict[str, QuerySetKeys] = {}
+        here = alias_in_use()
+        for alias, scope in scopes.items():
+            with using(alias):
+                try:
+                    rows = self.queryset if alias == here else self._filtered(request)
+                    stack.enter_context(time_limit(admin_.list_time_limit_ms))
+                except OperationalError as error:
+                    if is_walk(request):
+                        raise
+                    leave_out(request, alias, error)
+                    continue
+                parts[alias] = QuerySetKeys(visible_to(rows, scope, admin_.project_path))
+        if (reached := end_of_search(request)) is not None:
+            # Beyond the place where the first of them stopped the others would look complete. The next page begins there.
+            parts = {alias: part.within(IdRange(lower=reached)) for alias, part in parts.items()}
+        self.is_of_one_database = False
+        note_databases(request, parts)
+        return MergedRows(parts=parts)
+
+    def _filtered(self, request: HttpRequest) -> QuerySet[Any]:
+        """Return the rows of the database in use. Filters and searches look up names there."""
+        rows = self.root_queryset
+        for spec in self.filter_specs:
+            narrowed = spec.queryset(request, rows)
+            rows = rows if narrowed is None else narrowed
+        found, _may_repeat = self.model_admin.get_search_results(request, rows, self.query)
+        return found
+
     def _read_keys(self, keys: Sequence[Any]) -> Mapping[Any, Any]:
         with nested_loops():
             return self.root_queryset.order_by().in_bulk(keys)
 
-    def _page_reader(self, column: str | None, size: int, cursor: str | None) -> Callable[[QuerySet[Any]], RowPage]:
+    def _page_reader(
+        self, column: str | None, size: int, cursor: str | None
+    ) -> Callable[[MergedRows[QuerySetKeys]], RowPage]:
         """Return a function that reads the requested page. Raise InvalidInput for a cursor of another order."""
         if column is not None:
             place = TimeCursor.parse(cursor) if cursor else None
@@ -341,6 +303,7 @@ class KeysetAdmin(RoleAdmin):
     list_time_limit_ms = 10_000
     list_per_page = 50
     show_full_result_count = False
+    empty_value_display = ""
     show_facets = admin.ShowFacets.NEVER  # facets need COUNT
     sortable_by = ()
     # Enables the search box; `get_search_results` implements the search.
@@ -351,7 +314,8 @@ class KeysetAdmin(RoleAdmin):
     downloads: ClassVar[Mapping[str, Source]] = {}
     """Values that the pages offer as files, by the name of their table in the URL."""
     all_columns: ClassVar[Sequence[str]] = ()
-    """The columns that a reader can choose, in order; `list_display` has the usual ones. Empty: the columns are fixed."""
+    """The columns that a reader can choose, in order; `list_display` has the usual ones. Empty: the columns are fixed.
+    Read by `known_columns`, because the same rows may be listed as something else."""
     api_name: ClassVar[str] = ""
     """The name of the URL of the same list in the REST API; "" if it has none."""
     api_searches: ClassVar[bool] = False
@@ -385,7 +349,12 @@ class KeysetAdmin(RoleAdmin):
             # Read before the answer begins, so that a filter that is invalid or too slow is explained on the list.
             first = next(pages, [])
             name, rows = str(self.opts.model_name), self.get_queryset(request)
-            return export(name, form, rows, self.export_columns, chain([first], pages))
+            scopes = self.scopes(request)
+            if scopes is None:
+                parts = {alias_in_use(): rows}
+            else:
+                parts = {alias: visible_to(rows, scope, self.project_path) for alias, scope in scopes.items()}
+            return export(name, form, parts, self.export_columns, chain([first], pages))
         except IncorrectLookupParameters:
             return HttpResponseRedirect(self.list_url())
         except TookTooLong:
@@ -409,12 +378,13 @@ class KeysetAdmin(RoleAdmin):
             page = copy(request)
             page.GET = parameters  # type: ignore[assignment]  # nothing changes it
             page.is_walk = True  # type: ignore[attr-defined]  # read only by `is_walk`
+            page.search_reached = None  # type: ignore[attr-defined]  # not that of the request
             found = self.get_changelist_instance(page)
             assert isinstance(found, KeysetChangeList), "see get_changelist"
             if found.was_stopped:
                 raise TookTooLong
             keys, cursor = [row.pk for row in found.result_list], found.older_cursor
-            reached = getattr(page, "search_reached", None)
+            reached = end_of_search(page)
             if reached is not None:
                 # Rows that were found by their names may be older than what was searched; the next page has them again.
                 keys = [key for key in keys if key >= reached]
@@ -423,6 +393,26 @@ class KeysetAdmin(RoleAdmin):
             left -= len(keys)
             if cursor is None:
                 return
+
+    def scopes(self, request: HttpRequest) -> dict[str, ProjectScope] | None:
+        """Return the projects of a list that is read from several databases, by their aliases; None for one that is not."""
+        is_of_one = request.GET.get(ProjectFilter.parameter_name) or getattr(request, "is_in_one_database", False)
+        if is_of_one or not project_aliases() or not is_of_traces(self.model):
+            return None
+        found = scopes_by_database(self.scope(request))
+        return None if found.keys() == {alias_in_use()} else found
+
+    def use_database_with(self, request: HttpRequest, keys: Sequence[UUID]) -> bool:
+        """Use the database that has the rows of an action for the rest of the request. Return False if several have."""
+        found = []
+        for alias in self.scopes(request) or ():
+            with using(alias):
+                if self.model._base_manager.filter(pk__in=keys).exists():
+                    found.append(alias)
+        if len(found) == 1:
+            use(found[0])
+            request.is_in_one_database = True  # type: ignore[attr-defined]  # read only by `scopes` and by project_scope
+        return len(found) < 2
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return KeysetChangeList
@@ -435,14 +425,14 @@ class KeysetAdmin(RoleAdmin):
                 given.setlist(name, [value for value in values if value])
             return HttpResponseRedirect(f"{request.path}?{given.urlencode()}")
         columns = self.columns_offered(request)
-        if columns and (warning := unknown_columns(request.GET, self.all_columns)):
+        if columns and (warning := unknown_columns(request.GET, self.known_columns(request.GET))):
             self.message_user(request, warning, messages.WARNING)
         context = {
             "title": self.list_title(request),
             "export_forms": list(FORMS) if self.export_columns else [],
             "export_rows_shown": f"{EXPORT_ROWS:,}",
-            "saved_views": views_of(self.opts.label_lower, request)[:VIEWS_SHOWN],
-            "current_query": query_of(request.GET),
+            "saved_views": views_of(self.list_name(request.GET), request)[:VIEWS_SHOWN],
+            "current_query": query_of(request.GET, self.said_by_title(request.GET)),
             "list_order": self.list_order(request),
             "columns_offered": columns,
             "address_query": request.GET.urlencode(),
@@ -471,24 +461,33 @@ class KeysetAdmin(RoleAdmin):
         known = getattr(request, "list_columns", None)
         if known is None:
             known = columns_of(
-                self.opts.label_lower,
+                self.list_name(request.GET),
                 request.user,
                 request.GET,
-                self.all_columns,
+                self.known_columns(request.GET),
                 self.usual_columns(request),
             )
             # Kept, because Django asks several times.
             request.list_columns = known  # type: ignore[attr-defined]  # read only here
         return list(known)
 
+    def known_columns(self, parameters: QueryDict) -> Sequence[str]:
+        """Return the columns that a reader of the list with these parameters can choose. The first one names the row."""
+        return self.all_columns
+
     def usual_columns(self, request: HttpRequest) -> Sequence[str]:
         """Return the columns of readers who chose none."""
         return [str(one) for one in self.list_display]
 
+    def shown_columns(self, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
+        """Return the columns that the page shows for `rows`, for a column that few pages need."""
+        return list(columns)
+
     def columns_offered(self, request: HttpRequest) -> list[tuple[str, str, bool]]:
         """Return the name and label of each column that can be chosen, and whether it is shown."""
         shown = self.get_list_display(request)
-        return [(name, str(label_for_field(name, self.model, self)), name in shown) for name in self.all_columns]
+        known = self.known_columns(request.GET)
+        return [(name, str(label_for_field(name, self.model, self)), name in shown) for name in known]
 
     def columns_view(self, request: HttpRequest) -> HttpResponse:
         """Show the list with the chosen columns, and with "keep" also from now on; "forget" brings back the usual ones."""
@@ -500,11 +499,11 @@ class KeysetAdmin(RoleAdmin):
             raise Http404
         query = QueryDict(request.POST.get("query", ""), mutable=True)
         query.pop(COLUMNS, None)
-        chosen = in_order(request.POST.getlist("column"), self.all_columns)
+        chosen = in_order(request.POST.getlist("column"), self.known_columns(query))
         if "forget" in request.POST:
-            forget_columns(self.opts.label_lower, request.user)
+            forget_columns(self.list_name(query), request.user)
         elif "keep" in request.POST:
-            keep_columns(self.opts.label_lower, request.user, chosen)
+            keep_columns(self.list_name(query), request.user, chosen)
             self.message_user(request, _("This list shows you these columns from now on."), messages.SUCCESS)
         else:
             query[COLUMNS] = ",".join(chosen)
@@ -517,20 +516,23 @@ class KeysetAdmin(RoleAdmin):
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         assert request.user.is_authenticated, "the admin lets nobody else in"
-        view = SavedView(owner_id=request.user.pk, list_name=self.opts.label_lower)
+        query = QueryDict(request.POST.get("query", ""))
+        view = SavedView(owner_id=request.user.pk, list_name=self.list_name(query))
         form = SavedViewForm(request.POST, instance=view)
         if form.is_valid():
             self.message_user(request, _("The view “%(name)s” was saved.") % {"name": form.save()}, messages.SUCCESS)
         else:
             self.message_user(request, " ".join(errors_of(form)), messages.ERROR)
-        return HttpResponseRedirect(self.list_url(query_of(QueryDict(request.POST.get("query", "")))))
+        return HttpResponseRedirect(self.list_url(query_of(query)))
 
     def saved_view_view(self, request: HttpRequest, key: int) -> HttpResponse:
         """Rename, share or delete a view: its owner only."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        view = next((view for view in views_of(self.opts.label_lower, request) if view.pk == key), None)
-        if view is None:
+        list_name = SavedView.objects.filter(pk=key).values_list("list_name", flat=True).first() or ""
+        label, _separator, said = list_name.partition("?")
+        view = next((view for view in views_of(list_name, request) if view.pk == key), None)
+        if view is None or label != self.opts.label_lower:
             raise Http404
         if view.owner_id != request.user.pk:
             raise PermissionDenied
@@ -538,7 +540,7 @@ class KeysetAdmin(RoleAdmin):
         if request.method == "POST" and "delete" in request.POST:
             view.delete()
             self.message_user(request, _("The view “%(name)s” was deleted.") % words, messages.SUCCESS)
-            return HttpResponseRedirect(self.list_url())
+            return HttpResponseRedirect(self.list_url(said))
         form = ChangedViewForm(request.POST if request.method == "POST" else None, instance=view)
         if form.is_valid():
             self.message_user(request, _("The view “%(name)s” was saved.") % {"name": form.save()}, messages.SUCCESS)
@@ -576,6 +578,18 @@ class KeysetAdmin(RoleAdmin):
     def list_title(self, request: HttpRequest) -> str:
         return capfirst(str(self.opts.verbose_name_plural))
 
+    def said_by_title(self, parameters: Mapping[str, str]) -> frozenset[str]:
+        """Return the parameters of a list that its title says, so that it has no chips for them."""
+        return frozenset()
+
+    def list_name(self, parameters: Mapping[str, str]) -> str:
+        """Return the name under which readers keep columns and views of the list with these parameters.
+
+        It is the label of the model, with what the title of the list says: runs are not all messages.
+        """
+        said = [(name, parameters[name]) for name in sorted(self.said_by_title(parameters))]
+        return f"{self.opts.label_lower}?{urlencode(said)}" if said else self.opts.label_lower
+
     def missing(self, request: HttpRequest) -> HttpResponse:
         """Redirect to the list with a warning that the row does not exist."""
         text = _("There is no %(name)s with this ID. It may have been purged.")
@@ -609,8 +623,3 @@ def _invalid_filter(error: IncorrectLookupParameters) -> str:
             "reason": error.reason,
         }
     return _("Invalid filter: %(name)s “%(value)s”. The full list is shown.") % words
-
-
-def _text(cursor: str | int | None) -> str | None:
-    assert cursor is None or isinstance(cursor, str), "the admin never requests pages by number"
-    return cursor

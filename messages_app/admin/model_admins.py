@@ -6,14 +6,14 @@ traces_app.admin replaces both by admins that show the runs, too.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
-from django.db.models import F, Q, QuerySet
+from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, When
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -27,17 +27,18 @@ from django.utils.translation import gettext_lazy, ngettext
 from access_app.errors import InvalidInput
 from access_app.models import Project
 from messages_app import writes
-from messages_app.http.filters import MessageFilterSet, SessionFilterSet
 from messages_app.interruptions import shown_error
-from messages_app.models import WAITS, Message, Reference, Session
+from messages_app.models import Message, Reference, Session
 from messages_app.queries import as_uuid
 from messages_app.safe_text import (
     duration,
     first_characters,
+    marked,
     message_duration,
     moment,
     one_line,
     session_cost,
+    tokens_by_kind,
     total_cost,
     visible,
 )
@@ -61,16 +62,26 @@ from .exports import amount, text
 from .filters import (
     ActiveFilter,
     BeganFilter,
-    ChoiceFilter,
     CreatedFilter,
-    InvalidFilter,
     OrderFilter,
     ProjectFilter,
-    RangeListFilter,
     SessionNameFilter,
-    TextListFilter,
-    WordListFilter,
-    YesNoListFilter,
+)
+from .list_filters import (
+    CompletedFilter,
+    CostFilter,
+    DurationFilter,
+    EndUserFilter,
+    MessageErrorsFilter,
+    MessageTagFilter,
+    MessageUserFilter,
+    RoleFilter,
+    SessionCostFilter,
+    SessionDurationFilter,
+    SessionErrorsFilter,
+    SessionStatusFilter,
+    TagFilter,
+    WaitingFilter,
 )
 from .time_zones import with_zone
 from .trash import TrashAdmin
@@ -82,108 +93,6 @@ TITLES_SEARCHED = 10_000
 FOUND = 500
 TAGS_LISTED = 5
 """Tags of one session in a list; its page shows all."""
-
-
-class SessionStatusFilter(WordListFilter):
-    title = gettext_lazy("status")
-    parameter_name = "status"
-    filter_set = SessionFilterSet
-    words: ClassVar[Any] = dict(Session.Status.choices)
-
-
-class SessionErrorsFilter(YesNoListFilter):
-    title = gettext_lazy("problems")
-    parameter_name = "has_errors"
-    filter_set = SessionFilterSet
-
-
-class RoleFilter(WordListFilter):
-    title = gettext_lazy("role")
-    parameter_name = "role"
-    filter_set = MessageFilterSet
-    words: ClassVar[Any] = dict(Message.Role.choices)
-
-
-class MessageErrorsFilter(YesNoListFilter):
-    title = gettext_lazy("errors")
-    parameter_name = "has_errors"
-    filter_set = MessageFilterSet
-
-
-class CompletedFilter(YesNoListFilter):
-    title = gettext_lazy("status")
-    parameter_name = "is_completed"
-    filter_set = MessageFilterSet
-    words: ClassVar[Any] = {"true": gettext_lazy("completed"), "false": gettext_lazy("still running")}
-
-
-class WaitingFilter(ChoiceFilter):
-    """Filter by whether a message is open in a paused session, so that it waits for a person."""
-
-    title = gettext_lazy("waiting for a person")
-    parameter_name = "waiting"
-    in_api = False
-
-    def options(self) -> Sequence[tuple[str, Any]]:
-        return [("true", gettext_lazy("Yes")), ("false", gettext_lazy("No"))]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        if self.value not in ("", "true", "false"):
-            raise InvalidFilter(self.title, self.value)
-        waits = Q(is_completed=False) & WAITS
-        if self.value == "false":
-            return queryset.exclude(waits)
-        return queryset.filter(waits) if self.value else queryset
-
-
-class SessionDurationFilter(RangeListFilter):
-    title = gettext_lazy("duration (ms)")
-    parameter_names = ("min_duration", "max_duration")
-    filter_set = SessionFilterSet
-    input_type = "number"
-
-
-class DurationFilter(SessionDurationFilter):
-    filter_set = MessageFilterSet
-
-
-class SessionCostFilter(RangeListFilter):
-    title = gettext_lazy("cost (USD)")
-    parameter_names = ("min_cost", "max_cost")
-    filter_set = SessionFilterSet
-
-
-class CostFilter(SessionCostFilter):
-    filter_set = MessageFilterSet
-
-
-class TagFilter(TextListFilter):
-    title = gettext_lazy("tag")
-    parameter_name = "tag"
-    filter_set = SessionFilterSet
-
-
-class EndUserFilter(TextListFilter):
-    title = gettext_lazy("end user")
-    parameter_name = "end_user"
-    filter_set = SessionFilterSet
-
-    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
-        # With the projects, because the index of end users begins with them.
-        of_projects = queryset.filter(project__in=Project.objects.values_list("pk", flat=True))
-        return super().having(request, of_projects, name)
-
-
-class MessageTagFilter(TextListFilter):
-    title = gettext_lazy("tag of the session")
-    parameter_name = "tag"
-    filter_set = MessageFilterSet
-
-
-class MessageUserFilter(TextListFilter):
-    title = gettext_lazy("end user")
-    parameter_name = "end_user"
-    filter_set = MessageFilterSet
 
 
 class SessionAdmin(TrashAdmin):
@@ -249,7 +158,14 @@ class SessionAdmin(TrashAdmin):
         named: QuerySet[Any] = sessions.only(*fields, *self.listed_columns(request)).annotate(
             shown_title=first_characters("title", NAME_CHARACTERS + 1)
         )
-        return named
+        if "took" not in self.get_list_display(request):
+            return named
+        # The sum of a session is 0 if no duration is known, too. Its last run is found by its key.
+        last_run = Message.objects.filter(pk=OuterRef("last_run_id"), duration_ms=0)
+        with_instants: QuerySet[Any] = named.annotate(
+            is_instant=Case(When(duration_ms=0, then=Exists(last_run)), default=False)
+        )
+        return with_instants
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         if self.in_trash(request):
@@ -349,7 +265,7 @@ class SessionAdmin(TrashAdmin):
 
     @admin.display(description=gettext_lazy("session"))
     def name(self, row: Any) -> SafeString:
-        return visible(session_name(row))
+        return marked(session_name(row), found_terms(row, "title"))
 
     @admin.display(description=gettext_lazy("status"))
     def state(self, row: Session) -> SafeString:
@@ -406,8 +322,8 @@ class SessionAdmin(TrashAdmin):
         return format_html('<a href="{}" title="{}">{}</a>', url, counted, badge("error", f"{row.problem_count:,}"))
 
     @admin.display(description=gettext_lazy("run time"), empty_value="")
-    def took(self, row: Session) -> str:
-        return duration(row.duration_ms) if row.duration_ms else ""
+    def took(self, row: Any) -> str:
+        return duration(row.duration_ms) if row.duration_ms or row.is_instant else ""
 
     @admin.display(description=gettext_lazy("cost"), empty_value="")
     def spent(self, row: Session) -> SafeString:
@@ -437,7 +353,7 @@ class MessageAdmin(TrashAdmin):
         *(ProjectFilter, RoleFilter, CompletedFilter, WaitingFilter, MessageErrorsFilter),
         *(SessionNameFilter, MessageTagFilter, MessageUserFilter, DurationFilter, CostFilter, CreatedFilter),
     )
-    list_display_links = ("text",)
+    list_display_links: Any = ("text",)
     search_help_text = trash_search_help = format_lazy(
         gettext_lazy(
             "Search by message ID, external ID or request ID, or by session: ID, external ID, end user, or "
@@ -460,7 +376,7 @@ class MessageAdmin(TrashAdmin):
     )
     all_columns: ClassVar[Any] = (
         *("text", "named", "requested", "who", "in_session", "project", "steps", "calls", "outcome"),
-        *("tokens_in", "tokens_out", "took", "spent", "created", "ended"),
+        *("tokens", "tokens_in", "tokens_out", "took", "spent", "created", "ended"),
     )
     export_columns: ClassVar[Any] = {
         "id": F("pk"),
@@ -604,7 +520,7 @@ class MessageAdmin(TrashAdmin):
 
     @admin.display(description=gettext_lazy("content"))
     def text(self, row: Any) -> SafeString:
-        return visible(one_line(row.shown_content, NAME_CHARACTERS) or _("(empty)"))
+        return text_of(row)
 
     @admin.display(description=gettext_lazy("role"))
     def who(self, row: Message) -> SafeString:
@@ -631,6 +547,14 @@ class MessageAdmin(TrashAdmin):
     @admin.display(description=gettext_lazy("tool calls"), empty_value="")
     def calls(self, row: Message) -> str:
         return f"{row.call_count:,}" if row.call_count else ""
+
+    @admin.display(description=gettext_lazy("tokens"), empty_value="")
+    def tokens(self, row: Message) -> SafeString | None:
+        total = row.input_tokens + row.output_tokens
+        if not total:
+            return None
+        title = tokens_by_kind(row.input_tokens, row.output_tokens)
+        return format_html('<span title="{}">{}</span>', title, f"{total:,}")
 
     @admin.display(description=gettext_lazy("input tokens"), empty_value="")
     def tokens_in(self, row: Message) -> str:
@@ -680,6 +604,19 @@ def title_of(message: Message) -> str:
     if message.role == Message.Role.ASSISTANT:
         return _("Run")
     return capfirst(_("%(role)s message") % {"role": message.get_role_display()})
+
+
+def text_of(row: Any) -> SafeString:
+    """Return the beginning of a message of a list, otherwise what there is instead of a text."""
+    if text := one_line(row.shown_content, NAME_CHARACTERS):
+        return marked(text, found_terms(row, "content"))
+    return format_html('<span class="quiet">{}</span>', _("(no text)") if row.is_completed else _("(no text yet)"))
+
+
+def found_terms(row: Any, field: str) -> Sequence[str]:
+    """Return what a search found in a field that a row of its list shows: see traces_app.admin.text_search."""
+    terms: Mapping[str, Sequence[str]] = getattr(row, "found_terms", {})
+    return terms.get(field, ())
 
 
 def session_name(session: Any) -> str:

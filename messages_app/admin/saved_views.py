@@ -5,7 +5,7 @@ A view is only a link to its list, so it shows what the filters find now, and to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote_plus, urlencode
 
@@ -34,10 +34,13 @@ _MOST_READ = 1_000
 """Views of a list that are read, those of others among them."""
 
 
-def query_of(parameters: QueryDict) -> str:
-    """Return the query string of a list without its place, empty filters and repetitions, sorted; "" for the whole list."""
+def query_of(parameters: QueryDict, said_by_title: Collection[str] = ()) -> str:
+    """Return the query string of a list without its place, empty filters and repetitions, sorted; "" for the whole list.
+
+    A list is whole, too, if its title says all its parameters.
+    """
     given = {name: value for name, value in parameters.items() if value and name not in (CURSOR, ERROR_FLAG)}
-    return urlencode(sorted(given.items()))
+    return urlencode(sorted(given.items())) if given.keys() - said_by_title else ""
 
 
 def views_of(list_name: str, request: HttpRequest) -> list[SavedView]:

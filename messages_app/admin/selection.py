@@ -48,6 +48,13 @@ class SelectingAdmin(KeysetAdmin):
     acts_on_all = True
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if request.method == "POST":
+            keys = [key for text in request.POST.getlist(helpers.ACTION_CHECKBOX_NAME) if (key := as_uuid(text))]
+            is_all = request.POST.get("select_across") == "1" and self.scopes(request) is not None
+            if is_all or not self.use_database_with(request, keys):
+                text = _("These rows are in several databases. Choose a project first. Nothing was changed.")
+                self.message_user(request, text, messages.WARNING)
+                return HttpResponseRedirect(request.get_full_path())
         try:
             return super().changelist_view(request, extra_context)
         except TookTooLong:

@@ -136,6 +136,11 @@ class TrashAdmin(SelectingAdmin):
             *super().get_urls(),
         ]
 
+    def row_urls(self, key: str, views: Iterable[tuple[str, Callable[..., HttpResponse], str]]) -> list[URLPattern]:
+        """Return the routes below the id of a row, which views get as `key`: each from its rest, its view and its name."""
+        wrap = self.admin_site.admin_view
+        return [path(f"<uuid:{key}>/{route}", wrap(view), name=self._url_name(name)) for route, view, name in views]
+
     def list_title(self, request: HttpRequest) -> str:
         title = super().list_title(request)
         return _("Trash: %(rows)s") % {"rows": title} if self.in_trash(request) else title
@@ -176,6 +181,7 @@ class TrashAdmin(SelectingAdmin):
             raise PermissionDenied
         rows_of_reader = self.model.with_deleted.visible_to(self.scope(request, Role.EDITOR))
         keys = [key for text in request.POST.get("rows", "").split(",") if (key := as_uuid(text)) is not None]
+        self.use_database_with(request, keys)
         rows = list(rows_of_reader.select_related(*self.page_related).filter(pk__in=keys[:BULK_ROWS]))
         restored = [row for row in rows if self._restore(request, row)]
         self._report_restored(request, restored)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from tempfile import TemporaryFile
 from typing import BinaryIO
 
@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from rest_framework.request import Request
 
 from access_app.conf import conf
-from access_app.errors import InvalidInput, TooLarge, UnsupportedMediaType
+from access_app.errors import InvalidInput, RequestTooSlow, TooLarge, UnsupportedMediaType
 from messages_app.json_values import BYTES_PER_VALUE, count_values
 
 from .decompression import ENCODINGS, BrokenStreamError, decode
@@ -35,6 +35,7 @@ def read_body(request: Request, accepted: Collection[str] = (JSON,)) -> tuple[st
 
     Raise UnsupportedMediaType, InvalidInput for a broken encoding, and TooLarge for more than conf.MAX_BODY_BYTES,
     encoded or not, which is never held in memory, or for more than `most_values` JSON values, which are never decoded.
+    Raise RequestTooSlow for a body that the server no longer waits for.
     """
     media_type, encoding = _media_type_and_encoding(request, accepted)
     # Not `request.body`, which stays in memory with the request until a garbage collection.
@@ -96,7 +97,7 @@ def _media_type_and_encoding(request: Request, accepted: Collection[str]) -> tup
 def _blocks(request: Request) -> Iterator[bytes]:
     """Yield the body in blocks, because for a single read the server would first hold all of it in memory.
 
-    Raise InvalidInput for a body that is cut off, because half of an NDJSON batch is valid, too.
+    Raise RequestTooSlow, and InvalidInput for a body that is cut off, because half of an NDJSON batch is valid, too.
     """
     stream: BinaryIO | Request
     is_chunked = "chunked" in request.headers.get("Transfer-Encoding", "").lower()
@@ -110,8 +111,9 @@ def _blocks(request: Request) -> Iterator[bytes]:
         if most > conf.MAX_BODY_BYTES:
             # Most clients read the response only after they have sent the body. One with `Expect` asks first.
             if most <= 2 * conf.MAX_BODY_BYTES and "Expect" not in request.headers:
-                for _block in _read(request, most):
-                    pass
+                with suppress(OSError):  # too slow or cut off, but above all too large
+                    for _block in _read(request, most):
+                        pass
             raise _too_large()
     size = 0
     try:
@@ -119,7 +121,8 @@ def _blocks(request: Request) -> Iterator[bytes]:
             size += len(block)
             yield block
     except OSError as error:
-        raise cut_off from error
+        # Django's UnreadablePostError has the server's error as its cause.
+        raise _too_slow() if isinstance(error.__cause__ or error, TimeoutError) else cut_off from error
     if size < most and not is_chunked:  # a server that does not raise
         raise cut_off
     if size > conf.MAX_BODY_BYTES:
@@ -152,6 +155,12 @@ def _read(stream: BinaryIO | Request, most: int) -> Iterator[bytes]:
     while remaining and (block := stream.read(min(remaining, _BLOCK))):
         remaining -= len(block)
         yield block
+
+
+def _too_slow() -> RequestTooSlow:
+    return RequestTooSlow(
+        _("The body arrived too slowly. Send it again in smaller requests, or over a faster connection.")
+    )
 
 
 def _too_large() -> TooLarge:

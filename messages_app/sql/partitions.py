@@ -25,17 +25,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
-import psycopg
-from django.db import OperationalError, migrations
+from django.db import migrations
 from django.utils.translation import gettext as _
 
 from access_app.db import connection, transaction
+from access_app.db.conflicts import LocksHeld, retry_locked
 from access_app.db.direct import session_cursor
 from access_app.errors import Unavailable
 
-from .periods import LEAF_PATTERN, Period, parts_beside
+from .periods import LEAF_PATTERN, Length, Period, parts_beside
 
 # Periods are created and dropped under one advisory lock, so that two processes never create or drop the same leaf at once.
 _ADVISORY_LOCK = 0x7472_6163  # "trac"
@@ -124,7 +124,7 @@ def make_periods(tables: Sequence[PartitionedTable], periods: Iterable[Period]) 
     """
     made = []
     for period in sorted(set(periods)):
-        while (hidden := _hidden_in(tables, period)) or (new := _make(tables, period)) is None:
+        while (hidden := _hidden_in(_nearby(tables, period), period)) or (new := _make(tables, period)) is None:
             for one in hidden:
                 _retry(one, _LOCK_PATIENCE_SECONDS, partial(_settle, tables, one))
         made += new
@@ -183,8 +183,44 @@ def count_rows(cursor: Any, leaf: str) -> tuple[int, bool]:
     return max(counted, plan[0]["Plan"]["Plan Rows"]), True
 
 
-def _hidden_in(tables: Sequence[PartitionedTable], period: Period) -> list[Period]:
-    return [hidden for hidden in unsettled_periods(tables) if hidden.overlaps(period)]
+class _Nearby(NamedTuple):
+    """The periods in one month."""
+
+    of_table: dict[str, list[Period]]
+    """Those for which each table has a partition, in order."""
+    hidden: list[Period]
+    """Those with a partition that is hidden, in order."""
+
+
+def _nearby(tables: Sequence[PartitionedTable], period: Period) -> _Nearby:
+    """Return the periods in the month of a period, because no others can overlap it.
+
+    Found by the beginnings of their names, so it takes the same time however many there are.
+    """
+    firsts = [Period.of(period.begins_at, Length.MONTH).leaf(table.name) for table in tables]
+    of_table: dict[str, list[Period]] = {table.name: [] for table in tables}
+    hidden = set()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT name, relname, inhrelid IS NOT NULL AND NOT inhdetachpending
+            FROM unnest(%s::text[], %s::name[], %s::name[]) AS wanted (name, first, last) CROSS JOIN LATERAL
+            (SELECT oid, relname FROM pg_class WHERE relname BETWEEN first AND last AND relkind = 'r' OFFSET 0) AS found
+            LEFT JOIN pg_inherits ON inhrelid = oid WHERE relname ~ %s AND pg_table_is_visible(oid)
+            """,
+            # Names of days and weeks go on with a "d". OFFSET 0, because the planner would rather read all names once.
+            [list(of_table), firsts, [f"{first}e" for first in firsts], LEAF_PATTERN],
+        )
+        for table, leaf, is_attached in cursor.fetchall():
+            if is_attached:
+                of_table[table].append(Period.of_leaf(leaf))
+            else:
+                hidden.add(Period.of_leaf(leaf))
+    return _Nearby({table: sorted(found) for table, found in of_table.items()}, sorted(hidden))
+
+
+def _hidden_in(nearby: _Nearby, period: Period) -> list[Period]:
+    return [hidden for hidden in nearby.hidden if hidden.overlaps(period)]
 
 
 def _make(tables: Sequence[PartitionedTable], period: Period) -> list[Period] | None:
@@ -192,12 +228,12 @@ def _make(tables: Sequence[PartitionedTable], period: Period) -> list[Period] | 
     made = []
     with transaction.atomic(), connection.cursor() as cursor:
         _poll(cursor, "SELECT pg_try_advisory_xact_lock(%s)")
-        if _hidden_in(tables, period):
+        nearby = _nearby(tables, period)
+        if _hidden_in(nearby, period):
             return None
-        existing = {table.name: periods_of(table.name) for table in tables}
         # Leaves refer to each other, so all tables have the periods of the first.
-        for part in parts_beside(existing[tables[0].name], period):
-            missing = [table for table in tables if part not in existing[table.name]]
+        for part in parts_beside(nearby.of_table[tables[0].name], period):
+            missing = [table for table in tables if part not in nearby.of_table[table.name]]
             for table in missing:
                 _make_leaf(cursor, table, part)
             if missing:
@@ -284,17 +320,15 @@ def _measure(cursor: Any, table: PartitionedTable, period: Period) -> DroppedLea
 
 def _retry(period: Period, patience: float, work: Callable[[Any], _Result]) -> _Result:
     """Run `work` with a cursor, under the advisory lock; retry it while locks of others block it."""
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            with _advisory_lock() as cursor:
-                return work(cursor)
-        except OperationalError as error:
-            if not isinstance(error.__cause__, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected):
-                raise
-            if time.monotonic() > deadline:
-                raise PeriodInUse(period) from error
-        time.sleep(_PAUSE_SECONDS)
+
+    def work_once() -> _Result:
+        with _advisory_lock() as cursor:
+            return work(cursor)
+
+    try:
+        return retry_locked(work_once, patience=patience, pause=_PAUSE_SECONDS)
+    except LocksHeld as error:
+        raise PeriodInUse(period) from error
 
 
 @contextmanager

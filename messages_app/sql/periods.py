@@ -24,7 +24,7 @@ LEAF_PATTERN = "_y[0-9]{4}m[0-9]{2}(d[0-9]{2}w?)?$"
 
 
 class Length(StrEnum):
-    """How long a new period is. The shorter ones divide the longer ones, so periods of all lengths fit beside each other."""
+    """The length of a new period. The shorter ones divide the longer ones, so periods of all lengths fit beside each other."""
 
     DAY = "DAY"
     WEEK = "WEEK"

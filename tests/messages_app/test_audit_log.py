@@ -122,6 +122,8 @@ def test_pages_of_the_admin_search_and_export_the_log(entries: dict[str, int], p
     assert shown("q=s-1&created=24h") == {"read"}
     assert shown("action=delete&result=refused&actor_kind=user&address=192.0.2.7") == {"refused"}
     assert shown("object_type=session&created_before=2020-01-01T00:00") == set()
+    listed = owner.get(f"{place}?object_type=session", headers={"accept-language": "zh-hans"}).getvalue().decode()
+    assert '<span title="session">会话</span> s-1' in listed
     page = owner.get(f"{place}{entries['read']}/change/").getvalue().decode()
     assert AuditEntry.objects.get(pk=entries["read"]).hash in page
     assert '<input type="submit"' not in page

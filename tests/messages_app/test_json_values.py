@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messages_app.json_values import count_values
+from tests.growth import grows_linearly
 
 MANY = 10**9
 
@@ -64,11 +64,9 @@ def _without_strings(value: Any) -> Any:
     ids=repr,
 )
 def test_count_takes_linear_time(unit: bytes) -> None:
-    def seconds(size: int) -> float:
-        text = (unit * (size // len(unit) + 1))[:size]
-        started = time.process_time()
-        count_values(text, size // 32)
-        return time.process_time() - started
-
-    small = max(seconds(500_000), 0.01)
-    assert seconds(4_000_000) < 8 * 3 * small
+    assert grows_linearly(
+        lambda text: count_values(text, len(text) // 32),
+        lambda size: (unit * (size // len(unit) + 1))[:size],
+        4_000_000,
+        0.1,
+    )

@@ -24,11 +24,6 @@ def session(project: Project, external_id: str = "", **fields: object) -> Sessio
     )
 
 
-@pytest.fixture
-def stranger(db: None) -> Project:
-    return Project.objects.create(slug="stranger")
-
-
 def test_session_in_scope_is_found_by_id_and_external_id(project: Project, stranger: Project) -> None:
     ours, theirs = session(project, "task"), session(stranger, "task")
     own = ProjectScope(frozenset({project.pk}))

@@ -156,6 +156,25 @@ def test_views_need_access_to_the_list(client: Client, staff: Client) -> None:
     assert SavedView.objects.count() == 1
 
 
+def test_lists_with_titles_of_their_own_have_their_own_views(staff: Client) -> None:
+    messages, failed = "/admin/messages_app/message/", f"{CALLS}?status=error"
+    runs = f"{messages}?role=assistant"
+    assert "Save this view" not in html_of(staff.get(runs))
+    for url, query in ((messages, "tool=a&role=assistant"), (messages, "tool=a"), (CALLS, "tool=a&status=error")):
+        save(staff, url, "One", query)
+    shown = {url: links_of(staff.get(url)).get("One") for url in (runs, messages, failed, CALLS)}
+    assert shown == {
+        runs: "?role=assistant&tool=a",
+        messages: "?tool=a",
+        failed: "?status=error&tool=a",
+        CALLS: None,
+    }
+    page = staff.post(links_of(staff.get(runs))["✎"], {"delete": "yes"})
+    assert page.headers["Location"] == runs
+    assert "One" not in links_of(staff.get(runs))
+    assert "One" in links_of(staff.get(messages))
+
+
 def test_name_is_unique_for_an_owner_and_a_list(staff: Client) -> None:
     save(staff, SESSIONS, "One", "status=error")
     (view,) = SavedView.objects.all()

@@ -9,7 +9,7 @@ import pytest
 from django.test import RequestFactory
 from rest_framework.request import Request
 
-from access_app.errors import InvalidInput, TooLarge
+from access_app.errors import InvalidInput, RequestTooSlow, TooLarge
 from messages_app.http.request_body import JSON, read_body
 
 
@@ -66,13 +66,27 @@ class CutOff(io.BytesIO):
         raise ConnectionResetError
 
 
-@pytest.mark.parametrize(
-    ("environ", "field"),
-    [
-        ({"CONTENT_LENGTH": "9"}, "Content-Length"),
-        ({"CONTENT_LENGTH": "", "HTTP_TRANSFER_ENCODING": "chunked"}, "Transfer-Encoding"),
-    ],
-)
+class TooSlow(io.BytesIO):
+    """A stream whose client has sent the given bytes and then kept the server waiting."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if block := super().read(size):
+            return block
+        raise TimeoutError
+
+
+WITH_LENGTH = {"CONTENT_LENGTH": "9"}
+CHUNKED = {"CONTENT_LENGTH": "", "HTTP_TRANSFER_ENCODING": "chunked"}
+
+
+@pytest.mark.parametrize("environ", [WITH_LENGTH, CHUNKED])
+def test_body_that_is_too_slow_is_refused(environ: dict[str, str]) -> None:
+    request, _stream = request_with(b"", **{"wsgi.input": TooSlow(b"{}"), **environ})
+    with pytest.raises(RequestTooSlow, match="smaller requests"):
+        read_body(request)
+
+
+@pytest.mark.parametrize(("environ", "field"), [(WITH_LENGTH, "Content-Length"), (CHUNKED, "Transfer-Encoding")])
 def test_body_that_is_cut_off_is_refused(environ: dict[str, str], field: str) -> None:
     request, _stream = request_with(b"", **{"wsgi.input": CutOff(b"{}"), **environ})
     with pytest.raises(InvalidInput) as refused:

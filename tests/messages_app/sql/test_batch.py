@@ -28,7 +28,7 @@ def configured_limit() -> str:
         return str(cursor.fetchone()[0])
 
 
-@pytest.mark.parametrize("at_most_ms", [None, 5_000])
+@pytest.mark.parametrize("at_most_ms", [None, 60_000])
 def test_fetch_sends_all_statements_in_one_round_trip(db: None, at_most_ms: int | None) -> None:
     queries = [
         Query(sql="SELECT %s::text, n FROM generate_series(1, %s) AS n", parameters=["it's; 100%", 2]),
@@ -55,12 +55,12 @@ def test_fetch_beyond_its_time_raises_too_slow() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_fetch_limits_each_statement_and_resets_the_limit() -> None:
     before = limit_now()
-    assert fetch([sleep(0.08)] * 3, at_most_ms=150) == [[("",)]] * 3
+    assert fetch([sleep(0.5)] * 3, at_most_ms=1_400) == [[("",)]] * 3
     assert limit_now() == before
     with transaction.atomic():
-        fetch([sleep(0)], at_most_ms=10)
+        fetch([sleep(0)], at_most_ms=500)
         assert limit_now() == configured_limit()
-        assert fetch([sleep(0.05)]) == [[("",)]]
+        assert fetch([sleep(0.6)]) == [[("",)]]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -74,6 +74,6 @@ def test_fetch_without_limit_raises_operational_error() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_fetch_raises_other_errors_unchanged() -> None:
     with pytest.raises(OperationalError) as failed:
-        fetch([Query(sql="SELECT pg_terminate_backend(pg_backend_pid())", parameters=[])], at_most_ms=5_000)
+        fetch([Query(sql="SELECT pg_terminate_backend(pg_backend_pid())", parameters=[])], at_most_ms=60_000)
     assert not was_stopped(failed.value)
     connection.close()
