@@ -35,6 +35,8 @@ _WORTH = 1024
 """Shorter fields are not worth a reference."""
 _BEGINNING = 200
 
+_NO_MESSAGES: tuple[Any, ...] = ([], [[]])
+"""Lists that `model_input` finds nothing in. One that is stored elsewhere counts as the input of its step."""
 _PROMPT_TEXT = ("text", "prompt", "content")
 _FILE = "file"
 # Fields that are read from the event alone: in SQL, or to find the step or call that it is about.
@@ -103,7 +105,7 @@ def _without_context(type_: EventType, data: dict[str, Any]) -> tuple[dict[str, 
     elif isinstance(request, dict) and (name := _first_list(request, MESSAGES)):
         entries = request[name]
         kept = {**kept, "request": _without(request, name)}
-    elif isinstance(request, list) and request:
+    elif isinstance(request, list) and request not in _NO_MESSAGES:
         entries = request
         kept = {**kept, "request": []}
     variables = data.get("variables")
@@ -142,7 +144,7 @@ def _without_large_fields(data: dict[str, Any], length: int) -> tuple[dict[str, 
 
 
 def _first_list(data: Mapping[str, Any], names: Iterable[str]) -> str:
-    return next((name for name in names if isinstance(data.get(name), list) and data[name]), "")
+    return next((name for name in names if isinstance(data.get(name), list) and data[name] not in _NO_MESSAGES), "")
 
 
 def _without(data: Mapping[str, Any], *names: str) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from django.utils.translation import gettext as _
 
 from access_app.errors import InvalidInput
 from traces_app.adapters.monitor_messages import MESSAGES, TYPE_FIELDS, event_document, is_monitor_message, moment
-from traces_app.ingest.decode import invalid, join, json_of
+from traces_app.ingest.decode import invalid, json_of
+from traces_app.ingest.mismatches import join, wrong_word
 from traces_app.schema import records
 from traces_app.schema.event_types import Category, EventType, Level
 
@@ -56,15 +57,11 @@ def event_from(document: dict[str, Any], path: str) -> records.Event:
     for name, words in _WORDS.items():
         value = document.get(name)
         if value is not None and value not in get_args(words):
-            raise InvalidInput(
-                _("Invalid value %(value)s. Allowed: %(words)s.")
-                % {"value": msgspec.json.encode(value).decode()[:100], "words": ", ".join(get_args(words))},
-                field=join(path, name),
-            )
+            raise InvalidInput(wrong_word(value, get_args(words)), field=join(path, name))
     try:
         event = msgspec.convert(document, records.Event)
     except msgspec.ValidationError as error:
-        raise invalid(str(error), path) from error
+        raise invalid(error, document, records.Event, path) from error
     if not event.session_id:
         raise InvalidInput(_("An event needs a session_id."), field=join(path, "session_id"))
     if event.type == SCORE:
@@ -77,11 +74,7 @@ def _event(item: Any, path: str) -> records.Event:
         raise InvalidInput(_("An event must be a JSON object."), field=path)
     if is_monitor_message(item):
         if item["type"] not in MESSAGES:
-            raise InvalidInput(
-                _("Invalid value %(value)s. Allowed: %(words)s.")
-                % {"value": msgspec.json.encode(item["type"]).decode()[:100], "words": ", ".join(MESSAGES)},
-                field=join(path, "type"),
-            )
+            raise InvalidInput(wrong_word(item["type"], MESSAGES), field=join(path, "type"))
         try:
             document = event_document(item)
             if document["type"] not in get_args(EventType):
@@ -105,11 +98,7 @@ def _unknown_word(item: dict[str, Any], path: str) -> InvalidInput:
     name, words = TYPE_FIELDS[item["type"]]
     payload = item["payload"]
     value = payload.get(name) if isinstance(payload, dict) else None
-    return InvalidInput(
-        _("Invalid value %(value)s. Allowed: %(words)s.")
-        % {"value": msgspec.json.encode(value).decode()[:100], "words": ", ".join(words)},
-        field=join(path, f"payload.{name}"),
-    )
+    return InvalidInput(wrong_word(value, words), field=join(path, f"payload.{name}"))
 
 
 def _named(item: dict[str, Any]) -> dict[str, Any]:

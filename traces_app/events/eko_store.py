@@ -16,8 +16,9 @@ from traces_app.adapters.eko_callbacks import Nodes, events_of, task_named
 from traces_app.normalize.redaction import RedactedEvent, redact_event
 from traces_app.schema import pg_text
 
+from .batch import EventOutcome
 from .decode import event_from
-from .store import EventOutcome, record_events, take_turns
+from .store import record_events, take_turns
 
 _STEPS = """
     SELECT event.agent, event.external_id, event.data ->> 'step' FROM traces_app_event AS event

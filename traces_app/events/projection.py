@@ -272,7 +272,7 @@ def _input(fact: EventFact) -> records.ModelInput | None:
         return records.ModelInput()
     if not is_start:
         return model_input(request)
-    asked = request if request else _first(data, CONVERSATION)
+    asked = next((one for one in (request, *map(data.get, CONVERSATION)) if model_input(one) is not None), None)
     return model_input(
         asked, system=data.get("system"), tools=data.get("tools"), parameters=_object(data, "parameters") or None
     )

@@ -6,10 +6,9 @@ have are kept in its `metadata`, because newer producers may send them, except d
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import msgspec
 from django.utils import timezone
@@ -22,14 +21,13 @@ from traces_app.normalize.scores import score_value
 from traces_app.schema import records
 
 from . import raw_json
+from .mismatches import first_mismatch, join
 
 MOST_SCORES = 1_000
 """Scores in one request."""
 
 T = TypeVar("T", bound=records.Record)
 D = TypeVar("D")
-
-_MSGSPEC_ERROR = re.compile(r"(?P<what>.*?)(?: - at `\$?\.?(?P<path>.*)`)?", re.DOTALL)
 
 
 class _Ingest(msgspec.Struct, forbid_unknown_fields=True):
@@ -40,8 +38,6 @@ _INGEST = msgspec.json.Decoder(_Ingest)
 _SESSION = msgspec.json.Decoder(raw_json.Session)
 _MESSAGE = msgspec.json.Decoder(raw_json.Message)
 _MESSAGES = msgspec.json.Decoder(list[raw_json.Message])
-
-_MISSING = re.compile(r"missing required field `(\w+)`")
 
 
 def decode_session(body: bytes) -> records.Session:
@@ -197,7 +193,7 @@ def _record(document: Any, type_: type[T], path: str) -> T:
         move_extra_fields_to_metadata(document, type_)
         return msgspec.convert(document, type_)
     except msgspec.ValidationError as error:
-        raise invalid(str(error), path) from error
+        raise invalid(error, document, type_, path) from error
     except RecursionError as error:
         raise InvalidInput(_("The JSON is nested too deeply."), field=path or None, code="invalid_json") from error
 
@@ -271,34 +267,9 @@ def _latest() -> datetime:
 # --- Errors ----------------------------------------------------------------------------------------------
 
 
-def invalid(text: str, path: str) -> InvalidInput:
-    match = _MSGSPEC_ERROR.fullmatch(text)
-    assert match is not None, "every text matches: all of the pattern's parts may be empty"
-    what, inner = match["what"], match["path"] or ""
-    if missing := _MISSING.search(what):
-        inner = join(inner, missing[1])
-    return InvalidInput(_error_text(what, inner), field=join(path, inner) or None)
-
-
-def _error_text(what: str, path: str) -> str:
-    """Return msgspec's error, or a translated one where msgspec does not name the allowed values."""
-    if what.startswith("Invalid enum value "):
-        value = what.removeprefix("Invalid enum value ")
-        return _("Invalid value %(value)s. Allowed: %(words)s.") % {"value": value, "words": ", ".join(_allowed(path))}
-    if "datetime" in what or "RFC3339" in what:
-        return _("Invalid time. Expected a time with a time zone, such as 2026-01-31T09:30:00Z.")
-    return f"{what}."
-
-
-def _allowed(path: str) -> tuple[str, ...]:
-    if path.endswith("role"):
-        return get_args(records.Role)
-    if path.endswith("kind"):
-        return get_args(records.ScoreKind)
-    if path.endswith("source"):
-        return get_args(records.ScoreSource)
-    return get_args(records.CallStatus if "tool_calls" in path else records.SessionStatus)
-
-
-def join(outer: str, inner: str) -> str:
-    return f"{outer}.{inner}" if outer and inner and not inner.startswith("[") else outer + inner
+def invalid(error: msgspec.ValidationError, document: Any, type_: Any, path: str = "") -> InvalidInput:
+    """Return what msgspec has found in a document below `path` that cannot be `type_`, in words for people."""
+    found = first_mismatch(document, type_)
+    if found is None:
+        return InvalidInput(f"{error}.", field=path or None)
+    return InvalidInput(found.text, field=join(path, found.path) or None)

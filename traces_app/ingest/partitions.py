@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from access_app.db import connection, transaction
 from access_app.db.base import cache_key
 from messages_app.sql.partitions import PartitionedTable, make_periods, periods_of
-from messages_app.sql.periods import Length, Period
+from messages_app.sql.periods import Length, Period, period_at
 
 # Parents first. Foreign keys are leaf to leaf, because one to a plain table would lock that table at attach and drop, and
 # an unindexed one (calls to their step or parent call) would cost 140 ms for each purged message.
@@ -43,9 +43,14 @@ def ensure_periods(periods: Iterable[Period]) -> None:
     if missing:
         make_periods(TABLES, missing)
         existing = periods_of(TABLES[0].name)
-        found = {period: any(one.covers(period) for one in existing) for period in missing}
+        found = {period: _is_covered(period, existing) for period in missing}
         # On commit, because the current transaction may still roll back.
         transaction.on_commit(lambda: known.update(found))
+
+
+def _is_covered(period: Period, existing: Sequence[Period]) -> bool:
+    one = period_at(existing, period.begins_at)
+    return one is not None and one.covers(period)
 
 
 def period_in_one_partition(instant: datetime) -> Period:

@@ -52,7 +52,7 @@ def forget_prices() -> None:
 
 
 class StoredStep(NamedTuple):
-    """What determines the cost of a step, and its present cost."""
+    """The columns of a stored step that determine its cost, and its present cost."""
 
     id: UUID
     message_id: UUID
@@ -64,7 +64,7 @@ class StoredStep(NamedTuple):
 
     @property
     def uses_model(self) -> bool:
-        """Whether it is counted as a step without a cost if it has none."""
+        """Return whether the step counts as unpriced if it has no cost."""
         return bool(self.model or (self.usage and msgspec.json.decode(self.usage)))
 
     def priced(self, prices: PriceTable, project_id: int) -> Decimal | None:

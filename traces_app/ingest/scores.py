@@ -72,7 +72,7 @@ _TO_ATTACH = (
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """What a score is about: the rows, or how to find them once they arrive."""
+    """The rows that a score is about, or the names by which they are found once they arrive."""
 
     session_id: UUID | None = None
     message_id: UUID | None = None

@@ -28,7 +28,7 @@ from traces_app.models import Snapshot, SnapshotPart, SnapshotSums
 from traces_app.normalize.redaction import RedactedSnapshots, receipts_as_json
 from traces_app.schema import pg_text, records, snapshot_parts
 
-from .decode import invalid
+from .decode import invalid, json_of
 from .pipeline import ingest
 
 MOST_BYTES = 2**30
@@ -49,7 +49,7 @@ def decode_snapshots(body: bytes) -> records.Snapshots:
             if as_sent != ref and snapshot_parts.ref_of(msgspec.json.encode(value)) != ref:
                 raise InvalidInput(_("The name of a part is not the hash of its content."), field=f"parts.{ref[:32]}")
     except msgspec.ValidationError as error:
-        raise invalid(str(error), "") from error
+        raise invalid(error, json_of(body), records.Snapshots) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(
             _("The body is not valid JSON in UTF-8: %(reason)s.") % {"reason": error}, code="invalid_json"

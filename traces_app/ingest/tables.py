@@ -155,7 +155,7 @@ def type_of(field: models.Field[Any, Any]) -> str:
 
 
 def _conversion(field: models.Field[Any, Any]) -> Callable[[Any], str | None]:
-    """How a value of a record becomes the text of this column. None becomes the column's empty value, else NULL."""
+    """Return the function that makes the text of this column of a record's value. None becomes the column's empty value, else NULL."""
     match field:
         case models.JSONField(null=True):
             return pg_text.json_or_null

@@ -45,7 +45,7 @@ Path = tuple[str, ...]
 
 
 class _Paths(NamedTuple):
-    """Where a usage has its counts, as paths of keys; the first that is there counts."""
+    """The places of the counts in a usage, as paths of keys; the first one that exists counts."""
 
     input: tuple[Path, ...]
     output: tuple[Path, ...]
@@ -138,7 +138,7 @@ class Tokens(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Price:
-    """What a model costs, in USD for a million tokens."""
+    """The price of a model, in USD per million tokens."""
 
     model: str
     """A name in lower case, or the beginning of names with a `*`."""

@@ -143,7 +143,7 @@ class RedactedScorePatch:
 
 @dataclass(frozen=True, kw_only=True)
 class RedactedSnapshots:
-    """What a recorder sent about snapshots, redacted. The parts keep their names."""
+    """Redacted snapshots of a recorder. The parts keep their names."""
 
     snapshots: records.Snapshots
     receipts: list[Receipt]

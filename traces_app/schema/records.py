@@ -119,7 +119,7 @@ class ToolCall(Record, frozen=True, kw_only=True):
 
 
 class ModelInput(Record, frozen=True, kw_only=True):
-    """What a model was asked, in the form of its provider."""
+    """The input of a model, in the form of its provider."""
 
     messages: Searched[list[Any] | None] = None
     """The conversation as it was sent, in its order. A message, a tool or the system prompt may be {"contextRef": ...}, a key of
@@ -245,7 +245,7 @@ class Message(Record, frozen=True, kw_only=True):
 
 
 class Score(Record, frozen=True, kw_only=True):
-    """What a person, a program or an evaluator thinks of a session, a message or a call.
+    """The judgement of a person, a program or an evaluator about a session, a message or a call.
 
     A score is about the narrowest thing that it names.
     """
@@ -321,7 +321,7 @@ class Fork(Record, frozen=True, kw_only=True):
 
 
 class Snapshots(Record, frozen=True, kw_only=True):
-    """What a recorder sends about the snapshots of a session. Everything of it is stored, or nothing."""
+    """The snapshots of a session, as a recorder sends them. All of them are stored, or none."""
 
     session_id: Annotated[str, Meta(min_length=1, max_length=512, extra={"searched": False})]
     """The external id of the session, which is made if it does not exist."""

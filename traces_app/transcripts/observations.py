@@ -16,6 +16,7 @@ Pure Python, without Django.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,10 @@ _MESSAGE_FIELDS = frozenset(
 )  # fmt: skip
 _EMPTY_TEXTS = ("None", "null")
 """An empty output, as some instrumentations write it."""
+_NO_ANSWERS = (*_EMPTY_TEXTS, "True", "False", "true", "false")
+"""What a function returned that answers nobody's question."""
+_AN_OBJECT = re.compile(r"""\{|\[\s*[\[{'"]|\[?[A-Za-z_][\w.]*\(\w+=|\[?<[\w.]+ object at """)
+"""The beginning of a value that was written as text: JSON, or the `repr` of a Python object."""
 
 
 class Observation(Struct, kw_only=True):
@@ -163,7 +168,7 @@ class Reader:
     def _trace_prompt(self, trace: Trace, ordered: list[Observation]) -> Iterator[Entry]:
         """Yield the prompt from the input of the trace or of a root, where the generations do not have it."""
         roots = [observation for observation in ordered if observation.parent is None]
-        for value in (trace.input, *(root.input for root in roots)):
+        for value in map(_argument, (trace.input, *(root.input for root in roots))):
             if value in EMPTY:
                 continue
             messages = messages_in(value)
@@ -556,6 +561,27 @@ def _tool_output(output: Any) -> tuple[Any, Result | None]:
         result = Result(id="", output=output["content"], failed=failed if isinstance(failed, bool) else None, data=data)
         return result.output, result
     return output, None
+
+
+def _argument(value: Any) -> Any:
+    """Return the only argument of a function, or its named ones, from the form in which decorators record them."""
+    if not isinstance(value, dict) or value.keys() != {"args", "kwargs"}:
+        return value
+    args, kwargs = value["args"], value["kwargs"]
+    if args in EMPTY and kwargs not in EMPTY:
+        return kwargs
+    return args[0] if isinstance(args, list) and len(args) == 1 and kwargs in EMPTY else value
+
+
+def returned_text(output: Any) -> str | None:
+    """Return the text of an output that is nothing else: a text, or an object with an answer only. None for all others,
+    such as the state of a graph, also if it was written in Python notation."""
+    value = _from_python(output)
+    if isinstance(value, dict) and len(value) == 1:
+        key, value = next(iter(value.items()))
+        value = value if key in _ANSWER_KEYS else None
+    is_text = isinstance(value, str) and value.strip() and value not in _NO_ANSWERS
+    return value if is_text and not _AN_OBJECT.match(value.lstrip()) else None
 
 
 def _content(value: Any, keys: tuple[str, ...]) -> str | list[Any]:

@@ -183,7 +183,7 @@ def digests_of(metadata: Mapping[str, Any] | None) -> list[str]:
 
 
 class _Summary:
-    """What an outline needs of the entries, added one after the other."""
+    """The facts that an outline needs of the entries, added one after the other."""
 
     def __init__(self, *, has_own_ids: bool) -> None:
         self.count = 0

@@ -13,19 +13,21 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import blake2b
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
 import psycopg
-from django.db import IntegrityError, OperationalError
+from django.db import IntegrityError
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from msgspec.structs import replace
 
 from access_app.db import transaction
+from access_app.db.conflicts import retry_aborted
 from access_app.db.statements import read_prepared
 from access_app.encryption.keys import key_of
 from access_app.masking import masking_of
@@ -85,7 +87,7 @@ _KINDS = {Span: SpanRow.Kind.SPAN, LogRecord: SpanRow.Kind.LOG, Media: SpanRow.K
 
 @dataclass(kw_only=True)
 class SpanOutcome:
-    """What became of the spans of one request."""
+    """The outcome of the spans of one request."""
 
     accepted: int = 0
     refused: int = 0
@@ -263,14 +265,11 @@ def _store_patiently(
     project_id: int, deliveries: Sequence[_Delivery], now: datetime
 ) -> tuple[dict[str, str], Counter[str]]:
     """Store as `_store` does; try again if another sender or a purge interferes."""
-    for attempt in range(_ATTEMPTS):
+    for attempts_left in reversed(range(_ATTEMPTS)):
         try:
-            return _store(project_id, deliveries, now)
-        except OperationalError as error:
-            if not isinstance(error.__cause__, psycopg.errors.DeadlockDetected) or attempt == _ATTEMPTS - 1:
-                raise
+            return retry_aborted(partial(_store, project_id, deliveries, now))
         except IntegrityError as error:
-            if not isinstance(error.__cause__, psycopg.errors.CheckViolation) or attempt == _ATTEMPTS - 1:
+            if not isinstance(error.__cause__, psycopg.errors.CheckViolation) or not attempts_left:
                 raise
             # "No partition of relation": a purge dropped a month that is still in our cache.
             forget()

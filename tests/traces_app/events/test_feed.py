@@ -15,7 +15,9 @@ from messages_app.models import Session
 from messages_app.writes import delete_message, delete_session
 from tests.traces_app.conftest import answer, store
 from traces_app.events.feed import events_after
-from traces_app.maintenance.purge import Scope, purge, survey
+from traces_app.maintenance.purge.purging import purge
+from traces_app.maintenance.purge.scopes import Scope
+from traces_app.maintenance.purge.surveys import survey
 from traces_app.models import Event
 
 pytestmark = pytest.mark.django_db

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from access_app.models import Project
@@ -70,7 +70,9 @@ def asked() -> list[Any]:
             {"messages": conversation(1), "system": "Plan.", "tools": TOOLS, "parameters": {"top_p": 1}},
         ),
         ({"conversation": conversation(1)}, {"messages": conversation(1)}),
+        ({"request": [[]], "conversation": "", "messages": conversation(1)}, {"messages": conversation(1)}),
         ({"request": {"messages": [], "temperature": None}}, None),
+        ({"request": [[]], "messages": [[]]}, None),
         ({"request": 7}, {"messages": [7]}),
         ({}, None),
     ],
@@ -158,9 +160,15 @@ _NAMES = ("request", "messages", "conversation", "system", "tools", "parameters"
     max_examples=examples(25),
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.lists(st.dictionaries(st.sampled_from(_NAMES), _JSON), min_size=2, max_size=3))
+# A batch of LangChain without a message says nothing, and what says nothing hides no other field.
+@example(data=[{"request": [1]}, {"request": [[]]}])
+@example(data=[{"request": [1]}, {}, {"request": {"messages": [[]]}}])
+@example(data=[{"request": [1]}, {}, {"request": {"x": None}, "messages": [2]}])
+@example(data=[{"request": [1]}, {}, {"conversation": "", "messages": [2]}])
+@example(data=[{"request": [1]}, {"request": [[]], "messages": [2]}])
 def test_any_values_give_the_same_input_in_both_orders(project: Project, data: list[dict[str, Any]]) -> None:
     events = [(start, end, start)[n](n, **fields) for n, fields in enumerate(data)]
     found = []

@@ -21,9 +21,9 @@ from messages_app.writes import clear_session, delete_message, restore_message
 from tests.traces_app.conftest import NOON, store
 from traces_app.events.store import record_events
 from traces_app.ingest import decode
+from traces_app.ingest.changes import change_message
 from traces_app.ingest.prices import current_prices, forget_prices
 from traces_app.ingest.removal import remove_messages
-from traces_app.ingest.store import change_message
 from traces_app.maintenance.integrity import Tally, check
 from traces_app.models import AgentStep, ModelPrice
 from traces_app.normalize.records import normalise_patch

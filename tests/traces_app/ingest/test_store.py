@@ -22,8 +22,8 @@ from messages_app.writes import delete_message, delete_session, restore_message,
 from tests.traces_app.conftest import NOON, answer, question, session_of, store
 from traces_app.ingest import decode
 from traces_app.ingest.batch import MessageOutcome, SessionOutcome
+from traces_app.ingest.changes import change_message
 from traces_app.ingest.pipeline import ingest
-from traces_app.ingest.store import change_message
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
 from traces_app.normalize.records import normalise_patch
 from traces_app.normalize.redaction import redact_message_patch

@@ -69,7 +69,7 @@ batches = st.lists(st.lists(items, min_size=1, max_size=3), min_size=1, max_size
 
 
 @settings(
-    max_examples=examples(20),
+    max_examples=examples(12),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

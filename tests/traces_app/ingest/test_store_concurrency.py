@@ -25,7 +25,8 @@ from traces_app.ingest import id_cache
 from traces_app.ingest import store as writes
 from traces_app.ingest.pipeline import ingest
 from traces_app.maintenance.integrity import Tally, check
-from traces_app.maintenance.purge import Scope, purge
+from traces_app.maintenance.purge.purging import purge
+from traces_app.maintenance.purge.scopes import Scope
 from traces_app.models import AgentStep, Context, ToolCall, ToolResult
 
 TABLES = (Session, Message, AgentStep, ToolCall, ToolResult, MessageKey)

@@ -75,7 +75,7 @@ def conversations(draw: st.DrawFn) -> list[list[tuple[str, dict[str, Any]]]]:
 @pytest.mark.requirement("000-55", "002-21")
 @pytest.mark.django_db(transaction=True)
 @settings(
-    max_examples=examples(20),
+    max_examples=examples(12),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

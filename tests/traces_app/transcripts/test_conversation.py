@@ -700,7 +700,7 @@ def finished(entries: Iterable[Entry]) -> list[records.Message]:
     return [message for _index, message in stream_messages(entries, None)]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(_entries, st.data())
 def test_growth_holds_for_turns_finished_early(hold_little: None, entries: list[Entry], data: st.DataObject) -> None:
     before = messages(entries[: data.draw(st.integers(0, len(entries)))])

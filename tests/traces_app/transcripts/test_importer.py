@@ -29,11 +29,12 @@ from tests.examples import examples
 from traces_app.ingest.batch import Refusal
 from traces_app.management.commands import import_transcripts
 from traces_app.models import AgentStep, ToolCall
-from traces_app.transcripts import importer, outline
+from traces_app.transcripts import outline, storing
 from traces_app.transcripts.entries import Transcript
 from traces_app.transcripts.formats import openai_chat
-from traces_app.transcripts.importer import FileReport, import_paths
+from traces_app.transcripts.importer import import_paths
 from traces_app.transcripts.outline import DIGEST_BYTES
+from traces_app.transcripts.reports import Counts, FileReport
 
 SHARED = Path(__file__).parents[4] / "shared" / "data"
 OWN = Path(__file__).parent / "formats" / "transcripts"
@@ -223,7 +224,11 @@ _conversation = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(15))
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+    max_examples=examples(15),
+)
 @given(messages=_conversation, data=st.data(), is_list=st.booleans())
 def test_importing_start_then_whole_equals_importing_whole(
     db: None, tmp_path: Path, messages: list[Any], data: st.DataObject, is_list: bool
@@ -329,7 +334,7 @@ def test_names_of_a_batch_are_assigned_together(project: Project, tmp_path: Path
     (one,) = openai_chat.transcripts(document, lambda _where, _why: None)
     found += [outline.outline(one, openai_chat.NAME)] * 9
     with CaptureQueriesContext(connection) as queries:
-        settled = importer._assign_names(found, project.pk)
+        settled = storing._assign_names(found, project.pk)
     # One lookup, and one more for each divergence.
     assert len(queries) == 3
     assert {one.name for one in settled[3:]} < {session[0] for session in stored(project)}
@@ -344,7 +349,7 @@ def test_run_imported_as_requests_then_whole_is_one_session(project: Project, tm
 
 
 def test_long_session_is_stored_in_parts(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importer, "_BATCH", 3)
+    monkeypatch.setattr(storing, "_BATCH", 3)
     other = Project.objects.create(slug="other")
     documents = [TALK[1:3], [*TALK, *TALK, *TALK], TALK[:2]]
     path = write(tmp_path / "talks.json", documents)
@@ -362,7 +367,7 @@ def test_session_too_long_for_memory_is_stored_alike(
     path.write_text("\n".join(json.dumps(message) for message in [*TALK, {"role": "critic"}] * 3))
     held = imported(path, other)
     monkeypatch.setattr("traces_app.transcripts.conversation.MOST_HELD", 3)
-    monkeypatch.setattr(importer, "_BATCH", 3)
+    monkeypatch.setattr(storing, "_BATCH", 3)
     report = imported(path, project)
     assert stored(project) == stored(other)
     assert (report.counts, report.left_out) == (held.counts, held.left_out)
@@ -589,7 +594,7 @@ def test_command_with_unknown_project_fails(db: None, tmp_path: Path) -> None:
         CommandError, match="There is no project 'nowhere'. Create it with: manage.py create_project nowhere"
     ) as error:
         run(tmp_path, "--project", "nowhere")
-    assert error.value.returncode == 1
+    assert error.value.returncode == 2
 
 
 def test_unprintable_characters_in_names_are_escaped(project: Project, tmp_path: Path) -> None:
@@ -739,7 +744,7 @@ def test_session_with_parts_in_several_files_counts_once(project: Project, tmp_p
     }
     for name, lines in (("main", [main]), ("agent-a1", [agent, reply]), ("other", [main | {"sessionId": "s-2"}])):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    totals = importer.Counts()
+    totals = Counts()
     reports = list(import_paths([tmp_path], project.pk))
     for report in reports:
         totals.include(report.counts)

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from access_app.models import Project
 from messages_app.models import Message, MessageKey, Session
 from messages_app.sql.periods import Period
+from tests.examples import examples
 from traces_app.ingest.partitions import TABLES
 from traces_app.models import AgentStep, ToolCall, ToolResult
 from traces_app.models import Span as SpanRow
@@ -82,7 +83,11 @@ def batches(spans: Sequence[Span], seed: random.Random) -> list[list[Span]]:
 @needs_data
 @pytest.mark.django_db
 @pytest.mark.parametrize("scenario", SCENARIOS)
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(5),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(seed=st.randoms(use_true_random=False))
 def test_any_order_and_batches_give_the_same_rows(scenario: str, seed: random.Random) -> None:
     project, _created = Project.objects.get_or_create(slug="order")
@@ -121,7 +126,11 @@ def pieces_of(span: Span, seed: random.Random) -> list[Span]:
 @needs_data
 @pytest.mark.django_db
 @pytest.mark.parametrize("scenario", SCENARIOS[:2])
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(3),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(seed=st.randoms(use_true_random=False))
 def test_pieces_in_any_order_give_the_rows_of_whole_spans(scenario: str, seed: random.Random) -> None:
     project, _created = Project.objects.get_or_create(slug="pieces")

@@ -58,7 +58,7 @@ def _messages(value: Any) -> list[Any] | None:
     if not isinstance(value, list):
         return [value]
     # LangChain sends batches: a list of conversations.
-    return [*map(_constructed, value[0] if len(value) == 1 and isinstance(value[0], list) else value)]
+    return [*map(_constructed, value[0] if len(value) == 1 and isinstance(value[0], list) else value)] or None
 
 
 def _constructed(message: Any) -> Any:

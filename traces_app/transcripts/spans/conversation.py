@@ -6,6 +6,7 @@
 * Two spans of one request, seen by two libraries, are one generation: the one that says more.
 * A run is the uppermost agent, or all spans outside of one. Runs of a trace that follow each other are messages of their
   own, overlapping ones are one message.
+* The text that the root of a run returned is its answer, before that of the last request.
 * A run is complete if its root has ended, or, where the root is not known, if its last request was answered in full.
 """
 
@@ -20,10 +21,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from traces_app.normalize.json_values import as_json
+from traces_app.normalize.records import text_of
 from traces_app.schema import records
 from traces_app.transcripts import conversation
 from traces_app.transcripts.entries import Entry, Reply
-from traces_app.transcripts.observations import EARLIEST, Observation, Reader, Trace
+from traces_app.transcripts.observations import EARLIEST, EMPTY, Observation, Reader, Trace, returned_text
 from traces_app.transcripts.parsing.message_shapes import joined, messages_in
 
 from .conventions.registry import facts_of
@@ -80,7 +82,8 @@ def session_of_trace(spans: Iterable[Span]) -> records.Session:
     session_id = _of_the_uppermost(nodes, "session_id")
     messages: list[records.Message] = []
     for place, run in enumerate(runs):
-        messages += _messages(run, trace_id if not place else f"{trace_id}/{place}")
+        returning = _returning(run, is_only=len(runs) == 1)
+        messages += _messages(run, returning, trace_id if not place else f"{trace_id}/{place}")
     about: dict[str, Any] = {TRACE_ID: trace_id}
     if title := _of_the_uppermost(nodes, "title"):
         about["trace_name"] = title
@@ -251,7 +254,7 @@ def _end(node: _Node) -> int:
 # --- Messages ---------------------------------------------------------------------------------------------------------
 
 
-def _messages(run: _Run, name: str) -> list[records.Message]:
+def _messages(run: _Run, returning: _Node | None, name: str) -> list[records.Message]:
     nodes = [node for top in run.nodes for node in _with_children(top)]
     observations = {node.span.span_id: _observation(node, place) for place, node in enumerate(nodes)}
     tops = {node.span.span_id for node in run.nodes}
@@ -267,11 +270,47 @@ def _messages(run: _Run, name: str) -> list[records.Message]:
         observations=observations,
     )
     entries = Reader(one_run=True).entries(trace)
-    messages = conversation.messages(entries)
+    messages = conversation.messages(_with_returned_text(entries, returning, name))
     return [
         _finished(message, run, entries, name) if is_last else message
         for message, is_last in zip(messages, _is_last_answer(messages), strict=True)
     ]
+
+
+def _returning(run: _Run, *, is_only: bool) -> _Node | None:
+    """Return the span whose output is that of the run: its root, or else the uppermost span around the only run."""
+    first = run.nodes[0]
+    candidates = [first] if len(run.nodes) == 1 and first.facts.kind not in ("generation", "tool") else []
+    if is_only:
+        around = _above(first)
+        for other in run.nodes[1:]:
+            above = set(_above(other))
+            around = [node for node in around if node in above]
+        candidates += reversed(around)
+    return next((node for node in candidates if node.facts.output not in EMPTY), None)
+
+
+def _with_returned_text(entries: Sequence[Entry], returning: _Node | None, name: str) -> list[Entry]:
+    """Add the text that the root of a run returned as its last reply, unless that reply says the same."""
+    returned = returned_text(returning.facts.output) if returning is not None else None
+    if returning is None or returned is None:
+        return [*entries]
+    plain = [
+        text_of(entry.content)[0]
+        for entry in entries
+        if isinstance(entry, Reply) and entry.parent_call is None and not entry.calls
+    ]
+    last = next((text for text in reversed(plain) if text), "")
+    if last.split() == returned.split():
+        return [*entries]
+    reply = Reply(
+        id=f"{name}:output",
+        content=returned,
+        agent_name=returning.facts.agent_name or (returning.span.name if returning.facts.kind == "agent" else None),
+        created_at=_time(returning.span.end),
+        metadata={SPAN_ID: returning.span.span_id},
+    )
+    return [*(entry for entry in entries if entry.id != reply.id), reply]
 
 
 def _with_children(top: _Node) -> list[_Node]:

@@ -1,4 +1,4 @@
-"""What a span means, in the words of no convention: each convention fills in what it knows."""
+"""The meaning of a span, independent of conventions: each convention fills in what it knows."""
 
 from __future__ import annotations
 

@@ -49,7 +49,8 @@ class Decoded:
 def decode_batch(body: bytes) -> Decoded:
     """Return the runs of `{"post": [...], "patch": [...]}`. Raise InvalidBody."""
     request = decoded_json(body)
-    if not isinstance(request, dict) or not all(isinstance(request.get(name, []), list) for name in ("post", "patch")):
+    lists = [request[name] for name in ("post", "patch") if name in request] if isinstance(request, dict) else []
+    if not lists or not all(isinstance(runs, list) for runs in lists):
         raise InvalidBody('expected {"post": [run, ...], "patch": [run, ...]}')
     found = Decoded()
     operations: tuple[Operation, ...] = ("post", "patch")

@@ -1,4 +1,4 @@
-"""What the wires that deliver spans in pieces have in common: JSON bodies, ids that are not hexadecimal, times."""
+"""Shared parts of the protocols that deliver spans in pieces: JSON bodies, ids that are not hexadecimal, times."""
 
 from __future__ import annotations
 

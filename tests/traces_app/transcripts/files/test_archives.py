@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from backports import zstd
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traces_app.transcripts.files import archives
@@ -191,7 +191,7 @@ def test_stream_is_kept_in_an_unnamed_temporary_file(tmp_path: Path, monkeypatch
     assert list(tmp_path.iterdir()) == []
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(deadline=None)
 @given(
     data=st.sampled_from(
         [zipped(FILES), tarred(FILES), gzip.compress(tarred(FILES)), *(pack(b"[1]") for pack in COMPRESSED.values())]

@@ -44,6 +44,13 @@ def only(format_: Format, document: object) -> records.Session:
     return session
 
 
+def messages_of(format_: Format, document: object) -> list[records.Message]:
+    """Return the messages of the only session of a document that is read without omissions."""
+    (session,), left_out = read(format_, document)
+    assert left_out == []
+    return session.messages or []
+
+
 def lines(values: list[Any]) -> Lines:
     def numbered() -> Iterator[Line]:
         return (Line(number, value) for number, value in enumerate(values, start=1))

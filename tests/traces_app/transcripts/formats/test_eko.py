@@ -18,7 +18,9 @@ from traces_app.transcripts.files.documents import Document, Line, Lines
 from traces_app.transcripts.formats import eko
 from traces_app.transcripts.formats.eko import NAME, recognises, transcripts
 from traces_app.transcripts.formats.registry import format_of
-from traces_app.transcripts.outline import digests, session_of
+from traces_app.transcripts.outline import digests
+
+from . import reading
 
 SHARED = Path(__file__).parents[5] / "shared" / "data"
 
@@ -73,13 +75,7 @@ RUN = [
 
 
 def read(document: object) -> tuple[list[records.Session], list[tuple[str, str]]]:
-    """Return the sessions and the omissions."""
-    left_out: list[tuple[str, str]] = []
-    sessions = [
-        session_of(transcript, NAME)
-        for transcript in transcripts(document, lambda where, why: left_out.append((where, why)))
-    ]
-    return sessions, left_out
+    return reading.read(eko, document)
 
 
 def entries(document: object) -> list[Entry]:
@@ -165,14 +161,10 @@ def wrapped(message: dict[str, Any]) -> dict[str, Any]:
     return {"taskId": message["taskId"], "type": message["type"], "ts": 1_772_366_400_000, "payload": payload}
 
 
-def lines(values: list[Any]) -> Lines:
-    return Lines(lambda: (Line(number, value) for number, value in enumerate(values, start=1)))
-
-
 VERSIONS: dict[str, Any] = {
     "version 4": list(map(fourth, RUN)),
     "with time and payload": list(map(wrapped, RUN)),
-    "lines": lines(RUN),
+    "lines": reading.lines(RUN),
     "an object that holds them": {"messages": RUN, "exported": "now"},
     "finished messages only": [message for message in RUN if message.get("streamDone") is not False],
 }
@@ -435,7 +427,9 @@ def test_read_mangled_document_never_raises(inner: Any, message: dict[str, Any],
 def load(path: Path) -> Any:
     content = path.read_text()
     return (
-        lines([json.loads(line) for line in content.splitlines()]) if path.suffix == ".jsonl" else json.loads(content)
+        reading.lines([json.loads(line) for line in content.splitlines()])
+        if path.suffix == ".jsonl"
+        else json.loads(content)
     )
 
 

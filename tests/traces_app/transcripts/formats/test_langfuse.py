@@ -12,10 +12,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from traces_app.schema import records
-from traces_app.transcripts.files.documents import Document, Line, Lines
-from traces_app.transcripts.formats.langfuse import NAME, recognises, transcripts
+from traces_app.transcripts.files.documents import Document
+from traces_app.transcripts.formats import langfuse
+from traces_app.transcripts.formats.langfuse import NAME, recognises
 from traces_app.transcripts.formats.registry import format_of
-from traces_app.transcripts.outline import session_of
+
+from . import reading
 
 SHARED = Path(__file__).parents[5] / "shared" / "data"
 
@@ -90,13 +92,7 @@ OBSERVATIONS = [
 
 
 def read(document: object) -> tuple[list[records.Session], list[tuple[str, str]]]:
-    """Return the sessions and the omissions."""
-    left_out: list[tuple[str, str]] = []
-    sessions = [
-        session_of(transcript, NAME)
-        for transcript in transcripts(document, lambda where, why: left_out.append((where, why)))
-    ]
-    return sessions, left_out
+    return reading.read(langfuse, document)
 
 
 def outline(session: records.Session) -> list[Any]:
@@ -139,10 +135,6 @@ EXPECTED = [
 ]
 
 
-def lines(values: list[Any]) -> Lines:
-    return Lines(lambda: (Line(number, value) for number, value in enumerate(values, start=1)))
-
-
 def snake(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row with the names of the tables."""
     return {"".join(f"_{c.lower()}" if c.isupper() else c for c in name): value for name, value in row.items()}
@@ -154,9 +146,11 @@ WRAPPINGS: dict[str, Any] = {
     "a trace of the API": TRACE | {"observations": OBSERVATIONS, "htmlPath": "/p"},
     "a list of traces": [TRACE | {"observations": OBSERVATIONS}],
     "a page of observations": {"data": OBSERVATIONS, "meta": {"page": 1}},
-    "lines of observations": lines(OBSERVATIONS),
-    "lines of both, in any order": lines([*OBSERVATIONS[3:], TRACE | {"observations": ["g1"]}, *OBSERVATIONS[:3]]),
-    "rows of the tables": lines([snake(row) for row in [TRACE, *OBSERVATIONS]]),
+    "lines of observations": reading.lines(OBSERVATIONS),
+    "lines of both, in any order": reading.lines(
+        [*OBSERVATIONS[3:], TRACE | {"observations": ["g1"]}, *OBSERVATIONS[:3]]
+    ),
+    "rows of the tables": reading.lines([snake(row) for row in [TRACE, *OBSERVATIONS]]),
     "a session of the API": {"id": "s", "traces": [TRACE | {"observations": OBSERVATIONS}]},
 }
 

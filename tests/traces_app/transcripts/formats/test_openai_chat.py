@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from traces_app.schema import records
 from traces_app.transcripts.files.documents import Line, Lines
+from traces_app.transcripts.formats import openai_chat
 from traces_app.transcripts.formats.openai_chat import NAME, recognises, transcripts
 from traces_app.transcripts.formats.registry import FORMATS
-from traces_app.transcripts.outline import digests_of, session_of
+from traces_app.transcripts.outline import digests_of
 
+from . import reading
 from .reading import has_failed
 
 OWN = Path(__file__).parent / "transcripts"
@@ -37,20 +39,11 @@ def call(id_: str | None = "c1", name: str = "a", arguments: Any = "{}") -> dict
 
 
 def read(document: object) -> tuple[list[records.Session], list[tuple[str, str]]]:
-    """Return the sessions and the omissions."""
-    left_out: list[tuple[str, str]] = []
-    sessions = [
-        session_of(transcript, NAME)
-        for transcript in transcripts(document, lambda where, why: left_out.append((where, why)))
-    ]
-    return sessions, left_out
+    return reading.read(openai_chat, document)
 
 
 def only(document: object) -> list[records.Message]:
-    """Return the messages of the only session of a document read without omissions."""
-    (session,), left_out = read(document)
-    assert left_out == []
-    return session.messages or []
+    return reading.messages_of(openai_chat, document)
 
 
 def load(path: Path) -> Any:

@@ -34,10 +34,7 @@ def read(document: object) -> tuple[list[records.Session], list[tuple[str, str]]
 
 
 def only(document: object) -> list[records.Message]:
-    """Return the messages of the only session of a document read without omissions."""
-    (session,), left_out = read(document)
-    assert left_out == []
-    return session.messages or []
+    return reading.messages_of(openai_responses, document)
 
 
 def calls(messages: list[records.Message]) -> list[records.ToolCall]:

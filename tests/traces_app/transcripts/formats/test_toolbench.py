@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traces_app.schema import records
+from traces_app.transcripts.formats import toolbench
 from traces_app.transcripts.formats.registry import format_of
-from traces_app.transcripts.formats.toolbench import NAME, recognises, transcripts
-from traces_app.transcripts.outline import session_of
+from traces_app.transcripts.formats.toolbench import NAME, recognises
+
+from . import reading
 
 SHARED = Path(__file__).parents[5] / "shared" / "data"
 
@@ -54,13 +56,7 @@ def answer(**fields: Any) -> dict[str, Any]:
 
 
 def read(document: object) -> tuple[list[records.Session], list[tuple[str, str]]]:
-    """Return the sessions and the omissions."""
-    left_out: list[tuple[str, str]] = []
-    sessions = [
-        session_of(transcript, NAME)
-        for transcript in transcripts(document, lambda where, why: left_out.append((where, why)))
-    ]
-    return sessions, left_out
+    return reading.read(toolbench, document)
 
 
 def outline(session: records.Session) -> list[Any]:

@@ -1,0 +1,191 @@
+"""The rows of events, and changes of rows that no record can express: other positions, and what no longer holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from access_app.db import connection
+from messages_app import ids
+from traces_app.ingest import context_rows
+from traces_app.ingest.id_cache import find_or_make_tools
+from traces_app.ingest.sql import add_receipts, lock_messages
+from traces_app.ingest.tables import EVENTS, Row
+from traces_app.schema import losses, pg_text
+from traces_app.schema.event_types import EVENT_TYPES
+from traces_app.schema.health_flags import ORPHAN_RESULT
+
+from . import projection
+from .batch import BatchRun, BatchSession, NewEvent, row_id
+from .contexts import apart
+from .projection import EventFact
+
+# The prefixes of receipt paths below a message; the id of the row follows in brackets.
+_BELOW = {"call": "tool_calls", "step": "agent_steps"}
+# Rows of other messages are never touched, and rows that do not change are not written. IS NOT DISTINCT FROM, because with
+# "=" PostgreSQL may use the index on message_id and read all rows of the message.
+_PLACE_STEPS = """
+    UPDATE traces_app_agentstep AS step SET iteration = new.iteration, ordinal = new.ordinal
+    FROM unnest(%s::uuid[], %s::int[], %s::int[]) AS new (id, iteration, ordinal)
+    WHERE step.id = new.id AND step.id = ANY(%s::uuid[])
+        AND step.message_id IS NOT DISTINCT FROM %s AND step.id >= %s AND step.id < %s
+        AND (step.iteration, step.ordinal) IS DISTINCT FROM (new.iteration, new.ordinal)
+    """
+_PLACE_CALLS = """
+    UPDATE traces_app_toolcall AS call SET step_id = new.step_id, position = new.position,
+        tool_id = coalesce(new.tool_id, call.tool_id)
+    FROM unnest(%s::uuid[], %s::uuid[], %s::int[], %s::bigint[]) AS new (id, step_id, position, tool_id)
+    WHERE call.id = new.id AND call.id = ANY(%s::uuid[])
+        AND call.message_id IS NOT DISTINCT FROM %s AND call.id >= %s AND call.id < %s
+        AND (call.step_id, call.position, call.tool_id)
+            IS DISTINCT FROM (new.step_id, new.position, coalesce(new.tool_id, call.tool_id))
+    """
+
+
+def move_rows(run: BatchRun) -> None:
+    """Move rows to their new positions, before the totals of the message are computed."""
+    if run.id is None:
+        return
+    before = run.so_far.layout
+    steps = [name for name, place in before.steps.items() if run.after.steps.get(name) != place]
+    calls = [name for name, place in before.calls.items() if run.after.calls.get(name) != place]
+    if not steps and not calls:
+        return
+    row = lock_messages([run.id]).get(run.id)
+    if row is None or row.deleted_at is not None:
+        return
+    gone = [name for name in steps if name not in run.after.steps]
+    _write_places(run, run.id, [name for name in steps if name in run.after.steps], calls, {})
+    if gone:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "DELETE FROM traces_app_agentstep WHERE id = ANY(%s) AND message_id = %s",
+                [[UUID(row_id(run.id, name)) for name in gone], run.id],
+            )
+
+
+def take_back_flags(run: BatchRun) -> None:
+    """Remove the flags of calls that looked wrong only because some of their events had not arrived."""
+    before, after = run.so_far.call_flags, run.call_flags
+    found = before.orphans - after.orphans
+    gone = before.flags - after.flags
+    if run.id is None or not (found or gone):
+        return
+    row = lock_messages([run.id]).get(run.id)
+    if row is None or row.deleted_at is not None:
+        return
+    with connection.cursor() as cursor:
+        if gone:
+            cursor.execute(
+                "UPDATE messages_app_message SET health = "
+                "(SELECT coalesce(array_agg(flag), '{}') FROM unnest(health) AS flag WHERE flag <> ALL(%s)) "
+                "WHERE id = %s",
+                [sorted(gone), run.id],
+            )
+        if found:
+            cursor.execute(
+                "UPDATE traces_app_toolcall SET metadata = metadata - %s WHERE id = ANY(%s) AND message_id = %s",
+                [ORPHAN_RESULT, [UUID(row_id(run.id, call)) for call in found], run.id],
+            )
+
+
+def make_room_for_references(run: BatchRun, fact: Sequence[EventFact]) -> None:
+    """Delete the references of this run, because the list that replaces them may be shorter."""
+    if run.id is None:
+        return
+    row = lock_messages([run.id]).get(run.id)
+    if row is None or row.deleted_at is not None:
+        return
+    most = max(len(projection.references_in(one.data)) for one in fact)
+    made = [UUID(ids.child_hex(run.id.int, "reference", position)) for position in range(most)]
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM messages_app_reference WHERE id = ANY(%s) AND message_id = %s", [made, run.id])
+
+
+def keep_receipts(session_id: UUID, session: BatchSession) -> None:
+    """Copy the receipts of events to the rows that follow from them, so that readers need not look at events."""
+    of_messages: dict[UUID, list[dict[str, Any]]] = {}
+    of_session: list[dict[str, Any]] = []
+    for run in session.runs:
+        for one in run.events:
+            if not (one.subject and "redactions" in one.data):
+                continue
+            assert run.id is not None, "its events were kept"
+            for receipt in losses.receipts_of(one.data):
+                place = losses.place_of(receipt.path, projection.about(one.subject))
+                if place is None:
+                    continue
+                document = receipt.as_json() | {"path": place.path}
+                if place.owner == "session":
+                    of_session.append(document)
+                    continue
+                if place.owner in _BELOW:
+                    document["path"] = f"{_BELOW[place.owner]}[{UUID(row_id(run.id, one.subject))}].{place.path}"
+                owner = (place.owner == "question" and run.question) or run.id
+                of_messages.setdefault(owner, []).append(document)
+    for message_id, receipts in sorted(of_messages.items()):
+        add_receipts("messages_app_message", message_id, receipts)
+    if of_session:
+        add_receipts("messages_app_session", session_id, of_session)
+
+
+def place_rows(project_id: int, run: BatchRun) -> None:
+    """Move the rows of the batch to their position, which the records do not have."""
+    assert run.id is not None, "it was stored"
+    calls = list(run.tools)
+    steps = sorted({run.after.calls[call][0] for call in calls} | {
+        one.subject for one in run.events if projection.is_step(one.subject)
+    })  # fmt: skip
+    if steps:
+        tool_ids = find_or_make_tools(project_id, sorted(set(run.tools.values())))
+        _write_places(run, run.id, steps, calls, {call: tool_ids[name] for call, name in run.tools.items()})
+
+
+def _write_places(
+    run: BatchRun, message_id: UUID, steps: Sequence[str], calls: Sequence[str], tool_ids: Mapping[str, int]
+) -> None:
+    bounds = [message_id, *ids.range_below(message_id)]
+    with connection.cursor() as cursor:
+        if steps:
+            placed = [(row_id(message_id, name), *map(str, run.after.steps[name])) for name in sorted(steps)]
+            columns = list(map(list, zip(*placed, strict=True)))
+            cursor.execute(_PLACE_STEPS, [*columns, columns[0], *bounds])
+        if calls:
+            hosted = [
+                (
+                    row_id(message_id, name),
+                    row_id(message_id, step),
+                    str(position),
+                    pg_text.number(tool_ids.get(name)),
+                )
+                for name in sorted(calls)
+                for step, position in [run.after.calls[name]]
+            ]
+            columns = list(map(list, zip(*hosted, strict=True)))
+            cursor.execute(_PLACE_CALLS, [*columns, columns[0], *bounds])
+
+
+def event_row(project_id: int, session_id: UUID, message_id: UUID, one: NewEvent, contexts: list[Row]) -> Row:
+    """Return the row of an event, and add the rows of its contexts to `contexts`."""
+    event = one.record
+    data, aside = apart(event.type, one.data)
+    for context in aside:
+        contexts += context_rows.rows_of(session_id, message_id, context, one.timestamp)
+    spec = EVENT_TYPES[event.type]
+    return EVENTS.Row(
+        id=ids.child_hex(message_id.int, "event", one.external_id),
+        project_id=str(project_id),
+        session_id=session_id.hex,
+        message_id=message_id.hex,
+        seq=str(one.seq),
+        external_id=pg_text.text(one.external_id),
+        number=pg_text.number(event.number),
+        type=event.type,
+        level=event.level or spec.level,
+        category=event.category or spec.category,
+        timestamp=one.timestamp.isoformat(),
+        agent=pg_text.text(event.agent),
+        subject=one.subject,
+        data=data,
+    )
