@@ -48,7 +48,7 @@ _SAVE = """
 
 @dataclass(kw_only=True)
 class Recomputed:
-    """How far a run is."""
+    """The progress of a run."""
 
     messages: int = 0
     """Messages with steps that were read."""

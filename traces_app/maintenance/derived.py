@@ -33,6 +33,7 @@ from traces_app.queries.search.segments import ROW
 from traces_app.queries.search.texts import texts_of_messages
 
 from .integrity import Problem
+from .statements import fetch
 
 KINDS = {
     "key_missing": "a message with an external id has no key, or that of another: sent again, it is stored twice",
@@ -47,6 +48,7 @@ _WINDOW = 50_000
 """Messages whose ids are in memory at a time."""
 _MESSAGES = Message._meta.db_table
 _KEYS = MessageKey._meta.db_table
+_QUEUE = UnindexedMessage._meta.db_table
 _KEY_OF_MESSAGE = ids.key_in_sql("'message'", "message.session_id", "message.external_id")
 
 Scope = tuple[str, list[Any]]
@@ -100,7 +102,7 @@ def _missing_keys(period: Period, scope: Scope) -> Iterator[Problem]:
     condition, values = scope
     last = period.first_id
     while True:
-        found = _rows(
+        found = fetch(
             f"SELECT message.id, message.session_id, (SELECT message_id FROM {_KEYS} WHERE key = {_KEY_OF_MESSAGE}) "
             f"FROM {_MESSAGES} AS message WHERE {condition} AND message.id >= %s AND message.id < %s "
             f"AND message.external_id <> '' AND NOT EXISTS (SELECT 1 FROM {_KEYS} AS known "
@@ -118,7 +120,7 @@ def _missing_keys(period: Period, scope: Scope) -> Iterator[Problem]:
 def _stray_keys(period: Period) -> Iterator[Problem]:
     last = period.first_id
     while True:
-        found = _rows(
+        found = fetch(
             f"SELECT message_id FROM {_KEYS} AS known WHERE message_id >= %s AND message_id < %s AND purged_at IS NULL "
             f"AND NOT EXISTS (SELECT 1 FROM {_MESSAGES} AS message WHERE message.id = known.message_id AND message.id >= %s "
             f"AND message.id < %s) ORDER BY message_id LIMIT {_AT_ONCE}",
@@ -137,9 +139,10 @@ def _unindexed(period: Period, scope: Scope) -> Iterator[Problem]:
     while True:
         with one_snapshot(read_only=True):
             page = dict(
-                _rows(
+                fetch(
                     f"SELECT message.id, message.session_id FROM {_MESSAGES} AS message WHERE {condition} "
-                    f"AND message.id >= %s AND message.id < %s ORDER BY message.id LIMIT {_WINDOW}",
+                    f"AND message.id >= %s AND message.id < %s AND NOT EXISTS (SELECT 1 FROM {_QUEUE} AS waiting "
+                    f"WHERE waiting.message_id = message.id) ORDER BY message.id LIMIT {_WINDOW}",
                     [*values, last, period.after_id],
                 )
             )
@@ -152,7 +155,7 @@ def _unindexed(period: Period, scope: Scope) -> Iterator[Problem]:
 
 
 def _not_in_index(message_ids: Sequence[UUID]) -> list[UUID]:
-    """Return the messages, given in order, that have texts and are neither in the index nor in its queue."""
+    """Return the messages, given in order, that have texts and are not in the index."""
     if not message_ids:
         return []
     first, last = message_ids[0], message_ids[-1]
@@ -168,10 +171,8 @@ def _not_in_index(message_ids: Sequence[UUID]) -> list[UUID]:
     left = sorted(UUID(bytes=one) for one in missing)
     found: list[UUID] = []
     for start in range(0, len(left), _AT_ONCE):
-        some = set(left[start : start + _AT_ONCE])
-        some -= set(UnindexedMessage.objects.filter(message_id__in=some).values_list("message_id", flat=True))
         # Messages without any text have no rows there.
-        found += sorted({row.message_id for row in texts_of_messages(some) if row.texts})
+        found += sorted({row.message_id for row in texts_of_messages(left[start : start + _AT_ONCE]) if row.texts})
     return found
 
 
@@ -284,10 +285,3 @@ def _problem(kind: str, detail: str, session_id: UUID | None = None, message_id:
 
 def _after(row_id: UUID) -> UUID:
     return UUID(int=row_id.int + 1)
-
-
-def _rows(statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, values)
-        found: list[tuple[Any, ...]] = cursor.fetchall()
-        return found

@@ -54,7 +54,7 @@ _OF_ITS_OWN = "id = ANY(%(keys)s)"
 
 @dataclass(kw_only=True)
 class Rewritten:
-    """How far a run is."""
+    """The progress of a run."""
 
     messages: int = 0
     """Messages that were read."""

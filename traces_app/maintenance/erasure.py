@@ -47,7 +47,8 @@ from traces_app.models import (
     UnvectoredMessage,
 )
 
-from .purge import Report, purge_messages, purge_sessions
+from .purge.purging import purge_messages, purge_sessions
+from .purge.reports import Report
 from .search_index import forget_messages
 
 SHORTEST_MATCH = 3
@@ -61,7 +62,7 @@ Progress = Callable[[int], object]
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What is searched for, in these projects or in all."""
+    """The subject of an erasure: a person, a session or a text, in these projects or in all."""
 
     kind: Kind
     text: str
@@ -79,7 +80,7 @@ class Subject:
 
 @dataclass(kw_only=True)
 class Found:
-    """What belongs to a subject. The sets do not overlap with what is below others."""
+    """The ids of the rows that belong to a subject. No set has rows that are below those of another one."""
 
     sessions: set[UUID] = field(default_factory=set)
     messages: set[UUID] = field(default_factory=set)

@@ -2,7 +2,8 @@
 
 Three passes read the rows in batches, in the order of ids: messages with their children, sessions with their counters,
 and rows without their parent. The trash is checked too, because it may be restored. Each batch is read in one snapshot,
-so that a check beside writers does not report half of a write.
+so that a check beside writers does not report half of a write. Of messages that PostgreSQL finds plainly in order
+(traces_app/maintenance/plain_order.py), no rows are read.
 
 Iterations start at 0 and increase by one. The agents of a message may count together or separately: a message is in order
 if its iterations are 0, 1, 2 ... each once, or if those of every agent name are. A sub-agent may have the iteration of the
@@ -27,10 +28,12 @@ from access_app.db import connection
 from messages_app import ids
 from messages_app.session_counters import disagreements
 from messages_app.sql.partitions import periods_of
-from messages_app.sql.periods import Length, Period
 from messages_app.sql.snapshot import one_snapshot
 from traces_app.ingest.context_rows import row_id_of
 from traces_app.normalize.rollup import duration_between, rollup
+
+from .plain_order import verdicts, with_months
+from .statements import fetch
 
 KINDS = {
     "iterations_missing": "an iteration is missing: a step may have been lost",
@@ -53,7 +56,10 @@ KINDS = {
 NOTES = frozenset({"call_open"})
 """Kinds that are no damage: the agent itself left them behind, for example when it was interrupted."""
 
+_PAGE = 1000
+"""Messages of one snapshot."""
 _AT_ONCE = 250
+"""Messages whose rows are in memory at a time."""
 _ORPHANS_AT_ONCE = 1000
 _NUMBERS_SHOWN = 10
 
@@ -159,51 +165,71 @@ def _check_messages(
     last = UUID(int=0)
     while True:
         with one_snapshot(read_only=True):
-            messages = _messages(condition, values, last)
-            if not messages:
+            page = _page(condition, values, last)
+            if not page:
                 return
-            steps = _steps(messages)
-            calls = _calls(messages)
-            inputs = _inputs(messages, steps)
-        for message in messages:
-            of_message, called = steps.get(message.id, ()), calls.get(message.id, ())
-            tally.messages += 1
-            tally.steps += len(of_message)
-            tally.calls += len(called)
-            problems = [*_problems(message, of_message, called), *_input_problems(of_message, inputs)]
-            for kind, detail in problems:
-                yield Problem(kind=kind, session_id=message.session_id, message_id=message.id, detail=detail)
-        progress(len(messages))
-        last = messages[-1].id
+            found = verdicts(page)
+            rest = [verdict.message_id for verdict in found if not verdict.is_plain]
+            problems = [
+                problem
+                for start in range(0, len(rest), _AT_ONCE)
+                for problem in _problems_of(rest[start : start + _AT_ONCE])
+            ]
+        yield from problems
+        tally.messages += len(found)
+        tally.steps += sum(verdict.step_count for verdict in found)
+        tally.calls += sum(verdict.call_count for verdict in found)
+        progress(len(found))
+        last = page[-1]
 
 
-def _messages(condition: str, values: list[object], last: UUID) -> list[_Message]:
-    rows = _tuples(
+def _page(condition: str, values: list[object], last: UUID) -> list[UUID]:
+    rows = fetch(
+        f"SELECT message.id FROM messages_app_message AS message WHERE {condition} AND message.id > %s "
+        f"ORDER BY message.id LIMIT {_PAGE}",
+        [*values, last],
+    )
+    return [message_id for (message_id,) in rows]
+
+
+def _problems_of(message_ids: Sequence[UUID]) -> Iterator[Problem]:
+    """Yield the problems of messages, given in order, from their rows."""
+    messages = _messages(message_ids)
+    steps, calls = _steps(message_ids), _calls(message_ids)
+    inputs = _inputs(message_ids, steps)
+    for message in messages:
+        of_message, called = steps.get(message.id, ()), calls.get(message.id, ())
+        for kind, detail in (*_problems(message, of_message, called), *_input_problems(of_message, inputs)):
+            yield Problem(kind=kind, session_id=message.session_id, message_id=message.id, detail=detail)
+
+
+def _messages(message_ids: Sequence[UUID]) -> list[_Message]:
+    rows = fetch(
         "SELECT message.id, message.session_id, message.project_id, session.project_id AS session_project_id, "
         "message.role, message.is_completed, message.health, message.usage::text AS usage, message.created_at, "
         "message.completed_at, left(message.metadata ->> 'answer_iteration', 12) AS answer_iteration, message.step_count, "
         "message.call_count, message.failure_count, message.model_error_count, message.input_tokens, "
         "message.output_tokens, message.duration_ms, message.cost, message.unpriced_count "
-        "FROM messages_app_message AS message LEFT JOIN messages_app_session AS session "
-        f"ON session.id = message.session_id WHERE {condition} AND message.id > %s ORDER BY message.id LIMIT {_AT_ONCE}",
-        [*values, last],
+        "FROM messages_app_message AS message LEFT JOIN messages_app_session AS session ON session.id = message.session_id "
+        "WHERE message.id = ANY(%(messages)s) AND message.id >= %(first)s AND message.id < %(after)s ORDER BY message.id",
+        with_months(message_ids),
     )
     return [_Message._make(row) for row in rows]
 
 
-def _steps(messages: Sequence[_Message]) -> Mapping[UUID, list[_Step]]:
+def _steps(message_ids: Sequence[UUID]) -> Mapping[UUID, list[_Step]]:
     found: defaultdict[UUID, list[_Step]] = defaultdict(list)
-    for message_id, *row in _tuples(
+    for message_id, *row in fetch(
         "SELECT message_id, id, iteration, agent_name, duration_ms, usage::text AS usage, "
         "(metadata -> 'error')::text AS error, input_ref, model, cost FROM traces_app_agentstep AS step "
         f"WHERE {_BELOW.format('step')} ORDER BY message_id, iteration, ordinal",
-        _below(messages),
+        with_months(message_ids),
     ):
         found[message_id].append(_Step._make(row))
     return found
 
 
-def _inputs(messages: Sequence[_Message], steps: Mapping[UUID, Sequence[_Step]]) -> dict[UUID, int]:
+def _inputs(message_ids: Sequence[UUID], steps: Mapping[UUID, Sequence[_Step]]) -> dict[UUID, int]:
     """Return the number of missing entries of each input, by the id of its step; an input that is missing itself is not there."""
     wanted = {
         step.id: UUID(row_id_of(message_id, step.input_ref))
@@ -213,39 +239,32 @@ def _inputs(messages: Sequence[_Message], steps: Mapping[UUID, Sequence[_Step]])
     }
     if not wanted:
         return {}
-    below = _below(messages)
     found = _rows(
         "SELECT context.id, count(*) FILTER (WHERE wanted.id IS NOT NULL AND entry.id IS NULL) AS missing "
         "FROM traces_app_context AS context LEFT JOIN LATERAL unnest(context.entries) AS wanted (id) ON TRUE "
         "LEFT JOIN traces_app_context AS entry ON entry.id = wanted.id AND entry.id >= %(first)s AND entry.id < %(after)s "
         "WHERE context.id = ANY(%(contexts)s) AND context.id >= %(first)s AND context.id < %(after)s GROUP BY context.id",
-        {**below, "contexts": list(set(wanted.values()))},
+        {**with_months(message_ids), "contexts": list(set(wanted.values()))},
     )
     missing = {row["id"]: row["missing"] for row in found}
     return {step_id: missing[context_id] for step_id, context_id in wanted.items() if context_id in missing}
 
 
-def _calls(messages: Sequence[_Message]) -> Mapping[UUID, list[_Call]]:
+def _calls(message_ids: Sequence[UUID]) -> Mapping[UUID, list[_Call]]:
     found: defaultdict[UUID, list[_Call]] = defaultdict(list)
-    for message_id, *row in _tuples(
+    for message_id, *row in fetch(
         "SELECT call.message_id, call.id, call.step_id, call.parent_id, call.project_id, tool.project_id AS tool_project_id, "
         "call.status, call.duration_ms, result.id IS NOT NULL AS has_result FROM traces_app_toolcall AS call "
         "LEFT JOIN traces_app_tool AS tool ON tool.id = call.tool_id "
         "LEFT JOIN traces_app_toolresult AS result ON result.id = call.id AND result.id >= %(first)s AND result.id < %(after)s "
         f"WHERE {_BELOW.format('call')} ORDER BY call.message_id, call.id",
-        _below(messages),
+        with_months(message_ids),
     ):
         found[message_id].append(_Call._make(row))
     return found
 
 
-# Foreign keys keep the children of a message in its month, though their ids may have another microsecond.
 _BELOW = "{0}.message_id = ANY(%(messages)s) AND {0}.id >= %(first)s AND {0}.id < %(after)s"
-
-
-def _below(messages: Sequence[_Message]) -> dict[str, Any]:
-    first, last = (Period.of(ids.created_at_of(one.id), Length.MONTH) for one in (messages[0], messages[-1]))
-    return {"messages": [message.id for message in messages], "first": first.first_id, "after": last.after_id}
 
 
 def _problems(message: _Message, steps: Sequence[_Step], calls: Sequence[_Call]) -> Iterator[tuple[str, str]]:
@@ -462,13 +481,6 @@ def _rows(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> list[dic
         cursor.execute(statement, values)
         names = [column.name for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-
-
-def _tuples(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, values)
-        found: list[tuple[Any, ...]] = cursor.fetchall()
-        return found
 
 
 def _json(text: str | None) -> Any:

@@ -59,7 +59,7 @@ class Change:
 
 @dataclass(kw_only=True)
 class Masked:
-    """How far a run is."""
+    """The progress of a run."""
 
     read: int = 0
     """Messages and sessions that were read."""

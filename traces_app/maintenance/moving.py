@@ -12,21 +12,21 @@ step 3 nothing is missing there, and after it nothing here is read.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
-from django.db import OperationalError, connections
 from psycopg import sql
-from psycopg.errors import DeadlockDetected, LockNotAvailable, SerializationFailure
 
 from access_app.audit.record import record_project_change
 from access_app.db import all_aliases, connection, transaction, using
+from access_app.db.conflicts import retry_aborted
 from access_app.db.direct import lock_key, session_lock
 from access_app.errors import Conflict
 from access_app.models import Encryption, Project
-from access_app.places import AWAY, MOVING, accept_rows, alias_of, copy_project, refuse_rows, set_place
+from access_app.places import AWAY, MOVING, accept_rows, alias_of, change_triggers, copy_project, refuse_rows, set_place
 from messages_app.models import Message, MessageKey, Reference, Session, SessionTombstone
 from messages_app.seal_marks import mark
 from messages_app.sql.partitions import periods_of
@@ -48,9 +48,8 @@ from traces_app.models import (
 )
 
 LOCK: Final = lock_key("tracesite move of a project")
-WAIT_SECONDS: Final = 60
-"""How long to try to be alone with the tables for a moment, while others write."""
 _ATTEMPTS: Final = 30
+_PAUSE_SECONDS: Final = 1
 _MARKS: Final = 10_000
 _OF_PROJECT: Final = "{row}project_id = {project}"
 _OF_MESSAGES: Final = "{row}message_id IN (SELECT id FROM messages_app_message WHERE project_id = {project})"
@@ -112,7 +111,7 @@ _REFUSE: Final = """
 
 @dataclass(kw_only=True)
 class Moved:
-    """What a move did."""
+    """The outcome of a move."""
 
     source: str
     rows: dict[str, int] = field(default_factory=dict)
@@ -150,10 +149,10 @@ def move(project: Project, alias: str) -> Moved:
                 project, {"moved_from": done.source, "moved_to": alias, "messages": done.rows[_table(Message)]}
             )
         _open(project.pk, alias)
-        _change_triggers(alias, lambda cursor: accept_rows(project.pk, cursor))
+        change_triggers(alias, lambda cursor: accept_rows(project.pk, cursor))
         for other in all_aliases():
             if other != alias:
-                _change_triggers(other, lambda cursor: refuse_rows(project.pk, cursor))
+                change_triggers(other, lambda cursor: refuse_rows(project.pk, cursor))
                 done.removed += _remove(project.pk, other)
                 _open(project.pk, other)
         return done
@@ -176,7 +175,7 @@ def _close(project_id: int, alias: str) -> None:
                 ).format(name=name, table=sql.Identifier(_table(model)))
             )
 
-    _change_triggers(alias, refuse)
+    change_triggers(alias, refuse)
 
 
 def _open(project_id: int, alias: str) -> None:
@@ -188,27 +187,7 @@ def _open(project_id: int, alias: str) -> None:
                 sql.SQL("DROP FUNCTION IF EXISTS {}() CASCADE").format(sql.Identifier(_name(project_id, model)))
             )
 
-    _change_triggers(alias, accept)
-
-
-def _change_triggers(alias: str, change: Callable[[Any], None]) -> None:
-    """Change triggers of tables that others use: again and again, until nobody is in the way for a moment."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while True:
-        try:
-            with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
-                # Shorter than deadlock_timeout: not the others shall fail, but this.
-                cursor.execute("SET LOCAL lock_timeout = '500ms'")
-                change(cursor)
-            return
-        except OperationalError as error:
-            if not isinstance(error.__cause__, (LockNotAvailable, DeadlockDetected)):
-                raise
-            if time.monotonic() > deadline:
-                raise Conflict(
-                    "Others did not stop writing for a moment. Try again when there is less to do."
-                ) from error
-            time.sleep(0.2)
+    change_triggers(alias, accept)
 
 
 def _function(name: sql.Identifier, condition: str, project_id: int) -> sql.Composed:
@@ -299,15 +278,8 @@ def _mark(project_id: int) -> None:
 
 def _remove(project_id: int, alias: str) -> int:
     """Remove the rows of a project where it is not; return their number."""
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            return _remove_at_once(project_id, alias)
-        except OperationalError as error:
-            # Jobs that seal and index the same rows; they try again, too.
-            if not isinstance(error.__cause__, (DeadlockDetected, SerializationFailure)) or attempt == _ATTEMPTS:
-                raise
-        time.sleep(1)
-    raise AssertionError("the last attempt returns or raises")
+    # Jobs seal and index the same rows; they try again, too.
+    return retry_aborted(partial(_remove_at_once, project_id, alias), attempts=_ATTEMPTS, pause=_PAUSE_SECONDS)
 
 
 def _remove_at_once(project_id: int, alias: str) -> int:

@@ -56,7 +56,7 @@ class Imported:
 
 
 class BadPrices(Exception):
-    """What is wrong with a file, one line for each problem with its place."""
+    """Refuse a file of prices: one line for each problem, with its place."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))

@@ -9,19 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db.models import OuterRef, Subquery
 from django.utils import timezone
 
+from access_app.db import project_aliases
 from access_app.db.reading import reading_alias
 from access_app.models import Project, RetentionWay
+from access_app.places import projects_here
 from access_app.retention import kept_score
 from messages_app import ids
 from messages_app.models import Message
 from messages_app.sql.partitions import periods_of
 from messages_app.sql.periods import Period, period_at
 
-from .purge import Kept, Progress, Report, Scope, purge
+from .purge.purging import purge
+from .purge.reports import Progress, Report
+from .purge.scopes import Kept, Scope
 
 
 def apply_retention(*, report: Report | None = None, progress: Progress = lambda _: None) -> Report:
@@ -35,7 +40,7 @@ def apply_retention(*, report: Report | None = None, progress: Progress = lambda
 
 @dataclass(frozen=True, kw_only=True)
 class NextRemoval:
-    """What the rules of a project with days of live data remove next."""
+    """The next removal by the rules of a project with days of live data."""
 
     project: Project
     due: datetime | None = None
@@ -44,15 +49,22 @@ class NextRemoval:
     """Otherwise the time from which a message is too old; None if there are no messages."""
     has_exceptions: bool
 
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """Return the sort key of removals: those that are due come first."""
+        return (self.due is None, self.begins is None, self.begins or self.due, self.project.slug)
+
 
 def next_removals(periods: Sequence[Period]) -> list[NextRemoval]:
     """Return the projects with days, those of which something is due first; `periods` are those of messages, in order.
 
-    One statement, and a look at the first message of each.
+    Of the projects in the database in use. One statement, and a look at the first message of each.
     """
     oldest = Message.with_deleted.filter(project_id=OuterRef("pk")).order_by("pk").values("pk")[:1]
     found = []
     projects = Project.objects.using(reading_alias())  # where the messages are
+    if project_aliases():
+        projects = projects.filter(pk__in=list(projects_here().values_list("pk", flat=True)))
     for project in projects.filter(retention_days__isnull=False).annotate(oldest_id=Subquery(oldest)):
         first, before = project.oldest_id and ids.created_at_of(project.oldest_id), expired_before(project, periods)
         assert before and project.retention_days, "the project has days"
@@ -65,7 +77,7 @@ def next_removals(periods: Sequence[Period]) -> list[NextRemoval]:
                 has_exceptions=kept_of(project) is not None,
             )
         )
-    return sorted(found, key=lambda one: (one.due is None, one.begins is None, one.begins or one.due, one.project.slug))
+    return sorted(found, key=lambda one: one.place)
 
 
 def scopes_of(projects: Iterable[Project]) -> list[Scope]:

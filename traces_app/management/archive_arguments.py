@@ -34,11 +34,21 @@ def check_period(period: str | None) -> str | None:
 
 
 @contextmanager
-def archive_errors() -> Iterator[None]:
-    """Turn the errors of archives and their stores into CommandError."""
-    from traces_app.maintenance.archive.folder import ArchiveError  # only once the extra is known to be there
+def archive_errors(argument: str = "") -> Iterator[None]:
+    """Turn the errors of archives and their stores into CommandError, which says the argument that named the folder.
+
+    Its exit status is 2 if that cannot be the folder that was meant, and 1 if the folder could not be read or written.
+    """
+    from traces_app.maintenance.archive.folder import (
+        ArchiveError,
+        NotAnArchive,
+    )  # only once the extra is known to be there
 
     try:
         yield
-    except (ArchiveError, OSError) as error:
+    except NotAnArchive as error:
+        raise CommandError(str(error), returncode=2) from error
+    except ArchiveError as error:
         raise CommandError(str(error)) from error
+    except OSError as error:
+        raise CommandError(f"{argument}: {error}" if argument else str(error)) from error

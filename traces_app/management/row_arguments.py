@@ -1,4 +1,4 @@
-"""What commands about traces share: arguments and the rows that they name, confirmation, and how far a run is."""
+"""Shared parts of commands about traces: arguments and the rows that they name, confirmation, progress."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHOWN = 20
 
 
 class _State(Protocol):
-    """How far a run over messages is."""
+    """The progress of a run over messages."""
 
     reached: UUID | None
     """The last message that is done."""

@@ -86,11 +86,11 @@ def test_price_that_changed_depends_on_the_day() -> None:
 
 
 def test_first_migration_fills_empty_table() -> None:
-    migration = import_module("traces_app.migrations.0011_shipped_prices")
-    migration.fill(apps, None)
+    migration = import_module("traces_app.migrations.0001_squashed_0025")
+    migration.fill_prices(apps, None)
     assert ModelPrice.objects.count() == len(shipped_prices())
     ModelPrice.objects.exclude(model="gpt-4o").delete()
-    migration.fill(apps, None)
+    migration.fill_prices(apps, None)
     assert ModelPrice.objects.get().cached_input == Decimal("1.25")
 
 

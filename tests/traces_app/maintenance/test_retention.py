@@ -18,7 +18,7 @@ from messages_app.sql.periods import Period
 from messages_app.writes import delete_message, delete_session
 from tests.traces_app.conftest import answer, question, store
 from traces_app.ingest.scores import PlacedScore, store_scores
-from traces_app.maintenance.purge import survey
+from traces_app.maintenance.purge.surveys import survey
 from traces_app.maintenance.retention import apply_retention, scopes_of
 from traces_app.normalize.redaction import redact_score
 from traces_app.queries.scores import find_place

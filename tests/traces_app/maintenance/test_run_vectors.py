@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
@@ -21,12 +15,13 @@ from access_app.redaction.rules import DEFAULT_RULES
 from access_app.visibility import ProjectScope
 from messages_app import writes
 from messages_app.models import Message
+from tests.forked import command, kill_after
 from tests.traces_app.conftest import NOON, store
-from tests.traces_app.maintenance.test_purge import environment
 from tests.traces_app.views.test_similar_runs import asked
+from traces_app.ingest.changes import change_message
 from traces_app.ingest.removal import remove_messages
-from traces_app.ingest.store import change_message
-from traces_app.maintenance.purge import Scope, purge
+from traces_app.maintenance.purge.purging import purge
+from traces_app.maintenance.purge.scopes import Scope
 from traces_app.maintenance.run_vectors import store_vectors
 from traces_app.maintenance.search_index import index_queued
 from traces_app.models import EmbedderInUse, RunVector, UnindexedMessage, UnvectoredMessage
@@ -145,14 +140,10 @@ def test_dropped_month_takes_its_vectors_with_it(runs: UUID) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_every_run_has_its_vector_after_kills_at_any_moment(project: Project) -> None:
-    command = [sys.executable, str(Path(__file__).resolve().parents[3] / "manage.py"), "index_search"]
     for round_ in range(4):
         for number in range(15):
             asked(project, f"{round_}-{number}", NOON, f"question {number}", ("search", ""))
-        process = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(0.9 + 0.15 * round_)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        kill_after(0.04 * (round_ + 1), command("index_search"))
         run = Message.objects.get(external_id=f"{round_}-0").pk
         assert len(found(run)) == min(20, 15 * (round_ + 1) - 1)
     brought_up_to_date()

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -19,12 +13,13 @@ from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Message
 from messages_app.sql.pagination import IdRange
 from messages_app.sql.periods import Period
+from tests.forked import command, kill_after
 from tests.traces_app.conftest import NOON, store
-from tests.traces_app.maintenance.test_purge import environment
+from traces_app.ingest.changes import change_message
 from traces_app.ingest.removal import remove_messages
-from traces_app.ingest.store import change_message
 from traces_app.maintenance import search_index
-from traces_app.maintenance.purge import Scope, purge
+from traces_app.maintenance.purge.purging import purge
+from traces_app.maintenance.purge.scopes import Scope
 from traces_app.maintenance.search_index import index_queued, reindex
 from traces_app.models import SearchPosting, SearchRows, SearchSegment, UnindexedMessage
 from traces_app.normalize.records import normalise_patch
@@ -129,13 +124,9 @@ def test_dropped_month_takes_its_index_with_it(project: Project) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_index_is_whole_after_kills_at_any_moment(project: Project) -> None:
-    command = [sys.executable, str(Path(__file__).resolve().parents[3] / "manage.py"), "index_search"]
     for round_ in range(6):
         tell(project, *(f"{round_}-{number}" for number in range(40)))
-        process = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(0.7 + 0.12 * round_)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        kill_after(0.03 * (round_ + 1), command("index_search"))
         assert count("needle") == 40 * (round_ + 1)
     index_queued(patience=NO_PATIENCE)
     assert not UnindexedMessage.objects.exists()

@@ -40,8 +40,15 @@ from messages_app.sql.partitions import DROP_PATIENCE_SECONDS, periods_of, settl
 from messages_app.sql.periods import Period, parts_beside
 from messages_app.sql.snapshot import one_snapshot
 from traces_app.ingest.partitions import TABLES
-from traces_app.maintenance.purge import Report as PurgeReport
-from traces_app.maintenance.purge import Unchanged, drop_archived_period, remove_archived, remove_archived_sessions
+from traces_app.maintenance.purge.archived import (
+    Unchanged,
+    drop_archived_period,
+    remove_archived,
+    remove_archived_sessions,
+)
+from traces_app.maintenance.purge.periods import is_whole
+from traces_app.maintenance.purge.reports import Report as PurgeReport
+from traces_app.maintenance.purge.scopes import Scope
 from traces_app.models import Archive, ArchivedSession, Score, Span
 
 from .binding import bound
@@ -82,6 +89,26 @@ class Report:
     """Messages that changed after they were archived, and therefore were not dropped."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A project and period that would be archived, or was archived before and has not changed."""
+
+    project: Project
+    period: Period
+    messages: int
+    """In the database now."""
+    is_new: bool
+
+
+@dataclass(kw_only=True)
+class Plan:
+    """What an archive command would do."""
+
+    periods: list[Planned] = field(default_factory=list)
+    dropped_at_once: list[Period] = field(default_factory=list)
+    """The partitions that would go as a whole; of others the messages would go one by one."""
+
+
 def archive(
     folder: Folder,
     *,
@@ -98,24 +125,17 @@ def archive(
     PeriodInUse like purge.
     """
     report = report or Report()
-    wanted = list(projects) or list(Project.objects.order_by("slug"))
+    wanted = _wanted(projects)
     settle_periods(TABLES, patience=patience)
     with alone():
         folder.remove_unfinished()
         _name_months()
-        archived = {project.pk: [Period.parse(name) for name in folder.periods(project.slug)] for project in wanted}
-        ended = [period for period in periods_of(Message._meta.db_table) if period.ends_at <= before]
-        for together in _together(ended, [period for periods in archived.values() for period in periods]):
+        for together, units in _groups(folder, wanted, before):
             for period in together:
                 _analyze(period)
             with one_snapshot(read_only=True):
                 _plan_for_whole_periods()
-                found = [
-                    done
-                    for project in wanted
-                    for unit in _units(archived[project.pk], together)
-                    if (done := _archive_period(folder, project, unit, progress))
-                ]
+                found = [done for unit in units if (done := _archive_period(folder, *unit, progress))]
                 stored = {period: _fingerprints(period, found) for period in together} if drop else {}
             for done in found:
                 _note(folder, done)
@@ -130,6 +150,45 @@ def archive(
         if drop:
             _finish_drops(folder, wanted, before, report)
     return report
+
+
+def plan(folder: Folder, *, before: datetime, projects: Sequence[Project] = ()) -> Plan:
+    """Return what `archive` would write, and drop if it is to, and change neither the database nor the folder.
+
+    Call it outside a transaction. Raise ArchiveError.
+    """
+    planned = Plan()
+    for together, units in _groups(folder, _wanted(projects), before):
+        with one_snapshot(read_only=True):
+            _plan_for_whole_periods()
+            found = [
+                (project, period, fingerprint)
+                for project, period in units
+                if (fingerprint := fingerprint_of(project.pk, period, Message._meta.db_table)) != _NOTHING
+            ]
+        for project, period, fingerprint in found:
+            is_new = not _is_archived(folder, folder.manifest(project.slug, str(period)), fingerprint)
+            messages = _number_of_messages(fingerprint)
+            planned.periods.append(Planned(project=project, period=period, messages=messages, is_new=is_new))
+        for partition in together:
+            owners = tuple({project.pk for project, period, _fingerprint in found if period.overlaps(partition)})
+            if owners and is_whole([Scope(created_before=partition.ends_at, project_ids=owners)], partition):
+                planned.dropped_at_once.append(partition)
+    return planned
+
+
+def _wanted(projects: Sequence[Project]) -> list[Project]:
+    return list(projects) or list(Project.objects.order_by("slug"))
+
+
+def _groups(
+    folder: Folder, projects: Sequence[Project], before: datetime
+) -> Iterator[tuple[list[Period], list[tuple[Project, Period]]]]:
+    """Yield the partitions that ended before a time, those together that are archived together, with what is archived of them."""
+    archived = {project.pk: [Period.parse(name) for name in folder.periods(project.slug)] for project in projects}
+    ended = [period for period in periods_of(Message._meta.db_table) if period.ends_at <= before]
+    for together in _together(ended, [period for periods in archived.values() for period in periods]):
+        yield together, [(project, unit) for project in projects for unit in _units(archived[project.pk], together)]
 
 
 def _together(ended: Sequence[Period], archived: Sequence[Period]) -> Iterator[list[Period]]:
@@ -188,14 +247,22 @@ def _archive_period(folder: Folder, project: Project, period: Period, progress: 
         return None
     earlier = folder.manifest(project.slug, str(period))
     if earlier is not None:
-        known = Archive.objects.filter(pk=earlier.id, url=folder.url, fingerprint=fingerprint).exists()
-        if known and folder.is_whole(earlier):
+        if _is_archived(folder, earlier, fingerprint):
             return Archived(project=project, period=period, manifest=earlier, fingerprint=fingerprint, is_new=False)
         folder.check(earlier)
     manifest = write_manifest(
         folder, project.slug, str(period), lambda dataset: _rows(folder, dataset, project, period, earlier), progress
     )
     return Archived(project=project, period=period, manifest=manifest, fingerprint=fingerprint, is_new=True)
+
+
+def _is_archived(folder: Folder, earlier: Manifest | None, fingerprint: str) -> bool:
+    """Return whether a project and period is archived in the folder as the database has it now."""
+    return (
+        earlier is not None
+        and Archive.objects.filter(pk=earlier.id, url=folder.url, fingerprint=fingerprint).exists()
+        and folder.is_whole(earlier)
+    )
 
 
 def write_manifest(
@@ -360,6 +427,10 @@ _NOTHING = "0:0;0:0;0:0;0:0"
 def _messages_part(fingerprint: str) -> str:
     """Return the part of messages, scores and spans; that of sessions changes when the period is hidden."""
     return fingerprint.rpartition(";")[0]
+
+
+def _number_of_messages(fingerprint: str) -> int:
+    return int(fingerprint.partition(":")[0])
 
 
 # --- What the database knows ------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ from .folder import ArchiveError, Folder, Manifest
 
 @dataclass(frozen=True, kw_only=True)
 class Erased:
-    """What an erasure removed from a project and period of an archive, or would remove."""
+    """The rows that an erasure removed from a project and period of an archive, or would remove."""
 
     url: str
     project: str
@@ -88,14 +88,12 @@ class _Doomed:
         return lambda row: row[at] in own or any(row[place] in ids for place, ids in above)
 
 
-def erase_from(
-    folder: Folder, subject: Subject, found: Found, *, dry_run: bool = False, report: list[Erased] | None = None
-) -> list[Erased]:
+def erase_from(folder: Folder, subject: Subject, found: Found, *, dry_run: bool = False) -> list[Erased]:
     """Erase what belongs to a subject, and the sessions and messages that the database had of it, from an archive.
 
-    Fill in `report` on the way. Raise ArchiveError.
+    Raise ArchiveError.
     """
-    report = [] if report is None else report
+    erased = []
     slugs = {project.slug for project in subject.projects}
     with alone():
         if not dry_run:
@@ -108,8 +106,8 @@ def erase_from(
                 _note(folder, manifest, manifest)
             doomed = _doomed(folder, manifest, subject, found)
             if doomed:
-                report.append(_erase(folder, manifest, doomed, dry_run=dry_run))
-    return report
+                erased.append(_erase(folder, manifest, doomed, dry_run=dry_run))
+    return erased
 
 
 def _erase(folder: Folder, manifest: Manifest, doomed: _Doomed, *, dry_run: bool) -> Erased:

@@ -40,6 +40,10 @@ class ArchiveError(Exception):
     """The archive could not be written or read; the text says why, and what to do."""
 
 
+class NotAnArchive(ArchiveError):
+    """The folder cannot be one of an archive, or has nothing of what was asked for: whoever named it was wrong."""
+
+
 class File(msgspec.Struct, frozen=True, kw_only=True):
     """A Parquet file of an archive."""
 
@@ -54,7 +58,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is archived of a project and period. Times are UTC."""
+    """The manifest of the archive of a project and period. Times are UTC."""
 
     format: int
     id: UUID
@@ -111,6 +115,11 @@ class Folder:
         """Return the names of the periods of a project that are archived here."""
         names = self.files.glob(self.path(_MANIFESTS, f"project={project}", "period=*.json"))
         return sorted(name.rpartition("/period=")[2].removesuffix(".json") for name in names)
+
+    def has_anything(self) -> bool:
+        """Return whether there are manifests, files, or what is left of an archive that was killed or emptied."""
+        places = [(_MANIFESTS, "project=*"), (UNFINISHED, "*"), *((name, "project=*") for name in BY_NAME)]
+        return any(self.files.glob(self.path(*place)) for place in places)
 
     def publish(self, manifest: Manifest, drafts: dict[str, str]) -> None:
         """Move finished files (`drafts`: paths by dataset) to where the manifest names them, then replace the manifest.
@@ -234,10 +243,10 @@ class Folder:
 def open_folder(url: str) -> Folder:
     """Return the folder of an archive, which need not exist: a local path, or a URL that fsspec knows.
 
-    Raise ArchiveError if that is no folder, or its store does not answer.
+    Raise NotAnArchive if it cannot be a folder, and ArchiveError if its store does not answer or needs a missing client.
     """
     if urlsplit(url).password:
-        raise ArchiveError(
+        raise NotAnArchive(
             "The URL of the archive must not have a password, because the URL is stored and shown. Give it to the client of the "
             "store, for example in environment variables."
         )
@@ -246,14 +255,26 @@ def open_folder(url: str) -> Folder:
     except ImportError as error:
         raise ArchiveError(f"{url}: {error}.") from error
     except ValueError as error:
-        raise ArchiveError(f"{url} is not a folder that Tracesite can write to: {error}.") from error
+        raise NotAnArchive(f"{url} is not a folder that Tracesite can write to: {error}.") from error
     if isinstance(files, LocalFileSystem):
+        if Path(root).exists() and not Path(root).is_dir():
+            raise NotAnArchive(f"{url} is a file, not a folder.")
         return Folder(url=root, files=files, root=root)
     try:
         files.exists(root)
     except _client_errors() as error:
         raise ArchiveError(f"{url} cannot be reached: {error}") from error
     return Folder(url=url, files=files, root=root)
+
+
+def nothing_archived(
+    folder: Folder, *, project: str | None = None, period: str | None = None, session: str | None = None
+) -> NotAnArchive:
+    """Return the error that names what was asked for and is not archived in the folder."""
+    named = [f"session {session!r}"] if session is not None else []
+    named += [f"project {project!r}"] if project is not None else []
+    named += [period] if period is not None else []
+    return NotAnArchive(f"Nothing of {', '.join(named) or 'any project'} is archived in {folder.url}.")
 
 
 def _client_errors() -> tuple[type[Exception], ...]:

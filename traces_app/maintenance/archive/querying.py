@@ -13,7 +13,7 @@ import duckdb
 import msgspec
 
 from .datasets import DATASETS, Dataset
-from .folder import Folder, Manifest
+from .folder import Folder, Manifest, nothing_archived
 from .spark import ANALYTICS, REPEATED
 
 MEMORY = "1GB"
@@ -33,9 +33,11 @@ def archive_views(
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database in memory with the views of what is archived of a project and a period; None means all.
 
-    A view has the columns of its dataset, `project` and `period`, and each row once.
+    A view has the columns of its dataset, `project` and `period`, and each row once. Raise NotAnArchive if nothing of it is archived.
     """
     manifests = folder.manifests(project, period)
+    if not manifests:
+        raise nothing_archived(folder, project=project, period=period)
     with TemporaryDirectory(prefix="tracesite-") as directory, duckdb.connect() as database:
         database.execute(f"SET memory_limit = '{MEMORY}'")
         database.execute(f"SET temp_directory = '{directory}'")

@@ -34,7 +34,7 @@ from traces_app.models import Archive, Tool, UnindexedMessage
 from .archiving import alone, note_sessions
 from .binding import bound
 from .datasets import CALLS, CONTEXTS, DATASETS, MESSAGES, SCORES, SESSIONS, SPANS, TOOLS, WITH_SESSION, Dataset, Row
-from .folder import ArchiveError, Folder, Manifest
+from .folder import ArchiveError, Folder, Manifest, nothing_archived
 
 _AT_ONCE = 1_000
 
@@ -63,7 +63,7 @@ def restore(
 ) -> Report:
     """Restore what is archived of a project, a period and a session (its id or external id); None means all.
 
-    Raise ArchiveError if nothing of it is archived, or a file is damaged: then its period is not restored.
+    Raise NotAnArchive if nothing of it is archived, and ArchiveError if a file is damaged: then its period is not restored.
     """
     report = Report()
     with alone():
@@ -73,10 +73,7 @@ def restore(
                 folder.check(manifest)
                 _restore(folder, manifest, wanted, report, progress)
     if not report.restored:
-        named = [f"session {session!r}"] if session is not None else []
-        named += [f"project {project!r}"] if project is not None else []
-        named += [period] if period is not None else []
-        raise ArchiveError(f"Nothing of {', '.join(named) or 'any project'} is archived in {folder.url}.")
+        raise nothing_archived(folder, project=project, period=period, session=session)
     return report
 
 

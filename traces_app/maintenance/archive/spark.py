@@ -23,7 +23,7 @@ ANALYTICS = Path(__file__).parent / "analytics"
 
 
 class Newest(NamedTuple):
-    """How to find the newest of several rows."""
+    """The columns by which the newest of several rows is found."""
 
     key: str
     """The column that rows have in common."""

@@ -7,6 +7,7 @@ remove one unnoticed, except the newest. Those are in the audit log, too, whose 
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,10 +33,12 @@ LOCK = 0x7365_616C  # "seal"
 
 @dataclass(frozen=True)
 class Fault:
-    """A batch that was changed, removed or added."""
+    """A batch that was changed, removed or added, or the first one that cannot be verified."""
 
     batch: int
     reason: str
+    key_id: str = ""
+    """The key that is missing, if it is only that."""
 
     def __str__(self) -> str:
         return f"batch {self.batch}: {self.reason}"
@@ -113,20 +116,32 @@ def part_mac(message_id: UUID, batch: int, kind: str, digest: bytes, layout: byt
 
 
 def faults() -> Iterator[Fault]:
-    """Yield the batches that were changed, removed or added, and those that only the audit log still knows."""
+    """Yield the batches that were changed, removed or added, and those that only the audit log still knows.
+
+    Batches of a key that is missing are one fault for each key, because they may be all that there are.
+    """
     before, expected = START, 1
+    keyless: dict[str, list[int]] = defaultdict(list)
     anchors = _anchors()
     batches = SealBatch.objects.defer("members").select_related("layout").order_by("pk")
     for batch in batches.iterator(chunk_size=1_000):
         if batch.pk != expected:
             yield Fault(batch.pk, f"batches {expected} to {batch.pk - 1} before it were removed")
         elif (key := seal_key(batch.key_id)) is None:
-            yield Fault(batch.pk, f"sealed with the key {batch.key_id}, which TRACESITE_SEAL_KEYS does not have")
+            keyless[batch.key_id].append(batch.pk)
         elif not compare_digest(mac_of(batch, before, key), bytes(batch.mac)):
             yield Fault(batch.pk, "it was changed, added or moved")
         if anchors.pop(batch.pk, None) not in (None, bytes(batch.mac).hex()):
             yield Fault(batch.pk, "it differs from the audit log")
         before, expected = bytes(batch.mac), batch.pk + 1
+    for key_id, numbers in keyless.items():
+        which = f"this and {len(numbers) - 1:,} more up to {numbers[-1]} are" if numbers[1:] else "it is"
+        yield Fault(
+            numbers[0],
+            f"{which} sealed with the key {key_id}, which is missing here: set TRACESITE_SECRET_KEY, or secret_key in "
+            "TRACESITE_DATA_DIR, to what it was, or name it in TRACESITE_SEAL_KEYS",
+            key_id,
+        )
     if anchors:
         yield Fault(expected, f"removed from the end: the audit log knows {max(anchors)} batches")
 

@@ -14,7 +14,6 @@ from hmac import compare_digest
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from access_app.db import connection
 from access_app.seal_keys import SealKey, seal_key
 from messages_app import ids
 from messages_app.models import Message, SealMark
@@ -23,12 +22,13 @@ from messages_app.sql.partitions import unsettled_periods
 from messages_app.sql.periods import Period, period_at
 from messages_app.sql.snapshot import one_snapshot
 from traces_app.ingest.partitions import TABLES
+from traces_app.maintenance.statements import fetch
 from traces_app.models import MessageSeal, SealBatch, SealLayout
 
 from .chain import MAC_BYTES, members_digest, part_mac, seal_mac
 from .rows import Layout, digests, fix_text_form, is_readable, layout_digest
 
-_State = Literal["intact", "open", "waiting", "unsealed", "unreadable", "gone"]
+_State = Literal["intact", "open", "waiting", "unsealed", "unreadable", "keyless", "gone"]
 """The names of Tally."""
 AT_A_TIME = 1_000
 END = ids.first_id_at(datetime(9999, 1, 1, tzinfo=UTC))
@@ -81,6 +81,8 @@ class Tally:
     """Completed, without a seal or a mark: older than sealing, or added by SQL."""
     unreadable: int = 0
     """Sealed with columns that this version does not have any more."""
+    keyless: int = 0
+    """Sealed with a key that is missing here, so that nothing can be said of them."""
     gone: int = 0
     """Removed by the application, of which the seal is kept until their month is purged."""
     batches: int = 0
@@ -153,7 +155,7 @@ def verify(
         with one_snapshot(read_only=True):
             fix_text_form()
             bounds = {"first": scope.first, "after": scope.after, "project": scope.project_id}
-            page = [row[0] for row in _rows(_PAGE, {**bounds, "last": last, "most": AT_A_TIME})]
+            page = [row[0] for row in fetch(_PAGE, {**bounds, "last": last, "most": AT_A_TIME})]
             found = list(_verify_page(page, layouts, tally, is_strict)) if page else []
         yield from found
         if not page:
@@ -167,8 +169,8 @@ def _verify_page(
     message_ids: Sequence[UUID], layouts: Mapping[int, _Layout], tally: Tally, is_strict: bool
 ) -> Iterator[Finding]:
     span = [list(message_ids), message_ids[0], message_ids[-1]]
-    present = {message_id: _Row(done, project_id) for message_id, done, project_id in _rows(_MESSAGES, span)}
-    seals = {row[0]: _seal_of(row, layouts) for row in _rows(_NEWEST_SEALS, span)}
+    present = {message_id: _Row(done, project_id) for message_id, done, project_id in fetch(_MESSAGES, span)}
+    seals = {row[0]: _seal_of(row, layouts) for row in fetch(_NEWEST_SEALS, span)}
     now = _digests_of_sealed([seal for message_id, seal in seals.items() if message_id in present])
     hidden = _hidden_periods() if seals.keys() - present.keys() else []
     unsealed: list[UUID] = []
@@ -220,6 +222,8 @@ def _compare(seal: _Seal, row: _Row | None, now: Mapping[str, bytes]) -> _State 
     """Return the state of a message with a seal, or how it differs from it."""
     message_id = seal.seal.message_id
     project_id = seal.project_id if row is None else row.project_id
+    if seal.layout is not None and seal.key is None:
+        return "keyless"
     if seal.layout is None or not seal.is_genuine:
         return Finding(message_id=message_id, project_id=project_id, kinds=("seal",), detail="it was changed")
     kinds: tuple[str, ...] = ()
@@ -338,7 +342,7 @@ def _forged(batch: SealBatch, members: Sequence[UUID]) -> Iterator[UUID]:
 def _strays(scope: Scope) -> Iterator[Finding]:
     """Yield the messages below which SQL put events or contexts with the time of another message."""
     for kind, table in (("events", "traces_app_event"), ("contexts", "traces_app_context")):
-        for (message_id,) in _rows(_STRAYS.format(table=table), [scope.first, scope.after]):
+        for (message_id,) in fetch(_STRAYS.format(table=table), [scope.first, scope.after]):
             yield Finding(message_id=message_id, project_id=scope.project_id, kinds=(kind,), detail="a row was added")
 
 
@@ -351,10 +355,3 @@ def _seal_of(row: Sequence[Any], layouts: Mapping[int, _Layout]) -> _Seal:
         message_id=message_id, batch=batch, state=state, kinds=kinds, parts=parts, nonces=nonces, mac=mac
     )
     return _Seal(seal, layouts.get(layout_id), seal_key(key_id or ""), project_id)
-
-
-def _rows(statement: str, values: Any) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, values)
-        rows: list[tuple[Any, ...]] = cursor.fetchall()
-    return rows

@@ -15,8 +15,10 @@ from traces_app.management.archive_arguments import archive_errors, require_extr
 from traces_app.management.row_arguments import add_projects, message_bar, moment, projects_named
 
 if TYPE_CHECKING:
-    from traces_app.maintenance.archive.archiving import Report
+    from traces_app.maintenance.archive.archiving import Plan, Report
     from traces_app.maintenance.archive.folder import Folder
+
+_NOTHING = "Nothing to archive: no period that ended before that time has traces."
 
 
 class Command(TracesCommand, AuditedCommand):
@@ -47,21 +49,37 @@ class Command(TracesCommand, AuditedCommand):
             action="store_true",
             help="then remove from the database what is archived, at once where a whole period goes",
         )
+        parser.add_argument(
+            "--dry-run",
+            action="store_true",
+            help="only list what would be written, and with --drop what would be removed",
+        )
         parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
     def handle(
-        self, *, older_than: str | int, to: str, project: str | list[str], drop: bool, json: bool, **options: Any
+        self,
+        *,
+        older_than: str | int,
+        to: str,
+        project: str | list[str],
+        drop: bool,
+        dry_run: bool,
+        json: bool,
+        **options: Any,
     ) -> None:
         require_extra()
-        from traces_app.maintenance.archive.archiving import Report, archive  # the extra may be missing
+        from traces_app.maintenance.archive.archiving import Report, archive, plan  # the extra may be missing
         from traces_app.maintenance.archive.folder import open_folder
 
         before = moment("--older-than", older_than)
         assert before is not None, "it is required"
         projects = projects_named(project)
         report = Report()
-        with archive_errors():
+        with archive_errors(f"--to {to}"):
             folder = open_folder(to)
+            if dry_run:
+                self._print_plan(folder, plan(folder, before=before, projects=projects), drop=drop, json=json)
+                return
             try:
                 with message_bar() as bar:
                     archive(folder, before=before, projects=projects, drop=drop, report=report, progress=bar.update)
@@ -74,6 +92,7 @@ class Command(TracesCommand, AuditedCommand):
         if json:
             answer = {
                 "url": folder.url,
+                "dry_run": False,
                 "archived": [
                     {
                         "project": done.project.slug,
@@ -91,7 +110,7 @@ class Command(TracesCommand, AuditedCommand):
             self.stdout.write(msgspec.json.format(msgspec.json.encode(answer)).decode())
             return
         if not report.archived:
-            self.stdout.write("Nothing to archive: no period that ended before that time has traces.")
+            self.stdout.write(_NOTHING)
         for done in report.archived:
             state = "archived" if done.is_new else "is archived already, unchanged"
             self.stdout.write(
@@ -106,4 +125,37 @@ class Command(TracesCommand, AuditedCommand):
         if report.messages_kept:
             self.stdout.write(
                 f"{report.messages_kept:,} messages stay, because they have changed since. Run the same command again."
+            )
+
+    def _print_plan(self, folder: Folder, plan: Plan, *, drop: bool, json: bool) -> None:
+        messages = sum(one.messages for one in plan.periods)
+        if json:
+            answer = {
+                "url": folder.url,
+                "dry_run": True,
+                "archived": [
+                    {
+                        "project": one.project.slug,
+                        "period": str(one.period),
+                        "is_new": one.is_new,
+                        "rows": {"messages": one.messages},
+                    }
+                    for one in plan.periods
+                ],
+                "dropped_periods": [str(period) for period in plan.dropped_at_once] if drop else [],
+                "dropped": {"messages": messages if drop else 0},
+            }
+            self.stdout.write(msgspec.json.format(msgspec.json.encode(answer)).decode())
+            return
+        if not plan.periods:
+            self.stdout.write(_NOTHING)
+            return
+        for one in plan.periods:
+            state = f"would be archived in {folder.url}" if one.is_new else "is archived already, unchanged"
+            self.stdout.write(f"{one.period} of {one.project.slug} {state}: {one.messages:,} messages")
+        if drop:
+            if plan.dropped_at_once:
+                self.stdout.write(f"Would drop at once: {', '.join(map(str, plan.dropped_at_once))}")
+            self.stdout.write(
+                f"Would remove from the database: {messages:,} messages, what is below them, and sessions without other messages"
             )

@@ -14,14 +14,15 @@ from django.utils import timezone
 from access_app.audit.record import AuditedCommand, record
 from access_app.each_database import TracesCommand
 from access_app.encryption.errors import NotWhileEncrypted
-from access_app.models import AuditAction
+from access_app.models import AuditAction, Project
 from traces_app.maintenance.erasure import SHORTEST_MATCH, Found, Kind, Subject, count, erase, find, left_over
 from traces_app.management.archive_arguments import archive_errors, require_extra
-from traces_app.management.row_arguments import add_projects, confirm, message_bar, projects_named
+from traces_app.management.row_arguments import add_projects, confirm, message_bar, projects_named, session_named
 from traces_app.models import Archive, Erasure
 
 if TYPE_CHECKING:
     from traces_app.maintenance.archive.erasing import Erased
+    from traces_app.maintenance.archive.folder import Folder
 
 
 class Command(TracesCommand, AuditedCommand):
@@ -71,20 +72,8 @@ class Command(TracesCommand, AuditedCommand):
         **options: Any,
     ) -> None:
         given: dict[Kind, str | None] = {"end_user": end_user, "session": session, "match": match}
-        ((kind, text),) = ((kind, text) for kind, text in given.items() if text is not None)
-        if not text.strip() or "\x00" in text or (kind == "match" and len(text) < SHORTEST_MATCH):
-            raise CommandError(
-                f"--{kind.replace('_', '-')} {text!r}: use a text"
-                + (f" of at least {SHORTEST_MATCH} characters." if kind == "match" else " that is not empty."),
-                returncode=2,
-            )
-        subject = Subject(kind=kind, text=text, projects=projects_named(project))
-        slugs = [found.slug for found in subject.projects]
-        urls = sorted(
-            {*Archive.objects.values_list("url", flat=True), *([archive] if isinstance(archive, str) else archive)}
-        )
-        if urls:
-            require_extra()
+        subject = _subject(given, projects_named(project))
+        folders = self._folders([archive] if isinstance(archive, str) else archive)
         try:
             found = find(subject)
         except NotWhileEncrypted as error:
@@ -92,68 +81,122 @@ class Command(TracesCommand, AuditedCommand):
                 "--match cannot look into projects that are encrypted. Name others with --project, or use --end-user or --session."
             ) from error
         counts = count(found)
-        archived = self._archives(urls, subject, found, [], dry_run=True)
+        archived = self._archives(folders, subject, found, dry_run=True)
+        if not found and not archived:
+            if not dry_run:
+                # Of one that was killed only files may be left, which no manifest names.
+                self._archives(folders, subject, found, dry_run=False)
+            self._say_nothing_found(subject, folders)
+            return
         self._show("Would remove" if dry_run else "This removes", counts, archived)
         if dry_run:
-            return
-        if not found and not archived:
-            # Of one that was killed only files may be left, which no manifest names.
-            self._archives(urls, subject, found, [], dry_run=False)
             return
         if not yes:
             confirm(self)
         receipt = Erasure.objects.create(
             pk=uuid4(),
-            kind=kind,
+            kind=subject.kind,
             subject=subject.hmac,
-            projects=slugs,
+            projects=[project.slug for project in subject.projects],
             began_at=timezone.now(),
             found={**counts, **{f"archived {name}": rows for name, rows in _rows_of(archived).items()}},
             ids_sha256=found.ids_sha256,
         )
-        with message_bar() as bar:
-            receipt.removed = erase(found, progress=bar.update)
-        erased: list[Erased] = []
-        self._archives(urls, subject, found, erased, dry_run=False)
-        receipt.archives = [asdict(one) for one in erased]
-        receipt.ended_at = timezone.now()
-        receipt.save()
-        record(
-            AuditAction.PURGE,
-            object_type="erasure",
-            object_id=receipt.pk,
-            detail={"kind": kind, "projects": slugs, "rows": sum(receipt.removed.values()), "archives": len(erased)},
-        )
+        self._erase(receipt, subject, found, folders)
         self.stdout.write(_printed(receipt))
         if left := left_over(subject):
             named = ", ".join(f"{table} ({rows:,})" for table, rows in left.items())
             raise CommandError(f"The text is still in rows that this command does not change: {named}.")
 
-    def _archives(
-        self, urls: list[str], subject: Subject, found: Found, erased: list[Erased], *, dry_run: bool
-    ) -> list[Erased]:
-        if not urls:
-            return erased
-        from traces_app.maintenance.archive.erasing import check_erased, erase_from  # the extra may be missing
-        from traces_app.maintenance.archive.folder import open_folder
+    def _erase(self, receipt: Erasure, subject: Subject, found: Found, folders: list[Folder]) -> None:
+        """Erase what was found in the database and the archives, and complete the receipt."""
+        with message_bar() as bar:
+            receipt.removed = erase(found, progress=bar.update)
+        erased = self._archives(folders, subject, found, dry_run=False)
+        receipt.archives = [asdict(one) for one in erased]
+        receipt.ended_at = timezone.now()
+        receipt.save()
+        rows = sum(receipt.removed.values())
+        record(
+            AuditAction.PURGE,
+            object_type="erasure",
+            object_id=receipt.pk,
+            detail={"kind": receipt.kind, "projects": receipt.projects, "rows": rows, "archives": len(erased)},
+        )
 
+    def _folders(self, given: list[str]) -> list[Folder]:
+        """Return the folders of archives that are given, and those that the database knows.
+
+        Raise CommandError if one that is given has no archive: its path may be mistyped, and the person in the one that was meant.
+        """
+        known = sorted(set(Archive.objects.values_list("url", flat=True)))
+        if not given and not known:
+            return []
+        require_extra()
+        from traces_app.maintenance.archive.folder import nothing_archived, open_folder  # the extra may be missing
+
+        folders: dict[str, Folder] = {}
         with archive_errors():
-            for url in urls:
+            for url in (*given, *known):
                 folder = open_folder(url)
-                erase_from(folder, subject, found, dry_run=dry_run, report=erased)
+                if folder.url in folders:
+                    continue
+                folders[folder.url] = folder
+                if folder.has_anything():
+                    continue
+                if url in given:
+                    raise nothing_archived(folder)
+                self.stderr.write(
+                    f"Nothing is archived any more in {url}, where this database has archived. If it was moved, or its disk is "
+                    "not mounted, run this again with --archive, or once it is mounted."
+                )
+        return list(folders.values())
+
+    def _archives(self, folders: list[Folder], subject: Subject, found: Found, *, dry_run: bool) -> list[Erased]:
+        """Erase from the archives, or find what would be erased; return the periods that it is in."""
+        if not folders:
+            return []
+        from traces_app.maintenance.archive.erasing import check_erased, erase_from  # the extra may be missing
+
+        erased: list[Erased] = []
+        with archive_errors():
+            for folder in folders:
+                erased += erase_from(folder, subject, found, dry_run=dry_run)
                 if not dry_run:
                     check_erased(folder, subject)
         return erased
 
+    def _say_nothing_found(self, subject: Subject, folders: list[Folder]) -> None:
+        """Say where nothing was found. Raise CommandError for a session that neither is nor was there."""
+        if subject.kind == "session" and session_named(subject.text, subject.projects) is None:
+            self.stdout.write(f"Session {subject.text!r} is already purged.")
+            return
+        what = (
+            f"Nothing of end user {subject.text!r}" if subject.kind == "end_user" else f"Nothing with {subject.text!r}"
+        )
+        projects = ", ".join(project.slug for project in subject.projects) or "any project"
+        places = ", ".join(["the database", *(folder.url for folder in folders)])
+        self.stdout.write(f"{what} was found in {projects}. Searched: {places}.")
+
     def _show(self, verb: str, counts: dict[str, int], archived: list[Erased]) -> None:
         self.stdout.write(f"{verb}:")
-        if not counts and not archived:
-            self.stdout.write("  nothing")
         for name, rows in counts.items():
             self.stdout.write(f"  {name:<12} {rows:,}")
         for one in archived:
-            rows_in_words = ", ".join(f"{rows:,} {name}" for name, rows in one.rows.items())
+            rows_in_words = ", ".join(f"{name} {rows:,}" for name, rows in one.rows.items())
             self.stdout.write(f"  {one.period} of {one.project} in {one.url}: {rows_in_words}")
+
+
+def _subject(given: dict[Kind, str | None], projects: list[Project]) -> Subject:
+    """Return the only subject that is given. Raise CommandError for a text that is empty or too short."""
+    ((kind, text),) = ((kind, text) for kind, text in given.items() if text is not None)
+    if not text.strip() or "\x00" in text or (kind == "match" and len(text) < SHORTEST_MATCH):
+        raise CommandError(
+            f"--{kind.replace('_', '-')} {text!r}: use a text"
+            + (f" of at least {SHORTEST_MATCH} characters." if kind == "match" else " that is not empty."),
+            returncode=2,
+        )
+    return Subject(kind=kind, text=text, projects=projects)
 
 
 def _rows_of(archived: list[Erased]) -> dict[str, int]:

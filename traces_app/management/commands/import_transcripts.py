@@ -24,7 +24,8 @@ from access_app.models import AuditAction, Project
 from access_app.program import program
 from traces_app.transcripts.files.documents import Source
 from traces_app.transcripts.formats.registry import FORMATS, format_named
-from traces_app.transcripts.importer import Counts, FileReport, import_paths, totals_of
+from traces_app.transcripts.importer import import_paths
+from traces_app.transcripts.reports import Counts, FileReport, totals_of
 
 _NAME_SHOWN = 30
 _SKIPPED_NAMED = 20
@@ -72,7 +73,9 @@ class Command(TracesCommand, AuditedCommand):
     ) -> None:
         found = Project.objects.filter(slug=project).first()
         if found is None:
-            raise CommandError(f"There is no project {project!r}. Create it with: {program()} create_project {project}")
+            raise CommandError(
+                f"There is no project {project!r}. Create it with: {program()} create_project {project}", returncode=2
+            )
         if isinstance(sys.stdout, TextIOWrapper):
             # Characters that the encoding of the output lacks are written as escapes.
             sys.stdout.reconfigure(errors="backslashreplace")

@@ -57,5 +57,5 @@ class Command(TracesCommand):
 def _month(text: str) -> Period:
     match = re.fullmatch(r"([0-9]{4})-(0[1-9]|1[0-2])", text)
     if match is None:
-        raise CommandError(f"{text!r} is not a month. Write it as 2026-03.")
+        raise CommandError(f"{text!r} is not a month. Write it as 2026-03.", returncode=2)
     return Period.month(int(match[1]), int(match[2]))

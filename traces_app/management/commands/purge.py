@@ -20,7 +20,10 @@ from access_app.each_database import TracesCommand
 from access_app.models import AuditAction, Project
 from messages_app.sql.partitions import PeriodInUse
 from messages_app.timestamps import instant_text
-from traces_app.maintenance.purge import Report, Scope, purge, survey
+from traces_app.maintenance.purge.purging import purge
+from traces_app.maintenance.purge.reports import Report
+from traces_app.maintenance.purge.scopes import Scope
+from traces_app.maintenance.purge.surveys import survey
 from traces_app.maintenance.retention import scopes_of, trash_expired_before
 from traces_app.management.row_arguments import (
     add_projects,
@@ -178,7 +181,7 @@ class Command(TracesCommand, AuditedCommand):
 
 @dataclass(frozen=True, kw_only=True)
 class _Choice:
-    """What to purge, and how the user said it."""
+    """The scope to purge, and the option that names it."""
 
     scopes: tuple[Scope, ...] = ()
     by_project: Literal["policy", "trash", ""] = ""

@@ -44,15 +44,19 @@ class Command(TracesCommand):
         found = project_named(project) if project is not None else None
         scope = Scope.between(time_named("--from", from_), time_named("--until", until), found.pk if found else None)
         slugs = dict(Project.objects.values_list("pk", "slug"))
-        tally, differing = Tally(), 0
+        tally, differing, is_changed = Tally(), 0, False
         for fault in faults():
             differing += 1
+            is_changed |= not fault.key_id
             self.stdout.write(_as_json(asdict(fault)) if json else str(fault))
         for finding in verify(scope, tally, self._show_progress, is_strict=strict):
             differing += 1
+            is_changed = True
             self.stdout.write(_as_json(asdict(finding)) if json else _in_words(finding, slugs))
         summary = {**asdict(tally), "differing": differing}
         self.stdout.write(_as_json({"summary": summary}) if json else _summary(tally))
+        if differing and not is_changed:
+            raise CommandError("Seals cannot be verified, because their key is missing.")
         if differing:
             raise CommandError("Something was changed behind the back of Tracesite.")
 
@@ -76,8 +80,11 @@ def _summary(tally: Tally) -> str:
         f"Verified {tally.messages:,} messages: {tally.intact:,} intact, {tally.open:,} not completed, {tally.waiting:,} not "
         f"sealed yet, {tally.unsealed:,} without a seal."
     )
-    if tally.unsealed:
-        text += f" Seal those from before sealing with: {program()} seal_traces --unsealed"
+    if tally.keyless:
+        text += f" {tally.keyless:,} have seals of a key that is missing here."
     if tally.unreadable:
         text += f" {tally.unreadable:,} have seals of columns that this version does not have."
+    # Last, so that the command can be copied.
+    if tally.unsealed:
+        text += f" Seal those from before sealing with: {program()} seal_traces --unsealed"
     return text

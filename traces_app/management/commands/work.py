@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
@@ -33,19 +34,33 @@ class Command(BaseCommand):
         how = parser.add_mutually_exclusive_group()
         how.add_argument("--once", action="store_true", help="run what is due, one after the other, and end")
         how.add_argument("--job", metavar="NAME", help="run this job now, due or not, and end")
+        parser.add_argument(
+            "--except",
+            metavar="NAME",
+            dest="left_out",
+            action="append",
+            default=[],
+            help="leave this job to something else, such as a timer that runs it with --job after a backup; may be repeated",
+        )
 
-    def handle(self, *, once: bool, job: str | None, **options: Any) -> None:
+    def handle(self, *, once: bool, job: str | None, left_out: list[str], **options: Any) -> None:
+        if job is not None and left_out:
+            raise CommandError("Use either --job or --except.", returncode=2)
+        wanted = [one for one in JOBS if one not in [_named("--except", name) for name in left_out]]
         with acting(Origin(kind=ActorKind.COMMAND, name="work", id=f"uid {os.getuid()}")):
             if job is not None:
-                self._run([_named(job)], if_due=False)
+                self._run([_that_is_on(job)], if_due=False)
             elif once:
-                self._run([job for job in JOBS if job.is_on()], if_due=True)
+                self._run(wanted, if_due=True)
             else:
-                _work()
+                _work(wanted)
 
     def _run(self, jobs: list[Job], *, if_due: bool) -> None:
         failed = []
         for job in jobs:
+            if not job.is_on():
+                self.stdout.write(f"{job.name}: off until {job.setting} is set")
+                continue
             for alias in job.databases:
                 name = job.name if alias == PRIMARY else f"{job.name} in {alias}"
                 with using(alias):
@@ -59,10 +74,15 @@ class Command(BaseCommand):
             raise CommandError(f"Failed: {', '.join(failed)}. The log has more.")
 
 
-def _named(name: str) -> Job:
+def _named(option: str, name: str) -> Job:
     job = next((job for job in JOBS if job.name == name), None)
     if job is None:
-        raise CommandError(f"--job {name}: use one of {', '.join(job.name for job in JOBS)}.", returncode=2)
+        raise CommandError(f"{option} {name}: use one of {', '.join(job.name for job in JOBS)}.", returncode=2)
+    return job
+
+
+def _that_is_on(name: str) -> Job:
+    job = _named("--job", name)
     if not job.is_on():
         raise CommandError(f"--job {name}: this job is off until {job.setting} is set.", returncode=2)
     return job
@@ -74,7 +94,7 @@ def _in_words(outcome: Outcome) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in outcome.counts.items()) or "nothing to do"
 
 
-def _work() -> None:
+def _work(jobs: Sequence[Job]) -> None:
     stopped = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -82,7 +102,7 @@ def _work() -> None:
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        threads = start(stopped, JOBS)
+        threads = start(stopped, jobs)
         stopped.wait()
         deadline = time.monotonic() + PATIENCE_SECONDS
         for thread in threads:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from io import StringIO
 from uuid import UUID
 
 import pytest
+from django.core.management import call_command
 from django.db import connection
 
 from access_app.models import Project
@@ -13,10 +15,8 @@ from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import ids
 from messages_app.models import MessageKey, Session
 from messages_app.queries import FoundSession
-from messages_app.sql.partitions import periods_of, settle_periods
 from messages_app.writes import delete_message, delete_session
-from tests.traces_app.conftest import answer, question, store
-from traces_app.ingest.partitions import TABLES, forget
+from tests.traces_app.conftest import answer, drop_all_periods, question, store
 from traces_app.ingest.scores import PlacedScore, store_scores
 from traces_app.maintenance.archive.datasets import DATASETS
 from traces_app.models import Snapshot, SnapshotPart, SnapshotSums
@@ -36,11 +36,14 @@ FAR = datetime(2100, 1, 1, tzinfo=UTC)
 @pytest.fixture(autouse=True)
 def only_our_months(transactional_db: None) -> None:
     """Drop the months of earlier tests, so that only those of the test are archived."""
-    settle_periods(TABLES)
-    with connection.cursor() as cursor:
-        for month in periods_of("messages_app_message"):
-            cursor.execute(f"DROP TABLE IF EXISTS {', '.join(month.leaf(table.name) for table in TABLES)}")
-    forget()
+    drop_all_periods()
+
+
+def run(*arguments: str) -> str:
+    """Run a command; return what it writes to the standard output."""
+    out = StringIO()
+    call_command(*arguments, stdout=out)
+    return out.getvalue()
 
 
 def tell(project: Project, name: str, *times: datetime) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from io import StringIO
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,7 +14,7 @@ import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import User
 from django.contrib.contenttypes.models import ContentType
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.db import connection, models
 from django.test import Client
 
@@ -26,7 +25,7 @@ from messages_app import ids
 from messages_app.models import Message, Reference, SavedView, Session
 from messages_app.session_counters import disagreements
 from tests.traces_app.conftest import answer, question, store
-from tests.traces_app.maintenance.archive.conftest import FEBRUARY, JANUARY, MARCH, add_snapshot, exports
+from tests.traces_app.maintenance.archive.conftest import FEBRUARY, JANUARY, MARCH, add_snapshot, exports, run
 from traces_app.ingest.scores import PlacedScore, store_scores
 from traces_app.maintenance.archive.archiving import archive
 from traces_app.maintenance.archive.folder import open_folder
@@ -60,12 +59,6 @@ BELOW = (
     *(Session, Message, Reference, AgentStep, ToolCall, ToolResult, Event, Context, Score),
     *(Snapshot, SnapshotPart, SnapshotSums),
 )
-
-
-def run(*arguments: str) -> str:
-    out = StringIO()
-    call_command(*arguments, stdout=out)
-    return out.getvalue()
 
 
 def tell(project: Project, name: str, at: datetime) -> UUID:
@@ -253,7 +246,9 @@ def test_person_is_erased_everywhere_and_others_are_untouched(tmp_path: Path) ->
     assert Span.objects.count() == 1
     assert disagreements(list(Session.with_deleted.values_list("pk", flat=True))) == {}
     assert before != {str(path) for path in tmp_path.rglob("*.parquet")}
-    assert run("erase", "--match", PERSON, "--yes") == "This removes:\n  nothing\n"
+    assert run("erase", "--match", PERSON, "--yes") == (
+        f"Nothing with {PERSON!r} was found in any project. Searched: the database, {tmp_path}.\n"
+    )
 
 
 def test_end_user_and_session_are_erased(project: Project, stranger: Project, tmp_path: Path) -> None:
@@ -264,7 +259,16 @@ def test_end_user_and_session_are_erased(project: Project, stranger: Project, tm
     Session.objects.filter(external_id="ann-2").update(end_user="ann")
     archive(open_folder(str(tmp_path)), before=FEBRUARY.replace(day=1), drop=True)
     kept = exports("bob-2")
-    run("erase", "--end-user", "ann", "--yes")
+    refused = "^Nothing of any project is archived in /.*/mistyped\\.$"
+    for how in ("--yes", "--dry-run"):
+        with pytest.raises(CommandError, match=refused) as error:
+            run("erase", "--end-user", "ann", "--archive", str(tmp_path / "mistyped"), how)
+        assert error.value.returncode == 2
+    assert Session.objects.filter(end_user="ann").count() == 2
+    said = run("erase", "--end-user", "ann", "--archive", str(tmp_path), "--yes")
+    assert said.count(f"2024-01 of owner in {tmp_path}: sessions 1, messages 2, ") == 1
+    nowhere = "Nothing of end user 'ann' was found in owner. Searched: the database, "
+    assert run("erase", "--end-user", "ann", "--project", "owner", "--yes") == f"{nowhere}{tmp_path}.\n"
     assert "ann" not in values_in(tmp_path)
     run("restore_archive", str(tmp_path))
     assert sorted(Session.objects.values_list("external_id", flat=True)) == ["bob", "bob", "bob-2", "bob-2"]
@@ -273,6 +277,11 @@ def test_end_user_and_session_are_erased(project: Project, stranger: Project, tm
     left = Session.objects.filter(external_id="bob").select_related("project")
     assert [session.project.slug for session in left] == ["stranger"]
     assert '"project=owner' not in values_in(tmp_path)
+    # One that is in an archive only.
+    run("purge", "--session", "bob", "--project", "stranger", "--older-than", "0", "--yes")
+    assert "of stranger in" in run("erase", "--session", "bob", "--project", "stranger", "--yes")
+    assert "bob" not in values_in(tmp_path)
+    assert run("erase", "--session", "bob", "--yes") == "Session 'bob' is already purged.\n"
 
 
 @pytest.mark.parametrize(
@@ -280,6 +289,8 @@ def test_end_user_and_session_are_erased(project: Project, stranger: Project, tm
     [
         (("--match", "ab"), "--match 'ab': use a text of at least 3 characters."),
         (("--end-user", " "), "--end-user ' ': use a text that is not empty."),
+        (("--session", "nope", "--yes"), "There is no session 'nope'."),
+        (("--session", "nope", "--dry-run"), "There is no session 'nope'."),
         (("--match", "abc", "--project", "nobody"), "There is no project 'nobody'."),
         (("--end-user", "ann"), "Confirmation needs a terminal. Use --yes"),
     ],

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from fsspec import get_filesystem_class
 
 from access_app.models import Project
+from benchmarks.ports import free_port
 from messages_app.models import Session
-from tests.traces_app.maintenance.archive.conftest import MARCH, exports, rows, tell
+from tests.traces_app.maintenance.archive.conftest import MARCH, exports, rows, run, tell
 
 ENVIRONMENT = Path(__file__).resolve().parents[4] / ".sdks" / "s3"
 FOLDER = "s3://traces/archive"
@@ -34,9 +33,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         pytest.skip(f"{python} is not there; `make sdks` installs it")
     (packages,) = ENVIRONMENT.glob("lib/python*/site-packages")
     monkeypatch.setattr(sys, "path", [*sys.path, str(packages)])
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    address = f"http://127.0.0.1:{free_port()}"
     variables = {
         "ENDPOINT_URL": address,
         "ACCESS_KEY_ID": "ann",
@@ -52,25 +49,19 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(120)
 
 
 def make_bucket(address: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while True:
         try:
-            urllib.request.urlopen(urllib.request.Request(f"{address}/traces", method="PUT"), timeout=20).close()
+            urllib.request.urlopen(urllib.request.Request(f"{address}/traces", method="PUT"), timeout=60).close()
         except urllib.error.URLError:  # it has not started yet
             assert time.monotonic() < deadline
             time.sleep(0.1)
         else:
             return
-
-
-def run(*arguments: str) -> str:
-    out = StringIO()
-    call_command(*arguments, stdout=out)
-    return out.getvalue()
 
 
 @pytest.mark.requirement("001-24", "001-50")

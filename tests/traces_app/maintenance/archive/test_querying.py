@@ -142,10 +142,25 @@ def test_archived_session_says_where_it_is(project: Project, stranger: Project, 
     session = Session.objects.get(external_id="both")
     archive(open_folder("memory://lake"), before=FAR, drop=True)
     where = "The session was archived in memory://lake (2024-01, 2024-02)."
-    for name in (session.pk, "both"):
-        answer = staff.get(f"/api/v1/sessions/{name}/", headers={"Authorization": f"Bearer {token}"})
-        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "session_archived")
-        assert answer.json()["error"]["message"].startswith(where)
+    paths = [
+        f"sessions/{session.pk}/",
+        *(f"sessions/both/{below}" for below in ("", "messages/", "events/", "contexts/", "forks/")),
+    ]
+    filtered = (
+        "messages/?session=both",
+        "tool-calls/?session=both",
+        "chains/?session=both",
+        f"errors/?session={session.pk}",
+    )
+    for path in (*paths, *filtered):
+        answer = staff.get(f"/api/v1/{path}", headers={"Authorization": f"Bearer {token}"})
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (404, "session_archived"), path
+        assert error["message"].startswith(where)
+        assert error["field"] == ("session" if path in filtered else None)
+    with pytest.raises(CommandError) as refused:
+        call_command("export", "both")
+    assert str(refused.value).startswith(where) and refused.value.returncode == 2
     theirs = staff.get("/api/v1/sessions/theirs/", headers={"Authorization": f"Bearer {token}"})
     assert (theirs.status_code, theirs.json()["error"]["code"]) == (404, "session_not_found")
     page = staff.get(f"/admin/messages_app/session/{session.pk}/change/")

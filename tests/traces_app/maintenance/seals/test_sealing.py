@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from io import StringIO
 from typing import Any
 from uuid import UUID
 
@@ -24,18 +19,20 @@ from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Message, SealMark
 from messages_app.seal_marks import mark, new_token
 from messages_app.writes import clear_session, delete_message, restore_message
+from tests.forked import command, kill_after
 from tests.traces_app.conftest import NOON, answer, store
-from tests.traces_app.maintenance.test_purge import environment
+from traces_app.ingest.changes import change_message
 from traces_app.ingest.removal import remove_messages
-from traces_app.ingest.store import change_message
 from traces_app.maintenance.costs import recompute_costs
-from traces_app.maintenance.purge import Scope, purge, purge_deleted_message
+from traces_app.maintenance.purge.purging import purge, purge_deleted_message
+from traces_app.maintenance.purge.scopes import Scope
 from traces_app.maintenance.seals import rows
 from traces_app.maintenance.seals.sealing import Report, seal_marked
 from traces_app.models import MessageSeal, ModelPrice, SealBatch
 from traces_app.normalize.records import normalise_patch
 from traces_app.normalize.redaction import redact_message_patch
 from traces_app.schema import records
+from tracesite.system_checks import check_seal_key
 
 from .sealing import seal, send_event, store_run, summary, verify
 
@@ -192,16 +189,30 @@ def test_changed_layout_is_found(project: Project) -> None:
 
 
 @pytest.mark.django_db
-def test_keys_are_exchanged_and_missing_one_is_named(project: Project, settings: Any) -> None:
+def test_keys_are_exchanged_and_missing_one_is_named_once(project: Project, settings: Any) -> None:
     settings.TRACESITE_SEAL_KEYS = ["old" * 20]
-    store_run(project)
+    message_id = store_run(project)
     seal()
     settings.TRACESITE_SEAL_KEYS = ["new" * 20, "old" * 20]
     store_run(project, "a2")
     seal()
+    store_run(project, "a3")
+    seal()
     assert verify() == {}
-    settings.TRACESITE_SEAL_KEYS = ["new" * 20]
-    assert "which TRACESITE_SEAL_KEYS does not have" in str(verify()["chain"])
+    assert check_seal_key(None, databases=["default"]) == []
+    settings.TRACESITE_SEAL_KEYS = ["old" * 20]
+    found = verify()
+    assert found.keys() == {"chain"} and "this and 1 more up to 3 are sealed with the key" in str(found["chain"])
+    assert (summary()["intact"], summary()["keyless"]) == (2, 4)
+    with pytest.raises(CommandError, match="their key is missing"):
+        call_command("verify_traces", stdout=StringIO())
+    (warning,) = check_seal_key(None, databases=["default"])
+    assert warning.id == "tracesite.W016"
+    # Whoever changes rows of messages with a known key is named beside it.
+    sql("UPDATE messages_app_message SET content = 'forged' WHERE id = %s", message_id)
+    assert verify().keys() == {"chain", str(message_id)}
+    with pytest.raises(CommandError, match="behind the back"):
+        call_command("verify_traces", stdout=StringIO())
 
 
 @pytest.mark.django_db
@@ -308,14 +319,10 @@ def test_purged_months_are_not_missed(project: Project) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_kill_at_any_moment_leaves_nothing_changed(project: Project) -> None:
-    command = [sys.executable, str(Path(__file__).resolve().parents[4] / "manage.py"), "seal_traces"]
     for round_ in range(5):
         for number in range(8):
             store_run(project, f"{round_}-{number}")
-        process = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(0.9 + 0.1 * round_)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        kill_after(0.03 * (round_ + 1), command("seal_traces"))
         assert verify() == {}
     seal()
     assert summary() == {**summary(), "intact": 80, "waiting": 0, "unsealed": 0, "differing": 0}

@@ -1,4 +1,4 @@
-"""Tests of traces_app/maintenance/purge.py and of the command: whole months, batches, sessions, and interruptions."""
+"""Tests of the purge and of its command: whole months, batches, sessions, and interruptions."""
 
 from __future__ import annotations
 
@@ -37,17 +37,21 @@ from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import ids
 from messages_app.models import Message, MessageKey, PurgedPeriod, Session, SessionTombstone
 from messages_app.session_counters import disagreements
-from messages_app.sql.partitions import PeriodInUse, periods_of, settle_periods
+from messages_app.sql.partitions import PeriodInUse, periods_of
 from messages_app.sql.periods import Period
 from messages_app.writes import delete_message, delete_session, restore_session
-from tests.traces_app.conftest import answer, question, session_of, store
+from tests import forked
+from tests.traces_app.conftest import answer, drop_all_periods, question, session_of, store
 from traces_app.events.store import record_events
 from traces_app.ingest.batch import SessionOutcome
-from traces_app.ingest.partitions import TABLES, forget
+from traces_app.ingest.partitions import forget
 from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.scores import Place, PlacedScore, store_scores
 from traces_app.maintenance.derived import check_derived
-from traces_app.maintenance.purge import Report, Scope, purge, survey
+from traces_app.maintenance.purge.purging import purge
+from traces_app.maintenance.purge.reports import Report
+from traces_app.maintenance.purge.scopes import Scope
+from traces_app.maintenance.purge.surveys import survey
 from traces_app.maintenance.retention import apply_retention
 from traces_app.maintenance.search_index import index_queued
 from traces_app.models import AgentStep, Context, Score, Span, Tool, ToolCall, ToolResult
@@ -68,15 +72,8 @@ PLANTED = "planted-2b7e1516"
 
 @pytest.fixture(autouse=True)
 def only_our_months() -> None:
-    """Drop the months of earlier tests, so that a test can name the months that it drops.
-
-    A test of migrations may have left a month without the tables that are newer than it.
-    """
-    settle_periods(TABLES)
-    with connection.cursor() as cursor:
-        for month in periods_of("messages_app_message"):
-            cursor.execute(f"DROP TABLE IF EXISTS {', '.join(month.leaf(table.name) for table in TABLES)}")
-    forget()
+    """Drop the months of earlier tests, so that a test can name the months that it drops."""
+    drop_all_periods()
 
 
 def tell(project: Project, name: str, at: datetime, **fields: Any) -> SessionOutcome:
@@ -165,7 +162,7 @@ def in_thread(work: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, str(Path(__file__).resolve().parents[3] / "manage.py"), "purge", *arguments]
+    return [sys.executable, str(Path(__file__).resolve().parents[4] / "manage.py"), "purge", *arguments]
 
 
 def environment() -> dict[str, str]:
@@ -742,13 +739,14 @@ def test_killed_purge_is_completed_by_the_next(project: Project) -> None:
         # The third batch waits for this row, so that the kill comes between two batches.
         last = Message.objects.filter(created_at__lt=MID_FEBRUARY).latest("pk")
         other.execute("SELECT 1 FROM messages_app_message WHERE id = %s FOR UPDATE", [last.pk])
-        with subprocess.Popen(command(*arguments), env=environment(), stdout=subprocess.DEVNULL) as process:
-            wait_until(lambda: Message.with_deleted.count() <= 203 or process.poll() is not None)
-            process.kill()
-    assert process.returncode == -signal.SIGKILL
+        process = forked.command("purge", *arguments)
+        wait_until(lambda: Message.with_deleted.count() <= 203 or not process.is_alive())
+        process.kill()
+        process.join()
+    assert process.exitcode == -signal.SIGKILL
     assert Message.with_deleted.count() == 203
     assert not wrong_counters()
-    subprocess.run(command(*arguments), env=environment(), check=True, capture_output=True)
+    call_command("purge", *arguments, stdout=StringIO())
     assert counts() == {"Session": 1, "Message": 1, "AgentStep": 2, "ToolCall": 4, "ToolResult": 4}
     assert not wrong_counters()
     assert Session.objects.get().pk == began.id
@@ -763,9 +761,10 @@ def test_purge_killed_during_drop_is_completed_by_next(project: Project) -> None
     with other_connection() as reader:
         reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         reader.execute("SELECT count(*) FROM messages_app_message")
-        with subprocess.Popen(command("--older-than", "2024-02-01", "--yes"), env=environment()) as process:
-            wait_until(lambda: Message.objects.count() == 2)
-            process.kill()
+        process = forked.command("purge", "--older-than", "2024-02-01", "--yes")
+        wait_until(lambda: Message.objects.count() == 2)
+        process.kill()
+        process.join()
         assert reader.execute("SELECT count(*) FROM messages_app_message").fetchone() == (4,)
     assert counts()["Session"] == 2
     assert purge(Scope(created_before=END_OF_JANUARY)).periods == ["2024-01"]
