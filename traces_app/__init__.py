@@ -1,1 +1,1 @@
-"""What the agent did: steps, tools, tool calls and results; records, writes, imports and purge."""
+"""The work of agents: steps, tools, tool calls and results; records, writes, imports and purge."""

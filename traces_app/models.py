@@ -55,7 +55,7 @@ class Tool(models.Model):
 
 
 class ModelPrice(models.Model):
-    """What a model costs, in USD for a million tokens, in a range of days. See normalize/pricing.py for the names."""
+    """The price of a model in a range of days, in USD per million tokens. See normalize/pricing.py for the names."""
 
     project = models.ForeignKey(
         Project,
@@ -521,7 +521,7 @@ class LiveScoreManager(ScoreManager["Score"]):
 
 
 class Score(models.Model):
-    """What a person, a program or an evaluator thinks of a session, a message or a call.
+    """The judgement of a person, a program or an evaluator about a session, a message or a call.
 
     Not partitioned, because there are few, and a score may be older or younger by months than what it is about. A score
     of a trace or session that has not arrived is pending: its `session` is empty until then (traces_app.ingest.scores).
@@ -680,7 +680,7 @@ class SearchSegment(models.Model):
 
 
 class SearchRows(models.Model):
-    """What 1,024 numbers of a segment stand for."""
+    """The rows that 1,024 numbers of a segment stand for."""
 
     pk = models.CompositePrimaryKey("segment_id", "chunk")
     segment_id = models.UUIDField(db_column="id")
@@ -829,7 +829,7 @@ class MessageSeal(models.Model):
 
 
 class Archive(models.Model):
-    """What is archived of a project and period in one folder, as its manifest says; see traces_app.maintenance.archive."""
+    """The archive of a project and period in one folder, as its manifest says; see traces_app.maintenance.archive."""
 
     id = models.UUIDField(primary_key=True)
     """That of the manifest."""

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import msgspec
+import pytest
+from django.db import connection
+from django.test import Client
 
+from access_app.keys import create_key
 from access_app.models import Project
+from messages_app.sql.partitions import periods_of, settle_periods
 from traces_app.ingest.batch import SessionOutcome
+from traces_app.ingest.partitions import TABLES, forget
 from traces_app.ingest.pipeline import ingest
 from traces_app.schema import records
 
@@ -28,6 +35,29 @@ def store(project: Project, *messages: dict[str, Any], **fields: Any) -> Session
     source = fields.pop("source", "live")
     (outcome,) = ingest(project.pk, [session_of(*messages, **fields)], source=source)
     return outcome
+
+
+def answered(project: Project, **fields: Any) -> UUID:
+    """Store the standard session, with these fields of its answer; return the id of the answer."""
+    message_id = store(project, question(), answer(**fields)).messages[1].id
+    assert message_id is not None
+    return message_id
+
+
+@pytest.fixture
+def client_of_key(project: Project) -> Client:
+    """A program with a key that may read and write."""
+    token = create_key(project, "agent", ["read", "write"])[1]
+    return Client(headers={"Authorization": f"Bearer {token}"})
+
+
+def drop_all_periods() -> None:
+    """Drop the months of earlier tests. One of migrations may have left a month without the tables that are newer than it."""
+    settle_periods(TABLES)
+    with connection.cursor() as cursor:
+        for month in periods_of("messages_app_message"):
+            cursor.execute(f"DROP TABLE IF EXISTS {', '.join(month.leaf(table.name) for table in TABLES)}")
+    forget()
 
 
 def statements_in(queries: Iterable[dict[str, str]]) -> list[str]:

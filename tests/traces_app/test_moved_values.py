@@ -19,7 +19,6 @@ from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.ids import child_id
 from messages_app.models import Message, Session
-from tests.encryption import MASTER_KEY, master_key
 from tests.traces_app.conftest import question, store
 from tests.traces_app.planted import Garden, plant
 from traces_app.views.session_exports import EXPORTS
@@ -35,12 +34,6 @@ ON_THE_PAGE = {table for table in ENCRYPTED if table not in ROUTES} - {"traces_a
 """The page of a message links to what models were asked."""
 UNSHOWN = {"traces_app_span"}
 """Spans are read to project them again, and shown nowhere."""
-
-
-@pytest.fixture
-def keeper() -> Iterator[None]:
-    with master_key(MASTER_KEY):
-        yield
 
 
 def moved(column: Column, key: DataKey, row: bytes) -> str:

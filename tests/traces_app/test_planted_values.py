@@ -13,7 +13,6 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from access_app.keys import create_key
 from access_app.masking import save_rule
 from access_app.models import AuditEntry, Project
 from messages_app.models import Message, Session
@@ -23,12 +22,6 @@ from tests.traces_app.planted import Garden, plant, plant_elsewhere, refused, st
 SECRET = "ghp_" + "16C7e42F292c6912E7710c83" + "{}"
 STAFF = "EMP-{}"
 PATTERN = "EMP-[0-9a-f]{12}"
-
-
-@pytest.fixture
-def client_of_key(project: Project) -> Client:
-    token = create_key(project, "agent", ["read", "write"])[1]
-    return Client(headers={"Authorization": f"Bearer {token}"})
 
 
 def shown(client: Client, word: str) -> str:

@@ -216,6 +216,33 @@ def test_values_are_masked_before_they_are_cut_and_by_their_place(project: Proje
     assert client.get("/api/v1/scores/", {"label": "customer"}).status_code == 200
 
 
+@pytest.mark.requirement("001-54")
+def test_path_rule_may_begin_above_the_column(project: Project, clients: dict[str, Client]) -> None:
+    for number, path in enumerate(
+        (
+            "result.data.owner.name",
+            "tool_calls[*].args.owner.name",
+            "agent_steps[*].tool_calls[*].result.metadata.owner",
+            "knowledge_references[*].metadata.owner",
+        )
+    ):
+        save_rule(project, f"above-{number}", "path", path, when="read")
+    owner = {"name": "Hopper", "city": "Arlington"}
+    # Not of Tracesite, although it has names of its own.
+    looks_alike = {"contextRefs": {"a": {"beginning": "in plain sight"}}, "result": {"name": "kept"}}
+    result = {"output": "found", "data": {"owner": owner, **looks_alike}, "metadata": {"owner": "Hopper"}}
+    step = {"tool_calls": [{"id": "d", "name": "find", "args": {"owner": owner}, "result": result}]}
+    reference = {"id": "r", "content": "found", "metadata": {"owner": "Hopper"}}
+    message = {"external_id": "n", "role": "assistant", "content": "found", "agent_steps": [step]}
+    store(project, {**message, "knowledge_references": [reference]}, external_id="above")
+    paths = ["/api/v1/messages/?session=above", "/api/v1/tool-calls/?session=above"]
+    assert seen_by(clients["viewer"], paths, ("Hopper",)) == set()
+    assert seen_by(clients["analyst"], paths, ("Hopper",)) == set(paths)
+    (call,) = clients["viewer"].get(paths[1]).json()["results"]
+    assert call["args"] == {"owner": {"name": "[redacted]", "city": "Arlington"}}
+    assert call["result"]["data"] == {"owner": {"name": "[redacted]", "city": "Arlington"}, **looks_alike}
+
+
 @pytest.mark.django_db
 def test_rows_are_masked_whatever_the_statement_is() -> None:
     rules = (("staff", "pattern", "EMP-[0-9]+"), ("name", "path", "args.customer.name"))

@@ -125,108 +125,162 @@ def events_of(value: object, nodes: Nodes) -> Iterator[dict[str, Any]]:
     """
     message = message_of(value)
     assert message is not None, "the caller checked it with task_named"
-    task = task_of(message)[:_MAX_TASK_LENGTH]
-    content = {name: item for name, item in message.items() if name != "timestamp"}
-    digest = blake2b(msgspec.json.encode(content, order="sorted"), digest_size=12).hexdigest()
-    name = text(message.get("agentName"))
-    node = (text(message.get("nodeId")) or text(message.get("messageId")) or name or "")[:_MAX_NODE_LENGTH]
-    common = {"session_id": task_of(message), "timestamp": moment(message.get("timestamp")), "agent": node or None}
+    callback = _Callback(message, nodes)
+    yield from (_of_debugger if callback.kind.startswith("debug_") else _of_agents)(callback)
 
-    def event(type_: str, data: dict[str, Any], id_: str = "", **more: Any) -> dict[str, Any]:
-        known = {key: item for key, item in data.items() if item is not None}
-        return {**common, "type": type_, "id": id_ or f"{task}:{digest}", "data": known, **more}
 
-    kind = str(message["type"])
-    error = reason_of(message.get("error"))
-    match kind:
-        case "workflow" if message.get("streamDone") is False:
-            yield event("workflow_plan_start", {}, f"{task}:plan_start")
-        case "workflow" | "debug_plan_finished":
-            yield event("workflow_plan_complete", {"workflow": message.get("workflow"), "usage": message.get("usage")})
+# --- Events -----------------------------------------------------------------------------------------------------------
+
+
+class _Callback:
+    """A callback message, and what its events have in common."""
+
+    def __init__(self, message: dict[str, Any], nodes: Nodes) -> None:
+        self.message = message
+        self.kind = str(message["type"])
+        self.task = task_of(message)[:_MAX_TASK_LENGTH]
+        content = {name: item for name, item in message.items() if name != "timestamp"}
+        self.digest = blake2b(msgspec.json.encode(content, order="sorted"), digest_size=12).hexdigest()
+        self.id = f"{self.task}:{self.digest}"
+        self.name = text(message.get("agentName"))
+        node = text(message.get("nodeId")) or text(message.get("messageId")) or self.name or ""
+        self.node = node[:_MAX_NODE_LENGTH]
+        self.error = reason_of(message.get("error"))
+        self._timestamp = moment(message.get("timestamp"))
+        self._nodes = nodes
+
+    @property
+    def is_streaming(self) -> bool:
+        return self.message.get("streamDone") is False
+
+    def step(self) -> str:
+        """Return the step of the message; after a `finish` it is a new one."""
+        return self._nodes.step_of(self.node, self.id)
+
+    def finished(self) -> tuple[str, str]:
+        """Return the event id of this `finish` and the step that it ends."""
+        return self._nodes.finished(self.node, self.task, self.digest)
+
+    def event(self, type_: str, data: dict[str, Any], id_: str = "", **more: Any) -> dict[str, Any]:
+        """Return the fields of an event, without data that are None."""
+        return {
+            "session_id": task_of(self.message),
+            "timestamp": self._timestamp,
+            "agent": self.node or None,
+            "type": type_,
+            "id": id_ or self.id,
+            "data": {key: item for key, item in data.items() if item is not None},
+            **more,
+        }
+
+    def event_of_agent(self, type_: str, data: dict[str, Any], id_: str = "", **more: Any) -> dict[str, Any]:
+        """Return the fields of an event with the name of the agent."""
+        return self.event(type_, {**data, "agent_name": self.name}, id_, **more)
+
+
+def _of_agents(callback: _Callback) -> Iterator[dict[str, Any]]:
+    """Yield the events of a message that every version of Eko sends."""
+    message, task = callback.message, callback.task
+    match callback.kind:
+        case "workflow" if callback.is_streaming:
+            yield callback.event("workflow_plan_start", {}, f"{task}:plan_start")
+        case "workflow":
+            yield _plan_complete(callback)
         case "agent_start":
-            yield event("workflow_execute_start", {}, f"{task}:execute_start", agent=None)
-            yield event("agent_start", {"agent_name": name, "status": fields(message.get("agentNode")).get("status")})
-        case "text" | "thinking" if message.get("streamDone") is not False:
-            step = nodes.step_of(node, f"{task}:{digest}")
-            key = "thought" if kind == "text" else "reasoning"
-            yield event(
-                "llm_request_complete",
-                {"step": step, "agent_name": name, "stream": message.get("streamId"), key: message.get("text")},
-            )
+            yield callback.event("workflow_execute_start", {}, f"{task}:execute_start", agent=None)
+            yield callback.event_of_agent("agent_start", {"status": fields(message.get("agentNode")).get("status")})
+        case "text" | "thinking" if not callback.is_streaming:
+            key = "thought" if callback.kind == "text" else "reasoning"
+            said = {"step": callback.step(), "stream": message.get("streamId"), key: message.get("text")}
+            yield callback.event_of_agent("llm_request_complete", said)
         case "tool_use":
-            step = nodes.step_of(node, f"{task}:{digest}")
-            yield event("tool_call_start", {"step": step, **_call(message), "agent_name": name})
+            yield callback.event_of_agent("tool_call_start", {"step": callback.step(), **_call(message)})
         case "finish":
-            id_, step = nodes.finished(node, task, digest)
-            usage = message.get("usage")
-            yield event(
-                "llm_request_complete",
-                {"step": step, "agent_name": name, "finish_reason": message.get("finishReason"), "usage": usage},
-                id_,
-            )
-        case "tool_result" | "debug_tool_call_finished":
-            yield _result_event(message, event)
+            id_, step = callback.finished()
+            ended = {"step": step, "finish_reason": message.get("finishReason"), "usage": message.get("usage")}
+            yield callback.event_of_agent("llm_request_complete", ended, id_)
+        case "tool_result":
+            yield _call_result(callback)
         case "agent_result":
-            type_ = "agent_complete" if error is None else "agent_error"
-            yield event(type_, {"agent_name": name, "result": message.get("result"), "error": error})
+            outcome = {"result": message.get("result"), "error": callback.error}
+            yield callback.event_of_agent("agent_complete" if callback.error is None else "agent_error", outcome)
         case "error":
-            yield event("agent_error", {"agent_name": name, "error": error})
+            yield callback.event_of_agent("agent_error", {"error": callback.error})
         case "file":
             file = {"mimeType": message.get("mimeType"), "file": message.get("data")}
-            yield event(
-                "llm_request_complete", {"step": nodes.step_of(node, f"{task}:{digest}"), "agent_name": name, **file}
-            )
+            yield callback.event_of_agent("llm_request_complete", {"step": callback.step(), **file})
         case "raw":
-            yield event("llm_request_start", {"agent_name": name, "raw": message.get("rawValue")}, level="trace")
-        case "tool_running" | "debug_tool_call_process" if message.get("streamDone") is not False:
-            progress = {"stream": message.get("streamId"), "progress": message.get("text")}
-            yield event("tool_call_start", {**_call(message), "agent_name": name, **progress}, level="trace")
-        case "debug_llm_request_start":
-            request: dict[str, Any] = {"agent_name": name, "model": message.get("modelName")}
-            request |= {key: message.get(key) for key in ("request", "context")} | {"stream": message.get("streamId")}
-            if text(message.get("nodeId")):
-                # A request of the planner has no node and is not a step of an agent.
-                request["step"] = nodes.step_of(node, f"{task}:{digest}")
-            yield event("llm_request_start", request)
-        case "debug_agent_process":
-            loop = {"loop": message.get("loopNum"), "loops": message.get("maxReactNum")}
-            conversation = {"currentMessages": message.get("currentMessages")}
-            yield event("agent_start", {"agent_name": name, **loop, **conversation}, level="debug")
-        case "debug_agent_finished":
-            # The result is in agent_result.
-            outcome = {"executionStats": message.get("executionStats"), "error": error}
-            type_ = "agent_complete" if error is None else "agent_error"
-            yield event(type_, {"agent_name": name, **outcome}, level="debug" if error is None else None)
+            yield callback.event_of_agent("llm_request_start", {"raw": message.get("rawValue")}, level="trace")
+        case "tool_running" if not callback.is_streaming:
+            yield _call_progress(callback)
+
+
+def _of_debugger(callback: _Callback) -> Iterator[dict[str, Any]]:
+    """Yield the events of a message that only the debugger branch of Eko sends."""
+    message = callback.message
+    match callback.kind:
+        case "debug_task_start":
+            yield callback.event("workflow_plan_start", {"prompt": message.get("taskPrompt")})
         case "debug_plan_start":
-            yield event(
-                "workflow_plan_start",
-                {"prompt": message.get("taskPrompt"), "availableAgents": message.get("availableAgents")},
-            )
+            plan = {"prompt": message.get("taskPrompt"), "availableAgents": message.get("availableAgents")}
+            yield callback.event("workflow_plan_start", plan)
             prompts = fields(message.get("plannerPrompt"))
             for role, prompt in (("system", prompts.get("systemPrompt")), ("user", prompts.get("userPrompt"))):
                 if prompt is not None:
-                    data = {"agent_name": name, "kind": role, "text": prompt}
-                    yield event("prompt_build", data, f"{task}:{digest}:{role}")
+                    data = {"kind": role, "text": prompt}
+                    yield callback.event_of_agent("prompt_build", data, f"{callback.id}:{role}")
+        case "debug_plan_finished":
+            yield _plan_complete(callback)
         case "debug_workflow_start":
             tree = {"workflow": message.get("workflow"), "agentTree": message.get("agentTree")}
-            yield event("workflow_execute_start", tree, agent=None)
-        case "debug_task_start":
-            yield event("workflow_plan_start", {"prompt": message.get("taskPrompt")})
+            yield callback.event("workflow_execute_start", tree, agent=None)
+        case "debug_agent_process":
+            loop = {"loop": message.get("loopNum"), "loops": message.get("maxReactNum")}
+            conversation = {"currentMessages": message.get("currentMessages")}
+            yield callback.event_of_agent("agent_start", {**loop, **conversation}, level="debug")
+        case "debug_agent_finished":
+            # The result is in agent_result.
+            outcome = {"executionStats": message.get("executionStats"), "error": callback.error}
+            if callback.error is None:
+                yield callback.event_of_agent("agent_complete", outcome, level="debug")
+            else:
+                yield callback.event_of_agent("agent_error", outcome, level=None)
+        case "debug_llm_request_start":
+            request = {"model": message.get("modelName"), "stream": message.get("streamId")}
+            request |= {key: message.get(key) for key in ("request", "context")}
+            if text(message.get("nodeId")):
+                # A request of the planner has no node and is not a step of an agent.
+                request["step"] = callback.step()
+            yield callback.event_of_agent("llm_request_start", request)
+        case "debug_tool_call_process" if not callback.is_streaming:
+            yield _call_progress(callback)
+        case "debug_tool_call_finished":
+            yield _call_result(callback)
         case "debug_task_finished":
-            status = _STOPPED.get(str(message.get("stopReason"))) or (
-                "error" if message.get("success") is False else None
-            )
-            yield event(
-                "workflow_execute_complete",
-                {"status": status, "success": message.get("success"), "result": message.get("result"), "error": error},
-            )
+            status = _STOPPED.get(str(message.get("stopReason")))
+            if status is None and message.get("success") is False:
+                status = "error"
+            outcome = {"success": message.get("success"), "result": message.get("result"), "error": callback.error}
+            yield callback.event("workflow_execute_complete", {"status": status, **outcome})
+
+
+def _plan_complete(callback: _Callback) -> dict[str, Any]:
+    plan = {"workflow": callback.message.get("workflow"), "usage": callback.message.get("usage")}
+    return callback.event("workflow_plan_complete", plan)
 
 
 def _call(message: dict[str, Any]) -> dict[str, Any]:
     return {"call_id": call_id_of(message) or None, "name": message.get("toolName"), "args": message.get("params")}
 
 
-def _result_event(message: dict[str, Any], event: Any) -> dict[str, Any]:
+def _call_progress(callback: _Callback) -> dict[str, Any]:
+    message = callback.message
+    progress = {"stream": message.get("streamId"), "progress": message.get("text")}
+    return callback.event_of_agent("tool_call_start", {**_call(message), **progress}, level="trace")
+
+
+def _call_result(callback: _Callback) -> dict[str, Any]:
+    message = callback.message
     entry = result_of("", message.get("toolResult"), call_id=call_id_of(message), metadata={})
     result = {"output": entry.output, "data": entry.data, "metadata": entry.metadata or None}
     if entry.failed is False:
@@ -236,8 +290,7 @@ def _result_event(message: dict[str, Any], event: Any) -> dict[str, Any]:
         "result": {name: value for name, value in result.items() if value is not None} or None,
         "duration": message.get("duration"),
     }
-    document: dict[str, Any] = event("tool_call_error" if entry.failed else "tool_call_complete", data)
-    return document
+    return callback.event("tool_call_error" if entry.failed else "tool_call_complete", data)
 
 
 def _number_of(step: str) -> int:

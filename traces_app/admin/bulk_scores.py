@@ -20,6 +20,7 @@ from access_app.masking import masking_of
 from messages_app.admin.selection import SelectingAdmin
 from messages_app.models import Message
 from messages_app.safe_text import one_line
+from traces_app.ingest.decode import invalid
 from traces_app.ingest.scores import (
     Place,
     PlacedScore,
@@ -60,7 +61,8 @@ class ScoreForm(forms.Form):
             try:
                 fields["score"] = msgspec.convert(given, records.Score)
             except msgspec.ValidationError as error:
-                raise ValidationError(_("This score is not valid: %(reason)s") % {"reason": error}) from error
+                reason = invalid(error, given, records.Score).message
+                raise ValidationError(_("This score is not valid: %(reason)s") % {"reason": reason}) from error
         return fields
 
 

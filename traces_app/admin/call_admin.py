@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from django.contrib import admin
@@ -22,18 +23,18 @@ from messages_app import ids
 from messages_app.admin.downloads import Source
 from messages_app.admin.exports import text
 from messages_app.admin.filters import CreatedFilter, ProjectFilter
-from messages_app.admin.model_admins import NAME_CHARACTERS, badge, session_name
+from messages_app.admin.model_admins import NAME_CHARACTERS, badge, found_terms, session_name
 from messages_app.admin.selection import SelectingAdmin
 from messages_app.admin.time_zones import with_zone
 from messages_app.queries import as_uuid
-from messages_app.safe_text import duration, first_characters, moment, one_line, visible
+from messages_app.safe_text import duration, first_characters, marked, moment, one_line, visible
 from messages_app.sql.beginnings import Beginning
 from traces_app.models import ToolCall, ToolResult
 from traces_app.queries.error_groups import group_of_call
 from traces_app.queries.search.pages import mark_of_status
 
 from .bulk_scores import score_selected
-from .error_pages import errors_context
+from .error_pages import PARAMETERS, errors_context
 from .filters import (
     CallAgentFilter,
     CallDurationFilter,
@@ -64,7 +65,7 @@ class ToolCallAdmin(SelectingAdmin):
     )
     api_name = "tool-calls"
     api_searches = True
-    list_display = ("tool_name", "state", "error", "in_session", "project", "took", "created")
+    list_display = ("tool_name", "state", "error", "in_session", "project", "took", "began")
     list_display_links = None
     search_help_text = gettext_lazy(
         'Search for words in the arguments, outputs and errors of calls ("exact phrase", -without, error:timeout), or by call ID: '
@@ -99,7 +100,15 @@ class ToolCallAdmin(SelectingAdmin):
     }
 
     def list_title(self, request: HttpRequest) -> str:
-        return _("Failed calls") if request.GET.get("status") == "error" else super().list_title(request)
+        return _("Failed calls") if self.said_by_title(request.GET) else super().list_title(request)
+
+    def said_by_title(self, parameters: Mapping[str, str]) -> frozenset[str]:
+        return frozenset(["status"]) if parameters.get("status") == ToolCall.Status.ERROR else frozenset()
+
+    def usual_columns(self, request: HttpRequest) -> Sequence[str]:
+        # The title says the status of failed calls.
+        left_out = {"state"} if self.said_by_title(request.GET) else set()
+        return [name for name in super().usual_columns(request) if name not in left_out]
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.errors_view)
@@ -110,7 +119,7 @@ class ToolCallAdmin(SelectingAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         return page_of_period(
-            self, request, "error_groups", _("Errors"), lambda period: errors_context(request, period)
+            self, request, "error_groups", _("Errors"), lambda period: errors_context(request, period), PARAMETERS
         )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
@@ -145,8 +154,14 @@ class ToolCallAdmin(SelectingAdmin):
     def row_name(self, row: Any) -> str:
         return f"{one_line(str(row.tool), NAME_CHARACTERS)} · {row.shown_title or row.message.session.external_id}"
 
-    def get_list_display(self, request: HttpRequest) -> list[Any]:
-        return with_found(request, super().get_list_display(request))
+    def shown_columns(self, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
+        def says(row: Any) -> dict[str, str]:
+            shown = {"tool": str(row.tool)}
+            if "error" in columns:
+                shown["error"] = one_line(row.shown_error, NAME_CHARACTERS)
+            return shown
+
+        return with_found(request, columns, rows, says)
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
@@ -177,7 +192,8 @@ class ToolCallAdmin(SelectingAdmin):
 
     @admin.display(description=gettext_lazy("tool"))
     def tool_name(self, row: ToolCall) -> SafeString:
-        return format_html('<a href="{}">{}</a>', url_in_run(row), visible(one_line(str(row.tool), NAME_CHARACTERS)))
+        name = marked(one_line(str(row.tool), NAME_CHARACTERS), found_terms(row, "tool"))
+        return format_html('<a href="{}">{}</a>', url_in_run(row), name)
 
     @admin.display(description=gettext_lazy("status"))
     def state(self, row: ToolCall) -> SafeString:
@@ -187,7 +203,8 @@ class ToolCallAdmin(SelectingAdmin):
     def error(self, row: Any) -> SafeString:
         if not row.shown_error:
             return visible("")
-        return format_html('<a href="{}">{}</a>', url_in_run(row), visible(one_line(row.shown_error, NAME_CHARACTERS)))
+        shown = marked(one_line(row.shown_error, NAME_CHARACTERS), found_terms(row, "error"))
+        return format_html('<a href="{}">{}</a>', url_in_run(row), shown)
 
     @admin.display(description=gettext_lazy("session"))
     def in_session(self, row: Any) -> SafeString:
@@ -214,13 +231,16 @@ class ToolCallAdmin(SelectingAdmin):
 
     @admin.display(description=with_zone(gettext_lazy("started")), empty_value="")
     def began(self, row: ToolCall) -> SafeString:
-        return moment(row.started_at)
+        if row.started_at is not None:
+            return moment(row.started_at)
+        of_message = _("Time of its message, because its own start is unknown")
+        return format_html('<span title="{}">{}</span>', of_message, moment(ids.created_at_of(row.pk)))
 
     @admin.display(description=gettext_lazy("duration"), empty_value="")
     def took(self, row: ToolCall) -> str:
         return duration(row.duration_ms)
 
-    @admin.display(description=with_zone(gettext_lazy("created at")))
+    @admin.display(description=with_zone(gettext_lazy("time of the message")))
     def created(self, row: ToolCall) -> SafeString:
         return moment(ids.created_at_of(row.pk))
 

@@ -29,7 +29,7 @@ class Amount:
 
 @dataclass(frozen=True, kw_only=True)
 class Slot:
-    """What happened in a minute, hour, day or month."""
+    """The amounts of a minute, hour, day or month."""
 
     title: str
     url: str

@@ -8,16 +8,20 @@ from typing import Any
 from uuid import UUID
 
 from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin import helpers
 from django.core.exceptions import ValidationError
-from django.db.models import OuterRef, Subquery
-from django.http import QueryDict
+from django.db.models import OuterRef, QuerySet, Subquery
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
-from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext, gettext_lazy, ngettext
 
+from access_app.audit.trail import note_objects
+from access_app.models import AuditAction
 from access_app.visibility import ProjectScope
-from messages_app.admin.model_admins import session_name
+from messages_app.admin.model_admins import MessageAdmin, session_name
 from messages_app.models import Message
-from messages_app.safe_text import message_duration, one_line, total_cost_in_words
+from messages_app.safe_text import message_duration, one_line, tokens_in_words, total_cost_in_words
 from messages_app.sql.beginnings import Beginning
 from traces_app.queries.comparison import (
     MOST_NODES,
@@ -67,6 +71,29 @@ class CompareForm(forms.Form):
         raise ValidationError(gettext("There is no such run. Use its ID, or the address of its page."))
 
 
+@admin.action(description=gettext_lazy("Compare two selected runs"), permissions=["view"])
+def compare_selected(model_admin: MessageAdmin, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+    """Lead to the comparison of two runs, the earlier one on the left. Say what to select if these are not two runs."""
+    selected = request.POST.getlist(helpers.ACTION_CHECKBOX_NAME)
+    note_objects("message", action=AuditAction.READ)
+    if request.POST.get("select_across") == "1":
+        problem = gettext("Select exactly two runs to compare, not all that match.")
+    elif len(selected) != 2:
+        problem = ngettext(
+            "Select exactly two runs to compare; %(number)d is selected.",
+            "Select exactly two runs to compare; %(number)d are selected.",
+            len(selected),
+        ) % {"number": len(selected)}
+    else:
+        runs = queryset.filter(role=Message.Role.ASSISTANT).order_by("pk").values_list("pk", flat=True)
+        if len(keys := list(runs)) == 2:
+            url = reverse("admin:messages_app_message_compare", args=[keys[0]])
+            return HttpResponseRedirect(f"{url}?other={keys[1]}")
+        problem = gettext("Only answers of an assistant are runs. Select two of them to compare.")
+    model_admin.message_user(request, problem, messages.WARNING)
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fact:
     """A figure of both runs."""
@@ -93,7 +120,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What stands beside each other."""
+    """Two steps or calls that are shown beside each other."""
 
     pair: Pair
     left: Side | None
@@ -167,7 +194,7 @@ def compared_runs(message: Message, other: Message) -> dict[str, Any]:
                 (gettext("Steps"), lambda run: run.step_count),
                 (gettext("Tool calls"), lambda run: run.call_count),
                 (gettext("Failed calls"), lambda run: run.failure_count),
-                (gettext("Tokens in / out"), lambda run: f"{run.input_tokens} / {run.output_tokens}"),
+                (gettext("Tokens"), lambda run: tokens_in_words(run.input_tokens, run.output_tokens)),
                 (gettext("Cost"), total_cost_in_words),
             )
         ],
@@ -190,7 +217,7 @@ def candidates(message: Message) -> dict[str, Any]:
     runs = Message.objects.filter(session_id=message.session_id, role=Message.Role.ASSISTANT).exclude(pk=message.pk)
     question = Subquery(question_before(message.session_id, OuterRef("pk"), 200))
     newest = runs.order_by("-pk").annotate(excerpt=Beginning("content", 200), question=question)[:MOST_CANDIDATES]
-    return {"alike": alike[:MOST_ALIKE], "candidates": newest}
+    return {"question": _question_of(message), "alike": alike[:MOST_ALIKE], "candidates": newest}
 
 
 def _question_of(run: Message) -> str:

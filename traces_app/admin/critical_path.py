@@ -1,14 +1,25 @@
 """The critical path of a run: the chain of rows, each beginning when or after the one before it ended, that decided how long
-the run took. Its longest row is the bottleneck.
+the run took. A row of it that is clearly longer than all others is the bottleneck.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
+
+CLEARLY_LONGER = 1.1
+"""Times the next longest row. Of two rows that take about as long, neither decides alone how long the run takes."""
 
 
-def critical_path(depths: Sequence[int], starts: Sequence[int | None], durations: Sequence[int | None]) -> list[int]:
-    """Return the rows on the critical path of a tree in reading order, in the order of time.
+class CriticalPath(NamedTuple):
+    rows: list[int]
+    """In the order of time."""
+    bottleneck: int | None
+    """The row of it that took clearly longer than any other row that did not only wait; None if none did."""
+
+
+def critical_path(depths: Sequence[int], starts: Sequence[int | None], durations: Sequence[int | None]) -> CriticalPath:
+    """Return the critical path of a tree whose rows are in reading order.
 
     From the end of the run backwards: the row that ended last, then of those that ended before it began the one that ended
     last, and so on. A row within whose time a row below it ran only waited for that one, so it is not on the path; nor are
@@ -30,7 +41,10 @@ def critical_path(depths: Sequence[int], starts: Sequence[int | None], durations
         if limit is None or end <= limit + 1:
             path.append(row)
             limit = start
-    return path[::-1]
+    longest = max(path, key=lambda row: durations[row] or 0, default=None)
+    others = max((durations[row] or 0 for row in rows if row != longest), default=0)
+    is_clear = longest is not None and (durations[longest] or 0) > CLEARLY_LONGER * others
+    return CriticalPath(path[::-1], longest if is_clear else None)
 
 
 def _waiting(depths: Sequence[int], starts: Sequence[int | None], ends: Sequence[int | None]) -> list[bool]:

@@ -9,22 +9,31 @@ from datetime import datetime
 from typing import Any, get_args
 from urllib.parse import urlencode
 
+from django.contrib import messages
 from django.http import HttpRequest, QueryDict
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from access_app.db import alias_in_use
 from access_app.errors import InvalidInput
-from access_app.visibility import ProjectScope
+from access_app.visibility import ProjectScope, visible_to
+from messages_app.admin.away import scopes_of_figures
 from messages_app.admin.filters import readable_projects, scope_of_page
+from messages_app.admin.keyset import VALUE_CHARACTERS
 from messages_app.admin.time_zones import with_zone
+from messages_app.safe_text import one_line
+from messages_app.sql.merged import in_each, rows_in
 from messages_app.sql.pagination import IdRange
 from traces_app.models import Tool
 from traces_app.queries.error_groups import MOST_READ, Found, Group, error_groups
 from traces_app.queries.filters import ErrorFilterSet
 from traces_app.queries.schemas import ErrorSort
 
-from .periods import Period, page_filters
+from .periods import Period, page_filters, warn_of_order, warn_of_project
 
+PARAMETERS = ("project", "tool", "o")
+"""The parameters of the page beside the range of times."""
 GROUPS_LISTED = 50
 OF_TOOL_LISTED = 10
 _HEIGHT = 100
@@ -76,13 +85,19 @@ def errors_context(request: HttpRequest, period: Period) -> dict[str, Any]:
     """Return the context of the page."""
     projects = readable_projects(request)
     slug, tool = request.GET.get("project", ""), request.GET.get("tool", "")
+    warn_of_project(request, projects)
+    warn_of_order(request, get_args(ErrorSort))
     chosen = {"project": slug} if slug in projects else {}
-    chosen |= {"tool": tool} if tool and "\x00" not in tool else {}
     order = request.GET.get("o", "count")
     sort: ErrorSort = next((name for name in get_args(ErrorSort) if name == order), "count")
-    scope = scope_of_page(request, projects.get(slug))
+    scopes = scopes_of_figures(request, scope_of_page(request, projects.get(slug)))
+    if tool and _has_tool(scopes, tool):
+        chosen["tool"] = tool
+    elif tool:
+        text = _("Tool “%(name)s” is not in the projects of this page. The errors of all tools are shown.")
+        messages.warning(request, text % {"name": one_line(tool, VALUE_CHARACTERS)})
     kept = {**chosen, **period.given}
-    found = _found(scope, [tool] if "tool" in chosen else None, period.ids, sort, GROUPS_LISTED)
+    found = _found(scopes, [tool] if "tool" in chosen else None, period.ids, sort, GROUPS_LISTED)
     return {
         **page_filters(period, kept, projects, slug, sort),
         "rows": None if found is None else [_row(group, found, kept) for group in found.groups],
@@ -96,19 +111,26 @@ def errors_context(request: HttpRequest, period: Period) -> dict[str, Any]:
     }
 
 
+def _has_tool(scopes: Mapping[str, ProjectScope], name: str) -> bool:
+    if "\x00" in name:
+        return False  # PostgreSQL has no such texts
+    named = Tool.objects.filter(name=name)
+    return any(in_each(scopes, lambda scope: visible_to(named, scope).exists()).values())
+
+
 def groups_of_tool(tool: Tool, id_range: IdRange, given: Mapping[str, str]) -> list[Row] | None:
     """Return the most frequent errors of a tool; None if reading them took too long.
 
     `given` are the parameters of a list of calls for the range.
     """
-    scope = ProjectScope(frozenset([tool.project_id]))
-    found = _found(scope, [tool.name], id_range, "count", OF_TOOL_LISTED, marks_new=False)
+    scopes = {alias_in_use(): ProjectScope(frozenset([tool.project_id]))}
+    found = _found(scopes, [tool.name], id_range, "count", OF_TOOL_LISTED, marks_new=False)
     kept = {"project": tool.project.slug, "tool": tool.name, **given}
     return None if found is None else [_row(group, found, kept) for group in found.groups]
 
 
 def _found(
-    scope: ProjectScope,
+    scopes: Mapping[str, ProjectScope],
     tools: list[str] | None,
     id_range: IdRange,
     sort: ErrorSort,
@@ -120,7 +142,8 @@ def _found(
     if tools is not None:
         filters.given["tool"] = tools  # not as a parameter, in which the tool "" would be no tool
     try:
-        return error_groups(filters.found(scope, None).within(id_range), sort, limit, marks_new=marks_new)
+        rows = rows_in(scopes, lambda scope: filters.found(scope, None).within(id_range))
+        return error_groups(rows, sort, limit, marks_new=marks_new)
     except InvalidInput:
         return None  # it took too long
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -14,7 +14,8 @@ from django.utils.translation import gettext_lazy
 
 from access_app.models import Role
 from access_app.roles import access
-from access_app.visibility import visible_to
+from access_app.visibility import ProjectScope, visible_to
+from messages_app.admin.away import databases_shown
 from messages_app.admin.conversation import ids_below
 from messages_app.admin.filters import (
     MANY,
@@ -26,10 +27,11 @@ from messages_app.admin.filters import (
     WordListFilter,
     ids_of_page,
 )
-from messages_app.admin.model_admins import DurationFilter
+from messages_app.admin.list_filters import DurationFilter
 from messages_app.models import Message
 from messages_app.queries import as_uuid
 from messages_app.safe_text import is_plain
+from messages_app.sql.merged import in_each
 from messages_app.sql.pagination import IdRange
 from traces_app.models import Tool, ToolCall
 from traces_app.queries.filters import CallFilterSet, MessageFilterSet, SessionFilterSet
@@ -54,8 +56,12 @@ class ToolFilter(NameFilter):
     parameter_name = "tool"
 
     def suggestions(self) -> Sequence[str]:
-        readable = visible_to(Tool.objects.order_by("name"), access(self.request).scope(Role.VIEWER))
-        return [name for name in readable.values_list("name", flat=True).distinct()[:MANY] if is_plain(name)]
+        def names(scope: ProjectScope) -> list[str]:
+            return list(
+                visible_to(Tool.objects.order_by("name"), scope).values_list("name", flat=True).distinct()[:MANY]
+            )
+
+        return _suggested(in_each(_readable_in_each(self.request), names).values())
 
 
 class MessageToolFilter(ToolFilter):
@@ -106,11 +112,22 @@ def suggested_names(request: HttpRequest) -> StepNames:
     """Return the names that the filters of a page suggest, of projects that the reader may see. They are read once a page."""
     found: StepNames | None = getattr(request, "suggested_names", None)
     if found is None:
-        names = newest_names(access(request).scope(Role.VIEWER))
-        models, agents = ([name for name in some if is_plain(name)][:MANY] for some in (names.models, names.agents))
-        found = StepNames(models=models, agents=agents)
+        names = in_each(_readable_in_each(request), newest_names).values()
+        found = StepNames(
+            models=_suggested(each.models for each in names), agents=_suggested(each.agents for each in names)
+        )
         request.suggested_names = found  # type: ignore[attr-defined]  # read only here
     return found
+
+
+def _suggested(of_each: Iterable[Sequence[str]]) -> list[str]:
+    """Return the names of all databases, from those of each."""
+    return [name for name in sorted(set().union(*of_each)) if is_plain(name)][:MANY]
+
+
+def _readable_in_each(request: HttpRequest) -> dict[str, ProjectScope]:
+    """Return the projects that the reader may see, for each database that the page shows."""
+    return dict.fromkeys(databases_shown(request), access(request).scope(Role.VIEWER))
 
 
 class SessionModelFilter(TextListFilter):
@@ -169,7 +186,8 @@ class SessionScoreFilter(RangeListFilter):
 
     def choices(self, changelist: ChangeList) -> Iterator[Mapping[str, object]]:
         """Yield one dict with the context of the template."""
-        yield {name: self.given.get(name, "") for name in self.parameter_names}
+        values = {name: self.given.get(name, "") for name in self.parameter_names}
+        yield {**values, "contradiction": self.contradiction}
 
 
 class MessageScoreFilter(SessionScoreFilter):

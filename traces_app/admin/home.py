@@ -13,30 +13,37 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.functional import Promise
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from access_app.conf import conf
+from access_app.db.project_databases import project_database_states
 from access_app.db.replica import replica_state
 from access_app.models import Role
 from access_app.mounting import base_path
 from access_app.roles import access
 from access_app.visibility import ALL_PROJECTS, ProjectScope
 from messages_app import ids
-from messages_app.admin.filters import CreatedFilter, InvalidFilter, readable_projects, scope_of_page
-from messages_app.admin.keyset import time_limit
+from messages_app.admin.away import is_some_away, scopes_of_figures
+from messages_app.admin.filters import CreatedFilter, readable_projects, scope_of_page
 from messages_app.admin.model_admins import session_name
+from messages_app.admin.row_pages import time_limit
 from messages_app.models import Message
 from messages_app.sql.batch import was_stopped
+from messages_app.sql.merged import first_of, in_each
 from messages_app.waiting import waiting_words
-from traces_app.maintenance.retention import next_removals
+from traces_app.maintenance.retention import NextRemoval, next_removals
 from traces_app.queries import intake, overview
+from traces_app.queries import overview_sums as sums
 from traces_app.queries.overview import FailingTool, Period
-from traces_app.queries.storage import storage
+from traces_app.queries.storage import Storage, storage
 
 from . import periods
 from .home_charts import MODELS_DRAWN, RowsOf, cost_chart, legend_of, parameter_of, runs_chart, tokens_chart, width_of
 
 T = TypeVar("T")
+Scopes = Mapping[str, ProjectScope]
+"""The projects of the page, by the aliases of their databases."""
 
 SECTION_MS = 3000
 """Milliseconds that a part of the page may take; then it says that the period holds too much."""
@@ -55,6 +62,10 @@ REPLICA_REASONS: Mapping[str, str | Promise] = {
     "lagging": gettext_lazy("not used: it is too far behind"),
     "not_a_replica": gettext_lazy("not used: it is no replica any more"),
     "primary_away": gettext_lazy("not used: the primary did not say how far it is"),
+}
+DATABASE_REASONS: Mapping[str, str | Promise] = {
+    "away": gettext_lazy("does not respond; its projects cannot be read or written"),
+    "not_migrated": gettext_lazy("lacks migrations: run prepare_database"),
 }
 _BARS = 192
 _WIDE_BARS = 62
@@ -76,12 +87,19 @@ def home(request: HttpRequest) -> dict[str, Any]:
         return {}
     projects = readable_projects(request)
     parameters = _parameters(request)
+    periods.warn_of_project(request, projects)
     slug = parameters.get("project", "")
     project_id = projects.get(slug)
     scope = scope_of_page(request, project_id)
+    scopes = scopes_of_figures(request, scope)
     kept = {} if project_id is None else {"project": slug}
-    newest = intake.newest(scope)
-    chosen, period = _chosen_period(parameters, scope)
+    title = _("What needs attention")
+    newest = sums.newest_of(in_each(scopes, intake.newest).values())
+    chosen, period = _chosen_period(request, parameters, scopes)
+    # What is not valid would be warned of at each visit.
+    is_valid = chosen.entered == chosen.given and (not slug or project_id is not None)
+    if is_valid and request.session.get(periods.REMEMBERED, {}) != parameters:
+        request.session[periods.REMEMBERED] = parameters
     common = {
         **periods.page_filters(chosen, {**chosen.given, **kept}, projects, slug, ""),
         "project_filter": urlencode(kept),
@@ -90,26 +108,27 @@ def home(request: HttpRequest) -> dict[str, Any]:
         "filters": urlencode({**chosen.given, **kept}),
     }
     if newest is None:
-        return {"overview": {**common, "is_empty": True, **_first_trace(request, projects)}}
+        empty = {"is_empty": True, "is_some_away": is_some_away(scope, scopes)}
+        return {"title": title, "overview": {**common, **empty, **_first_trace(request, projects)}}
     # Of the operators of the installation: they are not the business of who sees some projects only.
     is_operator = request.user.is_superuser
     return {
+        "title": title,
         "overview": {
             **common,
-            **_activity(scope, period, kept),
+            **_activity(scopes, period, kept),
             "before": urlencode(_times(period.before)),
             "newest": newest,
             "day_of_newest": f"?{urlencode({**kept, **_times(_day_of(newest[1]))})}",
-            "failing_tools": _within_limit(
-                lambda: [(tool, _tool_filters(tool)) for tool in overview.failing_tools(scope, period)]
-            ),
-            "failed_runs": _within_limit(lambda: _rows(overview.failed_runs(scope, period))),
-            "slow_runs": _within_limit(lambda: _rows(overview.slow_runs(scope, period))),
-            **_open_runs(scope),
-            "intake": _within_limit(lambda: _intake(scope, period)),
-            "storage": _within_limit(_storage) if is_operator else None,
+            "failing_tools": _failing_tools(scopes, period),
+            "most_listed": overview.MOST,
+            "failed_runs": _rows(_sum(scopes, lambda scope: overview.failed_runs(scope, period), sums.failed_runs_of)),
+            "slow_runs": _rows(_sum(scopes, lambda scope: overview.slow_runs(scope, period), sums.slow_runs_of)),
+            **_open_runs(scopes),
+            "intake": _intake(scopes, period),
+            "storage": _storage(scopes) if is_operator else None,
             "is_operator": is_operator,
-        }
+        },
     }
 
 
@@ -119,17 +138,14 @@ def _parameters(request: HttpRequest) -> dict[str, str]:
     given = {name: request.GET[name][:MOST_CHARACTERS] for name in names if name in request.GET}
     if not given:
         return dict(request.session.get(periods.REMEMBERED, {}))
-    if request.session.get(periods.REMEMBERED) != given:
-        request.session[periods.REMEMBERED] = given
     return given
 
 
-def _chosen_period(parameters: Mapping[str, str], scope: ProjectScope) -> tuple[periods.Period, Period]:
+def _chosen_period(
+    request: HttpRequest, parameters: Mapping[str, str], scopes: Scopes
+) -> tuple[periods.Period, Period]:
     """Return the range of times in the parameters; the default one if they are not valid."""
-    try:
-        chosen = periods.Period(parameters)
-    except InvalidFilter:
-        chosen = periods.Period({})
+    chosen = periods.Period.or_usual(request, parameters)
     now = timezone.now().replace(microsecond=0)
     # No message is outside of these, and the charts have a bar for each month of the range.
     first, last = ids.EARLIEST, now + ids.LATEST_AHEAD
@@ -137,7 +153,8 @@ def _chosen_period(parameters: Mapping[str, str], scope: ProjectScope) -> tuple[
     is_open = upper is None or upper > last
     end = now if upper is None else max(min(upper, last), first)
     if chosen.ids.lower is None:
-        begin = max(min(intake.oldest(scope) or end, end - timedelta(hours=1)), first)
+        oldest = sums.oldest_of(in_each(scopes, intake.oldest).values())
+        begin = max(min(oldest or end, end - timedelta(hours=1)), first)
     else:
         begin = max(min(ids.created_at_of(chosen.ids.lower), last), first)
     if "created" in chosen.given:
@@ -145,16 +162,20 @@ def _chosen_period(parameters: Mapping[str, str], scope: ProjectScope) -> tuple[
     return chosen, Period(begin, max(end, begin), is_open=is_open)
 
 
-def _activity(scope: ProjectScope, period: Period, kept: dict[str, str]) -> dict[str, Any]:
+def _activity(scopes: Scopes, period: Period, kept: dict[str, str]) -> dict[str, Any]:
     """Return the totals and the charts. A chart is None if its figures took too long to read."""
     width, wide = width_of(period, most=_BARS), width_of(period, most=_WIDE_BARS)
     links = RowsOf(period, kept)
-    buckets = _within_limit(lambda: overview.activity(scope, period, width))
-    uses = _within_limit(lambda: overview.models_used(scope, period, wide))
+
+    def activity(width: overview.Width) -> list[overview.Totals] | None:
+        return _sum(scopes, lambda scope: overview.activity(scope, period, width), sums.activity_of)
+
+    buckets = activity(width)
+    uses = _sum(scopes, lambda scope: overview.models_used(scope, period, wide), sums.uses_of)
     if buckets is None:
         return {"total": None}
     # Read again, because an hour of UTC may be in two days of the reader's zone.
-    wide_buckets = buckets if wide == width else _within_limit(lambda: overview.activity(scope, period, wide))
+    wide_buckets = buckets if wide == width else activity(wide)
     if wide_buckets is None:
         return {"total": None}
     models = None if uses is None else overview.whole_use(use for part in uses.values() for use in part)
@@ -173,12 +194,22 @@ def _activity(scope: ProjectScope, period: Period, kept: dict[str, str]) -> dict
     }
 
 
-def _rows(runs: overview.Runs) -> list[dict[str, Any]]:
+def _failing_tools(scopes: Scopes, period: Period) -> list[tuple[FailingTool, str]] | None:
+    found = _sum(scopes, lambda scope: overview.failing_tools(scope, period), sums.failing_tools_of)
+    # With the project, because tools of several projects may have one name.
+    return (
+        None if found is None else [(tool, urlencode({"tool": tool.name, "project": tool.project})) for tool in found]
+    )
+
+
+def _rows(runs: overview.Runs | None) -> list[dict[str, Any]] | None:
+    if runs is None:
+        return None
     return [{"run": run, "name": session_name(run.session), "call": runs.errors.get(run.pk)} for run in runs.rows]
 
 
-def _open_runs(scope: ProjectScope) -> dict[str, Any]:
-    found = _within_limit(lambda: overview.open_runs(scope))
+def _open_runs(scopes: Scopes) -> dict[str, Any]:
+    found = _sum(scopes, overview.open_runs, sums.open_runs_of)
     if found is None:
         return {"open_runs": None}
     now = timezone.now()
@@ -201,13 +232,16 @@ def _open_runs(scope: ProjectScope) -> dict[str, Any]:
     }
 
 
-def _tool_filters(tool: FailingTool) -> str:
-    # With the project, because tools of several projects may have one name.
-    return urlencode({"tool": tool.name, "project": tool.project})
+def _intake(scopes: Scopes, period: Period) -> dict[str, Any] | None:
+    def read(scope: ProjectScope) -> tuple[intake.Arrivals, intake.Backlog]:
+        return intake.arrivals(scope, period, with_waits=len(scopes) > 1), intake.backlog()
 
-
-def _intake(scope: ProjectScope, period: Period) -> dict[str, Any]:
-    arrived, backlog, now = intake.arrivals(scope, period), intake.backlog(), timezone.now()
+    found = _parts(scopes, read)
+    if found is None:
+        return None
+    arrived = sums.arrivals_of([part for part, _backlog in found])
+    backlog = sums.backlog_of([part for _arrived, part in found])
+    now = timezone.now()
     unit: overview.Width = "minute" if period.end - period.begin <= timedelta(hours=2) else "hour"
     units = max((period.end - period.begin) / timedelta(**{f"{unit}s": 1}), 1)
     return {
@@ -229,8 +263,18 @@ def _rounded(rate: float) -> float:
     return round(rate, 1) if 0 < rate < 10 else round(rate)
 
 
-def _storage() -> dict[str, Any]:
-    found, oldest = storage(), intake.oldest(ALL_PROJECTS)
+def _storage(scopes: Scopes) -> dict[str, Any] | None:
+    """Return the sizes of whole databases, whichever projects the page is of."""
+
+    def read(_scope: ProjectScope) -> tuple[Storage, datetime | None, list[NextRemoval]]:
+        here = storage()
+        return here, intake.oldest(ALL_PROJECTS), next_removals([each.period for each in reversed(here.periods)])
+
+    parts = _parts(scopes, read)
+    if parts is None:
+        return None
+    found, oldest = sums.storage_of([part[0] for part in parts]), sums.oldest_of(part[1] for part in parts)
+    removals = first_of((part[2] for part in parts), MOST_REMOVALS, key=lambda removal: removal.place)
 
     def url(begin: datetime, end: datetime) -> str:
         return f"{reverse('admin:messages_app_message_changelist')}?{urlencode(_times(Period(begin, end)))}"
@@ -239,15 +283,16 @@ def _storage() -> dict[str, Any]:
         most = max((size for _name, size in sizes), default=0) or 1
         return [(name, size, round(100 * size / most)) for name, size in sizes]
 
-    periods, removals = found.periods[:MOST_PERIODS], next_removals([each.period for each in reversed(found.periods)])
+    periods = found.periods[:MOST_PERIODS]
     replica = replica_state()
     return {
         "replica": replica,
         "replica_reason": replica and REPLICA_REASONS.get(replica.reason),
         "replica_lag": replica and 1000 * (replica.lag_seconds or 0),
+        "project_databases": [(one.alias, DATABASE_REASONS.get(one.reason)) for one in project_database_states()],
         "found": found,
-        "removals": removals[:MOST_REMOVALS],
-        "removals_left_out": max(len(removals) - MOST_REMOVALS, 0),
+        "removals": removals,
+        "removals_left_out": sum(len(part[2]) for part in parts) - len(removals),
         "growth": found.growth(oldest, timezone.now()),
         "oldest": oldest,
         "kinds": shares([(KINDS[kind], size) for kind, size in found.kinds.items() if size]),
@@ -278,11 +323,21 @@ def _times(period: Period) -> dict[str, str]:
     return {"created_after": parameter_of(period.begin), "created_before": parameter_of(period.end)}
 
 
-def _within_limit(read: Callable[[], T]) -> T | None:
-    """Return what `read` returns, or None if one of its queries took too long."""
-    try:
+def _sum(scopes: Scopes, read: Callable[[ProjectScope], T], add: Callable[[Sequence[T]], T]) -> T | None:
+    """Return what `add` makes of what `read` returns in each database; None if one of its queries took too long."""
+    parts = _parts(scopes, read)
+    return None if parts is None else add(parts)
+
+
+def _parts(scopes: Scopes, read: Callable[[ProjectScope], T]) -> list[T] | None:
+    """Return what `read` returns of the projects in each database; None if one of its queries took too long."""
+
+    def limited(scope: ProjectScope) -> T:
         with time_limit(SECTION_MS):
-            return read()
+            return read(scope)
+
+    try:
+        return list(in_each(scopes, limited).values())
     except OperationalError as error:
         if not was_stopped(error):
             raise

@@ -62,7 +62,10 @@ def runs_chart(buckets: Sequence[Totals], width: Width, rows: RowsOf) -> Chart:
     slots = []
     for bucket in buckets:
         numbers = {"runs": intcomma(bucket.runs), "failed": intcomma(bucket.failed_runs)}
-        words = _("%(runs)s runs, %(failed)s with errors") % numbers
+        words = (
+            ngettext("%(runs)s run, %(failed)s with errors", "%(runs)s runs, %(failed)s with errors", bucket.runs)
+            % numbers
+        )
         slots.append(
             Slot(
                 title=f"{name_of(bucket.begin, width)}: {words}",

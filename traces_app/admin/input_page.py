@@ -1,4 +1,4 @@
-"""What the model of a step was asked, for its page: the system prompt, the messages, the tools and the parameters."""
+"""The page of a model's input at a step: the system prompt, the messages, the tools and the parameters."""
 
 from __future__ import annotations
 

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
+from django.db import OperationalError
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from access_app.db import all_aliases, using
+from messages_app.admin.away import leave_out, note_databases
 from messages_app.admin.time_zones import with_zone
 from traces_app.maintenance.jobs import JOBS, Job
 from traces_app.models import JobRun
@@ -26,9 +29,11 @@ else:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A job with its last run, if there was one."""
+    """A job in a database, with its last run there, if there was one."""
 
     job: Job
+    database: str
+    """The alias, if the job runs in several."""
     run: JobRun | None
     now: datetime
 
@@ -52,7 +57,7 @@ class Row:
 
     @property
     def next_at(self) -> datetime | None:
-        """When it is due; None if it is already."""
+        """Return the time at which the job is due; None if it is due already."""
         return None if self.run is None or self.run.next_at <= self.now else self.run.next_at
 
 
@@ -66,7 +71,7 @@ class JobRunAdmin(JobRunModelAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        runs = JobRun.objects.in_bulk()
+        runs = _runs(request)
         now = timezone.now()
         context = {
             **self.admin_site.each_context(request),
@@ -75,7 +80,12 @@ class JobRunAdmin(JobRunModelAdmin):
             "last_start": with_zone(_("Began")),
             "last_success": with_zone(_("Last success")),
             "next_run": with_zone(_("Next")),
-            "rows": [Row(job=job, run=runs.get(job.name), now=now) for job in JOBS],
+            "rows": [
+                Row(job=job, database=alias if len(job.databases) > 1 else "", run=runs[alias].get(job.name), now=now)
+                for job in JOBS
+                for alias in job.databases
+                if alias in runs
+            ],
             **(extra_context or {}),
         }
         return TemplateResponse(request, "admin/traces_app/jobs.html", context)
@@ -94,3 +104,16 @@ class JobRunAdmin(JobRunModelAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: JobRun | None = None) -> bool:
         return False
+
+
+def _runs(request: HttpRequest) -> dict[str, dict[str, JobRun]]:
+    """Return the last runs by job, for each database that responds. The page names those that do not."""
+    found: dict[str, dict[str, JobRun]] = {}
+    for alias in all_aliases():
+        with using(alias):
+            try:
+                found[alias] = JobRun.objects.in_bulk()
+            except OperationalError as error:
+                leave_out(request, alias, error)
+    note_databases(request, all_aliases())
+    return found

@@ -50,7 +50,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Preview:
-    """What rules would change in the newest messages."""
+    """The changes that rules would make in the newest messages."""
 
     read: int
     rows: list[Row]
@@ -60,7 +60,7 @@ class Preview:
 
 
 class RulesForm(forms.Form):
-    """Which rules to try, or to apply: stored ones, or one that is not stored yet."""
+    """The rules to try or to apply: stored ones, or one that is not stored yet."""
 
     rule = forms.ChoiceField(label=gettext_lazy("Rules"), required=False)
     kind = forms.ChoiceField(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar
 from uuid import UUID
@@ -11,10 +11,10 @@ import msgspec
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.db.models import OuterRef, QuerySet, Subquery
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, reverse
 from django.utils.formats import localize
 from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -26,12 +26,13 @@ from access_app.errors import Conflict, InvalidInput
 from access_app.models import Role
 from access_app.visibility import visible_to
 from messages_app.admin.downloads import Source
-from messages_app.admin.model_admins import NAME_CHARACTERS, MessageAdmin, context_in_session
+from messages_app.admin.keyset import VALUE_CHARACTERS
+from messages_app.admin.model_admins import NAME_CHARACTERS, MessageAdmin, context_in_session, text_of
 from messages_app.models import Message
 from messages_app.queries import as_uuid
 from messages_app.safe_text import for_scripts, one_line, visible
 from traces_app.ingest.pipeline import ingest
-from traces_app.maintenance.purge import purge_deleted_message
+from traces_app.maintenance.purge.purging import purge_deleted_message
 from traces_app.models import AgentStep
 from traces_app.queries.schemas import SimilarBy
 from traces_app.queries.seals import read_sealed_at
@@ -40,7 +41,7 @@ from traces_app.schema import records
 from traces_app.transcripts.spans.conversation import TRACE_ID
 
 from .bulk_scores import score_selected
-from .compare_page import CompareForm, candidates, compared_runs
+from .compare_page import CompareForm, candidates, compare_selected, compared_runs
 from .filters import (
     HealthFilter,
     MessageAgentFilter,
@@ -52,7 +53,7 @@ from .filters import (
 from .flag_labels import FLAG_LABELS, losses_of, problems_of
 from .forms import REFUSALS, AddedByIngest, MessageForm, SessionField
 from .input_page import read_input
-from .questions import MESSAGES_SEARCHED, last_good_run
+from .questions import MESSAGES_SEARCHED, last_good_run, question_before
 from .run_outline import explorer_words, read_detail, read_first_rows, read_outline
 from .run_page import first_failure, read_interrupts, read_run, read_tool_time, step_number, unpriced_models
 from .run_search import MATCHES_LISTED, search_run
@@ -69,8 +70,8 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
     add_role = Role.EDITOR
     form = MessageForm
     purge_row = staticmethod(purge_deleted_message)
-    actions = (*MessageAdmin.actions, score_selected)
-    list_actions = (*MessageAdmin.list_actions, "score_selected")
+    actions = (*MessageAdmin.actions, compare_selected, score_selected)
+    list_actions = (*MessageAdmin.list_actions, "compare_selected", "score_selected")
     search_help_text = gettext_lazy(
         'Search for words anywhere in messages, steps, calls and results ("exact phrase", -without, error:timeout), by message ID, '
         "external ID or request ID, or by session: ID, external ID, end user or title."
@@ -83,20 +84,12 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
     )
     all_columns: ClassVar[Any] = (
         *("text", "outcome", "problems", "named", "requested", "who", "in_session", "project", "steps", "calls"),
-        *("tokens_in", "tokens_out", "took", "spent", "created", "ended"),
+        *("tokens", "tokens_in", "tokens_out", "took", "spent", "created", "ended"),
     )
-    list_display: Any = (
-        "text",
-        "outcome",
-        "problems",
-        "who",
-        "in_session",
-        "project",
-        "calls",
-        "took",
-        "spent",
-        "created",
-    )
+    list_display: Any = ("text", "outcome", "who", "in_session", "project", "calls", "took", "spent", "created")
+    run_columns: ClassVar[Any] = ("question", "answer", *(name for name in all_columns if name not in ("text", "who")))
+    """The columns of the list of runs: one knows a run by what was asked."""
+    list_display_links = ("text", "question")
     api_searches = True
     page_template = "admin/traces_app/message_page.html"
     downloads: ClassVar[Any] = {
@@ -117,19 +110,49 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
             return named, may_repeat
         return named_or_saying(request, queryset, named, term, "message", self.page_size(request)), False
 
-    def get_list_display(self, request: HttpRequest) -> list[Any]:
-        return with_found(request, super().get_list_display(request), self.in_trash(request))
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows = super().get_queryset(request)
+        if "question" not in self.get_list_display(request):
+            return rows
+        asked = question_before(OuterRef("session_id"), OuterRef("pk"), 4 * NAME_CHARACTERS)
+        with_questions: QuerySet[Any] = rows.annotate(shown_question=Subquery(asked))
+        return with_questions
+
+    def shown_columns(self, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
+        shows_content = "text" in columns or "answer" in columns
+
+        def says(row: Any) -> dict[str, str]:
+            return {"content": one_line(row.shown_content, NAME_CHARACTERS)} if shows_content else {}
+
+        return with_found(request, columns, rows, says)
+
+    def known_columns(self, parameters: QueryDict) -> Sequence[str]:
+        found: Sequence[str] = self.run_columns if _is_of_runs(parameters) else super().known_columns(parameters)
+        return found
 
     def usual_columns(self, request: HttpRequest) -> Sequence[str]:
         usual = super().usual_columns(request)
-        return [*(name for name in usual if name != "who"), "steps"] if self._lists_runs(request) else usual
+        return ["answer", *usual, "tokens"] if _is_of_runs(request.GET) else usual
 
     def list_title(self, request: HttpRequest) -> str:
-        return _("Runs") if self._lists_runs(request) else super().list_title(request)
+        return _("Runs") if _is_of_runs(request.GET) else super().list_title(request)
 
-    def _lists_runs(self, request: HttpRequest) -> bool:
-        """Return whether the list is that of the answers, each of which is a run."""
-        return request.GET.get("role") == Message.Role.ASSISTANT
+    def said_by_title(self, parameters: Mapping[str, str]) -> frozenset[str]:
+        return frozenset(["role"]) if _is_of_runs(parameters) else frozenset()
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        # A message that is added by hand is no run.
+        without_add = {"has_add_permission": False} if _is_of_runs(request.GET) else {}
+        return super().changelist_view(request, {**without_add, **(extra_context or {})})
+
+    @admin.display(description=gettext_lazy("question"))
+    def question(self, row: Any) -> SafeString:
+        asked = one_line(row.shown_question, NAME_CHARACTERS)
+        return visible(asked) if asked else format_html('<span class="quiet">{}</span>', _("(no question)"))
+
+    @admin.display(description=gettext_lazy("answer"))
+    def answer(self, row: Any) -> SafeString:
+        return text_of(row)
 
     @admin.display(description=gettext_lazy("health"), empty_value="")
     def problems(self, row: Message) -> SafeString | None:
@@ -160,6 +183,9 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
                 call=as_uuid(wanted),
                 open_all=request.GET.get("open") == "all",
             )
+            if wanted and (as_uuid(wanted) is None or response.context_data["run"].lacks_wanted):
+                text = _("Call “%(value)s” is not in this run.")
+                self.message_user(request, text % {"value": one_line(wanted, VALUE_CHARACTERS)}, messages.WARNING)
             response.context_data["open_all"] = request.GET.get("open") == "all"
             if request.GET.get("q"):
                 response.context_data["search"] = search_run(message.pk, request.GET["q"], MATCHES_LISTED)
@@ -184,43 +210,20 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
         return response
 
     def get_urls(self) -> list[URLPattern]:
-        spans = path(
-            "<uuid:message_id>/spans/", self.admin_site.admin_view(self.spans_view), name="messages_app_message_spans"
+        own = self.row_urls(
+            "message_id",
+            [
+                ("outline/", self.outline_view, "outline"),
+                ("outline/<uuid:node_id>/", self.detail_view, "detail"),
+                ("search/", self.search_view, "search"),
+                ("spans/", self.spans_view, "spans"),
+                ("steps/<uuid:step_id>/input/", self.input_view, "input"),
+                ("judge/", self.judge_view, "judge"),
+                ("compare/", self.compare_view, "compare"),
+                ("similar/", self.similar_view, "similar"),
+            ],
         )
-        asked = path(
-            "<uuid:message_id>/steps/<uuid:step_id>/input/",
-            self.admin_site.admin_view(self.input_view),
-            name="messages_app_message_input",
-        )
-        judged = path(
-            "<uuid:message_id>/judge/", self.admin_site.admin_view(self.judge_view), name="messages_app_message_judge"
-        )
-        compared = path(
-            "<uuid:message_id>/compare/",
-            self.admin_site.admin_view(self.compare_view),
-            name="messages_app_message_compare",
-        )
-        similar = path(
-            "<uuid:message_id>/similar/",
-            self.admin_site.admin_view(self.similar_view),
-            name="messages_app_message_similar",
-        )
-        outline = path(
-            "<uuid:message_id>/outline/",
-            self.admin_site.admin_view(self.outline_view),
-            name="messages_app_message_outline",
-        )
-        detail = path(
-            "<uuid:message_id>/outline/<uuid:node_id>/",
-            self.admin_site.admin_view(self.detail_view),
-            name="messages_app_message_detail",
-        )
-        searched = path(
-            "<uuid:message_id>/search/",
-            self.admin_site.admin_view(self.search_view),
-            name="messages_app_message_search",
-        )
-        return [outline, detail, searched, spans, asked, judged, compared, similar, *super().get_urls()]
+        return [*own, *super().get_urls()]
 
     def compare_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
         """Show a run beside another one, or ask for the other one."""
@@ -231,6 +234,7 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
         message = runs.filter(pk=message_id).first()
         if message is None:
             return self.missing(request)
+        self.note(message)
         if "good" in request.GET:
             return self._compare_with_good(request, message)
         context = {
@@ -239,7 +243,9 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
             "form": CompareForm(scope, request.GET if "other" in request.GET else None),
         }
         if context["form"].is_valid():
-            context |= compared_runs(message, context["form"].cleaned_data["other"])
+            other = context["form"].cleaned_data["other"]
+            self.note(other)
+            context |= compared_runs(message, other)
         else:
             context |= candidates(message)
         return TemplateResponse(request, "admin/traces_app/compare_page.html", context)
@@ -273,6 +279,7 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
         message = runs.filter(pk=message_id).first()
         if message is None:
             return self.missing(request)
+        self.note(message)
         asked = request.GET.get("by")
         by: SimilarBy = "errors" if asked == "errors" else "everything"
         titles = {"errors": _("Failures like this one"), "good": _("Good runs like this one")}
@@ -344,6 +351,7 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
         step = readable.exclude(input_ref="").filter(pk=step_id).first()
         if step is None:
             return self.missing(request)
+        self.note(step.message)
         title = _("Model input of step %(number)s") % {"number": step_number(step)}
         context = {
             **context_in_session(self, request, step.message.session, title),
@@ -361,12 +369,16 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
         message = readable.select_related("session").filter(pk=message_id).first()
         if message is None or TRACE_ID not in message.metadata:
             return self.missing(request)
+        self.note(message)
         context = spans_context(self, request, message.session, message.request_id)
         return TemplateResponse(request, "admin/traces_app/spans_page.html", {**context, "message": message})
 
     def sees(self, request: HttpRequest, message_id: UUID) -> bool:
         """Return whether there is such a message in a project of the reader, in the trash or not."""
-        return Message.with_deleted.visible_to(self.scope(request)).filter(pk=message_id).exists()
+        message = Message.with_deleted.visible_to(self.scope(request)).only("project_id").filter(pk=message_id).first()
+        if message is not None:
+            self.note(message)
+        return message is not None
 
     def _url_of_first_failure(self, request: HttpRequest, object_id: str) -> str | None:
         """Return the target of `?failure`, because lists know the number of failed calls but not their ids."""
@@ -400,6 +412,11 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
         self.message_user(request, _("The message was added."), messages.SUCCESS)
         url = reverse("admin:messages_app_session_change", args=[quote(obj.session_id)])
         return HttpResponseRedirect(f"{url}?newest#message-{obj.pk}")
+
+
+def _is_of_runs(parameters: Mapping[str, str]) -> bool:
+    """Return whether the list with these parameters is that of the answers, each of which is a run."""
+    return parameters.get("role") == Message.Role.ASSISTANT
 
 
 # This replaces the admin of messages_app, which is registered by now, because this module imports it.

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from messages_app import ids
-from messages_app.admin.filters import CreatedFilter, InvalidFilter, created_ids
-from messages_app.admin.keyset import KeysetAdmin
+from messages_app.admin.filters import REVERSED_TIMES, CreatedFilter, InvalidFilter, created_ids, one_of
+from messages_app.admin.keyset import VALUE_CHARACTERS, KeysetAdmin
+from messages_app.admin.time_zones import ENTERED_IN
+from messages_app.safe_text import one_line
 from messages_app.sql.pagination import IdRange
 
 DEFAULT_PERIOD = "24h"
+_NAMED = 5
 
 
 REMEMBERED = "home"
@@ -45,9 +48,22 @@ class Period:
         """Raise InvalidFilter."""
         given = {name: parameters[name] for name in CreatedFilter.parameter_names if parameters.get(name)}
         self.given = given or {"created": DEFAULT_PERIOD}
+        self.entered = self.given
+        """What the form shows: what was typed, even if it is not valid."""
         self.ids = created_ids(self.given)
         if self.ids.lower and self.ids.upper and self.ids.lower >= self.ids.upper:
-            raise InvalidFilter(CreatedFilter.title, self.given["created_before"])
+            raise InvalidFilter(CreatedFilter.title, " – ".join(given.values()), REVERSED_TIMES)
+
+    @classmethod
+    def or_usual(cls, request: HttpRequest, parameters: Mapping[str, str]) -> Period:
+        """Return the range of the parameters; the usual one, with a warning, if they are not valid."""
+        try:
+            return cls(parameters)
+        except InvalidFilter as error:
+            messages.warning(request, warning_of(error))
+        period = cls({})
+        period.entered = {name: parameters[name] for name in CreatedFilter.parameter_names if parameters.get(name)}
+        return period
 
     @property
     def before(self) -> IdRange | None:
@@ -56,6 +72,40 @@ class Period:
         begin = ids.created_at_of(self.ids.lower)
         end = ids.created_at_of(self.ids.upper) if self.ids.upper else timezone.now()
         return IdRange(lower=ids.first_id_at(max(begin - (end - begin), ids.EARLIEST)), upper=self.ids.lower)
+
+
+def warning_of(error: InvalidFilter) -> str:
+    """Return the warning of a page whose range of times is not valid."""
+    words = {"name": error.name, "value": one_line(error.value, VALUE_CHARACTERS), "reason": error.reason}
+    return _("Invalid filter: %(name)s “%(value)s”. %(reason)s The last 24 hours are shown.") % words
+
+
+def warn_of_project(request: HttpRequest, projects: Mapping[str, int]) -> None:
+    """Say that the project in the address is none of `projects`, so that the page is of all."""
+    slug = request.GET.get("project", "")
+    if slug and slug not in projects:
+        text = _("Project “%(name)s” cannot be chosen here. All projects are shown.")
+        messages.warning(request, text % {"name": one_line(slug, VALUE_CHARACTERS)})
+
+
+def warn_of_order(request: HttpRequest, orders: Iterable[str]) -> None:
+    """Say that the order in the address is none of `orders`, so that the page has its usual one."""
+    order = request.GET.get("o", "")
+    known = list(orders)
+    if order and order not in known:
+        text = _("Invalid order “%(value)s”. %(reason)s")
+        words = {"value": one_line(order, VALUE_CHARACTERS), "reason": one_of(known)}
+        messages.warning(request, text % words)
+
+
+def warn_of_others(request: HttpRequest, known: Collection[str]) -> None:
+    """Say which parameters in the address the page does not have, so that what it shows is not limited by them."""
+    # Those of Django and of ours that begin with "_" are no filters.
+    unknown = [name for name in request.GET if name not in known and not name.startswith("_")]
+    if unknown:
+        text = _("This page has no such filter: %(names)s. It is shown without.")
+        names = ", ".join(one_line(name, VALUE_CHARACTERS) for name in unknown[:_NAMED])
+        messages.warning(request, text % {"names": names})
 
 
 def page_filters(
@@ -71,6 +121,7 @@ def page_filters(
             for name, label, _length in CreatedFilter.PERIODS
         ],
         "chosen": period.given,
+        "entered": period.entered,
         "last_day": f"?{urlencode({**others, 'created': DEFAULT_PERIOD})}",
         "filters": urlencode(period.given),
         "others": others,
@@ -80,13 +131,18 @@ def page_filters(
 
 
 def page_of_period(
-    model_admin: KeysetAdmin, request: HttpRequest, template: str, title: str, read: Callable[[Period], dict[str, Any]]
+    model_admin: KeysetAdmin,
+    request: HttpRequest,
+    template: str,
+    title: str,
+    read: Callable[[Period], dict[str, Any]],
+    others: Collection[str],
 ) -> HttpResponse:
-    """Show a page for the range of times in the parameters; without them if these are not valid."""
-    try:
-        period = Period(chosen_times(request))
-    except InvalidFilter:
-        model_admin.message_user(request, _("This range of times is not valid."), messages.WARNING)
-        return HttpResponseRedirect(request.path)
+    """Show a page for the range of times in the parameters; for the usual one, with a warning, if these are not valid.
+
+    `others` are the other parameters of the page.
+    """
+    warn_of_others(request, {*CreatedFilter.parameter_names, ENTERED_IN, *others})
+    period = Period.or_usual(request, chosen_times(request))
     context = {**model_admin.admin_site.each_context(request), "title": title, "opts": model_admin.opts, **read(period)}
     return TemplateResponse(request, f"admin/traces_app/{template}.html", context)

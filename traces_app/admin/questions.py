@@ -17,7 +17,7 @@ QUESTIONS_COMPARED = 100
 """The newest messages with the same question, whose runs are looked at."""
 
 
-def question_before(session_id: UUID, run: UUID | OuterRef, characters: int) -> QuerySet[Any]:
+def question_before(session_id: UUID | OuterRef, run: UUID | OuterRef, characters: int) -> QuerySet[Any]:
     """Return the beginning of what the user said last before a run: one text, or none."""
     return _said_before(session_id, run).values_list(Beginning("content", characters), flat=True)[:1]
 
@@ -49,5 +49,6 @@ def last_good_run(run: Message) -> UUID | None:
 
 
 def _said_before(session_id: UUID | OuterRef, run: UUID | OuterRef) -> QuerySet[Message]:
-    """Return what the user said in a session before a run, the newest first."""
-    return Message.objects.filter(session_id=session_id, role=Message.Role.USER, pk__lt=run).order_by("-pk")
+    """Return what the user said in a session before a run, the newest first; also in a session that is deleted."""
+    said = Message.with_deleted.filter(session_id=session_id, role=Message.Role.USER, pk__lt=run)
+    return said.filter(deleted_at__isnull=True).order_by("-pk")

@@ -23,26 +23,21 @@ from django.utils.translation import gettext as _
 
 from messages_app.admin.conversation import ids_below
 from messages_app.admin.time_zones import with_zone
-from messages_app.safe_text import Excerpt, cost, duration, one_line
+from messages_app.safe_text import Excerpt, cost, duration, one_line, tokens_in_words
 from traces_app.models import AgentStep, Tool, ToolCall
 
-from .critical_path import critical_path
+from .critical_path import CriticalPath, critical_path
 from .run_page import (
     FIRST_ROWS,
     VALUE_CHARACTERS,
-    CallNode,
-    Key,
     RunPage,
-    StepNode,
     as_key,
-    build_tree,
     read_call,
     step_number,
     step_texts,
-    steps_of,
     steps_with_texts,
-    walk_with_depths,
 )
+from .run_tree import CallNode, Key, StepNode, build_tree, steps_of, walk_with_depths
 
 OUTLINE_ROWS = 100_000
 """The maximum of steps, and of calls; the outline says so if the run has more."""
@@ -83,7 +78,7 @@ class Outline:
     critical: Sequence[int]
     """1 for a row on the critical path; only 0 unless the outline is whole."""
     bottleneck: int | None
-    """The row that is longest on the critical path."""
+    """The row that is clearly the longest on the critical path, if there is one."""
     is_whole: bool
     """False for the first rows of a longer run."""
     is_cut: bool
@@ -227,7 +222,8 @@ def _columns(
     depths = [depth for depth, _node in nodes]
     starts = [_milliseconds(origin, one.start) for one in shown]
     durations = [one.duration_ms if one.duration_ms is not None else _milliseconds(one.start, one.end) for one in shown]
-    critical = frozenset(critical_path(depths, starts, durations) if is_whole else ())
+    path = critical_path(depths, starts, durations) if is_whole else CriticalPath([], None)
+    critical = frozenset(path.rows)
     return Outline(
         ids=[node.id for _depth, node in nodes],
         calls=[int(isinstance(node, CallNode)) for _depth, node in nodes],
@@ -239,7 +235,7 @@ def _columns(
         durations=durations,
         costs={row: cost(one.cost) for row, one in enumerate(shown) if one.cost is not None},
         critical=[int(row in critical) for row in range(len(nodes))],
-        bottleneck=max(sorted(critical), key=lambda row: durations[row] or 0, default=None),
+        bottleneck=path.bottleneck,
         is_whole=is_whole,
         is_cut=is_cut,
     )
@@ -319,7 +315,7 @@ def _step_detail(step: Any) -> Detail:
             (_("Duration"), duration(step.duration_ms)),
             (_("Time to first token"), duration(step.time_to_first_token_ms)),
             (str(with_zone(_("Started"))), _instant(step.timestamp)),
-            (_("Tokens in / out"), "" if texts.tokens is None else " / ".join(f"{count:,}" for count in texts.tokens)),
+            (_("Tokens"), "" if texts.tokens is None else tokens_in_words(*texts.tokens)),
             (_("Cost"), "" if step.cost is None else f"${step.cost.normalize():f}"),
         ),
         values=[one for one in values if one.text],

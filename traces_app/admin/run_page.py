@@ -1,29 +1,18 @@
-"""The page of an agent run: a tree of steps in order and of calls below their parents, with limited sizes of values.
+"""The page of an agent run: its tree (run_tree.py), with limited sizes of values.
 
 The run is read in two passes: first the skeleton (ids, parents, status: a few bytes a call), from which the tree is built
 and split into pages, then the texts of the requested page. So neither the number of queries nor the size of a page
 depends on the run: the values of a page share TOTAL_CHARACTERS.
-
-The tree:
-
-1. Steps are in their order (iteration, ordinal), the calls of a step in the order of their positions.
-2. A call with a parent is below it.
-3. A step whose calls all have parents, the first of them in another step, is the step of a sub-agent: it is below the
-   parent of its first call. A step without calls, such as the last of a sub-agent, has the same place as the previous step
-   of its agent.
-4. Every node is shown exactly once, whatever the parents: a cycle of parents is cut at its first call in reading order.
-   Levels below MAX_DEPTH are not indented any further.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from django.db.models import (
@@ -39,84 +28,29 @@ from messages_app.safe_text import Excerpt, excerpt, first_characters, json_exce
 from traces_app.models import AgentStep, ToolCall, ToolResult
 from traces_app.normalize import records
 
+from .run_tree import (
+    CallNode,
+    CallTexts,
+    Key,
+    StepNode,
+    StepTexts,
+    build_tree,
+    pages_of,
+    step_numbers,
+    steps_of,
+    unfold,
+    walk,
+    walk_with_depths,
+)
+
 TOTAL_CHARACTERS = 2_000_000
 VALUE_CHARACTERS = 65_536
 LEAST_CHARACTERS = 2_000
-ROWS_PER_PAGE = 100
-"""A page ends with the step in which its steps and calls reach this number."""
-MOST_ROWS = 500
-"""The maximum for one step with everything below it; further calls are only in the list of tool calls."""
 SKELETON_ROWS = 20_000
 FAILURES_NAMED = 10
 MODELS_NAMED = 5
 FIRST_ROWS = 200
 """Rows of the explorer that come with the page, so that they are painted with it."""
-MAX_DEPTH = 12
-
-K = TypeVar("K")
-Key = str
-"""A UUID as text: to make and hash 100,000 UUID objects takes longer than to read them."""
-
-
-@dataclass(kw_only=True)
-class CallNode:
-    """One call in the tree. `texts` is filled in for the calls of the page."""
-
-    id: Key
-    step_id: Key
-    parent_id: Key | None
-    status: str
-    below: list[CallNode | StepNode] = field(default_factory=list)
-    is_open: bool = False
-    """Whether it is shown unfolded: it or a call below it has failed or was requested."""
-    texts: CallTexts | None = None
-
-    @property
-    def failed(self) -> bool:
-        return self.status == ToolCall.Status.ERROR
-
-
-@dataclass(kw_only=True)
-class StepNode:
-    """One step in the tree."""
-
-    id: Key
-    iteration: int
-    number: str
-    """The displayed number, from 1: see `step_number`."""
-    agent: str
-    below: list[CallNode | StepNode] = field(default_factory=list)
-    texts: StepTexts | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepTexts:
-    row: Any
-    """An AgentStep; Any because of its annotations."""
-    thought: Excerpt
-    reasoning: Excerpt
-    usage: Excerpt
-    tokens: tuple[int, int] | None
-    """Input and output tokens as `usage` counts them; None if it counts none."""
-    metadata: Excerpt
-
-
-@dataclass(frozen=True, kw_only=True)
-class CallTexts:
-    row: Any
-    """A ToolCall with its tool; Any because of its annotations."""
-    args: Excerpt
-    fields: Sequence[tuple[str, Excerpt]]
-    """The arguments, each by itself, if one of them has several lines; otherwise empty."""
-    reflection: Excerpt
-    metadata: Excerpt
-    has_result: bool
-    output: Excerpt
-    data: Excerpt
-    error: Excerpt
-    raw: Excerpt
-    result_metadata: Excerpt
-    attachments: Excerpt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +94,8 @@ class RunPage:
     place: FailurePlace
     is_cut: bool
     """Whether the run has more calls than its pages show."""
+    lacks_wanted: bool
+    """Whether a call was asked for that the run does not have; False if it has too many to tell."""
 
 
 def read_run(message_id: UUID, *, page: int = 1, call: UUID | None = None, open_all: bool = False) -> RunPage:
@@ -167,14 +103,14 @@ def read_run(message_id: UUID, *, page: int = 1, call: UUID | None = None, open_
     steps, calls, is_cut = _skeleton(message_id)
     tree = build_tree(steps, calls)
     first_rows = list(islice(walk_with_depths(tree), FIRST_ROWS))
-    pages = _pages(tree)
+    pages = pages_of(tree)
     shown_on = {node.id: number for number, nodes in enumerate(pages, 1) for node in walk(nodes)}
     wanted = None if call is None else str(call)
     number = page if wanted is None else shown_on.get(wanted, page)
     number = min(max(number, 1), len(pages))
     nodes = pages[number - 1]
     _load_texts(message_id, list(walk(nodes)))
-    _unfold(nodes, wanted, open_all=open_all)
+    unfold(nodes, wanted, open_all=open_all)
     reading = {node_id: place for place, node_id in enumerate(shown_on)}
     failed = sorted((node for node in calls if node.failed), key=lambda node: reading.get(node.id, len(reading)))
     # Without a requested call, the previous and next failures are relative to the first step of the page.
@@ -192,6 +128,9 @@ def read_run(message_id: UUID, *, page: int = 1, call: UUID | None = None, open_
         more_failures=max(len(failed) - FAILURES_NAMED, 0),
         place=_place([node.id for node in failed], before, wanted, named),
         is_cut=is_cut or len(shown_on) < len(steps) + len(calls),
+        lacks_wanted=wanted is not None
+        and not is_cut
+        and wanted not in {*(step.id for step in steps), *(call.id for call in calls)},
     )
 
 
@@ -214,17 +153,6 @@ def step_number(step: AgentStep) -> str:
     )
     rows = list(steps.order_by("iteration", "ordinal", "pk").values_list("pk", "iteration")[: SKELETON_ROWS + 1])
     return step_numbers(rows).get(step.pk, str(step.iteration))
-
-
-def step_numbers(rows: Sequence[tuple[K, int]]) -> dict[K, str]:
-    """Return the displayed numbers of steps (id, iteration) in their order."""
-    first = 1 if any(iteration == 0 for _pk, iteration in rows) else 0
-    seen: Counter[int] = Counter()
-    numbers = {}
-    for pk, iteration in rows:
-        numbers[pk] = f"{iteration + first}.{seen[iteration]}" if seen[iteration] else str(iteration + first)
-        seen[iteration] += 1
-    return numbers
 
 
 def read_tool_time(message_id: UUID) -> int | None:
@@ -270,138 +198,6 @@ def read_call(call_id: UUID) -> CallNode | None:
     return node
 
 
-def build_tree(steps: Sequence[StepNode], calls: Sequence[CallNode]) -> list[StepNode]:
-    """Attach `calls` and the steps of sub-agents to their nodes; return the other steps. Both are in reading order."""
-    step_of = {step.id: step for step in steps}
-    parent_of = _parents(calls)
-    calls_of = defaultdict(list)
-    for call in calls:
-        calls_of[call.step_id].append(call)
-    host_of = _hosts(steps, calls_of, parent_of)
-    for call in calls:
-        parent = parent_of.get(call.id)
-        if parent is None or host_of.get(call.step_id) is parent:
-            step_of[call.step_id].below.append(call)
-        else:
-            parent.below.append(call)
-    # Every chain of hosts ends at a root call, whose step has no host, so every node is in the tree.
-    for step in steps:
-        if step.id in host_of:
-            host_of[step.id].below.append(step)
-    tree = [step for step in steps if step.id not in host_of]
-    _flatten_below(tree)
-    return tree
-
-
-def _hosts(
-    steps: Sequence[StepNode], calls_of: Mapping[Key, Sequence[CallNode]], parent_of: Mapping[Key, CallNode]
-) -> dict[Key, CallNode]:
-    """Return the call above each step of a sub-agent."""
-    host_of: dict[Key, CallNode] = {}
-    last_of_agent: dict[str, StepNode] = {}
-    for step in steps:
-        own = calls_of.get(step.id, ())
-        parents = [parent_of[call.id] for call in own if call.id in parent_of]
-        if own and len(parents) == len(own) and parents[0].step_id != step.id:
-            host_of[step.id] = parents[0]
-        elif not own and step.agent in last_of_agent and last_of_agent[step.agent].id in host_of:
-            host_of[step.id] = host_of[last_of_agent[step.agent].id]
-        if step.agent:
-            last_of_agent[step.agent] = step
-    return host_of
-
-
-def _parents(calls: Sequence[CallNode]) -> dict[Key, CallNode]:
-    """Return the parent of each call that has one among `calls`, without cycles."""
-    by_id = {call.id: call for call in calls}
-    parent_of = {call.id: by_id[call.parent_id] for call in calls if call.parent_id in by_id}
-    place = {call.id: number for number, call in enumerate(calls)}
-    settled: set[Key] = set()
-    for call in calls:
-        # Earlier calls lead to a root, so a cycle that is found here is on the path of this call only.
-        path: set[Key] = set()
-        node: CallNode | None = call
-        while node is not None and node.id not in settled:
-            if node.id in path:
-                del parent_of[min(_cycle(node, parent_of), key=place.__getitem__)]
-                break
-            path.add(node.id)
-            node = parent_of.get(node.id)
-        settled |= path
-    return parent_of
-
-
-def _cycle(node: CallNode, parent_of: dict[Key, CallNode]) -> set[Key]:
-    """Return the calls in the cycle of parents that contains `node`."""
-    cycle = {node.id}
-    while (node := parent_of[node.id]).id not in cycle:
-        cycle.add(node.id)
-    return cycle
-
-
-def walk(nodes: Iterable[CallNode | StepNode]) -> Iterator[CallNode | StepNode]:
-    """Yield all nodes of the tree in reading order, parents first."""
-    waiting: list[CallNode | StepNode] = list(nodes)[::-1]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        waiting.extend(reversed(node.below))
-
-
-def walk_with_depths(tree: Iterable[CallNode | StepNode]) -> Iterator[tuple[int, CallNode | StepNode]]:
-    """Yield all nodes of the tree in reading order, each with its depth from 0."""
-    waiting: list[tuple[int, CallNode | StepNode]] = [(0, node) for node in tree][::-1]
-    while waiting:
-        depth, node = waiting.pop()
-        yield depth, node
-        waiting.extend([(depth + 1, child) for child in reversed(node.below)])
-
-
-def _flatten_below(tree: Sequence[StepNode]) -> None:
-    level: list[CallNode | StepNode] = list(tree)
-    for _depth in range(MAX_DEPTH):
-        level = [child for node in level for child in node.below]
-    for node in level:
-        deeper = list(walk(node.below))
-        for one in deeper:
-            one.below = []
-        node.below = deeper
-
-
-def _pages(tree: Sequence[StepNode]) -> list[list[StepNode]]:
-    """Split the top steps into pages by the number of rows; return at least one page."""
-    pages: list[list[StepNode]] = [[]]
-    rows = 0
-    for step in tree:
-        if rows >= ROWS_PER_PAGE:
-            pages.append([])
-            rows = 0
-        pages[-1].append(step)
-        rows += _prune(step, MOST_ROWS)
-    return pages
-
-
-def _prune(step: StepNode, most: int) -> int:
-    """Cut a step to its first `most` rows; return the number of rows left."""
-    kept = {node.id for _index, node in zip(range(most), walk([step]), strict=False)}
-    if len(kept) == most:
-        for node in walk([step]):
-            node.below = [child for child in node.below if child.id in kept]
-    return len(kept)
-
-
-def _unfold(nodes: Iterable[CallNode | StepNode], wanted: Key | None, *, open_all: bool) -> bool:
-    """Open failed calls, the wanted call and the calls above them; return whether there was any."""
-    found = False
-    for node in nodes:
-        below = _unfold(node.below, wanted, open_all=open_all)
-        if isinstance(node, CallNode):
-            node.is_open = open_all or below or node.failed or node.id == wanted
-            below = below or node.failed or node.id == wanted
-        found = found or below
-    return found
-
-
 # --- Queries ---------------------------------------------------------------------------------------------------------
 
 
@@ -432,13 +228,6 @@ def _skeleton(message_id: UUID) -> tuple[list[StepNode], list[CallNode], bool]:
         if step in known
     ]
     return steps, calls, is_cut
-
-
-def steps_of(rows: Iterable[tuple[Key, int, str]]) -> list[StepNode]:
-    """Return the nodes of steps (id, iteration, agent), which are in their order."""
-    known = list(rows)
-    numbers = step_numbers([(key, iteration) for key, iteration, _agent in known])
-    return [StepNode(id=key, iteration=iteration, number=numbers[key], agent=agent) for key, iteration, agent in known]
 
 
 def as_key(column: str) -> Cast:

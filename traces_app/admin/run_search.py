@@ -20,7 +20,8 @@ from traces_app.queries.search.query import parse
 from traces_app.queries.search.texts import Kind
 
 from .run_outline import NAME_CHARACTERS
-from .run_page import Key, as_key, step_numbers
+from .run_page import as_key
+from .run_tree import Key, step_numbers
 
 MATCHES_LISTED = 50
 """In the text of a run."""

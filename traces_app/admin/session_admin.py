@@ -14,7 +14,7 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, reverse
 from django.utils import timezone
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
@@ -32,10 +32,10 @@ from messages_app.admin.model_admins import SessionAdmin, session_name
 from messages_app.models import Message, Session
 from messages_app.queries import as_uuid
 from messages_app.safe_text import for_scripts
+from traces_app.ingest.changes import tag_sessions
 from traces_app.ingest.pipeline import ingest
-from traces_app.ingest.store import tag_sessions
-from traces_app.maintenance.purge import Scope as PurgeScope
-from traces_app.maintenance.purge import purge
+from traces_app.maintenance.purge.purging import purge
+from traces_app.maintenance.purge.scopes import Scope as PurgeScope
 from traces_app.models import Snapshot, ToolCall
 from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries.archived import archived_parts, where_archived
@@ -111,8 +111,13 @@ class TracedSessionAdmin(AddedByIngest, SessionAdmin):
             return named, may_repeat
         return named_or_saying(request, queryset, named, term, "session", self.page_size(request)), False
 
-    def get_list_display(self, request: HttpRequest) -> list[Any]:
-        return with_found(request, super().get_list_display(request), self.in_trash(request))
+    def shown_columns(self, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
+        return with_found(request, columns, rows, lambda row: {"title": session_name(row)})
+
+    def usual_columns(self, request: HttpRequest) -> Sequence[str]:
+        # A search finds the newest first, and the places that it found take the room.
+        usual = super().usual_columns(request)
+        return [name for name in usual if name != "active"] if is_searched(request) else usual
 
     def order_column(self, request: HttpRequest) -> str | None:
         # A search finds the newest first.
@@ -124,23 +129,16 @@ class TracedSessionAdmin(AddedByIngest, SessionAdmin):
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def get_urls(self) -> list[URLPattern]:
-        live = path(
-            "<uuid:session_id>/live/", self.admin_site.admin_view(self.live_view), name="messages_app_session_live"
+        own = self.row_urls(
+            "session_id",
+            [
+                ("live/", self.live_view, "live"),
+                ("spans/", self.spans_view, "spans"),
+                ("snapshots/", self.snapshots_view, "snapshots"),
+                ("snapshots/<uuid:snapshot_id>/", self.snapshot_view, "snapshot"),
+            ],
         )
-        spans = path(
-            "<uuid:session_id>/spans/", self.admin_site.admin_view(self.spans_view), name="messages_app_session_spans"
-        )
-        snapshots = path(
-            "<uuid:session_id>/snapshots/",
-            self.admin_site.admin_view(self.snapshots_view),
-            name="messages_app_session_snapshots",
-        )
-        snapshot = path(
-            "<uuid:session_id>/snapshots/<uuid:snapshot_id>/",
-            self.admin_site.admin_view(self.snapshot_view),
-            name="messages_app_session_snapshot",
-        )
-        return [live, spans, snapshots, snapshot, *super().get_urls()]
+        return [*own, *super().get_urls()]
 
     def snapshots_view(self, request: HttpRequest, session_id: UUID) -> HttpResponse:
         """Show the snapshots of a session and the tree of its forks."""

@@ -27,8 +27,9 @@ from traces_app.queries.search.query import parse
 from traces_app.queries.search.texts import Kind
 
 from .run_outline import NAME_CHARACTERS
-from .run_page import SKELETON_ROWS, step_numbers
+from .run_page import SKELETON_ROWS
 from .run_search import Place, place_of
+from .run_tree import step_numbers
 
 
 @dataclass(frozen=True, kw_only=True)

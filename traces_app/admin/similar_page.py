@@ -53,7 +53,7 @@ class Row:
 
     @property
     def common(self) -> list[tuple[Any, bool]]:
-        """What the runs have in common in words, and whether it is the same."""
+        """Return the words that the runs have in common, and whether they are the same."""
         scores = [(getattr(self.found, name), same, similar) for name, same, similar in _PARTS]
         return [
             (same, True) if score >= _SAME else (similar, False) for score, same, similar in scores if score >= _SIMILAR

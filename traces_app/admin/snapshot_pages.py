@@ -33,7 +33,7 @@ MOST_LINES = 3_000
 MOST_CHANGES = 200
 _VALUE_CHARACTERS = 4_000
 _CHANGED_CHARACTERS = 2_000
-_WORDS_SECONDS = 0.5
+WORDS_SECONDS = 0.5
 
 
 @dataclass(kw_only=True)
@@ -104,7 +104,7 @@ def snapshot_context(
     lines = [] if content is UNSET else list(islice(_lines(content, "", 0), MOST_LINES + 1))
     comparable = content is not UNSET and earlier is not UNSET
     found = list(islice(changes(earlier, content), MOST_CHANGES + 1)) if comparable else []
-    words = WordChanges(_WORDS_SECONDS)
+    words = WordChanges(WORDS_SECONDS)
     return {
         **context_in_session(
             model_admin, request, session, _("Snapshot before %(node)s") % {"node": one_line(row.node_ids[0], 60)}

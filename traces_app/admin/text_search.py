@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -17,8 +20,8 @@ from django.utils.translation import gettext as _
 from access_app.errors import InvalidInput
 from messages_app import ids
 from messages_app.admin.filters import CURSOR
-from messages_app.admin.keyset import is_walk, note_end_of_search
-from messages_app.safe_text import moment, visible
+from messages_app.admin.keyset import end_of_search, is_walk, note_end_of_search
+from messages_app.safe_text import marked, moment
 from messages_app.sql.pagination import Cursor, IdRange
 from traces_app.queries.search.found import Found, Hit, Unit, find
 from traces_app.queries.search.pages import indexed_until
@@ -30,6 +33,25 @@ from .run_search import FIELD_LABELS
 
 PLACES_SHOWN = 3
 """In a row of a list."""
+
+
+@dataclass(kw_only=True)
+class _CameTo:
+    """The outcome of the search of a list in all databases that were asked."""
+
+    hits: dict[UUID, Sequence[Hit]] = field(default_factory=dict)
+    """The places in each row."""
+    fault: str = ""
+    """What is wrong with the text."""
+    indexed_until: datetime | None = None
+    """The time since when messages wait for the index; None if it has all."""
+
+
+def _came_to(request: HttpRequest) -> _CameTo:
+    found: _CameTo | None = getattr(request, "search_came_to", None)
+    if found is None:
+        found = request.search_came_to = _CameTo()  # type: ignore[attr-defined]  # read only here
+    return found
 
 
 def named_or_saying(
@@ -44,12 +66,15 @@ def named_or_saying(
     """Return the rows of the requested page of `queryset`, and the first one behind it: those that are `named` so, and those
     that have the terms of the search. With a mark all rows of `queryset` are calls that have it.
 
-    Tell the reader (of a walk: the walk) if the search had to stop, or what is wrong with the text.
+    In the database in use: the list asks each that it shows, and `with_found` tells what it came to.
     """
     cursor = _cursor_in(request)
     keys = set(_keys_of_page(named, cursor, page_size))
-    query = _parsed(request, text)
-    if query is not None:
+    try:
+        query = parse(text)
+    except InvalidInput as error:
+        _came_to(request).fault = error.message
+    else:
         keys.update(_keys_saying(request, queryset, query, unit, cursor, page_size, mark))
     return queryset.filter(pk__in=keys)
 
@@ -85,8 +110,12 @@ def _keys_saying(
     found = page(cursor)
     if cursor is not None and cursor.newer and len(found.ids) <= page_size:
         found = page(None)
-    request.found_places = found.hits  # type: ignore[attr-defined]  # read only by `found_column`
-    _tell_end(request, found)
+    if found.reached is not None:
+        note_end_of_search(request, found.reached)
+    if not is_walk(request):
+        came_to = _came_to(request)
+        came_to.hits.update(found.hits)
+        came_to.indexed_until = min(filter(None, (came_to.indexed_until, indexed_until())), default=None)
     return found.ids
 
 
@@ -94,38 +123,57 @@ def is_searched(request: HttpRequest) -> bool:
     return bool(request.GET.get("q", "").strip())
 
 
-def found_column(request: HttpRequest) -> Callable[[Any], SafeString | None]:
-    """Return the column with the places where the terms of the search of a list were found, with links to them."""
+Says = Callable[[Any], Mapping[str, str]]
+"""Returns what a row of a list shows anyway, by the field of the search."""
+
+
+def with_found(request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any], says: Says) -> list[Any]:
+    """Return the columns of a list; if its search found texts that `rows` do not show anyway, with their places behind the first.
+
+    What a row shows anyway gets its terms as `found_terms`, by their field, to be marked there. Tell the reader if the search
+    had to stop, or what is wrong with its text.
+    """
+    _tell_end(request)
+    places = {row.pk: _lines(row, request, says(row))[:PLACES_SHOWN] for row in rows}
+    if not any(places.values()):
+        return list(columns)
 
     @admin.display(description=_("found"), empty_value="")
     def found(row: Any) -> SafeString | None:
-        places: Mapping[UUID, Sequence[Hit]] = getattr(request, "found_places", {})
-        # Terms that stand together are one place for a reader.
-        shown = {(hit.row_id, hit.field, hit.match): hit for hit in places.get(row.pk, ())}
-        lines = list(shown.values())[:PLACES_SHOWN]
-        return format_html_join("", _PLACE, (_place(hit) for hit in lines)) if lines else None
+        return format_html_join("", _PLACE, map(_place, places[row.pk])) if places[row.pk] else None
 
-    return found
+    first = 1 + (columns[0] == "action_checkbox")
+    return [*columns[:first], found, *columns[first:]]
 
 
-def with_found(request: HttpRequest, columns: list[Any], in_trash: bool = False) -> list[Any]:
-    """Return the columns of a list, with the places of its search behind the first."""
-    return columns if in_trash or not is_searched(request) else [columns[0], found_column(request), *columns[1:]]
+_PLACE = '<div class="found-place"><a href="{}"><span class="quiet">{}:</span> <bdi>{}</bdi></a></div>'
 
 
-_PLACE = '<div class="found-place"><a href="{}"><span class="quiet">{}:</span> <bdi>{}<mark>{}</mark>{}</bdi></a></div>'
+def _lines(row: Any, request: HttpRequest, shown: Mapping[str, str]) -> list[tuple[Hit, list[str]]]:
+    """Return the places of a row without repetition, each with the terms to mark: one text has all terms that it shows."""
+    lines: list[tuple[Hit, list[str]]] = []
+    row.found_terms = defaultdict(list)
+    for hit in _came_to(request).hits.get(row.pk, ()):
+        # The content of a message below a session, for example, is not what the row shows.
+        if hit.match in shown.get(hit.field, "") and (hit.row_id == row.pk or hit.field == "title"):
+            row.found_terms[hit.field].append(hit.match)
+            continue
+        for line, terms in lines:
+            if (line.row_id, line.field) == (hit.row_id, hit.field) and hit.match in _text(line):
+                terms.append(hit.match)
+                break
+        else:
+            lines.append((hit, [hit.match]))
+    return lines
 
 
-def _place(hit: Hit) -> tuple[str, str, SafeString, SafeString, SafeString]:
-    return page_path(hit), str(FIELD_LABELS[hit.field]), visible(hit.before), visible(hit.match), visible(hit.after)
+def _text(hit: Hit) -> str:
+    return f"{hit.before}{hit.match}{hit.after}"
 
 
-def _parsed(request: HttpRequest, text: str) -> SearchQuery | None:
-    try:
-        return parse(text)
-    except InvalidInput as error:
-        messages.info(request, _("Only names and IDs were searched. %(reason)s") % {"reason": error.message})
-        return None
+def _place(line: tuple[Hit, list[str]]) -> tuple[str, str, SafeString]:
+    hit, terms = line
+    return page_path(hit), str(FIELD_LABELS[hit.field]), marked(_text(hit), terms)
 
 
 def _cursor_in(request: HttpRequest) -> Cursor | None:
@@ -136,20 +184,20 @@ def _cursor_in(request: HttpRequest) -> Cursor | None:
         return None  # the list refuses it
 
 
-def _tell_end(request: HttpRequest, found: Found) -> None:
+def _tell_end(request: HttpRequest) -> None:
     if is_walk(request):
-        if found.reached is not None:
-            note_end_of_search(request, found.reached)
         return
-    until = indexed_until()
-    if until is not None:
+    came_to, reached = _came_to(request), end_of_search(request)
+    if came_to.fault:
+        messages.info(request, _("Only names and IDs were searched. %(reason)s") % {"reason": came_to.fault})
+    if came_to.indexed_until is not None:
         words = _("Indexed up to %(time)s; newer messages were read directly.") % {"time": "{}"}
-        messages.info(request, format_html(words, moment(until)))
-    if found.reached is None:
+        messages.info(request, format_html(words, moment(came_to.indexed_until)))
+    if reached is None:
         return
     parameters = request.GET.copy()
-    parameters[CURSOR] = str(Cursor(position=found.reached, newer=False))
+    parameters[CURSOR] = str(Cursor(position=reached, newer=False))
     words = _("The search took long and stopped at %(time)s (%(zone)s).") % {"time": "{}", "zone": "{}"}
-    stopped = format_html(words, moment(ids.created_at_of(found.reached)), timezone.get_current_timezone_name())
+    stopped = format_html(words, moment(ids.created_at_of(reached)), timezone.get_current_timezone_name())
     link = format_html('<a href="?{}">{}</a>', parameters.urlencode(), _("Continue the search from there"))
     messages.info(request, format_html("{} {}", stopped, link))

@@ -24,8 +24,8 @@ from messages_app.admin.model_admins import NAME_CHARACTERS
 from messages_app.safe_text import one_line, visible
 from traces_app.models import Tool
 
-from .periods import Period, chosen_times, page_of_period
-from .tool_pages import list_context, list_csv, tool_context
+from .periods import Period, chosen_times, page_of_period, warning_of
+from .tool_pages import PARAMETERS, list_context, list_csv, tool_context
 
 
 class ToolAdmin(KeysetAdmin):
@@ -54,9 +54,12 @@ class ToolAdmin(KeysetAdmin):
             try:
                 return list_csv(request, Period(chosen_times(request)))
             except (InvalidInput, InvalidFilter) as error:
-                self.message_user(request, str(error), messages.WARNING)
+                text = warning_of(error) if isinstance(error, InvalidFilter) else str(error)
+                self.message_user(request, text, messages.WARNING)
                 return HttpResponseRedirect(request.path)
-        return page_of_period(self, request, "tool_statistics", title, lambda period: list_context(request, period))
+        return page_of_period(
+            self, request, "tool_statistics", title, lambda period: list_context(request, period), PARAMETERS
+        )
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
@@ -69,7 +72,12 @@ class ToolAdmin(KeysetAdmin):
             return self.missing(request)
         title = one_line(str(tool), NAME_CHARACTERS)
         return page_of_period(
-            self, request, "tool_page", title, lambda period: {"tool": tool, **tool_context(request, tool, period)}
+            self,
+            request,
+            "tool_page",
+            title,
+            lambda period: {"tool": tool, **tool_context(request, tool, period)},
+            PARAMETERS,
         )
 
     def get_search_results(

@@ -5,32 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 from django.db import OperationalError
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 from django.utils.translation import gettext_lazy
 
+from access_app.db import alias_in_use
 from access_app.errors import Conflict, InvalidInput, NotFound
 from access_app.visibility import ProjectScope, visible_to
 from messages_app import ids
+from messages_app.admin.away import scopes_of_figures
 from messages_app.admin.filters import readable_projects, scope_of_page
-from messages_app.admin.keyset import time_limit
-from messages_app.queries import find_session
+from messages_app.admin.row_pages import time_limit
+from messages_app.queries import find_session_in
 from messages_app.sql.batch import was_stopped
+from messages_app.sql.merged import first_of, in_each, rows_in
+from messages_app.sql.pagination import QuerySetKeys
 from traces_app.models import Tool
 from traces_app.queries import tool_examples
 from traces_app.queries.error_groups import MOST_READ
 from traces_app.queries.filters import ToolStatisticsFilterSet
-from traces_app.queries.tool_statistics import ALL_CALLS, CallFilter, Figures, Found, Statistics, statistics
+from traces_app.queries.tool_statistics import ALL_CALLS, CallFilter, Figures, Found, Statistics, statistics_in
 from traces_app.queries.tools import tool_statistics
 from traces_app.views.tools import statistics_csv
 
 from .error_pages import groups_of_tool
 from .filters import suggested_names
-from .periods import Period, page_filters
+from .periods import Period, page_filters, warn_of_order, warn_of_project
 
 T = TypeVar("T")
 
@@ -47,6 +53,8 @@ FILTERS: Mapping[str, Any] = {
     "tag": gettext_lazy("Tag"),
 }
 """The filters of the calls that count, by their parameters, which are those of the API."""
+PARAMETERS = ("project", "o", "format", *FILTERS)
+"""The parameters of the pages beside the range of times."""
 _FILTERS_OF_LIST = ("agent", "model", "session")
 """Those that the list of calls has, too."""
 SLOWEST_TIMES = 5
@@ -56,6 +64,8 @@ _HEIGHT = 100
 class Filters(NamedTuple):
     """The filters that the parameters of a page choose."""
 
+    scopes: Mapping[str, ProjectScope]
+    """The projects of the page, by the aliases of their databases; those of the database of the session, if one is chosen."""
     given: dict[str, str]
     which: CallFilter
     error: str
@@ -70,16 +80,18 @@ class Filters(NamedTuple):
         return f"{calls}?{urlencode(query)}", f"{calls}?{urlencode({**query, 'status': 'error'})}"
 
 
-def filters_of(request: HttpRequest, scope: ProjectScope) -> Filters:
-    """Return the filters of a page; `scope` has the projects in which the session is looked up."""
+def filters_of(request: HttpRequest, scopes: Mapping[str, ProjectScope]) -> Filters:
+    """Return the filters of a page; `scopes` are the projects in which the session is looked up."""
     given = {name: request.GET[name].strip() for name in FILTERS if request.GET.get(name, "").strip()}
     query = QueryDict(mutable=True)
     query.update(given)
     try:
-        session = find_session(scope, given["session"], field="session") if "session" in given else None
-        return Filters(given, ToolStatisticsFilterSet(query).which(session), "")
+        session = None
+        if "session" in given:
+            session, scopes = find_session_in(scopes, given["session"], field="session")
+        return Filters(scopes, given, ToolStatisticsFilterSet(query).which(session), "")
     except (InvalidInput, NotFound, Conflict) as error:
-        return Filters(given, ALL_CALLS, str(error.message))
+        return Filters(scopes, given, ALL_CALLS, str(error.message))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,13 +108,35 @@ class Bar:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Compared:
+    """The statistics of a range, and of the one before it if there is one."""
+
+    now: Found
+    before: Found | None
+
+    def steps_before(self, tool: Tool) -> dict[datetime, Figures]:
+        """Return the figures of a tool in the steps of the range before, by the times of this range that they compare with."""
+        if self.before is None or tool.pk not in self.before.by_tool:
+            return {}
+        later = self.now.begin - self.before.begin
+        return {begin + later: figures for begin, figures in self.before.by_tool[tool.pk].steps.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Line:
     """A line over time in the units of the view box of the bars; steps without a value are gaps."""
 
     parts: list[str]
     """The points of each part between two gaps."""
-    most: float | None
-    """The value at the top."""
+
+    @property
+    def areas(self) -> list[str]:
+        """The corners of what is below each part."""
+        ends = [(points.partition(",")[0], points.rpartition(" ")[2].partition(",")[0]) for points in self.parts]
+        return [
+            f"{first},{_HEIGHT} {points} {last},{_HEIGHT}"
+            for points, (first, last) in zip(self.parts, ends, strict=True)
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +195,7 @@ class Row:
 
     @property
     def is_cost_partial(self) -> bool:
-        """Whether some calls have a known cost and others have not."""
+        """Return whether some calls have a known cost and others have not."""
         return 0 < self.figures.priced_calls < self.figures.calls
 
     @property
@@ -182,7 +216,7 @@ class Row:
         if self.p95_change is None:
             return ""
         # Without a sign if it rounds to nothing.
-        return f"{self.p95_change:+,.0%}" if abs(self.p95_change) >= 0.005 else "0%"
+        return f"{self.p95_change:+,.0%}".replace("-", "−") if abs(self.p95_change) >= 0.005 else "0%"
 
     @property
     def is_slower(self) -> bool:
@@ -232,17 +266,20 @@ def list_context(request: HttpRequest, period: Period) -> dict[str, Any]:
     """Return the context of the page of all tools."""
     projects = readable_projects(request)
     slug = request.GET.get("project", "")
-    scope = scope_of_page(request, projects.get(slug))
-    tools = visible_to(Tool.objects.select_related("project").exclude(name=""), scope)
-    filters = filters_of(request, scope)
-    found = list(tools.order_by("-pk")[: MOST_TOOLS + 1])
+    warn_of_project(request, projects)
+    warn_of_order(request, (DEFAULT_ORDER, *COLUMNS, *(f"-{name}" for name in COLUMNS)))
+    filters = filters_of(request, scopes_of_figures(request, scope_of_page(request, projects.get(slug))))
+    of_each = in_each(filters.scopes, lambda scope: list(_newest(scope)[: MOST_TOOLS + 1]))
+    found = first_of(of_each.values(), MOST_TOOLS + 1, key=lambda tool: -tool.pk)
+    shown = {tool.pk for tool in found[:MOST_TOOLS]}
+    tools = {alias: [tool for tool in own if tool.pk in shown] for alias, own in of_each.items()}
     kept = {**({"project": slug} if slug in projects else {}), **filters.given, **period.given}
     order = request.GET.get("o", DEFAULT_ORDER)
     order = order if order.removeprefix("-") in COLUMNS else DEFAULT_ORDER
-    rows = None if filters.error else _rows(found[:MOST_TOOLS], period, filters)
+    rows = None if filters.error else _rows(tools, period, filters)
     # Only if the calls of all tools were counted.
     is_whole = rows is not None and len(found) <= MOST_TOOLS and not filters.given
-    declared = _within_limit(lambda: tool_examples.declared(scope.project_ids, period.ids)) if is_whole else None
+    declared = _declared(filters.scopes, period) if is_whole else None
     called = {row.tool.name for row in rows or ()}
     return {
         **page_filters(period, kept, projects, slug, order),
@@ -253,7 +290,7 @@ def list_context(request: HttpRequest, period: Period) -> dict[str, Any]:
         "rows": None if rows is None else _sorted(rows, order),
         "nothing_before": bool(rows and period.before and not any(row.was_called_before for row in rows)),
         "headings": {heading.name: heading for heading in _headings(order, kept)},
-        "never_called": sorted((declared or set()) - called)[:MOST_TOOLS],
+        "never_called": sorted(declared - called)[:MOST_TOOLS] if declared else [],
         "inputs_read": tool_examples.INPUTS_READ,
         "left_out": len(found) > MOST_TOOLS,
         "most": MOST_TOOLS,
@@ -277,7 +314,7 @@ def _is_ascending(order: str) -> bool:
 
 def _sorted(rows: Sequence[Row], order: str) -> list[Row]:
     """Return the rows in an order. Those without a value come last either way."""
-    by_name = sorted(rows, key=lambda row: row.tool.name)
+    by_name = sorted(rows, key=lambda row: (row.tool.name, row.tool.pk))
     if order == DEFAULT_ORDER:
         return sorted(by_name, key=lambda row: row.figures.errors, reverse=True)
     _label, key = COLUMNS[order.removeprefix("-")]
@@ -291,12 +328,28 @@ def list_csv(request: HttpRequest, period: Period) -> HttpResponse:
     projects = readable_projects(request)
     slug = request.GET.get("project", "")
     scope = scope_of_page(request, projects.get(slug))
-    filters = filters_of(request, scope)
+    filters = filters_of(request, scopes_of_figures(request, scope, needs_all=True))
     if filters.error:
         raise InvalidInput(filters.error)
-    tools = visible_to(Tool.objects.exclude(name=""), scope).order_by("-pk").values_list("pk", flat=True)
-    found = tool_statistics(list(tools[:MOST_TOOLS]), period.ids, filters.which)
+    tools = rows_in(filters.scopes, lambda scope: QuerySetKeys(_newest(scope)))
+    keys = tools.keys(newest_first=True, limit=MOST_TOOLS)
+    found = tools.read(keys, lambda own: tool_statistics(own, period.ids, filters.which))
     return statistics_csv(one for one in found if one.call_count)
+
+
+def _newest(scope: ProjectScope) -> QuerySet[Tool]:
+    """Return the tools of a page, the newest first, with their projects."""
+    return visible_to(Tool.objects.select_related("project").exclude(name=""), scope).order_by("-pk")
+
+
+def _declared(scopes: Mapping[str, ProjectScope], period: Period) -> set[str] | None:
+    """Return the names of the tools that models were offered; None if reading them took too long."""
+
+    def limited(scope: ProjectScope) -> set[str]:
+        with time_limit(SECTION_MS):
+            return tool_examples.declared(scope.project_ids, period.ids)
+
+    return _if_in_time(lambda: set().union(*in_each(scopes, limited).values()))
 
 
 def _without_filters(kept: Mapping[str, str]) -> dict[str, str]:
@@ -332,8 +385,8 @@ class SlowTime(NamedTuple):
 
 def tool_context(request: HttpRequest, tool: Tool, period: Period) -> dict[str, Any]:
     """Return the context of the page of one tool."""
-    filters = filters_of(request, ProjectScope(frozenset([tool.project_id])))
-    found = None if filters.error else _found([tool], period, filters, with_steps=True)
+    filters = filters_of(request, {alias_in_use(): ProjectScope(frozenset([tool.project_id]))})
+    found = None if filters.error else _compared({alias_in_use(): [tool]}, period, filters, with_steps=True)
     rows = None if found is None else _rows_of(found, [tool], period, filters, with_unused=True)
     kept = {**filters.given, **period.given}
     of_tool = {"project": tool.project.slug, "tool": tool.name, **period.given}
@@ -342,7 +395,7 @@ def tool_context(request: HttpRequest, tool: Tool, period: Period) -> dict[str, 
         **page_filters(period, kept, {}, "", ""),
         **_filter_form(request, filters, kept, DEFAULT_ORDER),
         "row": rows[0] if rows else None,
-        **({} if found is None else _over_time(found[0], tool, filters)),
+        **({} if found is None else _over_time(found, tool, period, filters)),
         "errors": groups_of_tool(tool, period.ids, period.given),
         "errors_url": f"{reverse('admin:traces_app_toolcall_errors')}?{urlencode(of_tool)}",
         "failed_read": MOST_READ,
@@ -354,56 +407,71 @@ def tool_context(request: HttpRequest, tool: Tool, period: Period) -> dict[str, 
     }
 
 
-def _over_time(found: Found, tool: Tool, filters: Filters) -> dict[str, Any]:
-    """Return the lines of the charts of a tool, and the steps in which it is slowest."""
-    steps = found.by_tool.get(tool.pk, Statistics()).steps
-    p95 = {begin: value for begin, figures in steps.items() if (value := figures.quantile(0.95)) is not None}
+def _over_time(compared: Compared, tool: Tool, period: Period, filters: Filters) -> dict[str, Any]:
+    """Return the charts of a tool, each with the line of the period before to the same scale, and the steps in which it is slowest."""
+    found = compared.now
+    of_tool = found.by_tool.get(tool.pk, Statistics())
+    steps, before = of_tool.steps, compared.steps_before(tool)
+    p95, p95_before = (
+        {begin: value for begin, figures in either.items() if (value := figures.quantile(0.95)) is not None}
+        for either in (steps, before)
+    )
+    longest = max([*p95.values(), *p95_before.values()], default=None)
+    most_calls = max((figures.calls for either in (steps, before) for figures in either.values()), default=0)
     slow = []
     for begin, value in sorted(p95.items(), key=lambda item: item[1], reverse=True)[:SLOWEST_TIMES]:
         times = {"created_after": _parameter(begin), "created_before": _parameter(begin + found.step)}
         links = filters.links_of(tool, times)
         slow.append(SlowTime(begin, steps[begin], value, links[0] if links else ""))
     return {
+        "bars": _bars(found, of_tool, most_calls),
+        "most_calls": most_calls,
+        "calls_before": _line(found, {begin: figures.calls for begin, figures in before.items()}, most_calls),
         "rate_line": _line(found, {begin: figures.error_rate for begin, figures in steps.items()}, 1.0),
-        "p95_line": _line(found, p95),
-        "average_line": _line(
-            found, {begin: figures.average_ms for begin, figures in steps.items()}, max(p95.values(), default=None)
-        ),
+        "rate_before": _line(found, {begin: figures.error_rate for begin, figures in before.items()}, 1.0),
+        "longest": longest,
+        "p95_line": _line(found, p95, longest),
+        "p95_before": _line(found, p95_before, longest),
+        "average_line": _line(found, {begin: figures.average_ms for begin, figures in steps.items()}, longest),
         "slow_times": slow if len(p95) > 1 else [],
-        "first_step": found.beginnings()[0],
-        "last_step": found.beginnings()[-1],
+        "begin": found.begin,
+        "end": found.end if period.ids.upper else None,
     }
 
 
-def _found(
-    tools: Sequence[Tool], period: Period, filters: Filters, *, with_steps: bool = False
-) -> tuple[Found, Mapping[int, Statistics] | None] | None:
+def _compared(
+    tools: Mapping[str, Sequence[Tool]], period: Period, filters: Filters, *, with_steps: bool = False
+) -> Compared | None:
     """Return the statistics of a period and of the one before it; None if counting the calls took too long."""
-    keys = [tool.pk for tool in tools]
-    projects = {tool.project_id for tool in tools}
     try:
-        found = statistics(keys, projects, period.ids, which=filters.which, with_histograms_of_steps=with_steps)
-        before = statistics(keys, projects, period.before, which=filters.which).by_tool if period.before else None
+        now, before = (
+            statistics_in(tools, ids_, which=filters.which, with_histograms_of_steps=with_steps)
+            if ids_ is not None
+            else None
+            for ids_ in (period.ids, period.before)
+        )
     except InvalidInput:
         return None  # it took too long
-    return found, before
+    assert now is not None, "a period has a range of times"
+    return Compared(now=now, before=before)
 
 
-def _rows(tools: Sequence[Tool], period: Period, filters: Filters) -> list[Row] | None:
+def _rows(tools: Mapping[str, Sequence[Tool]], period: Period, filters: Filters) -> list[Row] | None:
     """Return the tools that were called in the period; None if counting the calls took too long."""
-    found = _found(tools, period, filters)
-    return None if found is None else _rows_of(found, tools, period, filters)
+    found = _compared(tools, period, filters)
+    newest_first = sorted(chain.from_iterable(tools.values()), key=lambda tool: -tool.pk)
+    return None if found is None else _rows_of(found, newest_first, period, filters)
 
 
 def _rows_of(
-    of_period: tuple[Found, Mapping[int, Statistics] | None],
+    compared: Compared,
     tools: Sequence[Tool],
     period: Period,
     filters: Filters,
     *,
     with_unused: bool = False,
 ) -> list[Row]:
-    found, before = of_period
+    found, before = compared.now, compared.before
     slowest = max((of_tool.whole.total_ms for of_tool in found.by_tool.values()), default=0)
     rows = []
     for tool in tools:
@@ -414,7 +482,7 @@ def _rows_of(
             Row(
                 tool=tool,
                 figures=of_tool.whole,
-                before=None if before is None else before.get(tool.pk, Statistics()).whole,
+                before=None if before is None else before.by_tool.get(tool.pk, Statistics()).whole,
                 bars=_bars(found, of_tool),
                 average_line=_line(found, {begin: step.average_ms for begin, step in of_tool.steps.items()}),
                 links=filters.links_of(tool, period.given),
@@ -425,26 +493,35 @@ def _rows_of(
 
 
 def _line(found: Found, values: Mapping[datetime, float | None], most: float | None = None) -> Line:
-    """Return a line with a level for each step; `most` is the value at its top, by default the largest one."""
-    known = [value for value in values.values() if value is not None]
-    top = most or max(known, default=0) or 1
-    parts: list[list[str]] = [[]]
-    for index, begin in enumerate(found.beginnings()):
-        value = values.get(begin)
-        if value is None:
-            parts.append([])
+    """Return a line with a level for each step; `most` is the value at its top, by default the largest one.
+
+    The steps of another range begin at any time, and what is outside of this one is cut off.
+    """
+    known = sorted((begin, value) for begin, value in values.items() if value is not None)
+    top = most or max((value for _begin, value in known), default=0) or 1
+    slots = found.beginnings()
+    width = 10 * len(slots)
+    parts: list[list[str]] = []
+    end = None
+    for begin, value in known:
+        x = 10 * (begin - slots[0]) / found.step
+        if not -5 < x < width - 5:
             continue
+        if begin != end:  # a gap
+            parts.append([])
+        end = begin + found.step
         y = round(_HEIGHT - 1 - (_HEIGHT - 2) * min(value / top, 1), 2)
-        parts[-1] += [f"{10 * index + 1},{y}", f"{10 * index + 9},{y}"]
-    return Line(parts=[" ".join(points) for points in parts if points], most=max(known, default=None))
+        parts[-1] += [f"{round(max(x + 1, 0), 2):g},{y}", f"{round(min(x + 9, width), 2):g},{y}"]
+    return Line(parts=[" ".join(points) for points in parts])
 
 
 def _parameter(instant: datetime) -> str:
     return instant.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _bars(found: Found, of_tool: Statistics) -> list[Bar]:
-    most = max((step.calls for step in of_tool.steps.values()), default=0) or 1
+def _bars(found: Found, of_tool: Statistics, most: int = 0) -> list[Bar]:
+    """Return a bar for each step; `most` are the calls at the top, by default the most of a step."""
+    most = most or max((step.calls for step in of_tool.steps.values()), default=0) or 1
     bars = []
     for index, begin in enumerate(found.beginnings()):
         figures = of_tool.steps.get(begin, Figures())
@@ -465,9 +542,17 @@ def _bars(found: Found, of_tool: Statistics) -> list[Bar]:
 
 def _within_limit(read: Callable[[], T]) -> T | None:
     """Return what `read` returns, or None if one of its queries took too long."""
-    try:
+
+    def limited() -> T:
         with time_limit(SECTION_MS):
             return read()
+
+    return _if_in_time(limited)
+
+
+def _if_in_time(read: Callable[[], T]) -> T | None:
+    try:
+        return read()
     except OperationalError as error:
         if not was_stopped(error):
             raise

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from django.utils.translation import gettext as _
 
+from access_app.db import alias_in_use
 from access_app.errors import NotFound
 from access_app.models import Project
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.models import Session, session_key
-from messages_app.queries import FoundSession, find_session
+from messages_app.queries import Among, FoundSession, find_session_in
+from messages_app.sql.merged import in_each
 from traces_app.models import Archive
 
 
@@ -48,16 +50,27 @@ def archived_parts(session: Session) -> list[Archive]:
     return list(Archive.objects.filter(sessions__key=key, dropped_at__isnull=False).order_by("period", "url"))
 
 
-def find_session_here(scope: ProjectScope, name: str) -> FoundSession:
+def find_session_here(
+    scope: ProjectScope, name: str, *, among: Among = "alive", field: str | None = None
+) -> FoundSession:
     """Return the session whose id or external id is `name`, like `find_session`. Of one that is archived, the error says where."""
+    return find_session_here_in({alias_in_use(): scope}, name, among=among, field=field)[0]
+
+
+def find_session_here_in(
+    scopes: Mapping[str, ProjectScope], name: str, *, among: Among = "alive", field: str | None = None
+) -> tuple[FoundSession, dict[str, ProjectScope]]:
+    """Return a session of projects in several databases, like `find_session_in`. Of one that is archived, the error says where."""
     try:
-        return find_session(scope, name)
+        return find_session_in(scopes, name, among=among, field=field)
     except NotFound:
-        place = where_archived(scope, name)
+        places = in_each(scopes, lambda scope: where_archived(scope, name)).values()
+        place = next(filter(None, places), None)
         if place is None:
             raise
     raise NotFound(
         _("The session was archived in %(url)s (%(periods)s). The command restore_archive brings it back.")
         % {"url": place.url, "periods": ", ".join(place.periods)},
         code="session_archived",
+        field=field,
     )

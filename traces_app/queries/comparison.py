@@ -70,7 +70,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What stands beside each other."""
+    """Two steps or calls that correspond to each other."""
 
     change: Change
     left: Node | None = None
@@ -81,7 +81,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """That one side is a fork, which has replayed a node of the other one. What the other one did before that node is not in
+    """The node from which one side, a fork, has replayed the other one. What the other one did before that node is not in
     question, because the fork takes it over."""
 
     fork: Literal["left", "right"]

@@ -6,10 +6,11 @@ The newest MOST_READ failed calls are read, so that a range with millions of the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.db.models import Expression, QuerySet
@@ -22,6 +23,7 @@ from messages_app import ids
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
 from messages_app.sql.beginnings import Beginning
 from messages_app.sql.compiled import Bounds, CompiledRows, compiled
+from messages_app.sql.merged import MergedRows
 from messages_app.sql.pagination import IdRange
 from messages_app.sql.snapshot import one_snapshot
 from messages_app.timestamps import instant_text
@@ -31,6 +33,8 @@ from . import schemas
 from .error_patterns import group_of, pattern_of
 from .run_vectors import LEAST_LIKENESS, likeness_of_errors
 from .tool_statistics import MOST_POINTS, STEPS
+
+T = TypeVar("T")
 
 MOST_READ = 20_000
 """Failed calls that are grouped, the newest ones of the range."""
@@ -47,6 +51,12 @@ _ORDER: dict[schemas.ErrorSort, str] = {
     "last_seen": "max(last) DESC",
     "first_seen": "min(first) DESC, max(last) DESC",
 }
+_IN_ORDER: dict[schemas.ErrorSort, Callable[[Row], Any]] = {
+    "count": lambda group: (-group[2], -group[4].int),
+    "last_seen": lambda group: -group[4].int,
+    "first_seen": lambda group: (-group[3].int, -group[4].int),
+}
+"""The same for groups that were read of several databases."""
 # Texts of ids sort like ids, and PostgreSQL has no max() of ids before version 18.
 _GROUPED = """
     WITH part AS (
@@ -112,14 +122,20 @@ class Found:
 
 
 def error_groups(
-    rows: CompiledRows, sort: schemas.ErrorSort, limit: int, *, like: str | None = None, marks_new: bool = True
+    rows: MergedRows[CompiledRows],
+    sort: schemas.ErrorSort,
+    limit: int,
+    *,
+    like: str | None = None,
+    marks_new: bool = True,
 ) -> Found:
-    """Return the first `limit` groups of the failed calls in `rows`, in five queries or fewer.
+    """Return the first `limit` groups of the failed calls in `rows`, in five queries or fewer, or seven of each of several databases.
 
     With `like`, a pattern: the groups that are most like it, the most similar ones first. Without `marks_new` no group is
     marked as new, which saves a query. Raise InvalidInput if a query takes longer than LIST_MS.
     """
-    with one_snapshot(read_only=True):
+    with ExitStack() as snapshots:
+        rows.in_each(lambda _part: snapshots.enter_context(one_snapshot(read_only=True)))
         step, beginnings = _steps(rows)
         found = _grouped(rows, sort, limit if like is None else MOST_RANKED, beginnings)
         group_count, calls, oldest = found[0][8:] if found else (0, 0, None)
@@ -128,8 +144,8 @@ def error_groups(
             scores = likeness_of_errors(like, [row[1] for row in found])
             likeness = {row[0]: score for row, score in zip(found, scores, strict=True) if score >= LEAST_LIKENESS}
             found = sorted((row for row in found if row[0] in likeness), key=lambda row: -likeness[row[0]])[:limit]
-        tools = Tool.objects.select_related("project").in_bulk({tool for row in found for tool in row[5]})
-        examples = _examples([row[4] for row in found])
+        tool_ids, last = {tool for row in found for tool in row[5]}, [row[4] for row in found]
+        tools, examples = _found_in_any(rows, lambda: _tools(tool_ids)), _found_in_any(rows, lambda: _examples(last))
         known = _known_before(rows) if found and marks_new else None
     counted_from = ids.created_at_of(oldest) if calls >= MOST_READ else None
     return Found(
@@ -180,7 +196,48 @@ def answer_of(found: Found) -> schemas.ErrorGroups:
     )
 
 
-def _grouped(rows: CompiledRows, sort: schemas.ErrorSort, limit: int, beginnings: Sequence[datetime]) -> list[Row]:
+def _grouped(
+    rows: MergedRows[CompiledRows], sort: schemas.ErrorSort, limit: int, beginnings: Sequence[datetime]
+) -> list[Row]:
+    # A group of one database may be in another, too, so those of several are read whole.
+    is_one = len(rows.parts) == 1
+    newest = _newest(rows, MOST_READ)
+    parts = newest.in_each(lambda part: _grouped_in(part, sort, limit if is_one else MOST_READ, beginnings)).values()
+    if is_one:
+        return next(iter(parts))
+    groups: dict[str, Row] = {}
+    for group in (row[:8] for part in parts for row in part):
+        known = groups.get(group[0])
+        groups[group[0]] = group if known is None else _added(known, group)
+    whole = (
+        len(groups),
+        sum(group[2] for group in groups.values()),
+        min((group[3] for group in groups.values()), default=None),
+    )
+    return [(*group, *whole) for group in sorted(groups.values(), key=_IN_ORDER[sort])[:limit]]
+
+
+def _added(one: Row, other: Row) -> Row:
+    """Return a group of two databases."""
+    key, pattern, calls, first, last, *arrays = one
+    return (
+        *(key, pattern, calls + other[2], min(first, other[3]), max(last, other[4])),
+        *([*mine, *theirs] for mine, theirs in zip(arrays, other[5:], strict=True)),
+    )
+
+
+def _newest(rows: MergedRows[CompiledRows], most: int) -> MergedRows[CompiledRows]:
+    """Return those of the rows of several databases that are among the `most` newest of all. Those of one are limited by its statement."""
+    keys = rows.keys(newest_first=True, limit=most) if len(rows.parts) > 1 else []
+    return rows.within(IdRange(lower=keys[-1])) if len(keys) == most else rows
+
+
+def _found_in_any(rows: MergedRows[CompiledRows], find: Callable[[], Mapping[Any, T]]) -> dict[Any, T]:
+    """Return what has ids of any of the databases."""
+    return {key: one for found in rows.in_each(lambda _part: find()).values() for key, one in found.items()}
+
+
+def _grouped_in(rows: CompiledRows, sort: schemas.ErrorSort, limit: int, beginnings: Sequence[datetime]) -> list[Row]:
     statement = _failed(rows.build, rows.shape, rows.bounds)
     if statement.sql is None:
         return []
@@ -191,17 +248,28 @@ def _grouped(rows: CompiledRows, sort: schemas.ErrorSort, limit: int, beginnings
     return found
 
 
-def _known_before(rows: CompiledRows) -> set[str] | None:
+def _known_before(rows: MergedRows[CompiledRows]) -> set[str] | None:
     """Return the groups of the newest MOST_KNOWN failed calls before the range; None if there are no such calls."""
-    if rows.ids.lower is None:
+    lower = _range_of(rows).lower
+    if lower is None:
         return None
-    earlier = replace(rows, ids=IdRange(upper=rows.ids.lower))
-    statement = _failed(earlier.build, earlier.shape, earlier.bounds)
+    parts = {alias: replace(part, ids=IdRange(upper=lower)) for alias, part in rows.parts.items()}
+    found = _newest(MergedRows(parts=parts), MOST_KNOWN).in_each(_groups_in)
+    return set().union(*found.values()) or None
+
+
+def _groups_in(rows: CompiledRows) -> set[str]:
+    statement = _failed(rows.build, rows.shape, rows.bounds)
     if statement.sql is None:
-        return None
-    failed = statement.query(earlier.values_for(statement), f" LIMIT {MOST_KNOWN:d}")
+        return set()
+    failed = statement.query(rows.values_for(statement), f" LIMIT {MOST_KNOWN:d}")
     (found,) = fetch([Query(sql=_PATTERNS.format(failed=failed.sql), parameters=failed.parameters)], at_most_ms=LIST_MS)
-    return {row[0] for row in found} or None
+    return {row[0] for row in found}
+
+
+def _range_of(rows: MergedRows[CompiledRows]) -> IdRange:
+    """Return the range of the rows, which is the same in each database."""
+    return next(iter(rows.parts.values())).ids
 
 
 @compiled()
@@ -213,13 +281,14 @@ def _failed(build: Callable[..., QuerySet[Any, Any]], shape: tuple[Any, ...], bo
     return failed
 
 
-def _steps(rows: CompiledRows) -> tuple[timedelta, list[datetime]]:
+def _steps(rows: MergedRows[CompiledRows]) -> tuple[timedelta, list[datetime]]:
     """Return the length of a step, and the beginnings of the steps from the first failed call or the given time on."""
+    range_ = _range_of(rows)
     end = timezone.now()  # calls that are ahead of our clock belong to the last step
-    if rows.ids.upper is not None:
-        end = min(end, ids.created_at_of(rows.ids.upper))
-    if rows.ids.lower is not None:
-        begin = ids.created_at_of(rows.ids.lower)
+    if range_.upper is not None:
+        end = min(end, ids.created_at_of(range_.upper))
+    if range_.lower is not None:
+        begin = ids.created_at_of(range_.lower)
     else:
         oldest = rows.keys(newest_first=False, limit=1)
         begin = ids.created_at_of(oldest[0]) if oldest else end
@@ -227,6 +296,10 @@ def _steps(rows: CompiledRows) -> tuple[timedelta, list[datetime]]:
     step = next((step for step in STEPS if (end - begin) / step <= MOST_POINTS), STEPS[-1])
     first, last = (begin - ids.EPOCH) // step, (end - timedelta(microseconds=1) - ids.EPOCH) // step
     return step, [ids.EPOCH + number * step for number in range(first, last + 1)]
+
+
+def _tools(keys: Collection[int]) -> dict[int, Tool]:
+    return Tool.objects.select_related("project").in_bulk(keys)
 
 
 def _examples(keys: Collection[UUID]) -> dict[UUID, ToolCall]:
@@ -263,6 +336,7 @@ def _group(
     for tool_id, step, count in zip(tool_ids, steps, counts, strict=True):
         of_tools[tool_id] += count
         of_steps[beginnings[step - 1]] += count
+    most_called = sorted(of_tools.items(), key=lambda tool: (-tool[1], tool[0]))
     error = getattr(examples[last], "error_text", None) or ""  # None without a result
     return Group(
         id=key,
@@ -271,7 +345,7 @@ def _group(
         calls=calls,
         first=first,
         last=last,
-        tools=[(tools[tool_id], count) for tool_id, count in of_tools.most_common(TOOLS_LISTED)],
+        tools=[(tools[tool_id], count) for tool_id, count in most_called[:TOOLS_LISTED]],
         tool_count=len(of_tools),
         steps=of_steps,
         example=examples[last],

@@ -7,7 +7,12 @@ quantiles of a year are as good as those of an hour.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+
+from django.db.models import Case, Expression, IntegerField, Value, When
+from django.db.models.functions import Ceil, Ln
+from django.db.models.lookups import GreaterThan
 
 GROWTH = 1.02
 ZERO = -1
@@ -21,6 +26,12 @@ def bucket_in_sql(milliseconds: str) -> str:
         f"CASE WHEN {milliseconds} > 0 THEN ceil(ln({milliseconds}::float8) / ln({GROWTH}::float8))::int "
         f"WHEN {milliseconds} IS NOT NULL THEN {ZERO} END"
     )
+
+
+def bucket_of(milliseconds: Expression) -> Case:
+    """Return the same as an expression of a QuerySet, for whole milliseconds that are known."""
+    number = Ceil(Ln(milliseconds) / Value(math.log(GROWTH)))
+    return Case(When(GreaterThan(milliseconds, 0), then=number), default=Value(ZERO), output_field=IntegerField())
 
 
 def value_of(bucket: int) -> float:

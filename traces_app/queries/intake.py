@@ -1,22 +1,24 @@
-"""What arrives, how long it waits, and how far what is computed from it is behind.
+"""Measure what arrives, how long it waits, and how far the values computed from it are behind.
 
 The time of arrival of a message is not stored. It is that of its last write, `updated_at`, for a message that was written once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Aggregate, Count, DurationField, ExpressionWrapper, F, Max, Q, Sum
+from django.db.models import Aggregate, Count, DurationField, ExpressionWrapper, F, FloatField, Func, Max, Q, Sum
 from django.db.models.functions import Coalesce, Greatest
 
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.models import Message
 from traces_app.models import ToolRollUp, UnindexedMessage
 
+from .histograms import bucket_of
 from .overview import Period
 
 MOST_WAITING = 10_000
@@ -36,11 +38,13 @@ class Arrivals:
     median_wait: timedelta | None
     """From their end to their arrival, which half of them do not exceed; and 95 of 100."""
     p95_wait: timedelta | None
+    waits: Mapping[int, int] = field(default_factory=dict)
+    """How many waited how long, by the buckets of queries.histograms, if that was asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Backlog:
-    """What was written and is not in the search index, or not added up for the statistics of tools."""
+    """The messages that are not in the search index yet, or not added up for the statistics of tools."""
 
     unindexed: int
     """Messages, at most MOST_WAITING + 1."""
@@ -58,8 +62,8 @@ class Percentile(Aggregate):
         super().__init__(expression, share=share, **extra)
 
 
-def arrivals(scope: ProjectScope, period: Period) -> Arrivals:
-    """Read the messages of a period: one statement."""
+def arrivals(scope: ProjectScope, period: Period, *, with_waits: bool = False) -> Arrivals:
+    """Read the messages of a period: one statement, and one for the histogram of the waits."""
     messages = visible_to(Message.objects.filter(**period.in_period), scope).order_by()
     after_end = ExpressionWrapper(
         F("updated_at") - Coalesce("completed_at", "created_at"), output_field=DurationField()
@@ -74,7 +78,9 @@ def arrivals(scope: ProjectScope, period: Period) -> Arrivals:
         median_wait=Percentile(wait, 0.5, filter=once, output_field=DurationField()),
         p95_wait=Percentile(wait, 0.95, filter=once, output_field=DurationField()),
     )
-    return Arrivals(**{**found, "calls": found["calls"] or 0})
+    milliseconds = Func(wait, template="trunc(extract(epoch FROM %(expressions)s) * 1000)", output_field=FloatField())
+    waits = messages.filter(once).annotate(bucket=bucket_of(milliseconds)).values_list("bucket").annotate(Count("pk"))
+    return Arrivals(**{**found, "calls": found["calls"] or 0}, waits=dict(waits) if with_waits else {})
 
 
 def newest(scope: ProjectScope) -> tuple[UUID, datetime] | None:

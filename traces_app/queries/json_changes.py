@@ -1,4 +1,4 @@
-"""What differs between two JSON values: paths with the value on each side."""
+"""Find the differences between two JSON values: paths with the value on each side."""
 
 from __future__ import annotations
 

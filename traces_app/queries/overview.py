@@ -1,4 +1,4 @@
-"""What needs attention: the runs, failures, tokens and cost of a period, for the first page of the admin.
+"""The runs, failures, tokens and cost of a period, for the first page of the admin.
 
 Each function is one or two statements within the ids of its period. Nothing is counted that was deleted.
 """
@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from django.db.models import Count, DateTimeField, Exists, Func, Max, Model, OuterRef, Q, QuerySet, Sum, TextField
-from django.db.models.functions import Cast, Trunc
+from django.db.models.functions import Cast, Collate, Trunc
 from django.utils import timezone
 
 from access_app.visibility import ProjectScope, visible_to
@@ -68,7 +68,7 @@ class Period:
 
 @dataclass(kw_only=True)
 class Totals:
-    """What happened between two times."""
+    """The runs, calls, failures, tokens and cost between two times."""
 
     begin: datetime
     end: datetime
@@ -99,6 +99,7 @@ class Totals:
 class FailingTool:
     """A tool with failed calls, and how many there were in the period before. Calls without a result do not count."""
 
+    tool_id: int
     name: str
     project: str
     calls: int
@@ -113,7 +114,7 @@ class FailingTool:
 
     @property
     def is_worse(self) -> bool:
-        """Whether the rate is higher than before."""
+        """Return whether the rate of failures is higher than before."""
         return self.failures * self.calls_before > self.failures_before * self.calls
 
     @property
@@ -251,13 +252,13 @@ def open_runs(scope: ProjectScope) -> OpenRuns:
 
 
 def failing_tools(scope: ProjectScope, period: Period) -> list[FailingTool]:
-    """Return the tools with the most failed calls."""
+    """Return the tools with the most failed calls, in the order of their page; one more than MOST, if there are more."""
     failed = ToolCall.with_deleted.filter(status=ToolCall.Status.ERROR, **period.in_period)
     most = (
         _alive(visible_to(failed, scope))
         .values("tool_id")
         .annotate(failures=Count("pk"), last=Max(Cast("message_id", TextField())))
-        .order_by("-failures", "tool_id")[:MOST]
+        .order_by("-failures", Collate("tool__name", "C"), "tool_id")[: MOST + 1]
     )
     found = {row["tool_id"]: row for row in most}
     if not found:
@@ -289,6 +290,7 @@ def failing_tools(scope: ProjectScope, period: Period) -> list[FailingTool]:
     }
     return [
         FailingTool(
+            tool_id=tool_id,
             name=names[tool_id][0],
             project=names[tool_id][1],
             calls=counts[tool_id]["calls"],

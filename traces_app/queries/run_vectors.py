@@ -46,7 +46,7 @@ Vectors = dict[str, NDArray[np.float32]]
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
-    """What the vector of a run is made of."""
+    """The features of which the vector of a run is made."""
 
     question: str
     tools: Sequence[int]
@@ -57,7 +57,7 @@ class Features:
 
 @dataclass(frozen=True, kw_only=True)
 class Likeness:
-    """How similar other runs are to one, a number for each of them."""
+    """The similarity of other runs to one, a number for each of them."""
 
     score: NDArray[np.float64]
     """The cosine of the weighted vectors, 0 to 1."""

@@ -95,7 +95,7 @@ class ToolCall(CallFields, frozen=True):
 
 
 class ModelInput(Resource, frozen=True):
-    """What a model was asked."""
+    """The input of a model: what it was asked."""
 
     messages: Annotated[list[Json], Meta(description="The conversation as it was sent, in its order.")]
     system: Annotated[Json | UnsetType, Meta(description="The system prompt, if it is not one of the messages.")] = (
@@ -378,7 +378,7 @@ class ToolExample(Resource, frozen=True):
 
 
 class ToolExamples(Resource, frozen=True):
-    """Where a tool is slow, and which calls were repeated; at most 10 of each."""
+    """The slowest calls of a tool, and its repeated calls; at most 10 of each."""
 
     slowest: Annotated[list[ToolExample], Meta(description="The slowest calls of the range.")]
     arguments: Annotated[list[ToolExample], Meta(description="The arguments with which it took most time.")]
@@ -640,7 +640,7 @@ class SnapshotParts(Resource, frozen=True):
 
 
 class StoredSnapshot(Resource, frozen=True):
-    """What was stored."""
+    """The ids of a stored snapshot and its session."""
 
     session_id: Id
     snapshot_id: Annotated[Id | None, Meta(description="null if no snapshot was sent.")]
@@ -695,7 +695,7 @@ class SessionWithSent(SessionWithContexts, frozen=True, kw_only=True):
 
 
 class Score(Resource, frozen=True):
-    """What a person, a program or an evaluator thinks of a session, a message or a call."""
+    """The judgement of a person, a program or an evaluator about a session, a message or a call."""
 
     id: Id
     project: Annotated[str, Meta(description="The slug of its project.")]
@@ -1057,7 +1057,7 @@ class ComparedNode(Resource, frozen=True):
 
 
 class ComparedPair(Resource, frozen=True):
-    """What stands beside each other."""
+    """Two steps or calls that correspond to each other."""
 
     change: Literal["same", "changed", "left", "right"]
     left: ComparedNode | None
@@ -1068,7 +1068,7 @@ class ComparedPair(Resource, frozen=True):
 
 
 class ComparedCounts(Resource, frozen=True):
-    """How many pairs there are of each kind."""
+    """The number of pairs of each kind."""
 
     same: Count
     changed: Count

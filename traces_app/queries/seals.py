@@ -1,4 +1,4 @@
-"""Whether a message is sealed as it is now; see docs/sealing.md."""
+"""Check whether a message is sealed as it is now; see docs/sealing.md."""
 
 from __future__ import annotations
 

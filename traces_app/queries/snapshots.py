@@ -118,7 +118,7 @@ def parts_of(session_id: UUID, refs: Collection[str], most: int | None = None) -
 
 
 class BesideSession(NamedTuple):
-    """What is stored beside a session."""
+    """The contexts, snapshot sums, origin and archives of a session."""
 
     context_refs: list[str]
     """Newest first, each once."""

@@ -1,4 +1,4 @@
-"""How much room the data take, by kind and by period, and what the trash and old periods hold: for operators.
+"""Measure the storage of the data, by kind and by period, and what the trash and old periods hold: for operators.
 
 Sizes come from the catalogue and the files of the tables, so a look costs the same whatever these hold: about 30 us for each table and period.
 """
@@ -72,7 +72,7 @@ class PeriodSize:
 
 @dataclass(frozen=True, kw_only=True)
 class Trash:
-    """What was deleted and not purged."""
+    """The rows that were deleted and not purged."""
 
     sessions: int
     messages: int
@@ -90,11 +90,16 @@ class Storage:
     """The largest first, and OTHER at the end."""
     periods: Sequence[PeriodSize]
     """Those that exist, the newest first."""
-    bytes_per_message: float | None
-    """Bytes of the periods for each of their messages; None before the planner has counted these (ANALYZE)."""
+    messages: float | None
+    """How many the periods have about; None before the planner has counted them (ANALYZE)."""
     trash: Trash
     last_purged: PurgedPeriod | None
     """The period that was dropped last, in the last 30 days."""
+
+    @property
+    def bytes_per_message(self) -> float | None:
+        """Bytes of the periods for each of their messages; None if these are not known."""
+        return sum(each.size for each in self.periods) / self.messages if self.messages else None
 
     @property
     def trash_size(self) -> int | None:
@@ -145,7 +150,7 @@ def storage() -> Storage:
             PeriodSize(period=period, size=size, begin=period.begins_at, end=period.ends_at)
             for period, size in sorted(by_period.items(), reverse=True)
         ],
-        bytes_per_message=sum(by_period.values()) / counted if counted and is_counted else None,
+        messages=counted if is_counted else None,
         trash=_trash(),
         last_purged=PurgedPeriod.objects.order_by("-purged_at").first(),
     )

@@ -6,7 +6,7 @@ Each reads a bounded number of calls, the newest ones of the range, so that a to
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -21,6 +21,7 @@ from messages_app import ids
 from messages_app.models import is_alive
 from messages_app.sql.batch import LIST_MS, limited
 from messages_app.sql.beginnings import Beginning
+from messages_app.sql.merged import in_each
 from messages_app.sql.pagination import IdRange
 from messages_app.timestamps import instant_text
 from traces_app.models import Context, Tool, ToolCall
@@ -111,16 +112,27 @@ def _example(
     )
 
 
-def unused(scope: ProjectScope, id_range: IdRange) -> schemas.UnusedTools:
-    """Return the tools that models were offered and did not call. Raise InvalidInput if a query takes longer than LIST_MS."""
+def unused(scopes: Mapping[str, ProjectScope], id_range: IdRange) -> schemas.UnusedTools:
+    """Return the tools that models were offered and did not call, of projects by the aliases of their databases.
+
+    Raise InvalidInput if a query takes longer than LIST_MS.
+    """
+    of_each = in_each(scopes, lambda scope: _offered_and_called(scope, id_range)).values()
+    # One that is called in a project is not unused, whichever database has it.
+    names = (
+        set().union(*(offered for offered, _called in of_each)).difference(*(called for _offered, called in of_each))
+    )
+    return schemas.UnusedTools(results=sorted(names), inputs_read=INPUTS_READ)
+
+
+def _offered_and_called(scope: ProjectScope, id_range: IdRange) -> tuple[set[str], set[str]]:
     with limited(LIST_MS):
         offered = declared(scope.project_ids, id_range)
         rows = visible_to(Tool.objects.filter(name__in=offered), scope).values_list("pk", "project_id", "name")
         tools = {pk: (project_id, name) for pk, project_id, name in rows}
     projects = {project_id for project_id, _name in tools.values()}
     called = statistics(list(tools), projects, id_range).by_tool if tools else {}
-    names = offered - {tools[pk][1] for pk in called}
-    return schemas.UnusedTools(results=sorted(names), inputs_read=INPUTS_READ)
+    return offered, {tools[pk][1] for pk in called}
 
 
 def slowest(tool_id: int, id_range: IdRange, which: CallFilter = ALL_CALLS) -> list[ToolCall]:

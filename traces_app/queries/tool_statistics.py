@@ -22,7 +22,7 @@ import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import groupby
@@ -35,10 +35,11 @@ from messages_app import ids
 from messages_app.changed_hours import HOUR
 from messages_app.models import ChangedHour
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
+from messages_app.sql.merged import in_each
 from messages_app.sql.pagination import IdRange
 from messages_app.sql.periods import Period
 from messages_app.sql.snapshot import one_snapshot
-from traces_app.models import ToolCall, ToolPeriod, ToolRollUp
+from traces_app.models import Tool, ToolCall, ToolPeriod, ToolRollUp
 
 from .histograms import bucket_in_sql, quantile
 
@@ -103,7 +104,7 @@ class CallFilter:
 
     @property
     def is_stored(self) -> bool:
-        """Whether stored periods know which calls count."""
+        """Return whether stored periods know which calls count."""
         return self == CallFilter(status=self.status)
 
 
@@ -195,7 +196,7 @@ class Span(NamedTuple):
 
 @dataclass(kw_only=True)
 class Figures:
-    """What the calls of a tool add up to in a range of times, or in one step of it."""
+    """The totals of the calls of a tool in a range of times, or in one step of it."""
 
     calls: int = 0
     errors: int = 0
@@ -306,6 +307,41 @@ def statistics(
             (timed,) = fetch([_durations(few, begin, end, id_range, which)], at_most_ms=LIST_MS)
             _add_durations(by_tool, few, timed, step)
     return Found(begin=begin, end=end, step=step, by_tool=by_tool)
+
+
+def statistics_in(
+    tools: Mapping[str, Sequence[Tool]],
+    id_range: IdRange,
+    *,
+    which: CallFilter = ALL_CALLS,
+    with_histograms_of_steps: bool = False,
+) -> Found:
+    """Return the statistics of tools by the aliases of their databases, at least one, as `statistics` does.
+
+    Each tool is in one database, so nothing is added up; but the steps have the same times in each.
+    """
+    if len(tools) > 1 and id_range.lower is None:
+        begins = in_each(tools, lambda own: _ends(_projects_of(own), id_range)[0])
+        id_range = IdRange(lower=ids.first_id_at(min(begins.values())), upper=id_range.upper)
+
+    def of_each(own: Sequence[Tool]) -> Found:
+        return statistics(
+            [tool.pk for tool in own],
+            _projects_of(own),
+            id_range,
+            which=which,
+            with_histograms_of_steps=with_histograms_of_steps,
+        )
+
+    first, *others = in_each(tools, of_each).values()
+    if not others:
+        return first
+    by_tool = {tool_id: found for part in (first, *others) for tool_id, found in part.by_tool.items()}
+    return replace(first, end=max(part.end for part in (first, *others)), by_tool=by_tool)
+
+
+def _projects_of(tools: Sequence[Tool]) -> set[int]:
+    return {tool.project_id for tool in tools}
 
 
 def cover(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC
 from decimal import Decimal
 from typing import Any
@@ -11,10 +11,13 @@ from django.db.models import BigIntegerField, Case, CharField, Count, F, Q, Quer
 from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Cast, Coalesce, TruncDate
 from django.db.models.lookups import Regex
+from django.utils.translation import gettext as _
 from msgspec import Raw
 
-from messages_app.sql.batch import LIST_MS, Query, fetch
+from access_app.errors import InvalidInput
+from messages_app.sql.batch import LIST_MS, Query, Row, fetch
 from messages_app.sql.compiled import Bounds, CompiledRows, compiled
+from messages_app.sql.merged import MergedRows
 from traces_app.normalize.records import TOKENS_IN, TOKENS_OUT
 
 from . import schemas
@@ -25,7 +28,9 @@ _KEYS: dict[str, Any] = {
     "day": Cast(TruncDate("run__created_at", tzinfo=UTC), CharField()),
 }
 _ORDER = {"day": "key DESC"}
-_BY_COST = "cost DESC NULLS LAST, step_count DESC, key"
+_BY_COST = 'cost DESC NULLS LAST, step_count DESC, key COLLATE "C"'
+MOST_MERGED = 50_000
+"""Groups that are read of each of several databases, because a group of one may be in another, too."""
 # The sums over all groups are computed before the limit, in the same pass over the steps.
 _WITH_TOTALS = """
     SELECT key, step_count, input_tokens, output_tokens, cost, unpriced_count, count(*) OVER (), sum(step_count) OVER (),
@@ -35,24 +40,60 @@ _WITH_TOTALS = """
     """
 
 
-def usage(rows: CompiledRows, group_by: schemas.UsageBy, limit: int) -> schemas.Usage:
+def usage(rows: MergedRows[CompiledRows], group_by: schemas.UsageBy, limit: int) -> schemas.Usage:
     """Add up the requests of `rows`: the `limit` dearest groups, or newest days, and the total of all groups.
 
-    Raise InvalidInput if it takes longer than LIST_MS.
+    Raise InvalidInput if it takes longer than LIST_MS, or if one of several databases has more than MOST_MERGED groups.
     """
-    statement = _grouped(rows.build, rows.shape, rows.bounds, group_by)
-    found: list[tuple[Any, ...]] = []
-    if statement.sql is not None:
-        grouped = statement.query(rows.values_for(statement))
-        sql = _WITH_TOTALS.format(grouped=grouped.sql, order=_ORDER.get(group_by, _BY_COST), limit=limit)
-        (found,) = fetch([Query(sql=sql, parameters=grouped.parameters)], at_most_ms=LIST_MS)
+    is_one = len(rows.parts) == 1
+    parts = rows.in_each(lambda part: _groups(part, group_by, limit if is_one else MOST_MERGED)).values()
+    if is_one:
+        (found,) = parts
+    else:
+        found = _merged(parts, group_by)
     group_count, *total = found[0][6:] if found else (0, 0, 0, 0, None, 0)
     return schemas.Usage(
         group_by=group_by,
-        results=[schemas.UsageGroup(key=key, **_sums(sums)) for key, *sums in (row[:6] for row in found)],
+        results=[schemas.UsageGroup(key=key, **_sums(sums)) for key, *sums in (row[:6] for row in found[:limit])],
         group_count=group_count,
         total=schemas.UsageTotal(**_sums(total)),
     )
+
+
+def _groups(rows: CompiledRows, group_by: schemas.UsageBy, limit: int) -> list[Row]:
+    """Return the first groups of one database, each with the number of all and their total behind it."""
+    statement = _grouped(rows.build, rows.shape, rows.bounds, group_by)
+    if statement.sql is None:
+        return []
+    grouped = statement.query(rows.values_for(statement))
+    sql = _WITH_TOTALS.format(grouped=grouped.sql, order=_ORDER.get(group_by, _BY_COST), limit=limit)
+    (found,) = fetch([Query(sql=sql, parameters=grouped.parameters)], at_most_ms=LIST_MS)
+    return found
+
+
+def _merged(parts: Iterable[list[Row]], group_by: schemas.UsageBy) -> list[Row]:
+    """Add up the groups of several databases, in the form and order of those of one."""
+    groups: dict[str, list[Any]] = {}
+    total: list[Any] = [0, 0, 0, None, 0]
+    for part in parts:
+        if part and part[0][6] > len(part):
+            raise InvalidInput(
+                _("A database has more than %(most)s groups. Choose a project, or a shorter period.")
+                % {"most": f"{MOST_MERGED:,}"},
+                field="project",
+            )
+        for key, *sums in (row[:6] for row in part):
+            known = groups.setdefault(key, [0, 0, 0, None, 0])
+            for added in (known, total):
+                added[:] = [
+                    one if more is None else more if one is None else one + more
+                    for one, more in zip(added, sums, strict=True)
+                ]
+    rows = [(key, *sums, len(groups), *total) for key, sums in groups.items()]
+    if group_by == "day":
+        return sorted(rows, key=lambda row: row[0], reverse=True)
+    # As _BY_COST.
+    return sorted(rows, key=lambda row: (row[4] is None, -(row[4] or 0), -row[1], row[0]))
 
 
 def _sums(values: Sequence[Any]) -> dict[str, Any]:

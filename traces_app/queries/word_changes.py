@@ -9,6 +9,8 @@ from time import monotonic
 
 MOST_WORDS = 800
 """Longer texts are not compared word by word, because that takes up to the square of their length."""
+LEAST_COMMON = 0.4
+"""Of the words of the shorter text. Marks on almost every word would say nothing."""
 _WIDE = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 """Scripts without spaces between words: each character counts as one."""
 _WORD = re.compile(rf"[{_WIDE}]|[^\W{_WIDE}]+|\s+|[^\w\s]")
@@ -24,7 +26,7 @@ class WordChanges:
         self._until = monotonic() + seconds
 
     def of(self, left: str, right: str) -> tuple[Pieces, Pieces]:
-        """Return the pieces of both texts. Texts without a common word, too, are in one piece."""
+        """Return the pieces of both texts. Texts that have few words in common are in one piece, too."""
         whole = [(left, False)], [(right, False)]
         if left == right or monotonic() > self._until:
             return whole
@@ -32,9 +34,15 @@ class WordChanges:
         if max(len(one), len(other)) > MOST_WORDS:
             return whole
         codes = SequenceMatcher(a=one, b=other, autojunk=False).get_opcodes()
-        if not any(tag == "equal" for tag, *_places in codes):
+        common = sum(_count(one[i:j]) for tag, i, j, _m, _n in codes if tag == "equal")
+        if common < LEAST_COMMON * min(_count(one), _count(other)) or not common:
             return whole
         return (
             [("".join(one[i:j]), tag != "equal") for tag, i, j, _m, _n in codes if i < j],
             [("".join(other[m:n]), tag != "equal") for tag, _i, _j, m, n in codes if m < n],
         )
+
+
+def _count(parts: Sequence[str]) -> int:
+    """Return the number of words, without spaces and signs."""
+    return sum(part[0].isalnum() for part in parts)

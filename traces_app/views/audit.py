@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db.models import BigIntegerField
 from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 
 from access_app.errors import NotFound
@@ -19,6 +20,8 @@ from messages_app.sql.batch import LIST_MS, limited
 from messages_app.sql.pagination import QuerySetKeys, page_request, read_page
 
 from .viewset import TraceViewSet
+
+_ENTRY_ID = OpenApiParameter("entry_id", {"type": "integer", "minimum": 0}, OpenApiParameter.PATH)
 
 
 class AuditViewSet(TraceViewSet):
@@ -38,7 +41,9 @@ class AuditViewSet(TraceViewSet):
             found = read_page(QuerySetKeys(rows), page)
         return list_answer(found, lambda ids: entries(ids, scope))
 
-    @extend_schema(parameters=[openapi.PROJECT], responses={200: schemas.AuditEntry, **openapi.errors(400, 404)})
+    @extend_schema(
+        parameters=[_ENTRY_ID, openapi.PROJECT], responses={200: schemas.AuditEntry, **openapi.errors(400, 404)}
+    )
     def retrieve(self, request: Request, entry_id: int) -> HttpResponseBase:
         """Return one entry, with its hash."""
         check_parameters(request.query_params, ("project",))

@@ -7,6 +7,7 @@ from django.utils.translation import gettext as _
 from rest_framework.request import Request
 
 from access_app.audit.trail import note_objects
+from access_app.db import alias_in_use
 from access_app.errors import NotFound
 from access_app.rest import extend_schema
 from access_app.visibility import ProjectScope
@@ -14,6 +15,7 @@ from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.responses import answer, list_answer, words
 from messages_app.queries import as_uuid
+from messages_app.sql.merged import rows_in
 from messages_app.sql.pagination import page_request
 from traces_app.models import ToolCall
 from traces_app.queries import schemas
@@ -22,7 +24,7 @@ from traces_app.queries.filters import CallFilterSet, SimilarErrorFilterSet
 from traces_app.queries.messages import CALL_FIELDS, calls
 from traces_app.queries.search.pages import list_page, mark_of_status
 
-from .parameters import PAGING, SEARCH, query_in, requested_scope, session_in
+from .parameters import PAGING, SEARCH, query_in, requested_scope, requested_scopes, session_and_scopes
 from .viewset import TraceViewSet
 
 
@@ -42,13 +44,15 @@ class CallViewSet(TraceViewSet):
     def list(self, request: Request) -> HttpResponseBase:
         """List calls with their results, newest message first."""
         parameters = request.query_params
-        scope = requested_scope(request)
+        scopes = requested_scopes(request)
         page = page_request(parameters)
         fields = words(parameters, "fields", CALL_FIELDS) or CALL_FIELDS
         filters = CallFilterSet(parameters, also=(*PAGING, "q"))
-        rows = filters.found(scope, session_in(request, scope))
+        session, scopes = session_and_scopes(request, scopes)
+        rows = rows_in(scopes, lambda scope: filters.found(scope, session))
         mark = mark_of_status(filters.given.get("status"))
-        return list_answer(list_page(rows, query_in(request), "call", page, mark), lambda ids: calls(ids, fields))
+        found = list_page(rows, query_in(request), "call", page, mark)
+        return list_answer(found, lambda ids: rows.read(ids, lambda own: calls(own, fields)))
 
     @extend_schema(
         parameters=[openapi.fields(CALL_FIELDS), openapi.PROJECT],
@@ -79,7 +83,8 @@ class CallViewSet(TraceViewSet):
         pattern = pattern_of_call(call.pk)
         if pattern is None:
             raise NotFound(_("This call has not failed."))
-        rows = filters.found(ProjectScope(frozenset([call.project_id])), None)
+        scope = ProjectScope(frozenset([call.project_id]))
+        rows = rows_in({alias_in_use(): scope}, lambda scope: filters.found(scope, None))
         return answer(answer_of(error_groups(rows, "count", limit, like=pattern)))
 
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from uuid import UUID
+
 from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
 
+from access_app.db import using
 from access_app.errors import NotFound
 from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.responses import answer, list_answer, words
+from messages_app.sql.compiled import CompiledRows
+from messages_app.sql.merged import MergedRows, rows_in
 from messages_app.sql.pagination import page_request, read_page, read_sifted_page
 from traces_app.queries import schemas
 from traces_app.queries.chains import CHAIN_FIELDS, chain, find_chain, rooted_in, summaries
 from traces_app.queries.filters import ChainFilterSet
 
-from .parameters import PAGING, requested_scope, session_in
+from .parameters import PAGING, requested_scope, requested_scopes, session_and_scopes
 from .viewset import TraceViewSet
 
 
@@ -38,14 +44,15 @@ class ChainViewSet(TraceViewSet):
         With `root_tool` a page can be short or even empty although `next` leads to more chains.
         """
         parameters = request.query_params
-        scope = requested_scope(request)
+        scopes = requested_scopes(request)
         page = page_request(parameters)
         fields = words(parameters, "fields", CHAIN_FIELDS) or CHAIN_FIELDS
         filters = ChainFilterSet(parameters, also=PAGING)
-        rows = filters.found(scope, session_in(request, scope))
+        session, scopes = session_and_scopes(request, scopes)
+        rows = rows_in(scopes, lambda scope: filters.found(scope, session))
         roots = filters.given.get("root_tool")
-        found = read_sifted_page(rows, page, lambda ids: rooted_in(ids, roots)) if roots else read_page(rows, page)
-        return list_answer(found, lambda ids: summaries(ids, fields))
+        found = read_sifted_page(rows, page, lambda ids: _rooted(rows, ids, roots)) if roots else read_page(rows, page)
+        return list_answer(found, lambda ids: rows.read(ids, lambda own: summaries(own, fields)))
 
     @extend_schema(parameters=[openapi.PROJECT], responses={200: schemas.Chain, **openapi.errors(404, 409)})
     def retrieve(self, request: Request, chain_id: str) -> HttpResponseBase:
@@ -55,3 +62,11 @@ class ChainViewSet(TraceViewSet):
         if found is None:
             raise NotFound(_("There is no chain with this id."), code="chain_not_found")
         return answer(found)
+
+
+def _rooted(rows: MergedRows[CompiledRows], ids: Sequence[UUID], roots: Collection[str]) -> set[UUID]:
+    found: set[UUID] = set()
+    for alias, own in rows.by_database(ids).items():
+        with using(alias):
+            found |= rooted_in(own, roots)
+    return found

@@ -19,9 +19,10 @@ from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.responses import answer
 from messages_app.models import Message, Session
-from messages_app.queries import find_message, find_session
+from messages_app.queries import find_message
 from messages_app.timestamps import instant_text
 from traces_app.queries import schemas
+from traces_app.queries.archived import find_session_here
 from traces_app.queries.comparison import (
     MOST_COMPARED,
     MOST_DETAILED,
@@ -99,7 +100,7 @@ def _find(request: Request, scope: ProjectScope, side: str) -> Message | Session
         return Message.objects.only(*_FACTS_OF_MESSAGE).get(pk=find_message(scope, name, None).pk)
     except NotFound:
         return Session.objects.only("external_id", "metadata", *_FACTS_OF_SESSION).get(
-            pk=find_session(scope, name, field=side).pk
+            pk=find_session_here(scope, name, field=side).pk
         )
 
 

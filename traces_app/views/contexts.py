@@ -12,9 +12,10 @@ from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.responses import answer, list_answer
-from messages_app.queries import FoundSession, find_session
+from messages_app.queries import FoundSession
 from messages_app.sql.pagination import page_request, read_page, whole_number
 from traces_app.queries import schemas
+from traces_app.queries.archived import find_session_here
 from traces_app.queries.contexts import (
     FoundContext,
     contexts,
@@ -42,7 +43,7 @@ class ContextViewSet(TraceViewSet):
         """List the contexts of a session with kind and size, newest run first. A content has one for each of its runs."""
         check_parameters(request.query_params, ("limit", "cursor", "order", "project"))
         page = page_request(request.query_params)
-        session = find_session(requested_scope(request), session_id)
+        session = find_session_here(requested_scope(request), session_id)
         return list_answer(read_page(contexts_of(session.pk), page), contexts)
 
     @extend_schema(
@@ -109,7 +110,7 @@ class ContextViewSet(TraceViewSet):
 
 
 def _found(request: Request, session_id: str, ref: str) -> tuple[FoundSession, FoundContext]:
-    session = find_session(requested_scope(request), session_id)
+    session = find_session_here(requested_scope(request), session_id)
     found = find_context(session.pk, ref)
     if found is None:
         raise NotFound(_("The session has no context with this reference."), code="context_not_found", field="ref")

@@ -9,12 +9,13 @@ from rest_framework.request import Request
 from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.responses import answer
+from messages_app.sql.merged import rows_in
 from messages_app.sql.pagination import page_request
 from traces_app.queries import schemas
 from traces_app.queries.error_groups import answer_of, error_groups
 from traces_app.queries.filters import ErrorFilterSet
 
-from .parameters import requested_scope, session_in
+from .parameters import requested_scopes, session_and_scopes
 from .viewset import TraceViewSet
 
 _EXAMPLE = OpenApiExample(
@@ -65,8 +66,9 @@ class ErrorViewSet(TraceViewSet):
         Calls of deleted messages are left out. The answer has at most `limit` groups. The newest 20,000 failed calls are
         grouped; if the range has more, `counted_from` says since when.
         """
-        scope = requested_scope(request)
+        scopes = requested_scopes(request)
         filters = ErrorFilterSet(request.query_params, also=("limit", "project"))
         limit = page_request(request.query_params).limit
-        rows = filters.found(scope, session_in(request, scope))
+        session, scopes = session_and_scopes(request, scopes)
+        rows = rows_in(scopes, lambda scope: filters.found(scope, session))
         return answer(answer_of(error_groups(rows, filters.given.get("sort", "count"), limit)))

@@ -17,7 +17,6 @@ from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.request_body import JSON, NDJSON, read_body
 from messages_app.http.responses import answer
-from messages_app.queries import find_session
 from messages_app.sql.pagination import whole_number
 from traces_app.events.decode import decode_events, items_of
 from traces_app.events.eko_store import record_callbacks
@@ -25,6 +24,7 @@ from traces_app.events.feed import events_after
 from traces_app.events.store import record_events
 from traces_app.normalize.redaction import redact_event
 from traces_app.queries import schemas
+from traces_app.queries.archived import find_session_here
 from traces_app.schema import records
 from traces_app.schema.event_types import EVENT_TYPES, Category, Level
 
@@ -132,7 +132,7 @@ class SessionEventViewSet(TraceViewSet):
         after = whole_number(parameters, "after", 0, at_least=0, at_most=_LAST)
         limit = whole_number(parameters, "limit", DEFAULT_EVENTS, at_least=1, at_most=MOST_EVENTS)
         types, levels, categories = (_words(parameters, name) for name in _WORDS)
-        session = find_session(requested_scope(request), session_id)
+        session = find_session_here(requested_scope(request), session_id)
         events = events_after(session.pk, after, limit, types=types, levels=levels, categories=categories)
         return answer(schemas.EventPage(results=events, next=events[-1].seq if len(events) == limit else None))
 

@@ -30,7 +30,8 @@ from traces_app.queries import schemas
 from traces_app.transcripts.files.archives import Budget
 from traces_app.transcripts.files.documents import Source, ValueBudget, open_file_source
 from traces_app.transcripts.formats.registry import FORMATS, Format, format_named
-from traces_app.transcripts.importer import FileReport, import_source, totals_of
+from traces_app.transcripts.importer import import_source
+from traces_app.transcripts.reports import FileReport, totals_of
 
 from . import examples
 from .viewset import TraceViewSet

@@ -20,20 +20,22 @@ from access_app.masking import masking_of
 from access_app.models import Scope
 from access_app.permissions import may_read, require_scope
 from access_app.rest import extend_schema
-from access_app.visibility import ProjectScope
+from access_app.visibility import NO_PROJECTS, ProjectScope
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer, list_answer, no_content
-from messages_app.queries import FoundMessage, FoundSession, find_message, find_session
+from messages_app.queries import FoundMessage, FoundSession, find_message
+from messages_app.sql.merged import rows_in
 from messages_app.sql.pagination import page_request
 from messages_app.writes import delete_message, restore_message
+from traces_app.ingest.changes import change_message
 from traces_app.ingest.decode import decode_message_patch, decode_messages
 from traces_app.ingest.pipeline import ingest
-from traces_app.ingest.store import change_message
 from traces_app.normalize.records import normalise_patch
 from traces_app.normalize.redaction import redact_message_patch
 from traces_app.queries import schemas
+from traces_app.queries.archived import find_session_here, find_session_here_in
 from traces_app.queries.filters import MessageFilterSet, SessionMessageFilterSet, SimilarFilterSet
 from traces_app.queries.messages import EVERYTHING, EXPANDABLE, INPUTS, MESSAGE_FIELDS, Selection, messages
 from traces_app.queries.search.pages import list_page
@@ -42,7 +44,16 @@ from traces_app.schema import records
 
 from . import examples
 from .outcomes import refusal_text, sent_messages
-from .parameters import BY_TIME, SEARCH, query_in, requested_scope, selection_in, sender_of, session_in
+from .parameters import (
+    BY_TIME,
+    SEARCH,
+    query_in,
+    requested_scope,
+    requested_scopes,
+    selection_in,
+    sender_of,
+    session_and_scopes,
+)
 from .viewset import TraceViewSet
 
 _IDENTITY = Selection(fields=frozenset({"id", "session_id", "external_id", "version"}))
@@ -89,20 +100,28 @@ class MessageViewSet(TraceViewSet):
         Of one session: the newest page, in it the oldest message first. Of all sessions: newest first.
         """
         parameters = request.query_params
-        scope = requested_scope(request)
+        scopes = requested_scopes(request)
         selection = selection_in(parameters)
         page = page_request(parameters, by_time=True, newest_page_first=session_id is not None)
         filter_set = SessionMessageFilterSet if session_id else MessageFilterSet
         filters = filter_set(parameters, also=(*BY_TIME, "q"))
+        session: FoundSession | None
         if session_id:
-            session: FoundSession | None = find_session(scope, session_id)
+            session, scopes = find_session_here_in(scopes, session_id)
         else:
-            session = session_in(request, scope, among="any" if filters.in_trash else "alive")
+            session, scopes = session_and_scopes(request, scopes, among="any" if filters.in_trash else "alive")
         if filters.in_trash:
             require_scope(request, Scope.DELETE)
-            scope = requested_scope(request, Scope.DELETE)
-        rows = filters.found(scope, session)
-        return list_answer(list_page(rows, query_in(request), "message", page), lambda ids: messages(ids, selection))
+            deletable = requested_scopes(request, Scope.DELETE)
+            scopes = {alias: deletable.get(alias, NO_PROJECTS) for alias in scopes}
+        if page.number is not None and len(scopes) > 1:
+            raise InvalidInput(
+                _("“project” is required: your projects are in several databases, whose pages have no numbers."),
+                field="project",
+            )
+        rows = rows_in(scopes, lambda scope: filters.found(scope, session))
+        found = list_page(rows, query_in(request), "message", page)
+        return list_answer(found, lambda ids: rows.read(ids, lambda own: messages(own, selection)))
 
     @extend_schema(
         parameters=[openapi.PROJECT],
@@ -123,7 +142,7 @@ class MessageViewSet(TraceViewSet):
         A message with an existing id or external id is merged: new parts are added, empty values overwrite nothing.
         """
         check_parameters(request.query_params, ("project",))
-        session = find_session(requested_scope(request), session_id)
+        session = find_session_here(requested_scope(request), session_id)
         body = read_body(request)[1]
         sent = decode_messages(body)
         outcome = ingest(session.project_id, [records.Session(id=str(session.pk), messages=sent)])[0]
@@ -217,7 +236,7 @@ class MessageViewSet(TraceViewSet):
 def _find(request: Request, message_id: str, session_id: str | None, *, deleted: bool = False) -> FoundMessage:
     """Return the message. Raise NotFound, also if it belongs to another session than that of the URL."""
     scope = requested_scope(request)
-    session = None if session_id is None else find_session(scope, session_id)
+    session = None if session_id is None else find_session_here(scope, session_id)
     return find_message(scope, message_id, session, deleted=deleted)
 
 

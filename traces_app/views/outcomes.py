@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from django.utils.translation import gettext as _
 
+from traces_app.events.batch import EventOutcome
 from traces_app.events.eko_store import CallbackOutcome
-from traces_app.events.store import EventOutcome
 from traces_app.ingest.batch import MessageOutcome, Refusal, SessionOutcome
 from traces_app.queries import schemas
 

@@ -9,12 +9,15 @@ from django.utils.translation import gettext as _
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 
+from access_app.db import alias_in_use
 from access_app.errors import InvalidInput
 from access_app.models import ApiKey
-from access_app.permissions import project_in, project_scope
+from access_app.permissions import names_database, project_in, project_scope
+from access_app.places import scopes_by_database
 from access_app.visibility import ProjectScope
 from messages_app.http.responses import words
-from messages_app.queries import Among, FoundSession, find_session
+from messages_app.queries import Among, FoundSession
+from traces_app.queries.archived import find_session_here, find_session_here_in
 from traces_app.queries.messages import EXPANDABLE, MESSAGE_FIELDS, Selection
 from traces_app.queries.search.query import MOST_CHARACTERS, SearchQuery, parse
 from traces_app.queries.search.texts import FIELDS
@@ -37,12 +40,12 @@ SEARCH = search_parameter(required=False)
 BY_TIME = (*PAGING, "before_time", "page", "page_size", "expand")
 
 
-def requested_scope(request: Request, needed: str | None = None) -> ProjectScope:
+def requested_scope(request: Request, needed: str | None = None, *, in_several: bool = False) -> ProjectScope:
     """Return the projects of a request: the one that it names, otherwise all that it may act on. Raise NotFound.
 
-    `needed` is the scope that the request needs, if it is not that of its method.
+    `needed` is the scope that the request needs, if it is not that of its method; `in_several` as of project_scope.
     """
-    scope = project_scope(request, needed)
+    scope = project_scope(request, needed, in_several=in_several)
     slug = request.query_params.get("project")
     if not slug:
         return scope
@@ -52,10 +55,27 @@ def requested_scope(request: Request, needed: str | None = None) -> ProjectScope
     return ProjectScope(frozenset({project_in(scope, slug).pk}))
 
 
+def requested_scopes(request: Request, needed: str | None = None) -> dict[str, ProjectScope]:
+    """Return the projects of a request for a list, by the aliases of their databases. Raise NotFound."""
+    scope = requested_scope(request, needed, in_several=True)
+    return {alias_in_use(): scope} if names_database(request) else scopes_by_database(scope)
+
+
 def session_in(request: Request, scope: ProjectScope, *, among: Among = "alive") -> FoundSession | None:
     """Return the session that the parameter `session` names; None without it. Raise NotFound and Conflict."""
     name = request.query_params.get("session")
-    return find_session(scope, name, among=among, field="session") if name else None
+    return find_session_here(scope, name, among=among, field="session") if name else None
+
+
+def session_and_scopes(
+    request: Request, scopes: dict[str, ProjectScope], *, among: Among = "alive"
+) -> tuple[FoundSession | None, dict[str, ProjectScope]]:
+    """Return the session that the parameter `session` names, with the scope in its database; None and all scopes without it.
+
+    Raise NotFound and Conflict.
+    """
+    name = request.query_params.get("session")
+    return find_session_here_in(scopes, name, among=among, field="session") if name else (None, scopes)
 
 
 def query_in(request: Request) -> SearchQuery | None:

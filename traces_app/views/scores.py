@@ -19,6 +19,7 @@ from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer, list_answer, no_content, words
+from messages_app.sql.merged import rows_in
 from messages_app.sql.pagination import page_request, read_page
 from traces_app.ingest.decode import decode_score_patch, decode_scores
 from traces_app.ingest.scores import PlacedScore, change_score, delete_score, store_scores
@@ -29,7 +30,7 @@ from traces_app.queries.scores import SCORE_FIELDS, find_place, find_score, scor
 from traces_app.schema import records
 
 from . import examples
-from .parameters import PAGING, requested_scope, sender_of, session_in
+from .parameters import PAGING, requested_scope, requested_scopes, sender_of, session_and_scopes
 from .viewset import TraceViewSet
 
 _IDENTITY = frozenset({"id", "project", "external_id"})
@@ -55,11 +56,13 @@ class ScoreViewSet(TraceViewSet):
     def list(self, request: Request) -> HttpResponseBase:
         """List scores, newest first."""
         parameters = request.query_params
-        scope = requested_scope(request)
+        scopes = requested_scopes(request)
         page = page_request(parameters)
         fields = words(parameters, "fields", SCORE_FIELDS) or SCORE_FIELDS
-        rows = ScoreFilterSet(parameters, also=PAGING).found(scope, session_in(request, scope))
-        return list_answer(read_page(rows, page), lambda ids: scores(ids, fields))
+        filters = ScoreFilterSet(parameters, also=PAGING)
+        session, scopes = session_and_scopes(request, scopes)
+        rows = rows_in(scopes, lambda scope: filters.found(scope, session))
+        return list_answer(read_page(rows, page), lambda ids: rows.read(ids, lambda own: scores(own, fields)))
 
     @extend_schema(
         parameters=[openapi.PROJECT],

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from uuid import UUID
+
 from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
@@ -11,15 +14,16 @@ from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.responses import answer
 from messages_app.models import Message
+from messages_app.sql.merged import rows_in
 from messages_app.sql.pagination import page_request
 from messages_app.timestamps import instant_text
 from traces_app.queries import schemas
 from traces_app.queries.filters import MessageFilterSet
 from traces_app.queries.search.found import Hit
-from traces_app.queries.search.pages import FoundPage, found_page, indexed_until
+from traces_app.queries.search.pages import FoundPage, found_page, indexed_until_in
 from traces_app.queries.search.places import api_path, page_path
 
-from .parameters import query_in, requested_scope, search_parameter, session_in
+from .parameters import query_in, requested_scopes, search_parameter, session_and_scopes
 from .viewset import TraceViewSet
 
 
@@ -38,17 +42,19 @@ class SearchViewSet(TraceViewSet):
     def list(self, request: Request) -> HttpResponseBase:
         """Find messages by what they, their steps, calls, results and references say; newest first."""
         parameters = request.query_params
-        scope = requested_scope(request)
+        scopes = requested_scopes(request)
         page = page_request(parameters)
         filters = MessageFilterSet(parameters, also=("q", "limit", "cursor", "order", "project"))
         query = query_in(request)
         if query is None:
             raise InvalidInput(_("Give the terms to search for."), field="q")
-        until = indexed_until()
-        found = found_page(filters.found(scope, session_in(request, scope)), query, "message", page)
+        session, scopes = session_and_scopes(request, scopes)
+        rows = rows_in(scopes, lambda scope: filters.found(scope, session))
+        until = indexed_until_in(rows)
+        found = found_page(rows, query, "message", page)
         return answer(
             schemas.SearchPage(
-                results=_results(request, found),
+                results=_results(request, rows.read(found.page.ids, _messages), found),
                 next=found.page.next,
                 previous=found.page.previous,
                 searched_to=None if found.searched_to is None else instant_text(found.searched_to),
@@ -57,20 +63,23 @@ class SearchViewSet(TraceViewSet):
         )
 
 
-def _results(request: Request, found: FoundPage) -> list[schemas.SearchResult]:
+def _messages(ids: Sequence[UUID]) -> list[Message]:
     messages = Message.with_deleted.select_related("project").only("session_id", "role", "created_at", "project__slug")
-    rows = messages.in_bulk(found.page.ids)
+    rows = messages.in_bulk(ids)
+    return [rows[message_id] for message_id in ids if message_id in rows]
+
+
+def _results(request: Request, messages: Sequence[Message], found: FoundPage) -> list[schemas.SearchResult]:
     return [
         schemas.SearchResult(
-            message_id=str(message_id),
-            session_id=str(rows[message_id].session_id),
-            project=rows[message_id].project.slug,
-            role=rows[message_id].role,
-            created_at=instant_text(rows[message_id].created_at),
-            hits=[found_place(request, hit) for hit in found.hits[message_id]],
+            message_id=str(message.pk),
+            session_id=str(message.session_id),
+            project=message.project.slug,
+            role=message.role,
+            created_at=instant_text(message.created_at),
+            hits=[found_place(request, hit) for hit in found.hits[message.pk]],
         )
-        for message_id in found.page.ids
-        if message_id in rows
+        for message in messages
     ]
 
 

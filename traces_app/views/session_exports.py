@@ -35,7 +35,7 @@ NAME_CHARACTERS = 200
 
 @dataclass(frozen=True, kw_only=True)
 class ExportFormat:
-    """How a session is written."""
+    """A format in which a session is exported."""
 
     pieces: Callable[[FoundSession], Iterator[bytes]]
     content_type: str

@@ -24,24 +24,26 @@ from messages_app.http.filters import check_parameters
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer, list_answer, no_content, streamed, words
 from messages_app.queries import SESSION_FIELDS, find_message, find_session, sessions
+from messages_app.sql.compiled import CompiledRows
+from messages_app.sql.merged import MergedRows, rows_in
 from messages_app.sql.pagination import page_request, read_page
 from messages_app.timestamps import instant_text
 from messages_app.writes import delete_session, restore_session
+from traces_app.ingest.changes import change_session
 from traces_app.ingest.decode import decode_session, decode_session_patch
 from traces_app.ingest.pipeline import ingest
-from traces_app.ingest.store import change_session
 from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries import schemas
 from traces_app.queries.archived import find_session_here
 from traces_app.queries.filters import SessionFilterSet
 from traces_app.queries.messages import messages
-from traces_app.queries.search.pages import FoundPage, found_page, indexed_until
+from traces_app.queries.search.pages import FoundPage, found_page, indexed_until_in
 from traces_app.queries.snapshots import beside_session
 from traces_app.schema import records
 
 from . import examples
 from .outcomes import refusal_text, sent_messages
-from .parameters import PAGING, SEARCH, query_in, requested_scope, sender_of
+from .parameters import PAGING, SEARCH, query_in, requested_scope, requested_scopes, sender_of
 from .search import found_place
 from .session_exports import EXPORTS
 from .viewset import TraceViewSet
@@ -91,16 +93,16 @@ class SessionViewSet(TraceViewSet):
         in_trash = bool(filters.given.get("deleted"))
         if in_trash:
             require_scope(request, Scope.DELETE)
-        rows = filters.found(requested_scope(request, Scope.DELETE if in_trash else None))
+        rows = rows_in(requested_scopes(request, Scope.DELETE if in_trash else None), filters.found)
         fields = words(parameters, "fields", SESSION_FIELDS) or SESSION_FIELDS
         query = query_in(request)
         if query is None:
-            return list_answer(read_page(rows, page), lambda ids: sessions(ids, fields))
-        until = indexed_until()
+            return list_answer(read_page(rows, page), lambda ids: rows.read(ids, lambda own: sessions(own, fields)))
+        until = indexed_until_in(rows)
         found = found_page(rows, query, "session", page)
         return answer(
             schemas.FoundSessionPage(
-                results=_found_sessions(request, found, fields),
+                results=_found_sessions(request, rows, found, fields),
                 next=found.page.next,
                 previous=found.page.previous,
                 searched_to=None if found.searched_to is None else instant_text(found.searched_to),
@@ -219,7 +221,9 @@ def _readable_fields(request: Request) -> frozenset[str]:
     return _ONE_SESSION_FIELDS if may_read(request) else _IDENTITY
 
 
-def _found_sessions(request: Request, found: FoundPage, fields: frozenset[str]) -> list[schemas.FoundSession]:
+def _found_sessions(
+    request: Request, rows: MergedRows[CompiledRows], found: FoundPage, fields: frozenset[str]
+) -> list[schemas.FoundSession]:
     ids = [str(session_id) for session_id in found.page.ids]
     hits = {str(session_id): some for session_id, some in found.hits.items()}
     return [
@@ -227,7 +231,7 @@ def _found_sessions(request: Request, found: FoundPage, fields: frozenset[str]) 
             **{name: getattr(session, name) for name in session.__struct_fields__},
             hits=[found_place(request, hit) for hit in hits[session_id]],
         )
-        for session_id, session in zip(ids, sessions(ids, fields), strict=True)
+        for session_id, session in zip(ids, rows.read(ids, lambda own: sessions(own, fields)), strict=True)
     ]
 
 

@@ -18,11 +18,11 @@ from messages_app.http.filters import check_parameters
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer, list_answer, no_content
 from messages_app.models import Session
-from messages_app.queries import find_session
 from messages_app.sql.pagination import page_request, read_page
 from traces_app.ingest.snapshots import decode_snapshots, remove_contents, snapshot_id_of, store_snapshots
 from traces_app.normalize.redaction import redact_snapshots
 from traces_app.queries import schemas
+from traces_app.queries.archived import find_session_here
 from traces_app.queries.snapshots import (
     MOST_AT_ONCE,
     find_snapshot,
@@ -81,7 +81,7 @@ class SnapshotViewSet(TraceViewSet):
         """List the snapshots of a session without their contents, newest first."""
         check_parameters(request.query_params, ("node", "limit", "cursor", "order", "project"))
         page = page_request(request.query_params)
-        session = find_session(requested_scope(request), session_id)
+        session = find_session_here(requested_scope(request), session_id)
         node = request.query_params.get("node")
         return list_answer(read_page(snapshots_of(session.pk, node), page), snapshots)
 
@@ -96,7 +96,7 @@ class SnapshotViewSet(TraceViewSet):
             raise InvalidInput(
                 _("Expected 1 to %(most)d names of parts, separated by commas.") % {"most": MOST_REFS}, field="refs"
             )
-        session = find_session(requested_scope(request), session_id)
+        session = find_session_here(requested_scope(request), session_id)
         found = parts_of(session.pk, refs, MOST_AT_ONCE)
         body = b",".join(b'"%s":%s' % (ref.encode(), content) for ref, content in found.items())
         return answer(schemas.SnapshotParts(parts=Raw(b"{%s}" % body)))
@@ -105,7 +105,7 @@ class SnapshotViewSet(TraceViewSet):
     def destroy(self, request: Request, session_id: str) -> HttpResponseBase:
         """Remove the contents of all snapshots of a session for good. Their index stays, marked as purged."""
         check_parameters(request.query_params, ("project",))
-        remove_contents(find_session(requested_scope(request), session_id).pk)
+        remove_contents(find_session_here(requested_scope(request), session_id).pk)
         return no_content()
 
     @extend_schema(parameters=[openapi.PROJECT], responses={200: schemas.WholeSnapshot, **openapi.errors(400, 404)})
@@ -121,7 +121,7 @@ class SnapshotViewSet(TraceViewSet):
         """List the sessions that have replayed a node of this one, newest first."""
         check_parameters(request.query_params, ("limit", "cursor", "order", "project"))
         page = page_request(request.query_params)
-        session = find_session(requested_scope(request), session_id)
+        session = find_session_here(requested_scope(request), session_id)
         external_id = Session.objects.values_list("external_id", flat=True).get(pk=session.pk)
         names = names_of(session.pk, external_id)
         return list_answer(read_page(forks_of(session.project_id, names), page), forks)

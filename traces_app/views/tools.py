@@ -14,11 +14,13 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse
 from rest_framework.request import Request
 
+from access_app.db import using
 from access_app.errors import InvalidInput, NotFound
 from access_app.rest import extend_schema
 from messages_app.admin.exports import FORMULA_STARTS
 from messages_app.http import openapi
 from messages_app.http.responses import answer, list_answer, words
+from messages_app.sql.merged import rows_in
 from messages_app.sql.pagination import page_request, read_page
 from traces_app.queries import schemas
 from traces_app.queries.filters import (
@@ -30,7 +32,7 @@ from traces_app.queries.filters import (
 from traces_app.queries.tool_examples import examples, unused
 from traces_app.queries.tools import tool_statistics, tools
 
-from .parameters import requested_scope, session_in
+from .parameters import requested_scopes, session_and_scopes, session_in
 from .viewset import TraceViewSet
 
 MOST_CSV_ROWS = 1_000
@@ -98,8 +100,11 @@ class ToolViewSet(TraceViewSet):
         """List tools with statistics of their calls, newest tool first. The times limit the calls that are counted."""
         page = page_request(request.query_params)
         filters = ToolFilterSet(request.query_params, also=("limit", "cursor", "order", "project"))
-        rows = filters.found(requested_scope(request))
-        return list_answer(read_page(rows, page), lambda ids: tools([int(key) for key in ids], filters.ids))
+        rows = rows_in(requested_scopes(request), filters.found)
+        return list_answer(
+            read_page(rows, page),
+            lambda ids: rows.read(ids, lambda own: tools([int(key) for key in own], filters.ids)),
+        )
 
     @extend_schema(
         parameters=[*openapi.filters(ToolStatisticsFilterSet), *openapi.PAGE, _FORMAT, openapi.PROJECT],
@@ -115,13 +120,17 @@ class ToolViewSet(TraceViewSet):
         chosen = words(request.query_params, "format", ("json", "csv"))
         page = page_request(request.query_params)
         filters = ToolStatisticsFilterSet(request.query_params, also=("limit", "cursor", "order", "project", "format"))
-        scope = requested_scope(request)
-        rows, which = filters.found(scope), filters.which(session_in(request, scope))
+        session, scopes = session_and_scopes(request, requested_scopes(request))
+        rows, which = rows_in(scopes, filters.found), filters.which(session)
+
+        def statistics_of(keys: Sequence[Any], *, of_one: bool = False) -> list[schemas.ToolStatistics]:
+            return tool_statistics([int(key) for key in keys], filters.ids, which, with_p95_of_steps=of_one)
+
         if not chosen or "csv" not in chosen:
             of_one = len(filters.given.get("tool", ())) == 1
             return list_answer(
                 read_page(rows, page),
-                lambda keys: tool_statistics([int(key) for key in keys], filters.ids, which, with_p95_of_steps=of_one),
+                lambda keys: rows.read(keys, lambda own: statistics_of(own, of_one=of_one)),
             )
         keys = rows.keys(newest_first=True, limit=MOST_CSV_ROWS + 1)
         if len(keys) > MOST_CSV_ROWS:
@@ -130,7 +139,7 @@ class ToolViewSet(TraceViewSet):
                 field="format",
             )
         parts = [keys[first : first + _CSV_AT_A_TIME] for first in range(0, len(keys), _CSV_AT_A_TIME)]
-        return statistics_csv(found for part in parts for found in tool_statistics(part, filters.ids, which))
+        return statistics_csv(found for part in parts for found in rows.read(part, statistics_of))
 
     @extend_schema(
         parameters=[*openapi.filters(ToolExamplesFilterSet), _FORMAT_OF_EXAMPLES, openapi.PROJECT],
@@ -139,18 +148,21 @@ class ToolViewSet(TraceViewSet):
     def examples(self, request: Request) -> HttpResponseBase:
         """Show where a tool is slow: its slowest calls, the arguments and runs that took most time; and repeated calls."""
         chosen = words(request.query_params, "format", ("json", "csv"))
-        scope = requested_scope(request)
+        scopes = requested_scopes(request)
         filters = ToolExamplesFilterSet(request.query_params, also=("project", "format"))
         if "tool" not in filters.given:
             raise InvalidInput(_("The name of a tool is required."), field="tool")
-        tools = filters.found(scope).keys(newest_first=True, limit=2)
+        named = rows_in(scopes, filters.found)
+        tools = named.keys(newest_first=True, limit=2)
         if not tools:
             raise NotFound(_("No tool has this name."), field="tool")
         if len(tools) > 1:
             raise InvalidInput(
                 _("Several projects have a tool of this name. Choose one with project."), field="project"
             )
-        found = examples(tools[0], filters.ids, filters.which(session_in(request, scope)))
+        (alias,) = named.by_database(tools)
+        with using(alias):
+            found = examples(tools[0], filters.ids, filters.which(session_in(request, scopes[alias])))
         if not chosen or "csv" not in chosen:
             return answer(found)
         columns = list(schemas.ToolExample.__struct_fields__)
@@ -166,7 +178,7 @@ class ToolViewSet(TraceViewSet):
         """List tools that models were offered in a range of times and did not call in it."""
         chosen = words(request.query_params, "format", ("json", "csv"))
         filters = UnusedToolsFilterSet(request.query_params, also=("project", "format"))
-        found = unused(requested_scope(request), filters.ids)
+        found = unused(requested_scopes(request), filters.ids)
         if not chosen or "csv" not in chosen:
             return answer(found)
         return _csv("unused-tools", ["name"], [[name] for name in found.results])

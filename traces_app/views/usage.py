@@ -8,17 +8,18 @@ from rest_framework.request import Request
 from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.responses import answer
+from messages_app.sql.merged import rows_in
 from messages_app.sql.pagination import page_request
 from traces_app.queries import schemas
 from traces_app.queries.filters import UsageFilterSet
 from traces_app.queries.usage import usage
 
-from .parameters import requested_scope
+from .parameters import requested_scopes
 from .viewset import TraceViewSet
 
 
 class UsageViewSet(TraceViewSet):
-    """What models were used for how much."""
+    """The usage and the cost of models."""
 
     @extend_schema(
         parameters=[*openapi.filters(UsageFilterSet), openapi.LIMIT, openapi.PROJECT],
@@ -32,5 +33,5 @@ class UsageViewSet(TraceViewSet):
         """
         filters = UsageFilterSet(request.query_params, also=("limit", "project"))
         limit = page_request(request.query_params).limit
-        rows = filters.found(requested_scope(request))
+        rows = rows_in(requested_scopes(request), filters.found)
         return answer(usage(rows, filters.given.get("group_by", "model"), limit))

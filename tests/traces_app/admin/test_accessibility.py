@@ -2,17 +2,19 @@
 
 tests/tracesite/live/test_page.py looks at the live page, which needs a server of its own. /api/v1/docs/ and the
 form of a user are left out: Swagger UI and a script of Django's admin make faults there that templates cannot mend.
+`make test-accessibility` looks at all pages in all ways, which takes a minute more.
 """
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser
 
 from access_app.keys import create_key
 from access_app.models import Project, Scope
@@ -20,7 +22,8 @@ from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import writes
 from messages_app.models import SavedView
 from tests.axe import AXE, faults_of, faults_of_width, needs_axe
-from tests.traces_app.admin.test_admin_in_browser import CHROMIUM, session_key
+from tests.chromium import needs_chromium
+from tests.traces_app.admin.test_admin_in_browser import session_key
 from tests.traces_app.conftest import answer, question, store
 from traces_app.ingest.scores import Place, PlacedScore, store_scores
 from traces_app.maintenance.search_index import index_queued
@@ -29,7 +32,7 @@ from traces_app.normalize.redaction import redact_score
 from traces_app.schema import records
 from tracesite.samples.loader import load_samples
 
-pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt install chromium"), needs_axe]
+pytestmark = [needs_chromium, needs_axe]
 __all__ = ["session_key"]  # a fixture
 
 NOWHERE = "/admin/nowhere/"
@@ -38,9 +41,21 @@ LOOKS: list[dict[str, Any]] = [
     {"locale": "zh-CN", "color_scheme": "dark", "viewport": {"width": 1440, "height": 900}},
     {"locale": "en", "color_scheme": "light", "viewport": {"width": 390, "height": 844}},
 ]
+HAS_ALL = "TEST_ACCESSIBILITY" in os.environ
 ON_PHONES = 4
 """Pages at the beginning of the list, home and lists, whose layout on phones is another one: axe-core looks at these there,
 and of all others only the width is tested, because it takes most of the time."""
+
+
+def pages_of(look: dict[str, Any], pages: list[str]) -> tuple[list[str], list[str]]:
+    """Return the pages that are visited in a look, and those of them that axe-core looks at."""
+    if HAS_ALL:
+        return pages, pages
+    if look is LOOKS[-1]:
+        return pages, pages[:ON_PHONES]
+    # What is dark is the same style sheet on all pages, and so are most parts of them: every other page shows it.
+    shown = pages if look is LOOKS[0] else pages[::2]
+    return shown, shown
 
 
 @pytest.fixture
@@ -114,20 +129,18 @@ def pages(session_key: str) -> list[str]:
     ]
 
 
-def test_pages_have_no_grave_fault(pages: list[str], session_key: str, live_server: Any) -> None:
+def test_pages_have_no_grave_fault(pages: list[str], session_key: str, browser: Browser, live_server: Any) -> None:
     faults = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        for look in LOOKS:
-            context = browser.new_context(base_url=live_server.url, **look)
+    for look in LOOKS:
+        with browser.new_context(base_url=live_server.url, **look) as context:
             context.add_init_script(path=AXE)
             page = context.new_page()
             page.goto("/admin/login/")
             name = f"{look['locale']} {look['color_scheme']} {look['viewport']['width']}"
             faults += [f"{name} login: {fault}" for fault in faults_of(page)]
             context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session_key, "url": live_server.url}])
-            thorough = pages[:ON_PHONES] if look is LOOKS[-1] else pages
-            for path in pages:
+            shown, thorough = pages_of(look, pages)
+            for path in shown:
                 response = page.goto(path)
                 assert response is not None
                 assert (path, response.status) == (path, 404 if path == NOWHERE else 200)
@@ -135,6 +148,4 @@ def test_pages_have_no_grave_fault(pages: list[str], session_key: str, live_serv
                     page.locator(".run-row:visible, #run-text .step:visible").first.wait_for()
                 found = faults_of(page) if path in thorough else faults_of_width(page)
                 faults += [f"{name} {path}: {fault}" for fault in found]
-            context.close()
-        browser.close()
     assert not faults, "\n".join(faults)

@@ -5,7 +5,6 @@ Needs Debian's Chromium; skipped where there is none.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import Path
@@ -18,12 +17,13 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
-from playwright.sync_api import BrowserContext, Locator, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from access_app.models import Project
 from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import writes
 from messages_app.models import Message, Session
+from tests.chromium import needs_chromium
 from tests.traces_app.conftest import answer, question, store
 from traces_app.ingest.scores import Place, PlacedScore, store_scores
 from traces_app.models import AgentStep, ModelPrice, Score, Tool, ToolCall
@@ -34,13 +34,12 @@ from tracesite.samples.loader import load_samples
 from tracesite.samples.replayed import load_replayed
 
 REAL_TRACE = Path(__file__).parents[4] / "shared/data/claude_code/entire_thinking72_errors10_bb-781d6f3a8e-0.jsonl"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 HOSTILE = (
     "<script>document.title = 'broken in'</script><img src=x onerror=\"document.title = 'broken in'\">"
     "</div></details></main><a href=\"javascript:document.title = 'broken in'\">\u202e\x1b[31m"
 )
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt install chromium")
+pytestmark = needs_chromium
 
 
 @pytest.fixture
@@ -110,20 +109,21 @@ def session_key(transactional_db: None) -> str:
     return client.cookies[settings.SESSION_COOKIE_NAME].value
 
 
-# Playwright's event loop runs in this thread, where Django refuses the ORM: all rows are made before it starts, and it
-# has stopped before the database is emptied.
 def browse(
-    session_key: str, url: str, *, theme: Any = "light", timezone: str = "Europe/London", scripts: bool = True
+    browser: Browser,
+    session_key: str,
+    url: str,
+    *,
+    theme: Any = "light",
+    timezone: str = "Europe/London",
+    scripts: bool = True,
 ) -> Iterator[BrowserContext]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        context = browser.new_context(
-            base_url=url, locale="en", color_scheme=theme, timezone_id=timezone, java_script_enabled=scripts
-        )
+    with browser.new_context(
+        base_url=url, locale="en", color_scheme=theme, timezone_id=timezone, java_script_enabled=scripts
+    ) as context:
         if session_key:
             context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session_key, "url": url}])
         yield context
-        browser.close()
 
 
 def watched(context: BrowserContext) -> tuple[Page, list[str]]:
@@ -147,9 +147,9 @@ def watched(context: BrowserContext) -> tuple[Page, list[str]]:
 
 
 def test_pages_have_no_browser_errors_and_run_no_trace_content(
-    pages: list[str], session_key: str, live_server: Any
+    pages: list[str], session_key: str, browser: Browser, live_server: Any
 ) -> None:
-    for context in browse(session_key, live_server.url):
+    for context in browse(browser, session_key, live_server.url):
         page, complaints = watched(context)
         titles = {}
         for language, label in (("en", "English"), ("zh-hans", "简体中文")):
@@ -171,8 +171,10 @@ def test_pages_have_no_browser_errors_and_run_no_trace_content(
         assert all(path.split("?")[0].endswith("/change/") for path in named), named
 
 
-def test_failed_call_is_three_clicks_away(pages: list[str], session_key: str, live_server: Any) -> None:
-    for context in browse(session_key, live_server.url, theme="dark"):
+def test_failed_call_is_three_clicks_away(
+    pages: list[str], session_key: str, browser: Browser, live_server: Any
+) -> None:
+    for context in browse(browser, session_key, live_server.url, theme="dark"):
         page, complaints = watched(context)
         page.goto("/admin/")
         page.locator(".main-lists").get_by_role("link", name="Failed calls").click()
@@ -189,7 +191,7 @@ def test_failed_call_is_three_clicks_away(pages: list[str], session_key: str, li
 @pytest.mark.requirement("000-53")
 @pytest.mark.parametrize("data", ["samples", "real"])
 def test_failed_call_is_at_most_two_clicks_from_home(
-    transactional_db: None, session_key: str, live_server: Any, data: str
+    transactional_db: None, session_key: str, browser: Browser, live_server: Any, data: str
 ) -> None:
     project = Project.objects.create(slug="demo")
     if data == "samples":
@@ -198,7 +200,7 @@ def test_failed_call_is_at_most_two_clicks_from_home(
         pytest.skip("the shared data are not on this machine")
     else:
         assert [report.status for report in import_paths([REAL_TRACE], project.pk)] == ["read"]
-    for context in browse(session_key, live_server.url):
+    for context in browse(browser, session_key, live_server.url):
         page, complaints = watched(context)
         page.goto("/admin/?created=30d")
         if data == "real":
@@ -222,10 +224,10 @@ def test_failed_call_is_at_most_two_clicks_from_home(
 
 
 def test_failures_are_two_clicks_from_a_search_and_from_the_tools(
-    transactional_db: None, session_key: str, live_server: Any
+    transactional_db: None, session_key: str, browser: Browser, live_server: Any
 ) -> None:
     load_samples(Project.objects.create(slug="demo"))
-    for context in browse(session_key, live_server.url):
+    for context in browse(browser, session_key, live_server.url):
         page, complaints = watched(context)
         # Why did the refund fail?
         page.goto("/admin/")
@@ -251,6 +253,7 @@ def test_failures_are_two_clicks_from_a_search_and_from_the_tools(
         assert change is not None and change["x"] + change["width"] < 350
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         page.goto("/admin/traces_app/tool/statistics/?created_after=2020-01-01")
+        assert page.locator(".tool-table tbody th a", has_text="change_address").first.evaluate(LINES) == 1
         page.locator(".tool-table tbody th a").first.focus()
         page.keyboard.press("Enter")
         page.wait_for_url("**/tool/*/change/?created_after=*")
@@ -261,11 +264,13 @@ def test_failures_are_two_clicks_from_a_search_and_from_the_tools(
         assert complaints == []
 
 
-def test_filtered_sessions_are_all_tagged(transactional_db: None, session_key: str, live_server: Any) -> None:
+def test_filtered_sessions_are_all_tagged(
+    transactional_db: None, session_key: str, browser: Browser, live_server: Any
+) -> None:
     project = Project.objects.create(slug="owner")
     for number in range(52):
         store(project, question(), external_id=f"s{number}", tags=["old"] if number else [])
-    for context in browse(session_key, live_server.url):
+    for context in browse(browser, session_key, live_server.url):
         page, complaints = watched(context)
         page.goto("/admin/messages_app/session/")
         page.locator(".filter-panel > summary").click()
@@ -277,9 +282,10 @@ def test_filtered_sessions_are_all_tagged(transactional_db: None, session_key: s
         page.get_by_label("Tags", exact=True).check()
         page.get_by_role("button", name="Show", exact=True).click()
         assert page.locator("td.field-labels").first.inner_text() == "old"
+        page.wait_for_load_state()  # with the script of the actions
         page.locator("#action-toggle").click()
         page.get_by_role("button", name="Select all that match, on all pages").click()
-        assert page.locator(".actions .all").is_visible()
+        expect(page.locator(".actions .all")).to_be_visible()
         page.locator("select[name=action]").select_option("tag_selected")
         page.get_by_role("button", name="Go").click()
         page.get_by_label("Tag for these 51 sessions").fill("reviewed")
@@ -301,8 +307,8 @@ def long_run(transactional_db: None) -> str:
 
 
 @pytest.mark.requirement("000-53")
-def test_long_run_is_shown_in_pages(long_run: str, session_key: str, live_server: Any) -> None:
-    for context in browse(session_key, live_server.url):
+def test_long_run_is_shown_in_pages(long_run: str, session_key: str, browser: Browser, live_server: Any) -> None:
+    for context in browse(browser, session_key, live_server.url):
         page, complaints = watched(context)
         page.goto(long_run)
         assert page.locator("details.call").count() == 50
@@ -350,8 +356,10 @@ def lossy_run(transactional_db: None) -> str:
     return f"/admin/messages_app/message/{outcome.messages[0].id}/change/"
 
 
-def test_losses_of_a_recorder_are_shown_at_the_top(lossy_run: str, session_key: str, live_server: Any) -> None:
-    for context in browse(session_key, live_server.url):
+def test_losses_of_a_recorder_are_shown_at_the_top(
+    lossy_run: str, session_key: str, browser: Browser, live_server: Any
+) -> None:
+    for context in browse(browser, session_key, live_server.url):
         page, complaints = watched(context)
         page.goto(lossy_run)
         note = page.get_by_role("note")
@@ -367,8 +375,10 @@ def test_losses_of_a_recorder_are_shown_at_the_top(lossy_run: str, session_key: 
         assert complaints == []
 
 
-def test_session_is_deleted_and_restored_with_clicks(pages: list[str], session_key: str, live_server: Any) -> None:
-    for context in browse(session_key, live_server.url):
+def test_session_is_deleted_and_restored_with_clicks(
+    pages: list[str], session_key: str, browser: Browser, live_server: Any
+) -> None:
+    for context in browse(browser, session_key, live_server.url):
         page, complaints = watched(context)
         page.goto("/admin/messages_app/session/")
         page.locator("#result_list tbody th a").first.click()
@@ -391,8 +401,10 @@ def weather(transactional_db: None) -> str:
     return f"/admin/messages_app/message/{outcome.messages[1].id}/change/"
 
 
-def test_time_shows_local_time_when_pointed_at(weather: str, session_key: str, live_server: Any) -> None:
-    for context in browse(session_key, live_server.url, timezone="Asia/Shanghai"):
+def test_time_shows_local_time_when_pointed_at(
+    weather: str, session_key: str, browser: Browser, live_server: Any
+) -> None:
+    for context in browse(browser, session_key, live_server.url, timezone="Asia/Shanghai"):
         page, complaints = watched(context)
         page.goto(weather)
         time = page.locator(".facts time").first
@@ -408,8 +420,8 @@ def test_time_shows_local_time_when_pointed_at(weather: str, session_key: str, l
         assert complaints == []
 
 
-def test_undo_works_without_scripts(weather: str, session_key: str, live_server: Any) -> None:
-    for context in browse(session_key, live_server.url, scripts=False):
+def test_undo_works_without_scripts(weather: str, session_key: str, browser: Browser, live_server: Any) -> None:
+    for context in browse(browser, session_key, live_server.url, scripts=False):
         page = context.new_page()
         page.goto("/admin/messages_app/session/")
         page.locator("#result_list tbody th a").first.click()
@@ -441,13 +453,16 @@ LINES = """cell => {
 }"""
 
 
-def test_message_list_fits_laptops_in_both_languages(samples: None, session_key: str, live_server: Any) -> None:
-    for context in browse(session_key, live_server.url):
+def test_message_list_fits_laptops_in_both_languages(
+    samples: None, session_key: str, browser: Browser, live_server: Any
+) -> None:
+    for context in browse(browser, session_key, live_server.url):
         page, complaints = watched(context)
         page.goto("/admin/messages_app/message/")
         for language, label, heading in (("en", "English", "Created at"), ("zh-hans", "简体中文", "创建时间")):
             if page.locator("html").get_attribute("lang") != language:
                 page.get_by_role("button", name=label).click()
+                page.wait_for_load_state()
             for width in (1280, 1440):
                 page.set_viewport_size({"width": width, "height": 900})
                 results = page.locator(".results")
@@ -465,11 +480,11 @@ def test_message_list_fits_laptops_in_both_languages(samples: None, session_key:
 
 
 def test_failed_run_leads_to_its_replay_and_snapshots_in_both_languages(
-    transactional_db: None, session_key: str, live_server: Any
+    transactional_db: None, session_key: str, browser: Browser, live_server: Any
 ) -> None:
     load_replayed(Project.objects.create(slug="owner"), timezone.now() - timedelta(days=1))
     failed = Session.objects.get(external_id="sample-parcel-desk").pk
-    for context in browse(session_key, live_server.url):
+    for context in browse(browser, session_key, live_server.url):
         page, complaints = watched(context)
         for language, label, forks, changed in (
             ("en", "English", "Snapshots and forks", "Changed since the snapshot before"),
@@ -480,10 +495,10 @@ def test_failed_run_leads_to_its_replay_and_snapshots_in_both_languages(
                 page.get_by_role("button", name=label).click()
             page.get_by_role("link", name=forks).click()
             # The tree: the failed session, and its fork with the override.
-            assert page.locator(".spans").first.locator("li").count() == 2
+            expect(page.locator(".spans").first.locator("li")).to_have_count(2)
             assert '{"order":2041}' in page.locator(".spans li").nth(1).inner_text().replace(" ", "").replace("\n", "")
             page.get_by_role("link").filter(has=page.locator("time")).first.click()
-            assert page.get_by_role("heading", name=changed).count() == 1
+            expect(page.get_by_role("heading", name=changed)).to_have_count(1)
             assert "Look up the order, then answer." in page.locator(".snapshot-changes").inner_text()
             folded = page.locator(".json-tree details").first
             value = folded.locator(".json-value").first
@@ -509,8 +524,10 @@ def failing_run(transactional_db: None) -> str:
     return f"/admin/messages_app/message/{outcome.messages[1].id}/change/"
 
 
-def test_bar_leads_through_failures_of_all_pages(failing_run: str, session_key: str, live_server: Any) -> None:
-    for context in browse(session_key, live_server.url):
+def test_bar_leads_through_failures_of_all_pages(
+    failing_run: str, session_key: str, browser: Browser, live_server: Any
+) -> None:
+    for context in browse(browser, session_key, live_server.url):
         page, complaints = watched(context)
         page.set_viewport_size({"width": 1280, "height": 700})
         page.goto(f"{failing_run}?view=text")
@@ -538,14 +555,14 @@ def test_bar_leads_through_failures_of_all_pages(failing_run: str, session_key: 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_red_is_for_deleting_and_badges_show_on_red(
-    pages: list[str], session_key: str, live_server: Any, theme: str
+    pages: list[str], session_key: str, browser: Browser, live_server: Any, theme: str
 ) -> None:
     def background(locator: Locator) -> str:
         return str(locator.evaluate("element => getComputedStyle(element).backgroundColor"))
 
     restore, delete = (next(path for path in pages if path.endswith(f"/{name}/")) for name in ("restore", "delete"))
     run = next(path for path in pages if "/message/" in path and "/change/" in path)
-    for context in browse(session_key, live_server.url, theme=theme):
+    for context in browse(browser, session_key, live_server.url, theme=theme):
         page, complaints = watched(context)
         colours = []
         for path in (restore, delete):
@@ -558,8 +575,8 @@ def test_red_is_for_deleting_and_badges_show_on_red(
         assert complaints == []
 
 
-def test_pages_fit_a_phone(pages: list[str], session_key: str, live_server: Any) -> None:
-    for context in browse(session_key, live_server.url):
+def test_pages_fit_a_phone(pages: list[str], session_key: str, browser: Browser, live_server: Any) -> None:
+    for context in browse(browser, session_key, live_server.url):
         page, _complaints = watched(context)
         page.set_viewport_size({"width": 390, "height": 800})
         for path in pages:
@@ -571,9 +588,9 @@ def test_pages_fit_a_phone(pages: list[str], session_key: str, live_server: Any)
                 assert card.locator("[data-label]").count()
 
 
-def test_login_page_works_in_both_languages(transactional_db: None, live_server: Any) -> None:
+def test_login_page_works_in_both_languages(transactional_db: None, browser: Browser, live_server: Any) -> None:
     User.objects.create_superuser("ada", password="correct horse battery")
-    for context in browse("", live_server.url):
+    for context in browse(browser, "", live_server.url):
         page, complaints = watched(context)
         page.goto("/admin/")
         page.get_by_role("button", name="简体中文").click()
@@ -586,20 +603,22 @@ def test_login_page_works_in_both_languages(transactional_db: None, live_server:
         assert complaints == []
 
 
-def test_answer_is_judged_without_scripts(transactional_db: None, session_key: str, live_server: Any) -> None:
+def test_answer_is_judged_without_scripts(
+    transactional_db: None, session_key: str, browser: Browser, live_server: Any
+) -> None:
     outcome = store(Project.objects.create(slug="owner"), question(), answer())
     conversation = f"/admin/messages_app/session/{outcome.id}/change/"
-    for context in browse(session_key, live_server.url, scripts=False):
+    for context in browse(browser, session_key, live_server.url, scripts=False):
         page, complaints = watched(context)
         page.goto(conversation)
         page.get_by_text("Note", exact=True).click()
         page.get_by_role("textbox", name="Note").fill("Right, and short.")
         page.get_by_role("button", name="Thumbs up").click()
         assert page.url.endswith(f"{conversation}#scores-{outcome.messages[1].id}")
-        assert page.get_by_role("button", name="Thumbs up", pressed=True).count() == 1
+        expect(page.get_by_role("button", name="Thumbs up", pressed=True)).to_have_count(1)
         page.get_by_role("button", name="Thumbs down").click()
-        assert page.get_by_role("button", name="Thumbs down", pressed=True).count() == 1
-        assert page.locator(".score-comment").all_text_contents() == ["Right, and short."]
+        expect(page.get_by_role("button", name="Thumbs down", pressed=True)).to_have_count(1)
+        expect(page.locator(".score-comment")).to_have_text(["Right, and short."])
         assert complaints == []
     score = Score.objects.get()
     assert (score.value, score.comment, score.author) == (False, "Right, and short.", "ada")

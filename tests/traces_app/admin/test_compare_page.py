@@ -11,7 +11,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from access_app.models import Project
+from access_app.models import AuditEntry, Project
 from messages_app.models import Message, Session
 from tests.admin_pages import html_of, links_of, statements_of, text_of
 from tests.traces_app.conftest import NOON, answer, question, store
@@ -44,7 +44,7 @@ def test_runs_are_shown_beside_each_other(staff: Client, runs: tuple[UUID, UUID]
     assert text.count("What is the weather in Shanghai and in Atlantis?") == 2
     assert "Steps 2 1" in text
     assert (
-        '≠ changed get_weather error 12 ms {"city": " Atlantis "} → unknown city get_weather 12 ms {"city": " Oslo "} → 4 °C'
+        '≠ changed First difference get_weather error 12 ms {"city": " Atlantis "} → unknown city get_weather 12 ms {"city": " Oslo "} → 4 °C'
         in text
     )
     assert "− only left search 60 ms" in text
@@ -52,10 +52,18 @@ def test_runs_are_shown_beside_each_other(staff: Client, runs: tuple[UUID, UUID]
     swapped = links_of(page)["Swap sides"]
     assert "= 2 same ≠ 1 changed − 0 only left + 3 only right" in text_of(staff.get(swapped))
     assert 'class="compare-changed" id="first-difference"' in html_of(page)
+    assert html_of(page).index('id="first-difference"') < html_of(page).index('class="compare-first"')
+    assert "Weather with errors" in text
+    assert "Weather without errors" in text
     assert "Step 1 " in text
     assert "Step 2 " in text
     failed = ToolCall.objects.get(status="error")
     assert f"?call={failed.pk}#call-{failed.pk}" in html_of(page)
+    # The audit log of the project says which runs were read.
+    entry = AuditEntry.objects.filter(object_type="message").order_by("id").first()
+    assert entry is not None
+    assert (entry.action, entry.project_id) == ("read", Project.objects.get().pk)
+    assert entry.detail["ids"] == [str(left), str(right)]
 
 
 def test_other_run_is_chosen_from_the_conversation(staff: Client, runs: tuple[UUID, UUID]) -> None:
@@ -68,6 +76,36 @@ def test_other_run_is_chosen_from_the_conversation(staff: Client, runs: tuple[UU
     assert links_of(page)["Compare with the last good run"] == "?good"
     # Those that are most like it come first.
     assert html_of(page).index(f'href="{page_of(left)}?other={right}"') < html_of(page).index("id_other")
+
+
+LIST = "/admin/messages_app/message/?role=assistant"
+
+
+def test_two_runs_of_the_list_are_compared(staff: Client, runs: tuple[UUID, UUID]) -> None:
+    left, right = runs
+    page = staff.get(LIST)
+    assert '<option value="compare_selected">Compare two selected runs</option>' in html_of(page)
+    # The earlier one is on the left, whatever the order of the list.
+    for chosen in ([left, right], [right, left]):
+        action = {"action": "compare_selected", "_selected_action": [str(key) for key in chosen]}
+        assert staff.post(LIST, action)["Location"] == f"{page_of(left)}?other={right}"
+    # Nothing was changed.
+    assert not AuditEntry.objects.filter(object_type="message").exclude(action__in=["read", "list"]).exists()
+
+
+def test_action_says_which_rows_can_be_compared(staff: Client, runs: tuple[UUID, UUID]) -> None:
+    asked = Message.objects.get(role="user").pk
+    for chosen, across, problem in (
+        (runs[:1], "0", "Select exactly two runs to compare; 1 is selected."),
+        ((*runs, asked), "0", "Select exactly two runs to compare; 3 are selected."),
+        ((runs[0], asked), "0", "Only answers of an assistant are runs. Select two of them to compare."),
+        (runs, "1", "Select exactly two runs to compare, not all that match."),
+    ):
+        action = {"action": "compare_selected", "select_across": across, "_selected_action": map(str, chosen)}
+        url = LIST.partition("?")[0]
+        page = staff.post(url, action, follow=True)
+        assert page.redirect_chain == [(url, 302)]
+        assert problem in html_of(page)
 
 
 @pytest.mark.parametrize("form", ["{}", " {} ", "http://localhost/admin/messages_app/message/{}/change/?page=2#call-1"])
@@ -83,8 +121,14 @@ def test_address_of_a_run_is_accepted(staff: Client, runs: tuple[UUID, UUID], fo
 def test_unknown_run_is_refused_with_a_reason(staff: Client, runs: tuple[UUID, UUID], other: str) -> None:
     page = staff.get(page_of(runs[0]), {"other": other})
     assert page.status_code == 200
-    assert 'role="alert"' in html_of(page)
+    assert html_of(page).index('role="alert"') < html_of(page).index("compare-candidates")
     assert "changed" not in text_of(page)
+    # What there is to compare with stays.
+    assert (
+        links_of(page)["What is the weather in Shanghai and in Atlantis?"]
+        == f"/admin/messages_app/message/{runs[0]}/change/"
+    )
+    assert f"?other={runs[1]}" in html_of(page)
 
 
 def test_page_needs_access_and_a_run(staff: Client, client: Client, runs: tuple[UUID, UUID]) -> None:

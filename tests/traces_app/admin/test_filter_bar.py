@@ -166,6 +166,14 @@ def test_each_active_filter_is_a_chip_that_removes_it(staff: Client, runs: dict[
     assert [row[0] for row in rows_of(page)] == ["good"]
 
 
+def test_filter_that_the_title_says_has_no_chip(staff: Client, runs: dict[str, UUID]) -> None:
+    for url, said in ((MESSAGES, "role=assistant"), (CALLS, "status=error")):
+        assert 'class="chip"' not in html_of(staff.get(f"{url}?{said}"))
+        page = staff.get(f"{url}?{said}&model=large")
+        assert re.findall(r'class="chip-label">(.*?)<', html_of(page)) == ["model"]
+        assert links_of(page)["Clear all"] == f"?{said}"
+
+
 def test_empty_fields_of_the_form_leave_the_address(staff: Client, project: Project) -> None:
     response = staff.get(f"{MESSAGES}?q=&role=user&min_cost=&created=&session=%20")
     assert response.headers["Location"] == f"{MESSAGES}?role=user&session=+"
@@ -242,6 +250,15 @@ def test_columns_are_kept_for_their_reader(staff: Client, runs: dict[str, UUID])
     other = Client()
     other.force_login(User.objects.create_superuser("bob"))
     assert headers_of(other.get(CALLS)) == usual
+    # Runs are a list of their own.
+    asked, chosen = f"{MESSAGES}?role=assistant", {"query": "role=assistant", "column": ["question", "took"]}
+    of_messages = headers_of(staff.get(MESSAGES))
+    staff.post(f"{MESSAGES}columns/", {**chosen, "keep": "yes"})
+    assert headers_of(staff.get(asked)) == ["question", "took"]
+    assert headers_of(staff.get(MESSAGES)) == of_messages
+    staff.post(f"{MESSAGES}columns/", {"query": "", "column": ["text", "steps"], "keep": "yes"})
+    assert headers_of(staff.get(MESSAGES)) == ["text", "steps"]
+    assert headers_of(staff.get(asked)) == ["question", "took"]
     staff.post(f"{CALLS}columns/", {"query": "", "forget": "yes"})
     assert headers_of(staff.get(CALLS)) == usual
     assert staff.get(f"{CALLS}columns/").status_code == 405
@@ -250,12 +267,12 @@ def test_columns_are_kept_for_their_reader(staff: Client, runs: dict[str, UUID])
     assert clerk.post(f"{CALLS}columns/", {"column": "took"}).status_code == 403
 
 
-@pytest.mark.parametrize("url", LISTS)
+@pytest.mark.parametrize("url", [*LISTS, f"{MESSAGES}?role=assistant"])
 def test_all_columns_take_the_same_queries_for_any_number_of_rows(
     staff: Client, project: Project, runs: dict[str, UUID], url: str
 ) -> None:
     names = re.findall(r'name="column" value="(\w+)"', html_of(staff.get(url)))
-    address = f"{url}?columns={','.join(names)}"
+    address = f"{url}{'&' if '?' in url else '?'}columns={','.join(names)}"
     assert headers_of(staff.get(address)) == names
     few = len(statements_of(staff, address))
     for number in range(5):

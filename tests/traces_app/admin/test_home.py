@@ -130,6 +130,28 @@ def test_rows_of_tables_agree_with_their_links(staff: Client, project: Project) 
     assert received == [("6", 6), ("5", 5)]
 
 
+@pytest.mark.usefixtures("traces")
+def test_failing_tools_are_in_the_order_of_their_page_which_has_the_others(staff: Client, project: Project) -> None:
+    def named() -> list[str]:
+        table = part_of(html_of(staff.get(HOME)), 'class="failing-tools"', "</table>")
+        return re.findall(r"<td><a [^>]+><bdi>([^<]+)</bdi>", table)
+
+    store(project, *(run(name, ago(minutes=5), "x", tool=name) for name in ("e", "B", "c", "d")), external_id="four")
+    assert "All failing tools" not in links_of(staff.get(HOME))
+    assert named() == ["search", "B", "c", "d", "e"]
+    store(project, run("more", ago(minutes=5), "x", tool="a"), external_id="more")
+    page = html_of(staff.get(unescape(links_of(staff.get(HOME))["All failing tools"])))
+    assert named() == ["search", "B", "a", "c", "d"]
+    assert re.findall(r'<th scope="row"><a [^>]+><bdi>([^<]+)</bdi>', page)[:6] == [*named(), "e"]
+
+
+def test_parameters_that_are_not_valid_are_warned_of_once(staff: Client, project: Project) -> None:
+    warned = text_of(staff.get(f"{HOME}?created=zzz&project=zzz"))
+    assert "Invalid filter: time “zzz”. Use one of: 1h, 24h, 7d, 30d. The last 24 hours are shown." in warned
+    assert "Project “zzz” cannot be chosen here. All projects are shown." in warned
+    assert "zzz" not in text_of(staff.get(HOME))
+
+
 @pytest.mark.parametrize("period", ["1h", "24h", "7d", "30d"])
 @pytest.mark.usefixtures("traces")
 def test_bars_lead_to_their_rows(staff: Client, period: str) -> None:
@@ -140,7 +162,7 @@ def test_bars_lead_to_their_rows(staff: Client, period: str) -> None:
     found = {text: rows_of(staff.get(url)) for text, url in titles.items()}
     assert found
     assert {text: len(rows) for text, rows in found.items()} == {
-        text: int(re.search(r"(\d+) runs", text)[1])
+        text: int(re.search(r"(\d+) runs?", text)[1])
         for text in found  # type: ignore[index]
     }
     failed = [(url, text) for url, text in links_in(runs) if "has_errors" in url]
@@ -179,7 +201,7 @@ def test_cost_of_days_and_models_leads_to_its_runs(staff: Client, project: Proje
 def test_waiting_and_silent_runs_are_told_from_running_ones(staff: Client) -> None:
     text = text_of(staff.get(HOME))
     assert re.search(
-        r"Waiting for a person Refund begun 3.hours ago Paused: approval of 40 EUR · refund Running now Open for 2.hours Models",
+        r"Waiting for a person Refund begun 3.hours ago Paused: approval of 40 EUR · refund Running now Open for 2.hours Runs",
         text,
     )
     Session.objects.filter(title="Open").update(updated_at=ago(minutes=40))
@@ -193,7 +215,7 @@ def test_intake_tells_rate_wait_and_backlog(staff: Client) -> None:
     intake = part_of(text_of(staff.get(HOME)), " Intake Messages", "Storage")
     assert re.match(r" Intake Messages 5 · 0.2 an hour Tool calls 4 · 0.2 an hour Newest message \(UTC\) 20", intake)
     assert "Last write (UTC)" in intake
-    assert re.search(r"Wait before arrival 50 min \d+ s · p95 3 h 0 min · of 5 messages", intake)
+    assert re.search(r"Arrival 50 min \d+ s after the end of a message · p95 3 h 0 min · of 5 messages", intake)
     assert re.search(r"Search index up to 20\S+ \S+ · \d+ writes wait", intake)
     assert "Tool statistics nothing added up yet" in intake
     index_queued(patience=timedelta(0))
@@ -207,7 +229,7 @@ def test_intake_tells_rate_wait_and_backlog(staff: Client) -> None:
     ToolRollUp.objects.update(rolled_until=ago(hours=4))
     UnindexedMessage.objects.all().delete()
     page = text_of(staff.get(HOME))
-    assert "Search index up to date Tool statistics added up to 20" in page
+    assert re.search(r"Tool statistics up to date · calls after 20\S+ \S+ are counted when you look", page)
     assert "A background job is behind." not in page
 
 
@@ -217,7 +239,7 @@ def test_storage_tells_sizes_trash_and_what_a_purge_frees(staff: Client, project
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE messages_app_message")
     page = staff.get(HOME)
-    text = part_of(text_of(page), " Storage Size of the database", " Sessions Conversations")
+    text = part_of(text_of(page), " Storage ·", " All lists and settings")
     assert re.search(
         r"Oldest message \(UTC\) 2025-01-10 00:00:00 Trash 1.session , 0.messages about [\d.]+.[KM]B", text
     )
@@ -331,6 +353,7 @@ def test_any_range_of_times_is_shown(staff: Client, times: str) -> None:
 @pytest.mark.usefixtures("traces")
 def test_failed_call_is_one_click_away(staff: Client) -> None:
     page = staff.get(HOME)
+    assert "<title>What needs attention | Tracesite</title>" in html_of(page)
     # The first one of its run, not what followed from it.
     failed = ToolCall.objects.get(result__error="late")
     assert f"/admin/messages_app/message/{failed.message_id}/change/?call={failed.pk}#call-{failed.pk}" in html_of(page)

@@ -6,15 +6,16 @@ import json
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from access_app.models import Project
 from access_app.redaction.engine import MAX_DEPTH
-from tests.traces_app.admin.test_admin_in_browser import CHROMIUM, HOSTILE, browse, session_key, watched
+from tests.chromium import needs_chromium
+from tests.traces_app.admin.test_admin_in_browser import HOSTILE, browse, session_key, watched
 from tests.traces_app.conftest import answer, question, store
 from traces_app.models import ToolCall
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt install chromium")
+pytestmark = needs_chromium
 __all__ = ["session_key"]  # a fixture
 
 DEEP = "[" * 10_000 + "]" * 10_000
@@ -80,9 +81,11 @@ def paths(transactional_db: None) -> list[str]:
 
 
 @pytest.mark.requirement("000-47", "001-35")
-def test_hostile_trace_is_only_text_on_every_page(paths: list[str], session_key: str, live_server: Any) -> None:
+def test_hostile_trace_is_only_text_on_every_page(
+    paths: list[str], session_key: str, browser: Browser, live_server: Any
+) -> None:
     run, *others = paths
-    for context in browse(session_key, live_server.url):
+    for context in browse(browser, session_key, live_server.url):
         page, complaints = watched(context)
         page.goto(run)
         panel = page.locator(".run-panel")

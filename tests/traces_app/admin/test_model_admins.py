@@ -7,7 +7,7 @@ import re
 from datetime import timedelta
 from html import unescape
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
 import pytest
@@ -22,7 +22,7 @@ from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import ids, writes
 from messages_app.models import Message, Reference, Session
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
-from tests.traces_app.conftest import NOON, answer, question, store
+from tests.traces_app.conftest import NOON, answer, answered, question, store
 from traces_app.events.store import record_events
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
 from traces_app.normalize.redaction import redact_event
@@ -38,9 +38,7 @@ HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)> \x1b[31m \u202e
 @pytest.fixture
 def run(project: Project) -> UUID:
     """Store the standard session; return its message."""
-    message_id = store(project, question(), answer()).messages[1].id
-    assert message_id is not None
-    return message_id
+    return answered(project)
 
 
 def page_of(message: UUID) -> str:
@@ -89,6 +87,9 @@ def test_first_failure_is_at_the_top_and_links_to_its_call(staff: Client, run: U
     assert f'<details class="call call-error" id="call-{failed.pk}" open>' in html
     assert len(re.findall(r'<details class="call [^>]*open>', html)) == 1
     assert len(re.findall(r'<details class="call [^>]*open>', html_of(staff.get(page_of(run) + "?open=all")))) == 4
+    assert "is not in this run" not in text_of(staff.get(f"{page_of(run)}?call={failed.pk}"))
+    for wanted in ("nope", uuid4()):
+        assert f"Call “{wanted}” is not in this run." in text_of(staff.get(f"{page_of(run)}?call={wanted}"))
 
 
 @pytest.mark.requirement("000-53")
@@ -194,15 +195,38 @@ def test_calls_are_filtered_by_session(staff: Client, project: Project, run: UUI
     assert warning in text_of(staff.get(f"{CALLS}?message=junk", follow=True))
 
 
+def headings_of(page: Any) -> list[str]:
+    return re.findall(r'<th scope="col" class="[^"]*column-(\w+)', html_of(page))
+
+
 def test_runs_are_a_list_of_their_own(staff: Client, run: UUID) -> None:
     runs = staff.get(links_of(staff.get("/admin/"))["Runs"])
     assert text_of(runs).startswith("Runs")
     assert "<title>Runs" in html_of(runs)
-    assert len(rows_of(runs)) == 1
-    headings = re.findall(r'<th scope="col" class="[^"]*column-(\w+)', html_of(runs))
-    assert headings[:3] == ["text", "outcome", "problems"]
-    assert ("steps" in headings, "who" in headings) == (True, False)
+    (row,) = rows_of(runs)
+    # One knows a run by what was asked.
+    assert row[:2] == [question()["content"], answer()["content"]]
+    assert headings_of(runs)[:3] == ["question", "answer", "outcome"]
+    assert {"text", "who", "problems"}.isdisjoint(headings_of(runs))
+    assert "Add message" not in links_of(runs)
     assert text_of(staff.get(MESSAGES)).startswith("Messages")
+    assert headings_of(staff.get(MESSAGES))[:2] == ["text", "outcome"]
+    assert "Add message" in links_of(staff.get(MESSAGES))
+
+
+def test_runs_without_texts_say_what_they_lack(staff: Client, project: Project) -> None:
+    store(project, answer(content="", is_completed=False, agent_steps=[]), external_id="begun")
+    silent = answer(content="", is_completed=True, created_at=NOON + timedelta(minutes=1))
+    store(project, question(), silent, external_id="silent")
+    rows = [row[:2] for row in rows_of(staff.get(f"{MESSAGES}?role=assistant"))]
+    assert rows == [[question()["content"], "(no text)"], ["(no question)", "(no text yet)"]]
+
+
+def test_run_time_of_a_session_is_told_from_an_unknown_one(staff: Client, project: Project) -> None:
+    store(project, answer(content="", is_completed=False, agent_steps=[]), external_id="begun")
+    store(project, answer(agent_steps=[], completed_at=NOON, created_at=NOON), external_id="instant")
+    took = dict(row[:2] for row in rows_of(staff.get(f"{SESSIONS}?columns=name,took")))
+    assert took == {"begun": "", "instant": "0 ms"}
 
 
 def test_durations_of_run_are_named(staff: Client, project: Project) -> None:
@@ -214,9 +238,9 @@ def test_durations_of_run_are_named(staff: Client, project: Project) -> None:
     outcome = store(project, question(), answer(agent_steps=steps))
     page = page_of(UUID(str(outcome.messages[1].id)))
     # Without an end, the page and the lists show the same sum, and say that it is one.
-    assert "Duration 12.0 s (sum) Tool time 12.0 s" in text_of(staff.get(page))
-    assert "12.0 s (sum)" in rows_of(staff.get(f"{MESSAGES}?role=assistant"))[0]
-    assert "12.0 s (sum)" in text_of(staff.get(f"{SESSIONS}{outcome.id}/change/"))
+    assert "Duration 12.0 s in steps Tool time 12.0 s" in text_of(staff.get(page))
+    assert "12.0 s in steps" in rows_of(staff.get(f"{MESSAGES}?role=assistant"))[0]
+    assert "12.0 s in steps" in text_of(staff.get(f"{SESSIONS}{outcome.id}/change/"))
     completed = answer(external_id="a2", completed_at=NOON + timedelta(seconds=99))
     store(project, question(), answer(agent_steps=steps), completed)
     assert "1 min 39 s" in rows_of(staff.get(f"{MESSAGES}?role=assistant"))[0]
@@ -544,9 +568,7 @@ def test_paused_run_shows_what_it_waits_for(staff: Client, project: Project) -> 
 def test_failed_call_in_the_list_links_to_its_run(staff: Client, run: UUID) -> None:
     response = staff.get(f"{CALLS}?status=error")
     session = Session.objects.get()
-    assert rows_of(response) == [
-        ["get_weather", "error", "unknown city", str(session), "owner", "12 ms", "2026-03-01 12:00:00"]
-    ]
+    assert rows_of(response) == [["get_weather", "unknown city", str(session), "owner", "12 ms", "2026-03-01 12:00:00"]]
     failed = ToolCall.objects.get(status="error")
     link = links_of(response)["get_weather"]
     assert link == f"{page_of(run)}?call={failed.pk}#call-{failed.pk}"
@@ -582,7 +604,7 @@ def test_calls_are_filtered_and_found(
 
 def test_call_search_finds_the_generated_id(staff: Client, run: UUID) -> None:
     call = ToolCall.objects.get(call_id="call_b")
-    assert [row[3] for row in rows_of(staff.get(CALLS, {"q": str(call.pk)}))] == ["unknown city"]
+    assert [row[2] for row in rows_of(staff.get(CALLS, {"q": str(call.pk)}))] == ["unknown city"]
 
 
 def test_calls_of_deleted_messages_are_not_listed(staff: Client, run: UUID) -> None:

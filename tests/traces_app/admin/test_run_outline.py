@@ -14,17 +14,11 @@ from django.test import Client
 
 from access_app.models import Project
 from tests.admin_pages import html_of, statements_of
-from tests.traces_app.conftest import NOON, answer, question, store
+from tests.traces_app.conftest import NOON, answer, answered, store
 from traces_app.admin import run_outline, run_page
 from traces_app.models import AgentStep, ToolCall
 
 HOSTILE = "</script><script>alert(1)</script>\u202e\x1b[31m"
-
-
-def stored(project: Project, **fields: Any) -> UUID:
-    message_id = store(project, question(), answer(**fields)).messages[1].id
-    assert message_id is not None
-    return message_id
 
 
 def url_of(message_id: UUID, node_id: UUID | None = None) -> str:
@@ -34,7 +28,7 @@ def url_of(message_id: UUID, node_id: UUID | None = None) -> str:
 
 @pytest.mark.requirement("000-47")
 def test_outline_has_rows_in_reading_order(staff: Client, project: Project) -> None:
-    outline = staff.get(url_of(stored(project))).json()
+    outline = staff.get(url_of(answered(project))).json()
     names = [outline["names"][name] for name in outline["named"]]
     assert names[:3] == ["Step 1", "get_weather", "get_weather"]
     assert names[3].startswith("Step 2")
@@ -53,7 +47,7 @@ def test_outline_has_costs_and_times_from_first_start(staff: Client, project: Pr
         {"name": "b", "args": {}},
     ]
     step = {"timestamp": NOON, "cost": 0.0012, "tool_calls": calls}
-    outline = staff.get(url_of(stored(project, agent_steps=[step]))).json()
+    outline = staff.get(url_of(answered(project, agent_steps=[step]))).json()
     assert outline["starts"] == [0, 2345, None]
     assert outline["durations"][1:] == [7, None]
     assert outline["costs"] == {"0": "$0.0012"}
@@ -68,7 +62,7 @@ def first_rows_of(client: Client, message_id: UUID) -> Any:
 
 @pytest.mark.requirement("000-47")
 def test_first_rows_come_with_the_page(staff: Client, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    message_id = stored(project)
+    message_id = answered(project)
     whole = staff.get(url_of(message_id)).json()
     assert first_rows_of(staff, message_id) == whole
     monkeypatch.setattr(run_page, "FIRST_ROWS", 3)
@@ -85,14 +79,14 @@ def test_bottleneck_is_the_longest_row_on_the_critical_path(staff: Client, proje
 
     calls = [call("short", 100, 200), call("long", 100, 900), call("last", 1_000, 300)]
     step = {"timestamp": NOON, "duration": 100, "tool_calls": calls}
-    outline = staff.get(url_of(stored(project, agent_steps=[step]))).json()
+    outline = staff.get(url_of(answered(project, agent_steps=[step]))).json()
     assert outline["critical"] == [1, 0, 1, 1]
     assert outline["names"][outline["named"][outline["bottleneck"]]] == "long"
 
 
 def test_outline_of_longer_run_needs_no_more_queries(staff: Client, project: Project) -> None:
     call = {"name": "read", "args": {}, "result": {"output": "secret payload"}}
-    short = statements_of(staff, url_of(stored(project)))
+    short = statements_of(staff, url_of(answered(project)))
     steps = [{"iteration": step, "tool_calls": [call] * 10} for step in range(50)]
     long = store(project, answer(agent_steps=steps), external_id="long").messages[0].id
     assert isinstance(long, UUID)
@@ -104,11 +98,11 @@ def test_outline_of_longer_run_needs_no_more_queries(staff: Client, project: Pro
 
 def test_outline_beyond_its_limit_is_cut(staff: Client, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_outline, "OUTLINE_ROWS", 1)
-    assert staff.get(url_of(stored(project))).json()["is_cut"] is True
+    assert staff.get(url_of(answered(project))).json()["is_cut"] is True
 
 
 def test_outline_and_payloads_need_permission(staff: Client, project: Project) -> None:
-    message_id = stored(project)
+    message_id = answered(project)
     call_id = ToolCall.objects.all()[0].pk
     other = Client()
     for url in (url_of(message_id), url_of(message_id, call_id)):
@@ -119,7 +113,7 @@ def test_outline_and_payloads_need_permission(staff: Client, project: Project) -
 
 
 def test_unknown_message_or_row_is_not_found(staff: Client, project: Project) -> None:
-    message_id = stored(project)
+    message_id = answered(project)
     other = store(project, answer(), external_id="other").messages[0].id
     call_id = ToolCall.objects.filter(message_id=other)[0].pk
     assert staff.get(url_of(uuid4())).status_code == 404
@@ -129,7 +123,7 @@ def test_unknown_message_or_row_is_not_found(staff: Client, project: Project) ->
 
 def test_hostile_names_have_no_hidden_characters(staff: Client, project: Project) -> None:
     call = {"name": HOSTILE, "args": {HOSTILE: HOSTILE}, "result": {"success": False, "error": HOSTILE}}
-    message_id = stored(project, agent_steps=[{"agent_name": HOSTILE, "tool_calls": [call]}])
+    message_id = answered(project, agent_steps=[{"agent_name": HOSTILE, "tool_calls": [call]}])
     response = staff.get(url_of(message_id))
     assert response.headers["Content-Type"] == "application/json"
     assert response.headers["X-Content-Type-Options"] == "nosniff"
@@ -137,7 +131,7 @@ def test_hostile_names_have_no_hidden_characters(staff: Client, project: Project
 
 
 def test_detail_of_call_has_its_payloads(staff: Client, project: Project) -> None:
-    message_id = stored(project)
+    message_id = answered(project)
     failed = ToolCall.objects.get(status="error")
     queries = statements_of(staff, url_of(message_id, failed.pk))
     assert len(queries) <= 7
@@ -152,7 +146,7 @@ def test_detail_of_call_has_its_payloads(staff: Client, project: Project) -> Non
 
 def test_detail_of_long_value_is_cut_with_its_url(staff: Client, project: Project) -> None:
     call = {"name": "read", "args": {}, "result": {"output": "x" * 200_000}}
-    message_id = stored(project, agent_steps=[{"tool_calls": [call]}])
+    message_id = answered(project, agent_steps=[{"tool_calls": [call]}])
     detail = staff.get(url_of(message_id, ToolCall.objects.get().pk)).json()
     (output,) = [value for value in detail["values"] if value["column"] == "output"]
     assert (len(output["text"]), output["bytes"], output["is_cut"]) == (65_536, 200_000, True)
@@ -160,7 +154,7 @@ def test_detail_of_long_value_is_cut_with_its_url(staff: Client, project: Projec
 
 
 def test_detail_of_step_has_its_thought(staff: Client, project: Project) -> None:
-    message_id = stored(project)
+    message_id = answered(project)
     step = AgentStep.objects.order_by("iteration")[0]
     detail = staff.get(url_of(message_id, step.pk)).json()
     assert detail["title"] == "Step 1"

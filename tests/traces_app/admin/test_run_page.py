@@ -14,18 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from access_app.models import Project
-from tests.traces_app.conftest import NOON, answer, question, store
-from traces_app.admin import run_page
-from traces_app.admin.run_page import (
-    CallNode,
-    StepNode,
-    build_tree,
-    first_failure,
-    read_call,
-    read_run,
-    read_tool_time,
-    step_number,
-)
+from tests.traces_app.conftest import NOON, answer, answered, store
+from traces_app.admin import run_page, run_tree
+from traces_app.admin.run_page import first_failure, read_call, read_run, read_tool_time, step_number
+from traces_app.admin.run_tree import CallNode, StepNode, build_tree
 from traces_app.models import AgentStep, ToolCall
 
 Drawn = Any
@@ -125,7 +117,7 @@ def test_levels_below_twelve_are_not_indented() -> None:
     tree = tree_of([(0, chain)])
     assert names(tree) == ["step 0", *(f"call {call}" for call in range(1, 31))]
     node = tree[0]
-    for _level in range(run_page.MAX_DEPTH):
+    for _level in range(run_tree.MAX_DEPTH):
         (_name, node) = node
     assert list(node[1:]) == [[f"call {call}"] for call in range(13, 31)]
 
@@ -147,12 +139,6 @@ def test_any_parents_show_each_node_exactly_once(data: st.DataObject) -> None:
 # --- From the tables --------------------------------------------------------------------------------------------------
 
 
-def run_of(project: Project, **fields: Any) -> UUID:
-    message_id = store(project, question(), answer(**fields)).messages[1].id
-    assert message_id is not None
-    return message_id
-
-
 def texts_of(node: CallNode | StepNode) -> Any:
     assert node.texts is not None
     return node.texts
@@ -160,7 +146,7 @@ def texts_of(node: CallNode | StepNode) -> Any:
 
 @pytest.mark.requirement("000-05")
 def test_read_run_returns_steps_and_calls_with_texts(project: Project) -> None:
-    run = read_run(run_of(project))
+    run = read_run(answered(project))
     assert [(step.iteration, texts_of(step).thought.head) for step in run.steps] == [
         (0, "Ask for both cities at once."),
         (1, "Ask the researcher."),
@@ -186,7 +172,7 @@ def test_read_run_returns_steps_and_calls_with_texts(project: Project) -> None:
 
 @pytest.mark.requirement("000-51", "000-50")
 def test_run_without_steps_and_call_without_result_are_read(project: Project) -> None:
-    assert read_run(run_of(project, agent_steps=[])).steps == []
+    assert read_run(answered(project, agent_steps=[])).steps == []
     pending = store(
         project, answer(agent_steps=[{"tool_calls": [{"id": "c", "name": "t"}]}], is_completed=False), external_id="p"
     )
@@ -213,7 +199,7 @@ def many_steps(count: int, calls: int = 3, **result: Any) -> list[dict[str, Any]
 
 @pytest.mark.requirement("000-53")
 def test_steps_of_very_long_run_are_each_on_one_page(project: Project) -> None:
-    message_id = run_of(project, agent_steps=many_steps(2_000, 1))
+    message_id = answered(project, agent_steps=many_steps(2_000, 1))
     pages = [read_run(message_id, page=number) for number in range(1, 41)]
     assert {page.pages for page in pages} == {40}
     assert [step.iteration for page in pages for step in page.steps] == list(range(2_000))
@@ -224,7 +210,7 @@ def test_steps_of_very_long_run_are_each_on_one_page(project: Project) -> None:
 def test_long_run_has_pages_and_call_selects_its_page(project: Project) -> None:
     steps = many_steps(60)
     steps[50]["tool_calls"][1]["result"] = {"success": False, "error": "boom"}
-    message_id = run_of(project, agent_steps=steps)
+    message_id = answered(project, agent_steps=steps)
     pages = [read_run(message_id, page=number) for number in (1, 2, 3)]
     assert [page.pages for page in pages] == [3, 3, 3]
     assert [step.iteration for page in pages for step in page.steps] == list(range(60))
@@ -244,7 +230,7 @@ def test_run_beyond_its_limit_has_its_first_steps_and_all_failures(
 ) -> None:
     steps = many_steps(6)
     steps[5]["tool_calls"][1]["result"] = {"success": False, "error": "late"}
-    message_id = run_of(project, agent_steps=steps)
+    message_id = answered(project, agent_steps=steps)
     monkeypatch.setattr(run_page, "SKELETON_ROWS", 7)
     run = read_run(message_id)
     assert run.is_cut
@@ -257,7 +243,7 @@ def test_failures_are_numbered_across_pages(project: Project) -> None:
     steps = many_steps(60)
     for step, call in ((3, 0), (30, 2), (50, 1)):
         steps[step]["tool_calls"][call]["result"] = {"success": False, "error": f"boom {step}"}
-    message_id = run_of(project, agent_steps=steps)
+    message_id = answered(project, agent_steps=steps)
     run = read_run(message_id)
     assert (run.place.total, run.place.number, run.place.current, run.place.previous) == (3, None, None, None)
     # From failure to failure, forwards and back.
@@ -277,7 +263,7 @@ def test_page_without_chosen_call_is_between_failures(project: Project) -> None:
     steps = many_steps(60)
     for step in (3, 50):
         steps[step]["tool_calls"][0]["result"] = {"success": False, "error": f"boom {step}"}
-    message_id = run_of(project, agent_steps=steps)
+    message_id = answered(project, agent_steps=steps)
     place = read_run(message_id, page=2).place
     assert place.previous is not None and place.next is not None
     assert (place.number, place.previous.error, place.next.error) == (None, "boom 3", "boom 50")
@@ -298,10 +284,10 @@ def test_failures_of_sub_agents_are_in_reading_order(project: Project) -> None:
         {"iteration": 1, "tool_calls": [later]},
         {"iteration": 2, "tool_calls": [inner]},
     ]
-    message_id = run_of(project, agent_steps=steps)
+    message_id = answered(project, agent_steps=steps)
     assert [failure.tool for failure in read_run(message_id).failures] == ["ask", "look", "send"]
     assert first_failure(message_id) == ToolCall.objects.get(tool__name="ask").pk
-    assert first_failure(run_of(project, agent_steps=many_steps(1), external_id="good")) is None
+    assert first_failure(answered(project, agent_steps=many_steps(1), external_id="good")) is None
 
 
 @pytest.mark.parametrize(
@@ -311,7 +297,7 @@ def test_steps_count_from_one(project: Project, iterations: list[int], numbers: 
     steps = [
         {**step, "iteration": number} for step, number in zip(many_steps(len(iterations), 1), iterations, strict=True)
     ]
-    run = read_run(run_of(project, agent_steps=steps))
+    run = read_run(answered(project, agent_steps=steps))
     assert [step.iteration for step in run.steps] == iterations
     assert " ".join(step.number for step in run.steps) == numbers
     stored = AgentStep.objects.order_by("iteration", "ordinal")
@@ -327,13 +313,13 @@ def test_time_in_tools_counts_no_call_twice(project: Project) -> None:
     outer = called(0, uuid="outer", duration=5_000)
     inner = called(1, parent="outer", duration=3_000)
     parallel = called(2, duration=4_000)
-    run = run_of(project, agent_steps=[{"tool_calls": [outer, inner, parallel]}])
+    run = answered(project, agent_steps=[{"tool_calls": [outer, inner, parallel]}])
     assert read_tool_time(run) == 9_000
-    assert read_tool_time(run_of(project, agent_steps=[{"thought": "none"}], external_id="plain")) is None
+    assert read_tool_time(answered(project, agent_steps=[{"thought": "none"}], external_id="plain")) is None
 
 
 def test_read_run_takes_constant_queries(project: Project) -> None:
-    small = run_of(project, agent_steps=many_steps(2, success=False, error="x"))
+    small = answered(project, agent_steps=many_steps(2, success=False, error="x"))
     large = store(project, answer(agent_steps=many_steps(90, 5, success=False, error="x")), external_id="large")
     assert large.messages[0].id is not None
     counts = []
@@ -345,9 +331,9 @@ def test_read_run_takes_constant_queries(project: Project) -> None:
 
 
 def test_step_with_very_many_calls_is_cut_and_marked(project: Project) -> None:
-    run = read_run(run_of(project, agent_steps=many_steps(1, 700)))
+    run = read_run(answered(project, agent_steps=many_steps(1, 700)))
     (step,) = run.steps
-    assert len(step.below) == run_page.MOST_ROWS - 1
+    assert len(step.below) == run_tree.MOST_ROWS - 1
     assert run.is_cut
     assert all(node.texts is not None for node in step.below)
 
@@ -355,7 +341,7 @@ def test_step_with_very_many_calls_is_cut_and_marked(project: Project) -> None:
 @pytest.mark.requirement("000-53")
 def test_long_values_share_the_room_of_a_page(project: Project) -> None:
     long = "0123456789" * 100_000
-    run = read_run(run_of(project, agent_steps=many_steps(1, 2, output=long)))
+    run = read_run(answered(project, agent_steps=many_steps(1, 2, output=long)))
     first, second = (texts_of(node).output for node in run.steps[0].below)
     assert (first.shown_bytes, first.total_bytes) == (run_page.VALUE_CHARACTERS, 1_000_000)
     assert first.head + first.rest == long[: run_page.VALUE_CHARACTERS]
@@ -369,7 +355,7 @@ def test_long_values_share_the_room_of_a_page(project: Project) -> None:
 def test_arguments_of_several_lines_are_shown_one_by_one(project: Project) -> None:
     args = {"code": "a = 1\nprint(a)\n", "timeout": 1.50, "big": 2**70, "env": ["A", None], "on": True}
     steps = [{"tool_calls": [{"id": "c", "name": "run", "args": args, "result": {"output": ""}}]}]
-    (step,) = read_run(run_of(project, agent_steps=steps)).steps
+    (step,) = read_run(answered(project, agent_steps=steps)).steps
     fields = {name: value.head for name, value in texts_of(step.below[0]).fields}
     assert fields == {
         "code": "a = 1\nprint(a)\n",
@@ -381,7 +367,7 @@ def test_arguments_of_several_lines_are_shown_one_by_one(project: Project) -> No
 
 
 def test_read_call_returns_longer_texts(project: Project) -> None:
-    message_id = run_of(project, agent_steps=many_steps(30, 3, output="y" * 300_000))
+    message_id = answered(project, agent_steps=many_steps(30, 3, output="y" * 300_000))
     call = ToolCall.objects.filter(message_id=message_id)[random.randrange(90)]
     with CaptureQueriesContext(connection) as queries:
         node = read_call(call.pk)

@@ -13,7 +13,7 @@ from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import writes
 from messages_app.models import Message
 from tests.admin_pages import html_of, rows_of, text_of
-from tests.traces_app.conftest import answer, question, store
+from tests.traces_app.conftest import answered
 from traces_app.ingest.scores import PlacedScore, store_scores
 from traces_app.models import Score, ToolCall
 from traces_app.normalize.redaction import redact_score
@@ -27,9 +27,7 @@ HOSTILE = "<script>alert(1)</script> \x1b[31m \u202egnp.exe"
 
 @pytest.fixture
 def run(project: Project) -> UUID:
-    message_id = store(project, question(), answer()).messages[1].id
-    assert message_id is not None
-    return message_id
+    return answered(project)
 
 
 def page_of(message: UUID) -> str:

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from access_app.models import Project
-from tests.admin_pages import links_of, rows_of, statements_of, text_of
+from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.maintenance.search_index import index_queued
 from traces_app.models import UnindexedMessage
@@ -46,7 +46,8 @@ def test_lists_find_the_error_that_is_on_the_screen(admin_client: Client) -> Non
 
 def test_rows_show_where_the_terms_are(admin_client: Client) -> None:
     for url in (SESSIONS, MESSAGES, CALLS):
-        page = admin_client.get(url, {"q": 'unknown "get_wea"'})
+        columns = {"columns": "tool_name"} if url == CALLS else {}  # its errors say it themselves
+        page = admin_client.get(url, {"q": 'unknown "get_wea"', **columns})
         assert "Error: unknown city" in text_of(page)
         assert "<mark>unknown</mark>" in page.content.decode()
         (place,) = {link for name, link in links_of(page).items() if name.startswith("Error:")}
@@ -55,6 +56,26 @@ def test_rows_show_where_the_terms_are(admin_client: Client) -> None:
         assert "field-found" not in admin_client.get(url).content.decode()
         is_queued = UnindexedMessage.objects.exists()
         assert ("newer messages were read directly" in text_of(page)) is is_queued
+
+
+def test_text_that_has_several_terms_is_shown_once(admin_client: Client) -> None:
+    marks = "<mark>there</mark> is no <mark>Atlantis</mark>"
+    # Where rows show the text anyway, the terms are marked in it.
+    answers = html_of(admin_client.get(MESSAGES, {"q": "there atlantis", "role": "assistant"}))
+    assert (answers.count(marks), "field-found" in answers) == (1, False)
+    sessions = html_of(admin_client.get(SESSIONS, {"q": "there atlantis"}))
+    assert (sessions.count(marks), "field-found" in sessions) == (1, True)
+    named = html_of(admin_client.get(SESSIONS, {"q": "title:weather"}))
+    assert ("The <mark>weather</mark>" in named, "field-found" in named) == (True, False)
+    failed = html_of(admin_client.get(CALLS, {"q": "error:unknown"}))
+    assert ("<mark>unknown</mark> city" in failed, "field-found" in failed) == (True, False)
+
+
+def test_column_of_places_is_there_if_it_says_something(admin_client: Client) -> None:
+    by_name = admin_client.get(MESSAGES, {"q": "q1"})  # an external id
+    assert len(rows_of(by_name)) == 1
+    assert "field-found" not in html_of(by_name)
+    assert "field-found" in html_of(admin_client.get(MESSAGES, {"q": "unknown"}))
 
 
 @pytest.mark.parametrize("q", ["ab " * 10_000, "a" * 1_000_000, "x\0y", '"', "(a+)+$", "\u202eab", "' OR 1=1 --", "\\"])

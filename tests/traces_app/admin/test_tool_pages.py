@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -90,6 +90,8 @@ def test_tool_page_groups_errors_and_finds_repeated_calls(staff: Client) -> None
     assert "1× no such index" in text
     assert "2 calls with the same arguments in one run" in text
     assert "before: 2" in text
+    assert "Slower than in the period before : p95 is 700 ms, before 100 ms (+600%)." in text
+    assert 'class="is-bad"><strong>700 ms</strong>' in html_of(page)
     slowest = text[text.index("Slowest calls") : text.index("Repeated calls")]
     assert slowest.split()[2:5] == ["700", "ms", "error"]
     target = next(url for name, url in links_of(page).items() if name.startswith("timeout"))
@@ -190,6 +192,34 @@ def test_tool_page_marks_slow_times_arguments_and_runs(
         assert chart in text
 
 
+@pytest.mark.requirement("001-37")
+def test_charts_of_a_tool_show_the_period_before(staff: Client, project: Project) -> None:
+    five = datetime(2026, 3, 2, 5, 10, tzinfo=UTC)
+    store(project, run("now", five, call("search", 1300, q=1), call("search", 1000, "unknown", q=2)))
+    tool = f"/admin/traces_app/tool/{Tool.objects.get().pk}/change/"
+    days = {"created_after": "2026-03-02T00:00", "created_before": "2026-03-03T00:00"}
+    page = html_of(staff.get(tool, days))
+    assert "line-before" not in page
+    assert "no calls in the period before" in page
+    # A day earlier, at the same time of the day and three hours later; what is two days earlier is not compared.
+    for hours in (-24, -21, -48):
+        store(project, run(f"before {hours}", five + timedelta(hours=hours), call("search", 400, q=hours)))
+    page = html_of(staff.get(tool, days))
+    charts = re.findall(r'<svg class="bars".*?</svg>', page, re.S)
+    lines = [re.findall(r'"line line-before" points="([^"]+)"', chart) for chart in charts]
+    calls, rates, p95 = (99 - 98 / 2, 99.0, round(99 - 98 * 400 / 1300, 2))
+    assert lines == [[f"51,{y} 59,{y}", f"81,{y} 89,{y}"] for y in (calls, rates, p95)]
+    assert 'class="area-before" points="51,100 51,50.0 59,50.0 59,100"' in charts[0]
+    # The bars have the same scale, and so has the line of this period.
+    assert '<rect class="bar-bottom" x="51" y="50.0" width="8" height="50.0">' in charts[0]
+    assert 'class="line" points="51,1.0 59,1.0"' in charts[2]
+    assert [re.findall('aria-label="([^"]+)"', chart)[0] for chart in charts] == [
+        "Calls over time. This period: 2. Before: 2.",
+        "Error rate over time. This period: 50%. Before: 0%.",
+        "Duration over time, p95. This period: 1.3 s. Before: 400 ms.",
+    ]
+
+
 @pytest.mark.usefixtures("traces")
 def test_custom_range_has_its_calls_only(staff: Client) -> None:
     times = {"created_after": f"{ago(hours=48):%Y-%m-%dT%H:%M}", "created_before": f"{ago(hours=24):%Y-%m-%dT%H:%M}"}
@@ -199,12 +229,28 @@ def test_custom_range_has_its_calls_only(staff: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["created=x", "created_after=x", "created_after=2026-02-01&created_before=2026-01-01"]
+    ("query", "warning"),
+    [
+        ("created=9y", "Invalid filter: time “9y”. Use one of: 1h, 24h, 7d, 30d. The last 24 hours are shown."),
+        ("created_after=2026-13-01", "Invalid filter: time “2026-13-01”. Use a date or a time since 1970, such as"),
+        (
+            "created_after=2026-02-01&created_before=2026-01-01",
+            "Invalid filter: time “2026-02-01 – 2026-01-01”. “From” must be earlier than “Until”. The last 24 hours",
+        ),
+        ("o=foo&project=zzz", "Project “zzz” cannot be chosen here. All projects are shown."),
+        ("tool=search", "This page has no such filter: tool. It is shown without."),
+        ("o=foo&project=zzz", "Invalid order “foo”. Use one of: failed, tool,"),
+    ],
 )
-def test_invalid_range_is_reported_and_reset(staff: Client, query: str) -> None:
-    response = staff.get(f"{STATISTICS}?{query}", follow=True)
-    assert response.redirect_chain == [(STATISTICS, 302)]
-    assert "This range of times is not valid." in html_of(response)
+@pytest.mark.usefixtures("traces")
+def test_invalid_parameters_are_reported_and_times_kept(staff: Client, query: str, warning: str) -> None:
+    response = staff.get(f"{STATISTICS}?{query}")
+    assert warning in text_of(response)
+    if "created_before" in query:
+        html = html_of(response)
+        assert 'name="created_after" value="2026-02-01T00:00:00"' in html
+        assert 'name="created_before" value="2026-01-01T00:00:00"' in html
+        assert warning in text_of(staff.get(f"{STATISTICS}?{query}&format=csv", follow=True))
 
 
 @pytest.mark.usefixtures("traces")

@@ -31,11 +31,6 @@ def run(project: Project, name: str, *steps: tuple[str, list[dict[str, Any]]]) -
     return made
 
 
-@pytest.fixture
-def project(db: None) -> Project:
-    return Project.objects.create(slug="owner")
-
-
 def shown(left: UUID, right: UUID) -> list[tuple[str, str, str]]:
     """Return the change, and the name or thought of both sides, of each pair."""
 

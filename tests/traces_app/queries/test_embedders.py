@@ -18,7 +18,7 @@ from messages_app.models import Message
 from tests.traces_app.conftest import NOON
 from tests.traces_app.maintenance.test_run_vectors import brought_up_to_date, found
 from tests.traces_app.views.test_similar_runs import asked
-from traces_app.ingest.store import change_message
+from traces_app.ingest.changes import change_message
 from traces_app.maintenance.run_vectors import store_vectors
 from traces_app.models import EmbedderInUse, RunVector, UnvectoredMessage
 from traces_app.normalize.records import normalise_patch

@@ -28,10 +28,11 @@ from messages_app.models import ChangedHour, Message, Session
 from messages_app.sql.pagination import IdRange
 from tests.examples import examples
 from tests.traces_app.conftest import NOON, store
+from traces_app.ingest.changes import change_message
 from traces_app.ingest.removal import remove_messages
-from traces_app.ingest.store import change_message
 from traces_app.maintenance.costs import recompute_costs
-from traces_app.maintenance.purge import Scope, purge
+from traces_app.maintenance.purge.purging import purge
+from traces_app.maintenance.purge.scopes import Scope
 from traces_app.maintenance.tool_roll_up import forget_dropped_periods, roll_up
 from traces_app.models import ModelPrice, Tool, ToolCall, ToolPeriod, ToolRollUp
 from traces_app.normalize.records import normalise_patch
@@ -323,7 +324,7 @@ def assert_agrees(
 @pytest.mark.requirement("000-48", "001-37")
 @pytest.mark.django_db
 @settings(
-    max_examples=examples(12),
+    max_examples=examples(6),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -15,6 +15,7 @@ from traces_app.queries.word_changes import MOST_WORDS, WordChanges
         ("上海今天晴", "上海明天晴", ["今"], ["明"]),
         ("same", "same", [], []),
         ("one", "two", [], []),
+        ("Your card ended, so ask the bank.", "Done: 129 euros are on the way.", [], []),
     ],
 )
 def test_words_of_one_side_are_marked(left: str, right: str, changed_left: list[str], changed_right: list[str]) -> None:

@@ -115,7 +115,7 @@ EKO = st.fixed_dictionaries(
     max_examples=examples(30),
     deadline=None,
     phases=[Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
 def test_any_event_is_stored_or_refused(owner: Caller, path: str, one: Any, data: st.DataObject) -> None:

@@ -71,7 +71,11 @@ BODIES: list[Any] = [
 values = st.one_of(st.sampled_from(WORDS), st.text(max_size=20))
 
 
-@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(path=st.sampled_from(LISTS), parameters=st.dictionaries(st.sampled_from(NAMES), values, max_size=4))
 def test_any_parameter_is_answered(
     owner: Caller, weather: SessionOutcome, path: str, parameters: dict[str, str]

@@ -12,7 +12,9 @@ from access_app.models import Project
 from messages_app.models import Message
 from traces_app.ingest.pipeline import ingest
 from traces_app.maintenance.integrity import Tally, check
-from traces_app.maintenance.purge import Scope, purge, survey
+from traces_app.maintenance.purge.purging import purge
+from traces_app.maintenance.purge.scopes import Scope
+from traces_app.maintenance.purge.surveys import survey
 from traces_app.models import AgentStep, Context
 from traces_app.schema import records
 

@@ -594,8 +594,14 @@ Error: Lost.
     refused = viewer.get(f"sessions/text/export/?message={run}")
     assert (refused.status, refused.json["error"]["field"]) == (400, "message")
     assert viewer.get(f"sessions/text/export/?format=text&message={uuid4()}").status == 404
-    with pytest.raises(CommandError, match="There is no session with this id"):
-        call_command("export", "nowhere", stdout=StringIO())
+    for names, expected in (
+        (["nowhere"], "There is no session 'nowhere' in any project."),
+        (["nowhere", "--project=owner"], "There is no session 'nowhere' in project 'owner'."),
+        (["text", "--message=a"], "There is no message with the id 'a' in session 'text'."),
+    ):
+        with pytest.raises(CommandError) as error:
+            call_command("export", *names, "--format", "text", stdout=StringIO())
+        assert (str(error.value), error.value.returncode) == (expected, 2)
 
 
 def run_at(minute: int) -> dict[str, Any]:

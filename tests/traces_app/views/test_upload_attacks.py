@@ -9,18 +9,20 @@ import gzip
 import io
 import json
 import struct
-import subprocess
-import sys
 import tarfile
+import tempfile
 import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
+from tests.forked import result_of
+
 from .conftest import Caller
+from .uploading import Outcome, read
 
 MEGABYTE = 1_000_000
 MOST_MEGABYTES = 450
@@ -28,40 +30,15 @@ MOST_MEGABYTES = 450
 MOST_SECONDS = 20
 """Seconds of processor time. Measured: refused after 0.1 to 3 s; without the limits 24 to 129 s, or 3.7 GB."""
 
-_READ = """
-import json, re, sys, tempfile, time
-from pathlib import Path
-import django
-django.setup()
-from traces_app.transcripts.importer import import_source
-from traces_app.transcripts.files.documents import open_file_source
-from traces_app.views.importing import budget_of_upload
-with tempfile.TemporaryFile() as file:
-    file.write(sys.stdin.buffer.read())
-    file.flush()
-    started = time.process_time()
-    reports = list(import_source(open_file_source(file, "body"), None, budget=budget_of_upload()))
-    seconds = time.process_time() - started
-said = [[one.status, one.path[:2000], one.reason[:2000]] for one in reports[:5]]
-# Of this program alone: what getrusage() gives begins with the peak of the process that started it.
-peak = int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
-print(json.dumps([said, len(reports), seconds, peak // 1024]))
-"""
-
-
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read from Linux")
 
 
-class Outcome(NamedTuple):
-    reports: list[list[str]]
-    count: int
-    seconds: float
-    megabytes: int
-
-
 def uploaded(data: bytes) -> Outcome:
-    done = subprocess.run([sys.executable, "-c", _READ], input=data, capture_output=True, timeout=200, check=True)
-    return Outcome(*json.loads(done.stdout.splitlines()[-1]))
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        outcome: Outcome = result_of(read, file.name)
+        return outcome
 
 
 def refused(data: bytes, reason: str) -> Outcome:

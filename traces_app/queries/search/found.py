@@ -98,15 +98,15 @@ def find(
     # One snapshot: a merge replaces the segments that the search goes through.
     with one_snapshot(read_only=True):
         return _Search(
-            query,
-            unit,
-            among,
-            ids,
-            newest_first,
-            limit,
-            monotonic() + (SECONDS if seconds is None else seconds),
-            without,
-            mark,
+            query=query,
+            unit=unit,
+            among=among,
+            ids=ids,
+            newest_first=newest_first,
+            limit=limit,
+            until=monotonic() + (SECONDS if seconds is None else seconds),
+            without=without,
+            mark=mark,
         ).run()
 
 
@@ -129,7 +129,7 @@ class _TermRows:
     rows: NDArray[Any]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Search:
     query: SearchQuery
     unit: Unit
@@ -368,13 +368,7 @@ class _Search:
             self._look_at(row, row.message_id, hits[row.message_id], is_whole=True)
         first = 0
         for count in _growing(_ROWS_OF_TERM):
-            asked: dict[Kind, set[UUID]] = defaultdict(set)
-            for message, by_term in hits.items():
-                if message not in self.queued:
-                    for number in range(len(self.indexed)):
-                        if number not in by_term:
-                            for kind, row_id in self._candidates(message, number)[first : first + count]:
-                                asked[kind].add(row_id)
+            asked = self._rows_to_read(hits, first, first + count)
             if not asked:
                 break
             for row in texts_of_rows(asked):
@@ -385,6 +379,16 @@ class _Search:
             left = [one for one, by_term in hits.items() if one not in self.queued and self._has_indexed(by_term)]
             for row in texts_of_messages(left):
                 self._look_at(row, row.message_id, hits[row.message_id], is_whole=True)
+
+    def _rows_to_read(self, hits: Mapping[UUID, Mapping[int, Hit]], first: int, after: int) -> dict[Kind, set[UUID]]:
+        """Return the rows that may have terms not found yet: from the first to before the last candidate of each term."""
+        rows: dict[Kind, set[UUID]] = defaultdict(set)
+        for message, by_term in hits.items():
+            missing = [number for number in range(len(self.indexed)) if number not in by_term]
+            for number in missing if message not in self.queued else ():
+                for kind, row_id in self._candidates(message, number)[first:after]:
+                    rows[kind].add(row_id)
+        return rows
 
     def _has_indexed(self, by_term: Mapping[int, Hit]) -> bool:
         return all(number in by_term for number in range(len(self.indexed)))

@@ -6,9 +6,11 @@ from uuid import UUID
 
 from django.http import QueryDict
 
+from access_app.db import alias_in_use
 from access_app.visibility import ProjectScope
 from messages_app.models import Message
 from messages_app.queries import FoundSession
+from messages_app.sql.merged import MergedRows
 from messages_app.sql.pagination import Cursor, IdRange, PageRequest
 from traces_app.queries.filters import MessageFilterSet
 
@@ -30,4 +32,5 @@ def find_in_session(query: SearchQuery, session: FoundSession, cursor: Cursor | 
     within = IdRange(lower=first, upper=UUID(int=last.int + 1))
     request = PageRequest(limit=MESSAGES, order="asc", towards_newer=True, cursor=cursor)
     # The title is a text of all messages: a word of it would find each of them.
-    return found_page(rows.within(within), query, "message", request, without=("title",))
+    here = MergedRows(parts={alias_in_use(): rows.within(within)})
+    return found_page(here, query, "message", request, without=("title",))

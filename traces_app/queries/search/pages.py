@@ -14,10 +14,11 @@ from access_app.encryption.keys import refuse_encrypted
 from access_app.errors import InvalidInput
 from messages_app import ids
 from messages_app.sql.compiled import CompiledRows
+from messages_app.sql.merged import MergedRows
 from messages_app.sql.pagination import Page, PageRequest, page_of, read_page
 from traces_app.models import ToolCall, UnindexedMessage
 
-from .found import Hit, Unit, find
+from .found import Found, Hit, Unit, find
 from .query import SearchQuery
 from .texts import Mark
 
@@ -30,7 +31,7 @@ class FoundPage(Struct, frozen=True, kw_only=True):
 
 
 def found_page(
-    rows: CompiledRows,
+    rows: MergedRows[CompiledRows],
     query: SearchQuery,
     unit: Unit,
     request: PageRequest,
@@ -44,29 +45,42 @@ def found_page(
     """
     if request.number is not None:
         raise InvalidInput(_("%(name)s cannot be combined with page and page_size.") % {"name": "q"}, field="q")
-    if "project" in rows.values:
-        refuse_encrypted(rows.values["project"], field="q")
     newer = request.towards_newer if request.cursor is None else request.cursor.newer
-    within = rows.ids & request.ids
-    found = find(
-        query,
-        unit,
-        rows.among,
-        within,
-        newest_first=not newer,
-        limit=request.limit + 1,
-        without=without,
-        mark=mark,
-    )
+
+    def find_in(part: CompiledRows) -> Found:
+        if "project" in part.values:
+            refuse_encrypted(part.values["project"], field="q")
+        return find(
+            query,
+            unit,
+            part.among,
+            part.ids & request.ids,
+            newest_first=not newer,
+            limit=request.limit + 1,
+            without=without,
+            mark=mark,
+        )
+
+    of_each = rows.in_each(find_in)
+    found = list(rows.in_order({alias: one.ids for alias, one in of_each.items()}, newest_first=not newer))
+    # Beyond the place where the first of them stopped the others would look complete.
+    ends = [one.reached for one in of_each.values() if one.reached is not None]
+    reached = (min(ends) if newer else max(ends)) if ends else None
+    if reached is not None:
+        found = [key for key in found if (key <= reached if newer else key >= reached)]
     return FoundPage(
-        page=page_of(found.ids, request, reached=found.reached),
-        hits=found.hits,
-        searched_to=None if found.reached is None else ids.created_at_of(found.reached),
+        page=page_of(found, request, reached=reached),
+        hits={key: hits for one in of_each.values() for key, hits in one.hits.items()},
+        searched_to=None if reached is None or len(found) > request.limit else ids.created_at_of(reached),
     )
 
 
 def list_page(
-    rows: CompiledRows, query: SearchQuery | None, unit: Unit, request: PageRequest, mark: Mark | None = None
+    rows: MergedRows[CompiledRows],
+    query: SearchQuery | None,
+    unit: Unit,
+    request: PageRequest,
+    mark: Mark | None = None,
 ) -> Page:
     """Return the requested page of a list, or of what was found in it."""
     return read_page(rows, request) if query is None else found_page(rows, query, unit, request, mark=mark).page
@@ -81,3 +95,8 @@ def indexed_until() -> datetime | None:
     """Return the time since when messages wait for the index; None if it has all. They are searched, too, but slowly."""
     oldest: datetime | None = UnindexedMessage.objects.aggregate(oldest=Min("queued_at"))["oldest"]
     return oldest
+
+
+def indexed_until_in(rows: MergedRows[CompiledRows]) -> datetime | None:
+    """Return the earliest such time of the databases that have the rows."""
+    return min(filter(None, rows.in_each(lambda _part: indexed_until()).values()), default=None)

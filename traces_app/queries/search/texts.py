@@ -1,4 +1,4 @@
-"""What of a trace is searched: the texts of each row, by field.
+"""The searched texts of a trace: those of each row, by field.
 
 A field is declared in one place: `SEARCHED`. JSON is searched as its keys and values, one a line, without the escapes of JSON.
 The title of a session is a text of each of its messages.
@@ -42,7 +42,7 @@ class Kind(IntEnum):
 
 
 class Mark(IntEnum):
-    """What the index knows of rows beside their texts, for a filter that few rows pass. It changes only when its message is
+    """A property of rows that the index knows besides their texts, for a filter that few rows pass. It changes only when its message is
     queued."""
 
     FAILED = 1

@@ -15,5 +15,10 @@ if (table !== null) {
       }
     }
   }
+  // The box above the cards has no column that would say what it is for.
+  const all = document.getElementById("action-toggle");
+  if (all !== null) {
+    all.closest("th").dataset.label = all.ariaLabel ?? "";
+  }
   table.classList.add("as-cards");
 }

@@ -133,7 +133,9 @@ const show = (event) => {
 const update = (data) => {
   if (data.status !== undefined) {
     const badge = document.getElementById("live-status");
-    badge.className = `badge badge-${data.status}`;
+    // Green beside failures would read as if all went well.
+    const isMixed = data.status === "completed" && data.resources?.failedCalls > 0;
+    badge.className = `badge badge-${isMixed ? "plain" : data.status}`;
     badge.textContent = statuses[data.status] ?? data.status;
     isEnded = ended.includes(data.status);
     say(isEnded ? "over" : "live");
@@ -144,8 +146,13 @@ const update = (data) => {
   for (const [name, value] of Object.entries(data.resources ?? {})) {
     const place = document.getElementById(`live-${name}`);
     if (place) {
-      place.textContent = value;
+      place.textContent = value.toLocaleString("en-US");
     }
+  }
+  if (data.resources?.inputTokens !== undefined) {
+    const total = data.resources.inputTokens + data.resources.outputTokens;
+    document.getElementById("live-totalTokens").textContent = total.toLocaleString("en-US");
+    document.getElementById("live-tokens").hidden = total === 0;
   }
 };
 
