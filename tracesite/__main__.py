@@ -45,6 +45,7 @@ def main() -> None:
         else:
             embedded_postgres.ensure()
         execute_from_command_line([program(), *command, *sys.argv[2:]])
+        sys.stdout.flush()
     except (embedded_postgres.EmbeddedError, ImproperlyConfigured) as error:
         sys.exit(str(error))
     except OperationalError as error:
@@ -54,6 +55,10 @@ def main() -> None:
         if type(error.__cause__).__name__ != "UndefinedTable":
             raise
         sys.exit(f"The database has unapplied migrations. Run: {program()} migrate")
+    except BrokenPipeError:
+        # Who reads the output, such as `head`, has enough. Python writes the rest when it ends, which must not fail, too.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)  # 128 + SIGPIPE
     except KeyboardInterrupt:
         sys.exit(130)  # 128 + SIGINT, as shells have it
 

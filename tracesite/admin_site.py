@@ -10,12 +10,15 @@ from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path
 from django.utils import timezone
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from access_app.conf import conf
 
-SPACELESS_TEXTS = (gettext_noop("Add %(name)s"), gettext_noop("Add %s"))
-"""Texts of Django that our catalogue replaces, because Chinese has no space between a verb and its object."""
+SPACELESS_TEXTS = (
+    *(gettext_noop("Add %(name)s"), gettext_noop("Add %s"), gettext_noop("Change %s"), gettext_noop("View %s")),
+    gettext_noop("Change history: %s"),
+)
+"""Texts of Django that our catalogue replaces, because Chinese has no space between a verb and its object, and none behind a colon."""
 
 if TYPE_CHECKING:
     from django.contrib.auth.forms import AuthenticationForm
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 
 class TracesiteAdminSite(AdminSite):
     """The site behind `admin.site` and `admin.register`."""
+
+    index_title = gettext_lazy("All lists and settings")
+    """Of the home page of people who may not see traces; see traces_app.admin.home."""
 
     @property
     def login_form(self) -> type[AuthenticationForm]:  # type: ignore[override]  # the form needs models, as below
@@ -46,6 +52,11 @@ class TracesiteAdminSite(AdminSite):
             "has_two_factor": is_offered(),
             "TIME_ZONE": timezone.get_current_timezone_name(),
         }
+
+    def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
+        """Return the apps and their models in the same order in every language; Django sorts them by their names."""
+        apps = sorted(super().get_app_list(request, app_label), key=lambda app: str(app["app_label"]))
+        return [{**app, "models": sorted(app["models"], key=lambda model: str(model["object_name"]))} for app in apps]
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         # Imported here, because the pages register themselves with the site, which does not exist before.

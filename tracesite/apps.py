@@ -20,3 +20,4 @@ class TracesiteConfig(AppConfig):
         register(system_checks.check_project_databases, Tags.database)
         register(system_checks.check_masking_rules, Tags.database)
         register(system_checks.check_data_keys, Tags.database)
+        register(system_checks.check_seal_key, Tags.database)

@@ -52,7 +52,7 @@ class File(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backup holds. Times are UTC."""
+    """The manifest of a backup. Times are UTC."""
 
     format: int
     postgresql: int
@@ -85,7 +85,10 @@ def back_up(directory: Path, *, jobs: int = 1, verify: bool = True, keep: int | 
 
     Raises BackupError. Then, and if the process is killed, there is no backup.
     """
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise BackupError(f"DIR: the directory {directory} cannot be made: {error.strerror}.") from error
     with session_lock(_LOCK) as is_only_one:
         if not is_only_one:
             raise BackupError("Another backup of this database is being made.")
@@ -294,9 +297,13 @@ def _django() -> psycopg.Connection[Any]:
 
 
 def _url(database: str | None = None) -> str:
-    """Return how Django is connected, or how another database of its server is reached, without the password."""
-    dsn = _django().info.dsn
-    return conninfo.make_conninfo(dsn, dbname=database) if database else dsn
+    """Return how Django is connected, or how another database of its server is reached, without the password.
+
+    Only with what the settings give: libpq adds options that the programs of an older PostgreSQL refuse.
+    """
+    given = {"host", "port", "user", "dbname", *primary.settings_dict["OPTIONS"]}
+    parameters = {name: value for name, value in _django().info.get_parameters().items() if name in given}
+    return conninfo.make_conninfo(**parameters | ({"dbname": database} if database else {}))
 
 
 def _connected(url: str) -> psycopg.Connection[Any]:
@@ -308,7 +315,7 @@ def _run(program: str, options: list[str], url: str) -> None:
     # Not among the arguments, which all users of the machine can read.
     password = {"PGPASSWORD": _django().info.password} if _django().info.password else {}
     done = subprocess.run(  # noqa: S603  # a program of PostgreSQL, with arguments made here
-        [_program(program), f"--dbname={url}", "--no-password", *options],
+        [postgres_program(program), f"--dbname={url}", "--no-password", *options],
         env=os.environ | password,
         capture_output=True,
         text=True,
@@ -318,7 +325,7 @@ def _run(program: str, options: list[str], url: str) -> None:
         raise BackupError(f"{program} failed: " + "\n".join(done.stderr.strip().splitlines()[-3:]))
 
 
-def _program(name: str) -> Path:
+def postgres_program(name: str) -> Path:
     """Return a program of the server's major version or the next later one: pg_dump refuses newer servers, pg_restore sets what older ones lack."""
     needed = _django().info.server_version // 10_000
     on_path = shutil.which(name)

@@ -1,6 +1,6 @@
 """All settings of Tracesite, read once from the environment; a bad value stops the start with its name.
 
-Every variable that is read here has a row in the README's table (tests/test_documentation.py compares them).
+Every variable that is read here has a row in docs/settings.md (tests/test_documentation.py compares them).
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ TRACESITE_DATA_DIR = Path(env.text("TRACESITE_DATA_DIR") or BASE_DIR / ".tracesi
 DEBUG = env.boolean("TRACESITE_DEBUG", default=False)
 ALLOWED_HOSTS = env.words("TRACESITE_ALLOWED_HOSTS", ("127.0.0.1", "localhost", "[::1]"))
 CSRF_TRUSTED_ORIGINS = env.words("TRACESITE_TRUSTED_ORIGINS")
+# How long clients that send or read slowly may keep the server waiting.
+TRACESITE_CLIENT_SECONDS = env.whole_number("TRACESITE_CLIENT_SECONDS", 30, at_least=1)
 TRACESITE_MAX_BODY_BYTES = env.whole_number("TRACESITE_MAX_BODY_BYTES", 64 * 1024 * 1024, at_least=1024)
 LOG_LEVEL = env.choice("TRACESITE_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"))
 TRACESITE_HTTPS = env.boolean("TRACESITE_HTTPS", default=False)

@@ -30,7 +30,9 @@ from access_app.encryption.master import master_keys
 from access_app.masking import unusable_rules
 from access_app.models import MaskingRule, ProjectDatabase, ProjectKey
 from access_app.program import program
+from access_app.seal_keys import seal_key
 from traces_app.ingest.partitions import TABLES
+from traces_app.models import SealBatch
 from traces_app.queries.embedders import configured
 
 from . import environment
@@ -55,7 +57,7 @@ NO_ANSWER = "tracesite.E003"
 
 
 def check_settings(app_configs: Apps, **options: Any) -> list[CheckMessage]:
-    """What every command needs."""
+    """Check the settings that every command needs."""
     found: list[CheckMessage] = [
         Error(
             f"TRACESITE_TRUSTED_ORIGINS has {origin!r}, which is not an origin.",
@@ -100,7 +102,7 @@ def check_settings(app_configs: Apps, **options: Any) -> list[CheckMessage]:
     found += [
         Warning(
             f"{name} is unknown." + (f" Did you mean {nearest}?" if nearest else ""),
-            hint="Correct or unset the variable. The README lists all settings.",
+            hint="Correct or unset the variable. docs/settings.md lists all settings.",
             id="tracesite.W014",
         )
         for name, nearest in environment.unknown().items()
@@ -109,7 +111,7 @@ def check_settings(app_configs: Apps, **options: Any) -> list[CheckMessage]:
 
 
 def check_deployment(app_configs: Apps, **options: Any) -> list[CheckMessage]:
-    """What is right for a first look and wrong for others to use."""
+    """Check for settings that suit a first look, but not a service that others use."""
     found: list[CheckMessage] = []
     is_local = all(_is_loopback(host) for host in settings.ALLOWED_HOSTS)
     if settings.DEBUG:
@@ -174,7 +176,7 @@ def _is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """What a PostgreSQL says of itself, to our role in our database."""
+    """The properties of a PostgreSQL server, as our role sees them in our database."""
 
     version: int
     """The major one."""
@@ -205,7 +207,7 @@ _SETTINGS = (
 
 
 def check_database(app_configs: Apps, databases: Iterable[str] | None = None, **options: Any) -> list[CheckMessage]:
-    """Whether the server keeps what it acknowledges, and has room for what Tracesite does."""
+    """Check that the server keeps what it acknowledges, and has room for what Tracesite does."""
     found = []
     for alias in {*all_aliases(), REPLICA}.intersection(databases or ()):
         try:
@@ -227,7 +229,7 @@ def check_database(app_configs: Apps, databases: Iterable[str] | None = None, **
 def check_project_databases(
     app_configs: Apps, databases: Iterable[str] | None = None, **options: Any
 ) -> list[CheckMessage]:
-    """Whether the databases that projects are to have, or have, are among the settings, and ready."""
+    """Check that the databases of projects, present and planned, are among the settings and ready."""
     unknown = sorted(set(conf.PROJECT_DATABASES.values()).difference(all_aliases()))
     found: list[CheckMessage] = [
         Error(
@@ -270,7 +272,7 @@ def check_project_databases(
 def check_masking_rules(
     app_configs: Apps, databases: Iterable[str] | None = None, **options: Any
 ) -> list[CheckMessage]:
-    """Whether every masking rule can be applied."""
+    """Check that every masking rule can be applied."""
     try:
         if PRIMARY not in (databases or ()) or MaskingRule._meta.db_table not in connection.introspection.table_names():
             return []
@@ -289,7 +291,7 @@ def check_masking_rules(
 
 
 def check_data_keys(app_configs: Apps, databases: Iterable[str] | None = None, **options: Any) -> list[CheckMessage]:
-    """Whether the master key is there, and is the one that has wrapped the data keys of the projects."""
+    """Check that the master key exists, and is the one that has wrapped the data keys of the projects."""
     try:
         if PRIMARY not in (databases or ()) or ProjectKey._meta.db_table not in connection.introspection.table_names():
             return []
@@ -308,6 +310,27 @@ def check_data_keys(app_configs: Apps, databases: Iterable[str] | None = None, *
             id="tracesite.E014",
         )
         for key in unusable
+    ]
+
+
+def check_seal_key(app_configs: Apps, databases: Iterable[str] | None = None, **options: Any) -> list[CheckMessage]:
+    """Check that the key of the newest seals exists: a backup that is restored elsewhere does not bring it."""
+    try:
+        if PRIMARY not in (databases or ()) or SealBatch._meta.db_table not in connection.introspection.table_names():
+            return []
+    except OperationalError:
+        return []  # check_database reports it
+    key_id = SealBatch.objects.order_by("-pk").values_list("key_id", flat=True).first()
+    if key_id is None or seal_key(key_id) is not None:
+        return []
+    return [
+        Warning(
+            f"The newest seals are of the key {key_id}, which is missing here: they cannot be verified, and what still waits "
+            "for its seal does not get one.",
+            hint="Before you serve, set TRACESITE_SECRET_KEY, or secret_key in TRACESITE_DATA_DIR, to what it was, or name it "
+            "in TRACESITE_SEAL_KEYS, as the last of the keys.",
+            id="tracesite.W016",
+        )
     ]
 
 
@@ -452,7 +475,7 @@ def _what_may_go_wrong(server: Server) -> list[CheckMessage]:
 
 
 def check_connections(server: Server, workers: int, threads: int) -> list[CheckMessage]:
-    """Whether every thread can have its connection, also while old workers and new ones serve side by side."""
+    """Check that every thread can have its connection, also while old and new workers serve side by side."""
     values = server.settings
     there = int(values["max_connections"]) - int(values["superuser_reserved_connections"])
     needed = 2 * workers * threads + SPARE_CONNECTIONS

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +18,10 @@ import pytest
 from benchmarks.faults import findings
 from benchmarks.faults.site import ROOT, Site, running
 from benchmarks.restart.load import Load
-from tracesite.backups import BackupError, check_files, newest, read_manifest
+from tracesite.backups import BackupError, back_up, check_files, newest, read_manifest
 
+PAUSE = 1.5
+"""Seconds at most between two requests of a client: writers that never rest take the time of everything beside them."""
 ROWS = "SELECT count(*) FROM messages_app_message"
 
 
@@ -32,10 +32,12 @@ def site() -> Iterator[Site]:
 
 
 def command(site: Site, *arguments: str | Path, url: str | None = None) -> subprocess.CompletedProcess[str]:
+    if url is None:
+        return site.commands.run(*map(str, arguments), timeout=300)
     return subprocess.run(
         [sys.executable, "manage.py", *arguments],
         cwd=ROOT,
-        env=site.environment | {"DATABASE_URL": url or site.url},
+        env=site.environment | {"DATABASE_URL": url},
         capture_output=True,
         text=True,
         timeout=300,
@@ -57,11 +59,11 @@ def databases(site: Site) -> list[str]:
 @pytest.fixture(scope="module")
 def backup(site: Site, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Load]:
     """A backup that was made while agents wrote, and the writers, with what they had stored before it began."""
-    before = Load(site.server.port, site.key, "before/")
+    before = Load(site.server.port, site.key, "before/", pause=PAUSE)
     before.start()
     time.sleep(0.5)
     before.stop()
-    during = Load(site.server.port, site.key, "during/")
+    during = Load(site.server.port, site.key, "during/", pause=PAUSE)
     during.start()
     done = command(site, "backup", tmp_path_factory.mktemp("backups"))
     during.stop()
@@ -150,29 +152,38 @@ def test_another_manifest_is_refused(
 
 
 def test_a_killed_backup_leaves_none_and_the_next_cleans_up(site: Site, tmp_path: Path) -> None:
-    for delay in (0.1, 1.0):
-        process = subprocess.Popen(
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
             [sys.executable, "manage.py", "backup", tmp_path],
             cwd=ROOT,
             env=site.environment | {"DATABASE_URL": site.url},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        killed = threading.Timer(60, process.kill)
-        killed.start()
-        deadline = time.monotonic() + 60
-        while not any(tmp_path.iterdir()) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        time.sleep(delay)
-        process.send_signal(signal.SIGKILL)
+
+    def dumps() -> bool:
+        return any(tmp_path.iterdir())
+
+    def checks() -> bool:
+        return any("backup_check" in name for name in databases(site))
+
+    for reached in (dumps, checks):
+        process, deadline = start(), time.monotonic() + 180
+        while not reached():
+            assert time.monotonic() < deadline
+            if process.poll() is not None:
+                process = start()  # the connection of the killed one was still there, and with it its lock
+            time.sleep(0.05)
+        process.kill()
         process.wait()
-        killed.cancel()
         assert [path for path in tmp_path.iterdir() if not path.name.startswith("unfinished-")] == []
     kept = []
-    for _ in range(2):
-        deadline = time.monotonic() + 60
+    for options in ([], ["--no-verify"]):
+        deadline = time.monotonic() + 180
         # A killed backup's connection ends with its program's.
-        while (done := command(site, "backup", tmp_path, "--keep", "1")).returncode and time.monotonic() < deadline:
+        while (
+            done := command(site, "backup", tmp_path, "--keep", "1", *options)
+        ).returncode and time.monotonic() < deadline:
             assert "Another backup" in done.stderr
         assert done.returncode == 0, done.stderr
         kept.append(done.stdout.partition(": ")[0])
@@ -194,3 +205,9 @@ def test_a_role_that_may_not_create_databases_is_told(site: Site, tmp_path: Path
     finally:
         with site.connect("postgres") as connection:
             connection.execute("ALTER ROLE tracesite CREATEDB")
+
+
+def test_directory_that_cannot_be_made_is_named() -> None:
+    with pytest.raises(BackupError) as error:
+        back_up(Path(__file__))
+    assert str(error.value) == f"DIR: the directory {__file__} cannot be made: File exists."

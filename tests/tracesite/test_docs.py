@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 from typing import Any
 
-import pytest
 from django.contrib.staticfiles.finders import find
 from django.test import Client
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, expect
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+from tests.chromium import needs_chromium
 
 
 def test_docs_page_has_no_inline_script_or_style() -> None:
@@ -34,20 +32,17 @@ def test_docs_page_loads_own_files_only() -> None:
     assert all(find(path.removeprefix("/static/")) for path in loaded)
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt install chromium")
-def test_docs_page_in_browser_shows_every_operation(live_server: Any) -> None:
+@needs_chromium
+def test_docs_page_in_browser_shows_every_operation(browser: Browser, live_server: Any) -> None:
     complaints: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page()
+    paths = Client().get("/api/v1/schema/", headers={"Accept": "application/json"}).json()["paths"]
+    operations = sum(map(len, paths.values()))
+    assert operations > 20
+    with browser.new_page() as page:
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(f"{live_server.url}/api/v1/docs/")
-        page.wait_for_selector(".opblock")
-        operations = page.locator(".opblock").count()
+        expect(page.locator(".opblock")).to_have_count(operations)
         page.locator("#operations-sessions-sessions_list .opblock-summary-control").click()
         page.get_by_text("Part of the title, case-insensitive.").wait_for()
-        browser.close()
-    paths = Client().get("/api/v1/schema/", headers={"Accept": "application/json"}).json()["paths"]
-    assert (operations, complaints) == (sum(map(len, paths.values())), [])
-    assert operations > 20
+    assert complaints == []

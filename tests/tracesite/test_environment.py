@@ -69,9 +69,29 @@ def test_invalid_setting_stops_command_with_one_sentence(name: str, value: str, 
         env=environ,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
     assert name in done.stderr or "database" in done.stderr
     assert right in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["diffsettings", "--all"]])
+def test_command_whose_reader_has_gone_ends_quietly(arguments: list[str]) -> None:
+    """With less than a buffer of output, which is written at the end, and with more."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            cwd=ROOT,
+            env={**os.environ, "DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"},
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=300,
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")

@@ -1,4 +1,4 @@
-"""How pages write numbers, dates and times, in every language: 12,345.6, and times as ISO 8601 does, with the zone.
+"""The formats of numbers, dates and times on pages, in every language: 12,345.6, and times as in ISO 8601, with the zone.
 
 Django takes these from FORMAT_MODULE_PATH for what it formats itself: the history of a row, lists of users and API keys.
 """

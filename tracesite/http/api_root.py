@@ -27,7 +27,24 @@ SPECTACULAR = {
     "POSTPROCESSING_HOOKS": ["tracesite.http.openapi.describe_paths", "tracesite.http.openapi.add_errors"],
 }
 """Settings of drf-spectacular for this document. A project may have others for its own."""
-_LISTS = ("sessions", "messages", "tool-calls", "chains", "tools", "ingest", "schema", "docs")
+_ROUTES = [
+    "sessions",
+    "messages",
+    "tool-calls",
+    "chains",
+    "errors",
+    "tools",
+    "usage",
+    "scores",
+    "search",
+    "compare",
+    "audit",
+    "ingest",
+    "events",
+    "import",
+    "schema",
+    "docs",
+]
 
 
 class OpenToAll(ApiView):
@@ -42,7 +59,7 @@ class IndexView(OpenToAll):
 
     @extend_schema(exclude=True)
     def get(self, request: Request) -> Response:
-        return Response({name: reverse(f"tracesite:{name}", request=request) for name in _LISTS})
+        return Response({name: reverse(f"tracesite:{name}", request=request) for name in _ROUTES})
 
 
 class SchemaView(OpenToAll):

@@ -1,4 +1,4 @@
-"""What browsers may load on our pages. Imported by settings, so it imports no models."""
+"""The Content-Security-Policy of our pages. Imported by settings, so it imports no models."""
 
 from __future__ import annotations
 

@@ -22,6 +22,8 @@ from rest_framework import exceptions
 from rest_framework.permissions import SAFE_METHODS
 
 from access_app import errors
+from access_app.db import project_aliases
+from access_app.db.base import CANNOT_CONNECT
 from access_app.mounting import below_base
 
 from . import error_pages
@@ -168,7 +170,21 @@ def _log_database_failure(request: HttpRequest, error: BaseException) -> None:
 def _as_unavailable(exc: BaseException) -> errors.Unavailable:
     if isinstance(exc.__cause__ or exc, psycopg.errors.DiskFull):
         return errors.Unavailable(_("The database is out of disk space. Try again later."), code="storage_full")
+    if (alias := _project_database_away(exc)) is not None:
+        text = _(
+            "The database “%(alias)s”, which has the traces of some projects, does not respond. Try again shortly."
+        )
+        return errors.Unavailable(text % {"alias": alias}, code="project_database_unavailable")
     return errors.Unavailable()
+
+
+def _project_database_away(error: BaseException) -> str | None:
+    """Return the alias of the database of projects that could not be connected to, if it was that."""
+    for note in getattr(error.__cause__ or error, "__notes__", ()):
+        alias = note.removeprefix(CANNOT_CONNECT)
+        if alias in project_aliases():
+            return str(alias)
+    return None
 
 
 def _as_unstorable(request: HttpRequest, exc: BaseException) -> errors.InvalidInput:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from django.db import OperationalError
@@ -9,6 +10,7 @@ from django.utils.translation import gettext as _
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from access_app.db.project_databases import project_database_states
 from access_app.db.replica import STARTING_SECONDS, replica_state
 from access_app.db.unapplied import unapplied_migrations
 from access_app.errors import Unavailable
@@ -27,7 +29,7 @@ class HealthView(OpenToAll):
 
 
 class ReadyView(OpenToAll):
-    """`/readyz`: the database answers and has the tables of this version; else 503. It also says whether the replica is used."""
+    """`/readyz`: the database answers and has the tables of this version; else 503. It also says whether the replica is used, and how many databases of projects are not ready."""
 
     @extend_schema(exclude=True)
     def get(self, request: Request) -> Response:
@@ -41,7 +43,16 @@ class ReadyView(OpenToAll):
                 % {"count": pending, "program": program()},
                 code="migrations_pending",
             )
-        return Response({"status": "ok", **_replica()})
+        return Response({"status": "ok", **_replica(), **_project_databases()})
+
+
+def _project_databases() -> dict[str, Any]:
+    """Return how many databases of projects are ready, and why others are not; not which, because everybody may ask.
+
+    The other projects work, and another process would not find more, so these do not make the service unready.
+    """
+    states = project_database_states()
+    return {"project_databases": dict(Counter(state.reason or "ready" for state in states))} if states else {}
 
 
 def _replica() -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Distinguish an unreachable database from one that failed: while it is away, one log line for each request is enough."""
+"""Distinguish an unreachable database from one that failed: while it is away, one log line for each request is enough.
+
+It imports nothing of the project, because Django sets up the log before any app.
+"""
 
 from __future__ import annotations
 

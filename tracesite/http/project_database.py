@@ -1,7 +1,8 @@
-"""Each request reads and writes in one database: that of its project. See docs/project_databases.md.
+"""Each request writes in one database, and most read in one: that of its project. See docs/project_databases.md.
 
-Authentication finds the project of a key. For a login it is the project in the address, else that of the ids in it. A page without
-either shows the projects of one database, and says which are not shown.
+Authentication finds the project of a key. For a login it is the project in the address, else that of the ids in it. Without
+either lists and figures are merged of all databases (messages_app.sql.merged); other pages show the projects of one, and say which
+are not shown.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from django.db import OperationalError
 from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import Resolver404, resolve
@@ -66,13 +68,20 @@ def _alias_with_rows(request: HttpRequest) -> str | None:
     """Return the alias of the database that has a row with an id in the path; None without one."""
     ids = [UUID(found) for found in _UUID.findall(request.path)[:_MOST_IDS]]
     tool = _tool_in(request)
+    away: OperationalError | None = None
     for alias in all_aliases() if ids or tool else ():
         with using(alias):
             named: list[Any] = [(model, {"pk__in": ids}) for model in _WITH_ID if ids]
             if tool:
                 named.append((Tool, {"pk": tool}))
-            if any(model._base_manager.filter(**which).exists() for model, which in named):
-                return alias
+            try:
+                if any(model._base_manager.filter(**which).exists() for model, which in named):
+                    return alias
+            except OperationalError as error:
+                # What another has is shown.
+                away = error
+    if away is not None:
+        raise away
     return None
 
 
@@ -89,9 +98,9 @@ def _tool_in(request: HttpRequest) -> int | None:
 
 def _elsewhere(request: HttpRequest) -> list[Project]:
     """Return the projects that the login may read, and that are not in the database of this response."""
-    where, shown = places(), alias_in_use()
+    where, shown = places(), getattr(request, "databases_shown", {alias_in_use()})
     scope: ProjectScope = access(request).scope(Role.VIEWER)
-    return [one for one in visible_to(Project.objects.all(), scope, "pk") if where.get(one.pk, PRIMARY) != shown]
+    return [one for one in visible_to(Project.objects.all(), scope, "pk") if where.get(one.pk, PRIMARY) not in shown]
 
 
 def _streamed(parts: Any, alias: str) -> Iterator[Any]:

@@ -39,7 +39,7 @@ _CONTENT_TYPE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,60}/[a-z0-9][a-z0-9.+-]{0,60}
 
 
 class _Announced(msgspec.Struct, frozen=True, rename="camel"):
-    """What the SDK says of a file; the fields that are needed."""
+    """The announcement of a file by the SDK; only the fields that are needed."""
 
     content_type: str
     content_length: int

@@ -30,7 +30,7 @@ ACCEPTED = 202
 
 
 class InfoView(ApiView):
-    """What the SDK asks first: which endpoints there are, and how much fits into one request."""
+    """The first request of the SDK: which endpoints there are, and how much fits into one request."""
 
     authentication_classes = ()
     permission_classes = ()

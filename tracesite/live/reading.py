@@ -32,6 +32,8 @@ _STATES = """
         last_event
     FROM messages_app_session WHERE id = ANY(%s) AND deleted_at IS NULL
     """
+_RESOURCES = ("inputTokens", "outputTokens", "durationMs", "messages", "toolCalls", "failedCalls")
+"""The names of the counters in _STATES."""
 _NAMED = """
     SELECT wanted.project_id, wanted.name, session.id
     FROM unnest(%s::bigint[], %s::text[]) AS wanted (project_id, name)
@@ -144,26 +146,8 @@ def _events(sessions: Iterable[UUID], answers: Sequence[Sequence[Any]]) -> dict[
 
 
 def _states(rows: Sequence[Any]) -> dict[UUID, State]:
-    return {session_id: _state(*columns) for session_id, *columns in rows}
-
-
-def _state(
-    status: str,
-    current_phase: str,
-    input_tokens: int,
-    output_tokens: int,
-    duration_ms: int,
-    message_count: int,
-    call_count: int,
-    failure_count: int,
-    last_seq: int,
-) -> State:
-    resources = {
-        "inputTokens": input_tokens,
-        "outputTokens": output_tokens,
-        "durationMs": duration_ms,
-        "messages": message_count,
-        "toolCalls": call_count,
-        "failedCalls": failure_count,
-    }
-    return State(last_seq, {"status": status, "currentPhase": current_phase, "resources": resources})
+    states: dict[UUID, State] = {}
+    for session_id, status, current_phase, *resources, last_seq in rows:
+        payload = {"status": status, "currentPhase": current_phase}
+        states[session_id] = State(last_seq, payload | {"resources": dict(zip(_RESOURCES, resources, strict=True))})
+    return states

@@ -1,8 +1,8 @@
 """Gauges of the database for `/metrics`: connections, months, rows, age of the newest message.
 
-They are read over a connection of their own with short timeouts, so that a scrape neither waits for a database that hangs nor
-leaves its settings on a connection that serves requests. Every query is cheap for tables of any size: catalogues,
-estimates, one entry of an index; never a count of rows.
+They are read over a connection of their own with short timeouts, so that a scrape does not wait for a database that hangs.
+The timeouts end with each transaction, because a pooler lends the connection behind it to requests. Every query is cheap for
+tables of any size: catalogues, estimates, one entry of an index; never a count of rows.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from typing import Any
 from uuid import UUID
 
 from django.db import Error
+from django.db.backends.base.base import BaseDatabaseWrapper
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from access_app.db import primary
+from access_app.db.project_databases import DatabaseState, project_database_states
 from access_app.db.replica import STARTING_SECONDS, ReplicaState, replica_state
 from messages_app import ids
 from messages_app.models import SealMark
@@ -63,8 +65,7 @@ def database_metrics() -> list[Metric]:
     }
     with closing(own):
         try:
-            with own.cursor() as cursor:
-                cursor.execute(f"SET statement_timeout = {STATEMENT_MS}; SET lock_timeout = {LOCK_MS}")
+            _rows(own, "SELECT 1", [])
         except Error as error:
             logger.warning("the database does not respond to /metrics: %s", type(error.__cause__ or error).__name__)
             is_up.add_metric([], 0)
@@ -76,14 +77,24 @@ def database_metrics() -> list[Metric]:
             if time.monotonic() > patience:
                 break
             try:
-                with own.cursor() as cursor:
-                    cursor.execute(statement, parameters)
-                    rows = cursor.fetchall()
+                rows = _rows(own, statement, parameters)
             except Error as error:
                 logger.warning("metrics are missing: %s", type(error.__cause__ or error).__name__)
             else:
                 found += metrics_of(rows)
+        try:
+            found += project_database_metrics(project_database_states())
+        except Error as error:
+            logger.warning("metrics are missing: %s", type(error.__cause__ or error).__name__)
     return found
+
+
+def _rows(own: BaseDatabaseWrapper, statement: str, parameters: list[Any]) -> list[Row]:
+    with own.cursor() as cursor, own.wrap_database_errors, own.connection.transaction():
+        cursor.execute(f"SET LOCAL statement_timeout = {STATEMENT_MS}; SET LOCAL lock_timeout = {LOCK_MS}")
+        cursor.execute(statement, parameters)
+        rows: list[Row] = cursor.fetchall()
+        return rows
 
 
 def replica_metrics(state: ReplicaState | None) -> list[Metric]:
@@ -98,6 +109,19 @@ def replica_metrics(state: ReplicaState | None) -> list[Metric]:
     if state.lag_seconds is not None:
         lag.add_metric([], state.lag_seconds)
     return [used, lag]
+
+
+def project_database_metrics(states: list[DatabaseState]) -> list[Metric]:
+    """Return the gauge of the databases of projects; none without one."""
+    is_up = _gauge(
+        "tracesite_project_database_up",
+        "1 if the database of projects responds and is migrated, else 0, with the reason.",
+        "alias",
+        "reason",
+    )
+    for state in states:
+        is_up.add_metric([state.alias, state.reason], 0 if state.reason else 1)
+    return [is_up] if states else []
 
 
 def _questions() -> Iterator[tuple[str, list[Any], Callable[[list[Row]], Iterable[Metric]]]]:

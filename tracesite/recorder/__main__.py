@@ -101,23 +101,30 @@ def _drain(options: argparse.Namespace, roots: Sequence[Path]) -> int:
     names = {spool.name for spool in spools}
     rest = [spool for root in roots for spool in survey(root) if spool.directory.name in names]
     left = sum(spool.events for spool in rest)
-    _print(
-        f"{_events(delivered)} {'was' if delivered == 1 else 'were'} delivered, {left:,} wait{'s' if left == 1 else ''}."
-    )
+    if delivered or left or any(other.waiting.directory.name in names for other in others):
+        were = "was" if delivered == 1 else "were"
+        _print(f"{_events(delivered)} {were} delivered, {left:,} wait{'s' if left == 1 else ''}.")
+    else:
+        _print(f"No events of this key wait for {url}.{' See status for others that wait.' if others else ''}")
     if any(spool.running for spool in rest if spool.events):
         _print("The events of a running process are sent by that process.")
+    _print_others([other for other in others if other.waiting.directory.name not in names])
+    return 1 if left else 0
+
+
+def _print_others(others: Sequence[_Other]) -> None:
+    """Print how many events wait for other keys or addresses, and the options that deliver them."""
     for which, flag, waiting in (
         ("other keys of this server", "--other-keys", [it for it in others if it.has_url and not it.has_key]),
         ("other addresses with this key", "--other-urls", [it for it in others if it.has_key and not it.has_url]),
     ):
-        count = sum(other.waiting.events for other in waiting if other.waiting.directory.name not in names)
+        count = sum(other.waiting.events for other in waiting)
         if count:
             to = "to the project of this key" if flag == "--other-keys" else "to this server"
             _print(
                 f"{_events(count)} wait{'s' if count == 1 else ''} for {which}. With {flag} "
                 f"{'it goes' if count == 1 else 'they go'} {to}."
             )
-    return 1 if left else 0
 
 
 @dataclass(frozen=True)

@@ -166,88 +166,113 @@ def decorated(make: Callable[[], Traced], function: F, *, defaults: bool = False
     if isinstance(function, classmethod | staticmethod):
         # A decorator above one of them returns one again, because a class binds a plain function differently.
         return cast("F", type(function)(decorated(make, function.__func__, defaults=defaults)))
-    read = _reader_of(function, defaults)
+    kind = next((wrap for is_kind, wrap in _KINDS if is_kind(function)), _plain_function)
+    return cast("F", kind(_Calls(make, function, _reader_of(function, defaults))))
 
-    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
-        scope = make()
-        scope._record_arguments(read, args, kwargs)
+
+@dataclass(frozen=True)
+class _Calls:
+    """The calls of a decorated function."""
+
+    make: Callable[[], Traced]
+    function: Callable[..., Any]
+    read: Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]]
+    """Returns the arguments by parameter name."""
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
+        """Return the scope of a call, not started yet, with its arguments."""
+        scope = self.make()
+        scope._record_arguments(self.read, args, kwargs)
         return scope
 
-    def answer_of(scope: Traced, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def answer(self, scope: Traced, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the answer that replaces a call; RUN if the function is to run."""
         answer = ANSWER.get()
-        return RUN if answer is None else answer(Called(scope, function, args, kwargs, read(args, kwargs)))
+        return RUN if answer is None else answer(Called(scope, self.function, args, kwargs, self.read(args, kwargs)))
 
-    call: Callable[..., Any]
-    if inspect.isasyncgenfunction(function):
 
-        @wraps(function)
-        async def call(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-            steps = Steps(begin(args, kwargs).start())
-            found = RUN
-            if ANSWER.get() is not None:
+def _async_generator_function(calls: _Calls) -> Callable[..., Any]:
+    @wraps(calls.function)
+    async def call(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        steps = Steps(calls.begin(args, kwargs).start())
+        found = RUN
+        if ANSWER.get() is not None:
+            with steps:
+                found = calls.answer(steps.scope, args, kwargs)
+        # Not by a generator around it, which would have to pass on what is sent and thrown.
+        inner = calls.function(*args, **kwargs) if found is RUN else _given(found)
+        step: Callable[[], Awaitable[Any]] = inner.__anext__
+        while True:
+            try:
                 with steps:
-                    found = answer_of(steps.scope, args, kwargs)
-            # Not by a generator around it, which would have to pass on what is sent and thrown.
-            inner = function(*args, **kwargs) if found is RUN else _given(found)
-            step: Callable[[], Awaitable[Any]] = inner.__anext__
-            while True:
-                try:
-                    with steps:
-                        item = await step()
-                except StopAsyncIteration:
-                    return
-                steps.keep(item)
-                sent = None
-                thrown = _Thrown()
-                with thrown:
-                    sent = yield item
-                if isinstance(thrown.error, GeneratorExit):
-                    with steps:
-                        await inner.aclose()
-                    steps.abandon()
-                    raise thrown.error
-                step = partial(inner.athrow, thrown.error) if thrown.error else partial(inner.asend, sent)
+                    item = await step()
+            except StopAsyncIteration:
+                return
+            steps.keep(item)
+            sent = None
+            thrown = _Thrown()
+            with thrown:
+                sent = yield item
+            if isinstance(thrown.error, GeneratorExit):
+                with steps:
+                    await inner.aclose()
+                steps.abandon()
+                raise thrown.error
+            step = partial(inner.athrow, thrown.error) if thrown.error else partial(inner.asend, sent)
 
-    elif inspect.isgeneratorfunction(function):
+    return call
 
-        @wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-            scope = begin(args, kwargs).start()
-            inner = function(*args, **kwargs)
-            if ANSWER.get() is not None:
-                inner = _answered(inner, partial(answer_of, scope, args, kwargs))
-            return (yield from _Followed(Steps(scope), inner))
 
-    elif inspect.iscoroutinefunction(function):
+def _generator_function(calls: _Calls) -> Callable[..., Any]:
+    @wraps(calls.function)
+    def call(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        scope = calls.begin(args, kwargs).start()
+        inner = calls.function(*args, **kwargs)
+        if ANSWER.get() is not None:
+            inner = _answered(inner, partial(calls.answer, scope, args, kwargs))
+        return (yield from _Followed(Steps(scope), inner))
 
-        @wraps(function)
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            with begin(args, kwargs) as scope:
-                result = answer_of(scope, args, kwargs)
-                if result is RUN:
-                    result = await function(*args, **kwargs)
-                elif inspect.isawaitable(result):
-                    result = await result
-                scope._record_result(result)
-                return result
+    return call
 
-    else:
 
-        @wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with begin(args, kwargs) as scope:
-                result = answer_of(scope, args, kwargs)
-                if result is RUN:
-                    result = function(*args, **kwargs)
-                if isinstance(result, CoroutineType):
-                    # A plain function that returns a coroutine or generator: its work is yet to be done.
-                    return _awaited(Awaiting(scope._pause()), result)
-                if isinstance(result, GeneratorType):
-                    return _followed(Steps(scope._pause()), result)
-                scope._record_result(result)
-                return result
+def _coroutine_function(calls: _Calls) -> Callable[..., Any]:
+    @wraps(calls.function)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        with calls.begin(args, kwargs) as scope:
+            result = calls.answer(scope, args, kwargs)
+            if result is RUN:
+                result = await calls.function(*args, **kwargs)
+            elif inspect.isawaitable(result):
+                result = await result
+            scope._record_result(result)
+            return result
 
-    return cast("F", call)
+    return call
+
+
+def _plain_function(calls: _Calls) -> Callable[..., Any]:
+    @wraps(calls.function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with calls.begin(args, kwargs) as scope:
+            result = calls.answer(scope, args, kwargs)
+            if result is RUN:
+                result = calls.function(*args, **kwargs)
+            if isinstance(result, CoroutineType):
+                # A plain function that returns a coroutine or generator: its work is yet to be done.
+                return _awaited(Awaiting(scope._pause()), result)
+            if isinstance(result, GeneratorType):
+                return _followed(Steps(scope._pause()), result)
+            scope._record_result(result)
+            return result
+
+    return call
+
+
+_KINDS: tuple[tuple[Callable[[Any], bool], Callable[[_Calls], Callable[..., Any]]], ...] = (
+    (inspect.isasyncgenfunction, _async_generator_function),
+    (inspect.isgeneratorfunction, _generator_function),
+    (inspect.iscoroutinefunction, _coroutine_function),
+)
 
 
 def _answered(inner: Generator[Any, Any, Any], answer: Callable[[], Any]) -> Generator[Any, Any, Any]:

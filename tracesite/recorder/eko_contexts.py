@@ -24,7 +24,7 @@ class Node(NamedTuple):
 
 @dataclass
 class EkoContexts:
-    """What the agents of one task know. `receive` takes its messages in order."""
+    """The conversations of the agents of one task. `receive` takes its messages in order."""
 
     _workflow: Any = None
     _results: dict[str, Any] = field(default_factory=dict)

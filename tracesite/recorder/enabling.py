@@ -164,7 +164,11 @@ class _Enabling:
                 return
             logger.warning("Not recorded by this recorder: %s is recorded by another one.", type(target).__name__)
             return
-        object.__setattr__(target, _MARK, self._done)
+        try:
+            object.__setattr__(target, _MARK, self._done)
+        except AttributeError:
+            logger.warning("Not recorded: methods of %s cannot be replaced.", type(target).__name__)
+            return
         if self._is_tool():
             self._tool(target)
             return
@@ -177,6 +181,12 @@ class _Enabling:
         self._all(names.prompts, _USUAL.prompts, self._prompt)
         for path in names.callbacks:
             self._callback(path, records_inside)
+        if names is _USUAL and not self._done.patches:
+            logger.warning(
+                "Nothing of %s is recorded: it has no tools, no callback, and none of the methods %s. Name its own: names=Names(runs=[...]).",
+                type(target).__name__,
+                ", ".join((*RUNS, *PARTS, *MODELS, *PROMPTS)),
+            )
 
     def _is_tool(self) -> bool:
         """Return whether the object is a tool: it has `execute` and a name, and no method that runs an agent."""

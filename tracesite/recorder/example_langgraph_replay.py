@@ -33,7 +33,7 @@ NODES = ("plan", "look_up", "answer")
 
 
 class State(MessagesState):
-    """What the nodes share."""
+    """The state that the nodes share."""
 
     order: int
     found: dict[str, str]

@@ -1,4 +1,4 @@
-"""What a recorded run contains that can answer a new one: the results of its tools and the replies of its models.
+"""The parts of a recorded run that can answer a new one: the results of its tools and the replies of its models.
 
 recorded = Recorded.load("failure.jsonl")      # written by JsonLinesSink, or by Recorded.save
 """

@@ -849,7 +849,7 @@ class ToolCall(Scope):
 
     @property
     def is_requested(self) -> bool:
-        """Whether a model requested it, so that its arguments are known from the model."""
+        """Return whether a model requested the call, so that its arguments are known from the model."""
         return self._is_requested
 
     def end_with(self, result: records.ToolResult) -> None:

@@ -34,7 +34,7 @@ class StoreFailed(RuntimeError):
 
 
 class Connection(Protocol):
-    """What the store needs of `Server`."""
+    """The methods of `Server` that the store needs."""
 
     def get(self, path: str) -> Answer: ...
     def post(self, path: str, body: bytes, media_type: str) -> Answer: ...

@@ -82,7 +82,7 @@ class Snapshot:
 
 
 class Codec(NamedTuple):
-    """How a type becomes JSON values, and comes back."""
+    """Convert values of a type to JSON values and back."""
 
     type: type
     name: str

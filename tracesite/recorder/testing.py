@@ -56,6 +56,14 @@ class RecorderForTests(Recorder):
             ids=lambda: str(next(ids)),
         )
 
+    def flush(self, timeout: float = 60.0) -> int:
+        """As of any recorder, but with the patience that a busy machine needs for tests."""
+        return super().flush(timeout)
+
+    def close(self, timeout: float = 60.0) -> int:
+        """As of any recorder, but with the patience that a busy machine needs for tests."""
+        return super().close(timeout)
+
     @property
     def sink(self) -> MemorySink:
         """The sink in memory."""

@@ -71,7 +71,7 @@ class Executor(Protocol):
 
 @dataclass(frozen=True)
 class Overrides:
-    """What is different in a replay."""
+    """The values that are different in a replay."""
 
     context: Any = None
     """A dict: fields that replace those of the context. Any other value replaces the context; None leaves it."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from a2wsgi import WSGIMiddleware
 
-from tracesite.http.form_bodies import AsgiApplication, with_read_forms
+from tracesite.http.arriving_bodies import AsgiApplication, with_arrived_bodies
 from tracesite.live.application import application
 from tracesite.live.clients import Live
 from tracesite.wsgi import application as wsgi_application
@@ -37,12 +38,19 @@ class Site:
 
 
 def _over_wsgi(threads: int) -> AsgiApplication:
-    """Return Django in `threads`. Reading a body that is cut off raises ConnectionResetError.
+    """Return Django in `threads`, of which bodies that still arrive take at most half.
+
+    Reading a body that is cut off raises ConnectionResetError.
 
     ASGI announces that a client left, or paused for too long, by `http.disconnect`. a2wsgi would end the body there, and
     what has arrived of a body may be valid and would be stored.
+
+    gunicorn cancels what serves a connection some seconds after its client has left. A thread cannot be cancelled, and would wait
+    for ever to hand over the rest of its answer, so its request goes on.
     """
-    django: Any = with_read_forms(WSGIMiddleware(wsgi_application, workers=threads))  # type: ignore[arg-type]
+    in_threads: Any = WSGIMiddleware(wsgi_application, workers=threads)  # type: ignore[arg-type]
+    django = with_arrived_bodies(in_threads, max(1, threads // 2))
+    running: set[asyncio.Future[None]] = set()  # or a request whose client has left could be collected as garbage
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
         async def receive_part() -> Any:
@@ -51,6 +59,9 @@ def _over_wsgi(threads: int) -> AsgiApplication:
                 raise ConnectionResetError("The client left before the end of the body.")
             return message
 
-        await django(scope, receive_part, send)
+        request = asyncio.ensure_future(django(scope, receive_part, send))
+        running.add(request)
+        request.add_done_callback(running.discard)
+        await asyncio.shield(request)
 
     return serve

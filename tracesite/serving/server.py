@@ -31,12 +31,13 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from gunicorn.app.base import BaseApplication
-from gunicorn.workers.gasgi import ASGIWorker
+from gunicorn.workers import gasgi
 
 from access_app.conf import conf
 from messages_app.sql.batch import REQUEST_MS
 
 from . import embedded_postgres
+from .connections import Connection
 
 if TYPE_CHECKING:
     from .asgi import Site
@@ -48,15 +49,12 @@ KEEP_ALIVE_SECONDS = 10
 # A stopped worker goes on for at most so long with responses that announce the end of their connections, so that no client
 # sends its next request at the moment in which gunicorn closes them.
 LINGER_SECONDS = 2
-# A body of which nothing arrives for so long is given up; gunicorn also replaces a worker that hangs for so long.
+# gunicorn gives up a body of which nothing arrives for so long, and replaces a worker that hangs for so long.
 BODY_SECONDS = 60
 # Between the end of the grace in a worker, which logs it, and the parent's SIGKILL.
 KILL_SECONDS = 3
-# Open files of a process that serves the live part, where each viewer keeps a connection.
+# Open files of a process: each viewer of the live part keeps a connection, and so does whoever sends slowly.
 OPEN_FILES = 8_192 + 256
-# gunicorn cancels a request so long after its client left. A WSGI thread cannot be cancelled and would wait for ever to
-# hand over the rest of its response, so it is left to finish.
-NEVER_SECONDS = 10**6
 LIVE = ("with", "without", "only")
 """Whether the workers serve /live/ beside the rest, not at all, or nothing else."""
 
@@ -103,17 +101,38 @@ def serve(
 
     Takes over the listener. Raises SystemExit if the server failed.
     """
-    # Accepted connections inherit these options.
-    # A worker accepts a connection when its first request arrives, so the request goes to a worker that is free then.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 1)
-    if live != "without":
-        # A client that vanished is given up when it has not acknowledged anything for so long.
-        patience_ms = 2_000 * conf.LIVE_HEARTBEAT_SECONDS
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience_ms)
-        _allow_open_files()
-    elders = handover.workers if handover else []
-    jobs_stopped = threading.Event()
+    _set_options(listener, live)
+    _allow_open_files()
     _hold_signals_while_forking()
+    hooks = _hooks(handover.workers if handover else [], workers=workers, grace=grace, live=live)
+    _Application(
+        {
+            "bind": f"fd://{listener.detach()}",
+            "backlog": BACKLOG,
+            "workers": workers,
+            "worker_class": Worker,
+            "keepalive": KEEP_ALIVE_SECONDS,
+            "timeout": BODY_SECONDS,
+            "graceful_timeout": int(grace) + KILL_SECONDS,
+            "limit_request_line": 8190,
+            "websocket_max_message_size": 64 * 1024,
+            "asgi_lifespan": "off",
+            # Which headers of a proxy to believe is decided by conf.HTTPS, in Django. Headers with an underscore, which
+            # Django cannot tell from those with a hyphen, are dropped but for Phoenix's, which no proxy sets.
+            "secure_scheme_headers": {},
+            "forwarded_allow_ips": "*",
+            "forwarder_headers": "API_KEY",
+            "control_socket_disable": True,
+            "logconfig_dict": settings.LOGGING,
+            **hooks,
+        },
+        lambda: _load_site(live, threads),
+    ).run()
+
+
+def _hooks(elders: list[int], *, workers: int, grace: float, live: str) -> dict[str, Callable[..., None]]:
+    """Return gunicorn's server hooks. The elders are the processes that serve until the new workers do."""
+    jobs_stopped = threading.Event()
 
     def when_ready(arbiter: Any) -> None:
         """Replace gunicorn's reload, whose workers would be forks with the old code."""
@@ -144,40 +163,34 @@ def serve(
         jobs_stopped.set()
         os._exit(0)  # Python would wait for threads that wait for the rest of a body
 
-    _Application(
-        {
-            "bind": f"fd://{listener.detach()}",
-            "backlog": BACKLOG,
-            "workers": workers,
-            "worker_class": Worker,
-            "keepalive": KEEP_ALIVE_SECONDS,
-            "timeout": BODY_SECONDS,
-            "graceful_timeout": int(grace) + KILL_SECONDS,
-            "limit_request_line": 8190,
-            "websocket_max_message_size": 64 * 1024,
-            "asgi_lifespan": "off",
-            "asgi_disconnect_grace_period": NEVER_SECONDS,
-            # Which headers of a proxy to believe is decided by conf.HTTPS, in Django. Headers with an underscore, which
-            # Django cannot tell from those with a hyphen, are dropped but for Phoenix's, which no proxy sets.
-            "secure_scheme_headers": {},
-            "forwarded_allow_ips": "*",
-            "forwarder_headers": "API_KEY",
-            "control_socket_disable": True,
-            "logconfig_dict": settings.LOGGING,
-            "when_ready": when_ready,
-            "post_fork": post_fork,
-            "post_worker_init": post_worker_init,
-            "worker_exit": worker_exit,
-        },
-        lambda: _load_site(live, threads),
-    ).run()
+    return {
+        "when_ready": when_ready,
+        "post_fork": post_fork,
+        "post_worker_init": post_worker_init,
+        "worker_exit": worker_exit,
+    }
 
 
-class Worker(ASGIWorker):
+def _set_options(listener: socket.socket, live: str) -> None:
+    """Set the options that accepted connections inherit."""
+    # A worker accepts a connection when its first request arrives, so the request goes to a worker that is free then.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 1)
+    if live != "without":
+        # A client that vanished is given up when it has not acknowledged anything for so long.
+        patience_ms = 2_000 * conf.LIVE_HEARTBEAT_SECONDS
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience_ms)
+
+
+class Worker(gasgi.ASGIWorker):
     """A worker that ends its connections by agreement with its clients; gunicorn's own closes some without notice.
 
     Responses that began before the end say keep-alive, and gunicorn closes their connections all the same.
     """
+
+    def init_process(self) -> None:
+        # A worker makes its connections of it, and there is no setting for another class.
+        gasgi.ASGIProtocol = Connection
+        super().init_process()
 
     def init_signals(self) -> None:
         """Handle signals from here on, and those that `_hold_signals_while_forking` held back."""

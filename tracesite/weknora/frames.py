@@ -83,7 +83,7 @@ class FrameStream:
 
     @property
     def has_begun(self) -> bool:
-        """Whether any part of the answer was sent."""
+        """Return whether any part of the answer was sent."""
         return bool(self._texts or self._digests)
 
     def beginning(self) -> list[Frame]:

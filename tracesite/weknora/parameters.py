@@ -53,7 +53,7 @@ def converted(value: Any, type_: type[T]) -> T:
     try:
         return msgspec.convert(value, type_)
     except msgspec.ValidationError as error:
-        raise invalid(str(error), "") from error
+        raise invalid(error, value, type_) from error
 
 
 def _limit(text: str) -> int:

@@ -26,9 +26,9 @@ from messages_app.sql.pagination import MAX_LIMIT, MAX_PAGE, read_page, whole_nu
 from messages_app.writes import clear_session, delete_message, delete_session, delete_sessions, update_session
 from traces_app.events.store import record_events
 from traces_app.ingest.batch import Refusal
+from traces_app.ingest.changes import change_session
 from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.sql import look_up
-from traces_app.ingest.store import change_session
 from traces_app.normalize.redaction import redact_event, redact_session_patch
 from traces_app.queries.messages import Selection, messages
 from traces_app.schema import records

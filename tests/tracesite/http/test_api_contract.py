@@ -69,11 +69,6 @@ as_often_as_said = settings(
 )
 
 
-@pytest.fixture
-def project(db: None) -> Project:
-    return Project.objects.create(slug="owner")
-
-
 @pytest.fixture(autouse=True)
 def _one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the test's connection open: a WSGI request would close it because it is in a transaction."""

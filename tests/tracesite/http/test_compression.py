@@ -25,11 +25,6 @@ LARGE = json.dumps({"text": "all work and no play " * 100}).encode()
 
 
 @pytest.fixture
-def project(db: None) -> Project:
-    return Project.objects.create(slug="owner")
-
-
-@pytest.fixture
 def weather(project: Project) -> SessionOutcome:
     return store(project, question(), answer(content="Rain. " * 800_000))
 

@@ -306,6 +306,12 @@ def check(value: Any, expected: dict[str, Any], document: dict[str, Any], path: 
 
 def test_api_root_links_every_list() -> None:
     found = Client().get("/api/v1/").json()
-    assert set(found) == {"sessions", "messages", "tool-calls", "chains", "tools", "ingest", "schema", "docs"}
+    paths = Client().get("/api/v1/schema/").json()["paths"]
+    # Those that belong to something are named where it is.
+    assert set(found) >= {path.split("/")[3] for path in paths if "{" not in path and path.count("/") == 4} - {
+        "eko",
+        "recorder",
+        "snapshots",
+    }
     for url in found.values():
         assert get_resolver().resolve(url.removeprefix("http://testserver"))

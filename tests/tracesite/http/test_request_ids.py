@@ -35,7 +35,13 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
         "DJANGO_SETTINGS_MODULE": "tracesite.settings",
     }
     return subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
 
 

@@ -14,7 +14,8 @@ from django.test import Client
 from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Message
-from traces_app.maintenance.purge import Scope, purge
+from traces_app.maintenance.purge.purging import purge
+from traces_app.maintenance.purge.scopes import Scope
 from traces_app.models import Span as SpanRow
 from traces_app.models import ToolResult
 from traces_app.queries.contexts import inputs

@@ -211,6 +211,7 @@ def test_secrets_do_not_reach_a_table(client: Client) -> None:
     [
         ("/runs/batch", b"{", "application/json", {}, 400, "not JSON"),
         ("/runs/batch", b"[]", "application/json", {}, 400, 'expected {"post"'),
+        ("/runs/batch", b'{"foo": 1}', "application/json", {}, 400, 'expected {"post"'),
         ("/runs/batch", b"[" * 200_000, "application/json", {}, 400, "nested too deeply"),
         ("/runs", b"\xff", "application/json", {}, 400, "not JSON"),
         ("/runs", b'{"id": "7"}', "application/json", {}, 400, "id: “7” is not a UUID"),
@@ -247,6 +248,7 @@ def test_bad_items_are_named_and_the_others_stored(client: Client) -> None:
     assert "post.7.id: “7” is not a UUID" in answer["errors"]
     status, answer = send(client, "/runs/batch", {"post": [7, POSTS[1]]})
     assert (status, answer["errors"], SpanRow.objects.count()) == (202, ["post[0].run: expected an object"], 2)
+    assert send(client, "/runs/batch", {"patch": []}) == (202, {"message": "Runs accepted"})
 
 
 def test_request_without_a_key_is_refused(db: None) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-from benchmarks.faults.site import Site, running
+from benchmarks.faults.site import Server, Site, running
 from benchmarks.live.agents import Agent, make_agent
 from benchmarks.live.viewer import EventStream, WebSocket
 
@@ -104,3 +107,33 @@ def hear_events(viewer: Viewer, last: int) -> list[int]:
     while not numbers or numbers[-1] != last:
         numbers.append(hear(viewer, "monitor_event")["event"]["seq"])
     return numbers
+
+
+def inode_of(server: Server, viewer: Viewer) -> str:
+    """Return the inode of the server's end of an open connection, as in its file descriptors."""
+    client_port = viewer.socket.getsockname()[1]
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if [int(address.rpartition(":")[2], 16) for address in fields[1:3]] == [server.port, client_port]:
+            return fields[9]
+    raise AssertionError("there is no such connection")
+
+
+def until_closed(server: Server, *inodes: str) -> None:
+    """Wait until the server has closed its ends of these connections."""
+    deadline = time.monotonic() + 120
+    while not set(inodes).isdisjoint(_open_sockets(server)):
+        assert time.monotonic() < deadline, "the server keeps a connection open"
+        time.sleep(0.2)
+
+
+def _open_sockets(server: Server) -> Iterator[str]:
+    """Yield the inodes of the sockets that are open in a server's processes."""
+    for pid in server.worker_pids():
+        for path in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                target = os.readlink(path)
+            except FileNotFoundError:
+                continue  # closed meanwhile
+            if target.startswith("socket:["):
+                yield target.removeprefix("socket:[").removesuffix("]")

@@ -127,7 +127,7 @@ def test_logout_ends_streams_of_login(
     assert hear(stream, "error")["error"]["code"] == "access_ended"  # within 10 s
     with pytest.raises(Closed):
         stream.hear()
-    client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     client.request("GET", f"/live/sse?session={agent.session}", headers=cookie)
     assert client.getresponse().status == 401
     client.close()
@@ -143,7 +143,7 @@ def test_secrets_do_not_reach_streams(viewers: Viewers, site: Site, port: int) -
     call = {"call_id": "c", "name": "find", "args": {"q": secret}, "output": secret, "error": secret, secret: secret}
     types = ("agent_start", "prompt_build", "tool_call_start", "tool_call_error", "agent_error", "agent_complete")
     events = [{"session_id": "told-task", "id": type_, "type": type_, "data": call} for type_ in types]
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("POST", "/api/v1/events/", json.dumps({"events": events}), headers)
     answer = connection.getresponse()
     assert (answer.status, secret.encode() in answer.read()) == (200, False)

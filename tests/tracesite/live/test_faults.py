@@ -39,10 +39,15 @@ def test_killed_server_loses_and_duplicates_no_events(site: Site, kind: kills.Ki
 
 @pytest.mark.requirement("004-64")
 def test_killed_reader_connections_lose_no_events(site: Site, agent: Agent, database: psycopg.Connection[Any]) -> None:
-    last = 200
+    last = 210
     loyal = [Loyal(site, agent.external_id, last, streams=streams) for streams in (False, True)]
     for one in loyal:
         one.start()
+    agent.does(database, *({"turn": 0} for _ in range(10)))
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not all(one.seen for one in loyal):  # so that there are connections to kill
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     killed = 0
     for turn in range(20):
         agent.does(database, *({"turn": turn} for _ in range(10)))

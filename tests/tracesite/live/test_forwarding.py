@@ -25,7 +25,7 @@ EVENTS: list[dict[str, Any]] = [
 
 
 def ask(port: int, method: str, path: str, key: dict[str, str], body: Any = None) -> Any:
-    client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     client.request(method, path, json.dumps(body) if body else None, key | {"Content-Type": "application/json"})
     answer = client.getresponse()
     content = answer.read()

@@ -25,7 +25,7 @@ RUN = [
 @pytest.fixture
 def ask(port: int, key: dict[str, str]) -> Iterator[Callable[..., Any]]:
     """Return a function that calls the server's REST API."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
     def ask(method: str, path: str, body: Any = None) -> Any:
         headers = key | {"Content-Type": "application/json"}

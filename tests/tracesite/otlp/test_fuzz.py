@@ -197,7 +197,11 @@ def test_damaged_protobuf_is_decoded_or_refused(body: bytes) -> None:
 
 
 @pytest.mark.django_db
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(20), deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=examples(20),
+    deadline=None,
+)
 @given(st.one_of(mangled(REQUEST).map(lambda document: json.dumps(document).encode()), damaged()))
 def test_damaged_requests_get_the_documented_answer(body: bytes) -> None:
     project, _created = Project.objects.get_or_create(slug="fuzz")

@@ -130,9 +130,3 @@ def serve(port: int = 0) -> Iterator[FakeTracesite]:
         for connection in open_sockets:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port

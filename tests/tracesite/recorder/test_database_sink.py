@@ -43,7 +43,7 @@ def owner(transactional_db: None) -> Project:
 def sink(owner: Project) -> Iterator[DatabaseSink]:
     sink = DatabaseSink("owner", clock=Clock())
     yield sink
-    sink.close(time.monotonic() + 5)
+    sink.close(time.monotonic() + 60)
 
 
 def event(**fields: Any) -> Clean:
@@ -69,7 +69,7 @@ def test_recorded_run_is_in_the_tables_after_flush(sink: DatabaseSink) -> None:
         message.content = "31 degrees."
         message.references.append({"id": "r1", "content": "one"})
         message.usage = {"input_tokens": 3, "output_tokens": 2}
-    assert recorder.flush() == 0
+    assert recorder.flush(60) == 0
     session = Session.objects.get()
     assert (session.external_id, session.title, session.end_user, session.tags, session.metadata, session.status) == (
         *("weather-1", "Weather", "ada", ["a"], {"plan": "free"}),
@@ -88,7 +88,7 @@ def test_recorded_run_is_in_the_tables_after_flush(sink: DatabaseSink) -> None:
     assert stored.args == {"city": "Shanghai", "password": "[redacted]"}
     assert (stored.result.output, stored.status, stored.reflection) == ("31 °C", "success", "Warm.")
     assert run.redactions == [{"path": f"tool_calls[{stored.pk}].args.password", "rule": "password"}]
-    recorder.close()
+    recorder.close(60)
 
 
 @pytest.mark.requirement("001-47")
@@ -166,18 +166,18 @@ def test_send_raises_when_all_attempts_fail(sink: DatabaseSink, monkeypatch: pyt
 def test_losses_are_reported_when_the_database_is_back(sink: DatabaseSink, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = Recorder(sink=sink)
     with recorder.session("s"), recorder.message("Hello") as message:
-        recorder.flush()
+        recorder.flush(60)
         with monkeypatch.context() as patch:
             patch.setattr(database_sink, "_PAUSES", ())
             patch.setattr(database_sink, "record_events", lambda *_args: [][1])
             with recorder.tool_call("search"):
                 pass
-            recorder.flush()
+            recorder.flush(60)
         message.content = "Bye."
-    recorder.flush()
+    recorder.flush(60)
     run = Message.objects.get(role="assistant")
     assert (run.metadata, run.health) == ({"recorder": {"dropped": 2}}, ["events_dropped"])
-    recorder.close()
+    recorder.close(60)
 
 
 def test_missing_project_is_named(transactional_db: None) -> None:
@@ -187,7 +187,7 @@ def test_missing_project_is_named(transactional_db: None) -> None:
     assert sink.settings() is None
     Project.objects.create(slug="nobody")
     assert sink.send([call(1)]) == 1
-    sink.close(time.monotonic() + 5)
+    sink.close(time.monotonic() + 60)
 
 
 @pytest.mark.requirement("001-45", "004-67")
@@ -213,11 +213,11 @@ def test_sampled_out_tool_is_counted(sink: DatabaseSink, owner: Project) -> None
                 call.result = number
         with recorder.tool_call("poll") as call:
             call.error = "No."
-    recorder.flush()
+    recorder.flush(60)
     run = Message.objects.get(role="assistant")
     assert [one.status for one in ToolCall.objects.all()] == ["error"]
     assert (run.metadata, run.health) == ({"recorder": {"sampled_out": 5}}, ["sampled"])
-    recorder.close()
+    recorder.close(60)
 
 
 def test_thread_and_connection_end_with_the_sink(sink: DatabaseSink) -> None:
@@ -227,8 +227,8 @@ def test_thread_and_connection_end_with_the_sink(sink: DatabaseSink) -> None:
     assert threads() == []
     sink.send([call(1)])
     assert threads() == [THREAD]
-    sink.close(time.monotonic() + 5)
-    sink.close(time.monotonic() + 5)
+    sink.close(time.monotonic() + 60)
+    sink.close(time.monotonic() + 60)
     assert threads() == []
     assert (sink.flush(time.monotonic()), sink.send([call(2)]), threads()) == (0, 1, [THREAD])
     parents, tasks = sink._thread, sink._tasks
@@ -236,5 +236,5 @@ def test_thread_and_connection_end_with_the_sink(sink: DatabaseSink) -> None:
     assert (sink.send([call(3)]), sink._thread is parents) == (1, False)
     tasks.put(None)
     assert parents is not None
-    parents.join(5)
+    parents.join(60)
     assert ToolCall.objects.count() == 3

@@ -132,7 +132,7 @@ def test_agent_does_not_wait_for_large_values() -> None:
         with recorder.tool_call("reads", value) as call:
             call.result = value
         took = time.thread_time() - began
-    recorder.close()
+    recorder.close(60)
     assert took < 0.1
 
 
@@ -145,7 +145,7 @@ def test_agent_does_not_wait_for_a_large_request(messages: int, characters: int)
         began = time.thread_time()
         recorder.step(request=request).start().end()
         took = time.thread_time() - began
-    recorder.close()
+    recorder.close(60)
     assert took < 0.15
 
 

@@ -191,11 +191,6 @@ def ends(recorder: RecorderForTests) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def project(db: None) -> Project:
-    return Project.objects.create(slug="owner")
-
-
-@pytest.fixture
 def other(db: None) -> Project:
     return Project.objects.create(slug="other")
 

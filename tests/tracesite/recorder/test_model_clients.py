@@ -30,9 +30,7 @@ from tracesite.recorder.testing import FIRST_TOKEN, RecorderForTests, recording,
 
 from .conftest import send
 from .scripted_agents import EXPERT, MODEL, PLANNER, QUESTION, Chat, Messages, Responses, awaited, plan
-from .test_langchain import answers, data_of, inputs_of, project
-
-__all__ = ["project"]
+from .test_langchain import answers, data_of, inputs_of
 
 T = TypeVar("T")
 CLIENTS = {Chat: (OpenAI, AsyncOpenAI), Responses: (OpenAI, AsyncOpenAI), Messages: (Anthropic, AsyncAnthropic)}

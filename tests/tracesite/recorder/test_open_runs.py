@@ -65,7 +65,7 @@ class Machine:
         return process
 
     def run(self, script: str) -> None:
-        assert self.start(script).wait(30) is not None
+        assert self.start(script).wait(120) is not None
 
     def delivered(self) -> list[dict[str, Any]]:
         """Return the events of dead processes that another process sends."""
@@ -187,6 +187,7 @@ def test_run_that_forked_child_works_on_is_not_closed(machine: Machine) -> None:
 def test_run_that_process_left_open_at_its_end_is_not_closed(machine: Machine) -> None:
     machine.run("""
         recorder.message("Go", external_id="paused").enter()
+        write()
         recorder.close(timeout=0.1)
     """)
     assert interrupted(machine.delivered()) == []

@@ -17,14 +17,13 @@ from hypothesis import strategies as st
 
 from access_app.redaction.engine import redact
 from access_app.redaction.rules import MARKER
+from benchmarks.ports import free_port
 from tests.examples import examples
 from tracesite.recorder import Privacy, Recorder, results
 from tracesite.recorder.sinks import Clean
 from tracesite.recorder.snapshot_stores import SqliteStore
 from tracesite.recorder.snapshotting import Snapshots
 from tracesite.recorder.testing import RecorderForTests, recording
-
-from .servers import free_port
 
 SECRET = "hunter2-hunter2"
 

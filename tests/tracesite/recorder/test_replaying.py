@@ -174,7 +174,7 @@ def test_exported_session_answers_a_test_by_the_fixture(tmp_path: Path) -> None:
     Recorded(calls=found.calls[:1], replies=[], prompts=found.prompts).save(path)
     (tmp_path / "test_agent.py").write_text(TEST)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tracesite.recorder.pytest_plugin", "-p", "no:cacheprovider"]
-    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False, timeout=200)
     assert "1 failed, 1 passed" in done.stdout, done.stdout
     assert '+ search({"q": "Bergen"})' in done.stdout
 

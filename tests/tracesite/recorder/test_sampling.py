@@ -113,18 +113,24 @@ def test_result_the_server_reads_as_failure_is_kept(result: Any) -> None:
 
 
 @pytest.mark.requirement("001-44")
-def test_slow_calls_are_kept() -> None:
+def test_slow_calls_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0]
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: now[0])
+
+    def pass_time(milliseconds: int) -> None:
+        now[0] += milliseconds * 1_000_000
+
     with recording(sampling=Sampling(tools={"search": 0}, keep_slower_than_ms=40)) as recorder, recorder.message():
-        for seconds in (0, 0.06):
-            with recorder.tool_call("search", {"seconds": seconds}):
-                time.sleep(seconds)
+        for milliseconds in (20, 60):
+            with recorder.tool_call("search", {"milliseconds": milliseconds}):
+                pass_time(milliseconds)
     begun = [event["data"]["args"] for event in recorder.events if event["type"] == "tool_call_start"]
-    assert begun == [{"seconds": 0.06}]
+    assert begun == [{"milliseconds": 60}]
 
     with recording(sampling=Sampling(rate=0, keep_slower_than_ms=40)) as recorder:
         run(recorder, "fast")
         with recorder.session("slow"), recorder.message(), recorder.step():
-            time.sleep(0.06)
+            pass_time(60)
     assert sessions(recorder) == ["slow"]
 
 

@@ -556,7 +556,7 @@ def test_invalid_setting_warns_and_default_is_used(wrong: dict[str, Any], caplog
     recorder = Recorder(sink=sink, **wrong)
     with recorder.message("a"):
         pass
-    recorder.close()
+    recorder.close(60)
     assert [event["type"] for event in sink.events] == ["workflow_execute_start", "workflow_execute_complete"]
     (message,) = [record.getMessage() for record in caplog.records]
     assert message.startswith(f"Recorder.{next(iter(wrong))}: expected a number above 0, not ")
@@ -584,7 +584,7 @@ def test_invalid_address_disables_with_one_warning(url: str, key: str, caplog: p
     recorder = Recorder(url, key)
     with recorder.message("a"), recorder.tool_call("tool"):
         pass
-    assert (recorder.enabled, recorder.close()) == (False, 0)
+    assert (recorder.enabled, recorder.close(60)) == (False, 0)
     (message,) = [record.getMessage() for record in caplog.records]
     assert message.startswith("Nothing is recorded: the URL or the key (TRACESITE_URL, TRACESITE_KEY) is invalid: ")
     assert "expected" in message

@@ -22,7 +22,7 @@ def recorder(transactional_db: None) -> Iterator[Recorder]:
     Project.objects.create(slug="owner")
     sink = DatabaseSink("owner")
     yield Recorder(sink=sink, strict=True)
-    sink.close(time.monotonic() + 5)
+    sink.close(time.monotonic() + 60)
 
 
 def stored() -> list[tuple[Any, ...]]:
@@ -55,12 +55,12 @@ def test_scores_of_message_and_call_are_attached_to_their_rows(recorder: Recorde
 def test_feedback_from_another_process_finds_message_and_session(recorder: Recorder) -> None:
     with recorder.session("chat"), recorder.message("Is it warm?") as message, recorder.tool_call("look") as call:
         pass
-    recorder.flush()
+    recorder.flush(60)
     other = Recorder(sink=recorder.sink, strict=True)
     other.score("helpful", False, session="chat", message=message.id, source="person")
     other.score("exact", 1, session="chat", message=message.id, call=call.id)
     other.score("solved", True, session="chat")
-    other.flush()
+    other.flush(60)
     about = {
         score.name: (score.session_id, score.message_id, score.call_id) for score in Score.objects.order_by("name")
     }

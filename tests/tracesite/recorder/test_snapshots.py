@@ -21,6 +21,7 @@ import pytest
 
 from access_app.keys import create_key
 from access_app.models import Project
+from benchmarks.ports import free_port
 from tests.traces_app.conftest import SECRET
 from tracesite.recorder import Privacy, Recorder
 from tracesite.recorder.server_snapshots import ServerStore, StoreFailed
@@ -30,8 +31,6 @@ from tracesite.recorder.snapshots import Codecs
 from tracesite.recorder.snapshotting import Snapshots
 from tracesite.recorder.testing import RecorderForTests
 from tracesite.recorder.time_machine import Overrides, TimeMachine, Workflow
-
-from .servers import free_port
 
 
 def restored(recorder: Recorder, node: str, session: str = "s") -> Any:
@@ -343,7 +342,7 @@ def test_invalid_snapshot_does_not_affect_agent(make: Callable[..., RecorderForT
 def test_snapshot_outside_of_session_is_in_that_of_process() -> None:
     recorder = Recorder(sink=MemorySink(), strict=True)
     snapshot = recorder.snapshot({"a": 1}, nodes=["plan"])
-    recorder.close()
+    recorder.close(60)
     assert snapshot is not None
     assert recorder.snapshots.store.latest(snapshot.session_id, "plan") == snapshot
 
@@ -374,7 +373,7 @@ def test_sqlite_file_is_private_and_read_by_another_process(tmp_path: Path) -> N
         os._exit(0 if done else 1)
     assert os.waitpid(child, 0)[1] == 0
     recorder.snapshot({"text": "z" * 1000}, nodes=["m"], session="s")
-    recorder.close()
+    recorder.close(60)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     other = Snapshots(SqliteStore(path))
     texts = [other.context(snapshot)["text"][0] for snapshot in other.store.snapshots("s")]

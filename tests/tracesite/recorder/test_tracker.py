@@ -90,7 +90,7 @@ def parents(chain: ToolCallChain) -> dict[str, str | None]:
 @pytest.mark.requirement("001-01")
 def test_new_chain_has_default_values() -> None:
     chain = ToolCallChain("chain-1", "planner")
-    assert abs(chain.created_at - datetime.now(UTC)) < timedelta(seconds=5)
+    assert abs(chain.created_at - datetime.now(UTC)) < timedelta(seconds=60)
     expected = ("chain-1", "planner", "", {}, None, 0.0, True, None, {})
     assert expected == (
         chain.chain_id,
@@ -108,7 +108,7 @@ def test_new_chain_has_default_values() -> None:
 @pytest.mark.requirement("001-02")
 def test_new_call_has_default_values() -> None:
     node = ToolCallNode("search", "chain-1-1")
-    assert abs(node.started_at - datetime.now(UTC)) < timedelta(seconds=5)
+    assert abs(node.started_at - datetime.now(UTC)) < timedelta(seconds=60)
     expected = ("chain-1-1", "search", None, [], {}, None, 0.0, True, None, None, {})
     assert expected == (
         node.call_id,
@@ -769,7 +769,7 @@ def test_failing_store_is_logged_and_breaks_nothing(caplog: pytest.LogCaptureFix
     tracker.start_tool_call("search")
     tracker.end_tool_call("found")
     assert chain_id == tracker.end_tool_chain()
-    assert tracker.close() == 0
+    assert tracker.close(60) == 0
     assert chain_id in tracker.stored_chains
     assert tracker.files is not None
     assert (tracker.guard.failures, tracker.files.dropped) == (2, 1)
@@ -827,7 +827,7 @@ def test_finished_chains_are_read_back_from_the_disk(tmp_path: Path) -> None:
         tracker.start_tool_call("search", {"number": number, "password": "hunter2hunter2"})
         tracker.end_tool_call(number)
         tracker.end_tool_chain()
-    assert tracker.flush() == 0
+    assert tracker.flush(60) == 0
     assert [f"{one}.json" for one in ids[2:]] == sorted(os.listdir(folder))
     assert [tracker.stored_chains[one].to_dict() for one in ids[2:]] == list(files.read_all())
     assert tracker.stored_chains[ids[4]].to_dict() == files.read(ids[4])
@@ -835,7 +835,7 @@ def test_finished_chains_are_read_back_from_the_disk(tmp_path: Path) -> None:
     assert None is files.read("../secrets")
     assert stat.S_IMODE((folder / f"{ids[4]}.json").stat().st_mode) == 0o600
     assert b"hunter2" not in (folder / f"{ids[4]}.json").read_bytes()
-    assert tracker.close() == 0
+    assert tracker.close(60) == 0
     tracker.start_tool_chain("late")
     tracker.end_tool_chain()
     assert files.dropped == 1
@@ -849,7 +849,7 @@ def test_half_written_file_of_a_dead_process_is_removed(tmp_path: Path) -> None:
     tracker = ticking(folder=tmp_path)
     chain_id = tracker.start_tool_chain("a")
     tracker.end_tool_chain()
-    tracker.close()
+    tracker.close(60)
     assert {".chain-2.7.new", f"{chain_id}.json"} == set(os.listdir(tmp_path))
     assert tracker.files is not None
     assert [chain_id] == [document["chain_id"] for document in tracker.files.read_all()]
@@ -859,11 +859,11 @@ def test_worker_writes_the_disk(tmp_path: Path) -> None:
     tracker = ticking(folder=tmp_path)
     chain_id = tracker.start_tool_chain("a")
     tracker.end_tool_chain()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not (tmp_path / f"{chain_id}.json").exists() and time.monotonic() < deadline:
         time.sleep(0.005)
     assert (tmp_path / f"{chain_id}.json").exists()
-    tracker.close()
+    tracker.close(60)
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
@@ -876,11 +876,11 @@ def test_tracker_works_in_a_forked_child(tmp_path: Path) -> None:
             tracker.start_tool_call("child")
             tracker.end_tool_call()
             tracker.end_tool_chain()
-            os._exit(tracker.close())
+            os._exit(tracker.close(60))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     tracker.start_tool_chain("parent")
     tracker.end_tool_chain()
-    tracker.close()
+    tracker.close(60)
     assert tracker.files is not None
     assert [document["root_tool_id"] for document in tracker.files.read_all()] == ["child", "parent"]
 
@@ -1154,7 +1154,7 @@ def test_disabled_or_failing_recorder_changes_nothing() -> None:
         call_id = tracker.start_tool_call("a")
         assert call_id == tracker.end_tool_call("done")
         assert finished(tracker).success
-        recorder.close()
+        recorder.close(60)
 
 
 @pytest.mark.requirement("001-18", "001-30")
@@ -1169,7 +1169,7 @@ def test_server_finds_chain_by_its_root_tool(lean: bool) -> None:
         tracker.start_tool_call(called)
         tracker.end_tool_call("x")
         tracker.end_tool_chain()
-    assert recorder.close() == 0
+    assert recorder.close(60) == 0
     client = Client(headers={"Authorization": f"Bearer {create_key(project, 'dashboard', ['read'])[1]}"})
 
     def found(query: str) -> list[str]:
@@ -1205,7 +1205,7 @@ def test_server_has_the_same_chain() -> None:
         tracker.end_tool_call(result)
     tracker.start_tool_call("left open")
     chain = finished(tracker)
-    assert recorder.close() == 0
+    assert recorder.close(60) == 0
     found = json.loads(msgspec.json.encode(stored_chain(str(find_chain(ALL_PROJECTS, chain.chain_id).pk))))
     document = chain.to_dict()
     same = ["root_tool_id", "success", "error_message", "metadata", "type"]

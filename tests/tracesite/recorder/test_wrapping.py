@@ -451,7 +451,7 @@ def test_callback_is_called_when_recording_fails(monkeypatch: pytest.MonkeyPatch
     assert listener_holder.callback.on_message({"taskId": "t1", "nodeId": "n", "type": "agent_start"}, 2) == "heard"
     assert recorder.guard.failures == 1
     assert listener.heard == [({"taskId": "t1", "nodeId": "n", "type": "agent_start"}, 2)]
-    recorder.close()
+    recorder.close(60)
 
 
 @pytest.mark.requirement("004-37")
@@ -579,8 +579,8 @@ def test_immutable_objects_are_left_alone(caplog: pytest.LogCaptureFixture) -> N
         assert value is recorder.enable(value)  # type: ignore[comparison-overlap]
         assert value is recorder.disable(value)  # type: ignore[comparison-overlap]
     assert recorder.enable(Slotted()).run("x") == "x"
-    assert "The recorder failed: AttributeError" in caplog.text
-    recorder.close()
+    assert "Not recorded: methods of Slotted cannot be replaced." in caplog.text
+    recorder.close(60)
 
 
 def test_object_that_observes_changes_is_not_disturbed() -> None:
@@ -635,6 +635,22 @@ def test_custom_names_are_recorded() -> None:
         asked["reasoning"],
         asked["usage"],
     ) == ("own agent", "gpt-5-2026", "Hello", "thinking", {"prompt_tokens": 3, "completion_tokens": 1})
+
+
+def test_object_of_which_nothing_is_recorded_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    class Driver:
+        def go(self) -> int:
+            return 1
+
+    with recording() as recorder:
+        assert recorder.enable(Driver()).go() == 1
+        recorder.enable(Driver(), names=Names(runs=["go"])).go()
+    nothing, *no_more = [record.getMessage() for record in caplog.records]
+    assert nothing.startswith(
+        "Nothing of Driver is recorded: it has no tools, no callback, and none of the methods run, arun,"
+    )
+    assert nothing.endswith("Name its own: names=Names(runs=[...]).")
+    assert no_more == []
 
 
 def test_agent_in_a_tool_is_nested_in_its_call() -> None:
@@ -983,7 +999,7 @@ def test_failing_subscriber_stops_neither_stream_nor_sink() -> None:
     recorder.subscribe(broken)
     recorder.subscribe(heard.append)
     recorder.enable(Agent()).run("How is it?")
-    recorder.close()
+    recorder.close(60)
     assert sink.events == heard
     assert len(heard) == recorder.guard.failures > 5
 
@@ -998,7 +1014,7 @@ def test_failing_sink_stops_no_subscriber() -> None:
     recorder = Recorder(sink=Broken(), sampling=Sampling())
     recorder.subscribe(heard.append)
     recorder.enable(Agent()).run("How is it?")
-    recorder.close()
+    recorder.close(60)
     assert {"workflow_execute_start", "workflow_execute_complete"} <= {event["type"] for event in heard}
 
 
@@ -1009,7 +1025,7 @@ def test_recorded_agent_is_on_the_server() -> None:
     recorder = Recorder(sink=DatabaseSink("owner"))
     agent = recorder.enable(Agent(Listener()), session="task-1")
     agent.run("How is it?")
-    assert recorder.close() == 0
+    assert recorder.close(60) == 0
     assert list(ToolCall.objects.values_list("tool__name", flat=True)) == ["get_weather"]
     asked = AgentStep.objects.get(model="gpt-5-mini")
     assert asked.pk == ToolCall.objects.get().step_id

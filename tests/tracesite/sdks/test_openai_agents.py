@@ -42,7 +42,7 @@ def run(script: str, api: str, site: Site, model_url: str, environment_name: str
     environment |= {"TRACESITE_URL": f"http://127.0.0.1:{site.server.port}", "TRACESITE_KEY": site.key}
     environment |= {"OPENAI_BASE_URL": model_url, "OPENAI_API_KEY": "sk-test", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [python, AGENTS / f"{script}.py", api], env=environment, capture_output=True, text=True, timeout=120
+        [python, AGENTS / f"{script}.py", api], env=environment, capture_output=True, text=True, timeout=300
     )
     assert (ANSWER in done.stdout, done.returncode, done.stderr) == (True, 0, "")
 

@@ -278,7 +278,7 @@ def run(sdk: Sdk, site: Site, model_url: str, folder: Path) -> None:
         env=environment | variables | {"OPENAI_BASE_URL": model_url, "OPENAI_API_KEY": "sk-test"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert (ANSWER in done.stdout, done.returncode) == (True, 0), done.stderr
 

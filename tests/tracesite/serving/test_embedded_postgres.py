@@ -126,8 +126,8 @@ def servers_below(path: Path) -> list[int]:
     return [process for process, program in processes_below(path).items() if program == "postgres"]
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline, "the condition did not become true in time"
         time.sleep(0.02)

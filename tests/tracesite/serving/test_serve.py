@@ -26,6 +26,7 @@ from django.db import connection
 
 from benchmarks.faults.site import running
 from benchmarks.live.viewer import WebSocket
+from benchmarks.ports import free_port
 from tests.debian_postgres import BINARIES, PGBOUNCER, pgbouncer, postgres, url
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -50,9 +51,7 @@ def migrated() -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_port()
 
 
 @contextmanager
@@ -78,7 +77,7 @@ def serving(environment: dict[str, str], port: int, *options: str, stderr: int =
         yield printed
         # As a terminal does it: to every process of the group, the workers too.
         os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
         err = err or ""  # None for a terminal
     finally:
         if process.poll() is None:
@@ -94,9 +93,9 @@ def serving(environment: dict[str, str], port: int, *options: str, stderr: int =
 def request(
     port: int, method: str, path: str, body: str = "", headers: dict[str, str] | None = None
 ) -> tuple[int, http.client.HTTPMessage, str]:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
-        client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         try:
             client.request(method, path, body, headers or {})
         except ConnectionRefusedError:  # the port is printed just before the workers listen

@@ -49,7 +49,7 @@ def site() -> Iterator[Site]:
 
 
 def send(site: Site, path: str, body: Any) -> Any:
-    client = http.client.HTTPConnection("127.0.0.1", site.server.port, timeout=30)
+    client = http.client.HTTPConnection("127.0.0.1", site.server.port, timeout=60)
     headers = {"X-API-Key": site.key, "Content-Type": "application/json"}
     client.request("POST" if body else "GET", f"/api/v1/{path}", msgspec.json.encode(body) if body else None, headers)
     response = client.getresponse()

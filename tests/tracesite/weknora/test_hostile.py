@@ -54,7 +54,11 @@ QUERIES = st.dictionaries(
 )  # fmt: skip
 
 
-@settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(50),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(route=ROUTES, names=st.tuples(NAMES, NAMES), body=BODIES, query=QUERIES)
 def test_arbitrary_requests_get_weknora_shape_and_no_5xx(
     weknora: WeKnora, project: Project, route: tuple[str, str], names: tuple[str, str], body: Any, query: Any

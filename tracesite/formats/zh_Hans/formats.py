@@ -1,31 +1,3 @@
 """The formats of all languages; see tracesite.formats."""
 
-from __future__ import annotations
-
-from tracesite.formats import (
-    DATE_FORMAT,
-    DATE_INPUT_FORMATS,
-    DATETIME_FORMAT,
-    DATETIME_INPUT_FORMATS,
-    DECIMAL_SEPARATOR,
-    NUMBER_GROUPING,
-    SHORT_DATE_FORMAT,
-    SHORT_DATETIME_FORMAT,
-    THOUSAND_SEPARATOR,
-    TIME_FORMAT,
-    TIME_INPUT_FORMATS,
-)
-
-__all__ = [
-    "DATETIME_FORMAT",
-    "DATETIME_INPUT_FORMATS",
-    "DATE_FORMAT",
-    "DATE_INPUT_FORMATS",
-    "DECIMAL_SEPARATOR",
-    "NUMBER_GROUPING",
-    "SHORT_DATETIME_FORMAT",
-    "SHORT_DATE_FORMAT",
-    "THOUSAND_SEPARATOR",
-    "TIME_FORMAT",
-    "TIME_INPUT_FORMATS",
-]
+from tracesite.formats import *  # noqa: F403 - Django looks them up by name

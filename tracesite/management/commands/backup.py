@@ -10,6 +10,7 @@ from django.core.management.base import CommandError
 
 from access_app.arguments import positive_number
 from access_app.audit.record import AuditedCommand
+from access_app.db import project_aliases
 from access_app.models import AuditAction
 from tracesite.backups import BackupError, back_up
 
@@ -20,7 +21,8 @@ class Command(AuditedCommand):
     help = (
         "Make a backup of the whole database in a new directory below DIR, with the programs of PostgreSQL. It is of one moment, "
         "consistent while agents write, and has all that was acknowledged before the command began. It is checked by "
-        "restoring it into a database of its own, which is then dropped. Settings and the secret key are not in it. "
+        "restoring it into a database of its own, which is then dropped. Settings, the secret key and databases of projects "
+        "are not in it. "
         "Exit status: 0 done, 1 no backup."
     )
 
@@ -45,3 +47,8 @@ class Command(AuditedCommand):
             raise CommandError(str(error)) from error
         checked = "not restored as a check" if no_verify else "restored as a check"
         self.stdout.write(f"{path}: {manifest.rows:,} rows in {manifest.size:,} bytes, {checked}.")
+        if others := project_aliases():
+            self.stderr.write(
+                f"Not in it are the databases of projects: {', '.join(others)}. Back up each with pg_dump. See "
+                "docs/project_databases.md."
+            )

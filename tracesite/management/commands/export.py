@@ -12,7 +12,8 @@ from access_app.each_database import TracesCommand
 from access_app.errors import ApiError
 from access_app.models import AuditAction
 from access_app.visibility import ProjectScope
-from messages_app.queries import find_message, find_session
+from messages_app.queries import find_message
+from traces_app.queries.archived import find_session_here
 from traces_app.queries.messages import messages
 from traces_app.views.session_exports import EXPORTS
 
@@ -29,7 +30,11 @@ class Command(TracesCommand, AuditedCommand):
         parser.add_argument(
             "--format", choices=EXPORTS, default="tracesite", help="default: tracesite, which can be imported"
         )
-        parser.add_argument("--message", metavar="ID", help="with --format text: only this message, with its chain")
+        parser.add_argument(
+            "--message",
+            metavar="ID",
+            help="with --format text: only this message, with its chain; its id, not its external id",
+        )
 
     def handle(self, *, session: str, project: str | None, format: str, message: str | None, **options: Any) -> None:
         chosen = EXPORTS[format]
@@ -37,11 +42,16 @@ class Command(TracesCommand, AuditedCommand):
             raise CommandError("A single message is exported with --format text.", returncode=2)
         scope = ProjectScope(frozenset([project_named(project).pk]) if project is not None else None)
         try:
-            found = find_session(scope, session)
+            found = find_session_here(scope, session)
             pieces = chosen.pieces(found)
             if message is not None and chosen.of_messages is not None:
                 pieces = chosen.of_messages(messages([str(find_message(scope, message, found).pk)]))
         except ApiError as error:
-            raise CommandError(str(error), returncode=2) from error
+            where = f"in project {project!r}" if project is not None else "in any project"
+            said = {
+                "session_not_found": f"There is no session {session!r} {where}.",
+                "message_not_found": f"There is no message with the id {message!r} in session {session!r}.",
+            }
+            raise CommandError(said.get(error.code, str(error)), returncode=2) from error
         for piece in pieces:
             self.stdout.write(piece.decode(), ending="")

@@ -45,54 +45,64 @@ def recorded_of(messages: list[tuple[Any, str, str]]) -> Recorded:
     for message_id, role, content in messages:
         if role != Message.Role.ASSISTANT:
             continue
-        below: dict[Any, list[ToolCall]] = {}
-        for call in (
-            ToolCall.objects.filter(message_id=message_id).select_related("tool", "result").order_by("position", "pk")
-        ):
-            below.setdefault(call.step_id, []).append(call)
+        below = _calls_of_steps(message_id)
         # Not before the time of a snapshot that was taken in this run.
         first = len(replies)
         number = max(number + 1, int(ids.created_at_of(message_id).timestamp() * 1e9))
         for step in AgentStep.objects.filter(message_id=message_id).order_by("iteration", "ordinal", "pk"):
-            of_step = below.get(step.pk, [])
             if step.thought or step.model or step.usage:
                 number += 1
-                requested = tuple({"id": call.call_id, "name": call.tool.name, "args": call.args} for call in of_step)
-                replies.append(
-                    Reply(
-                        number=number,
-                        model=step.model or None,
-                        text=step.thought or None,
-                        reasoning=step.reasoning or None,
-                        usage=step.usage,
-                        calls=requested,
-                        inside=[
-                            str(call.pk)
-                            for of_step in below.values()
-                            for call in of_step
-                            if step.timestamp and call.started_at and call.completed_at
-                            if call.started_at < step.timestamp < call.completed_at
-                        ],
-                    )
-                )
-            for call in of_step:
+                replies.append(_reply(number, step, below))
+            for call in below.get(step.pk, []):
                 number += 1
-                result = getattr(call, "result", None)
-                value = None if result is None else result.data if result.data is not None else result.output
-                error = result.error if result is not None and call.status == ToolCall.Status.ERROR else None
-                calls.append(
-                    Call(
-                        id=str(call.pk),
-                        parent=str(call.parent_id) if call.parent_id else None,
-                        tool=call.tool.name,
-                        args=call.args,
-                        number=number,
-                        result=value,
-                        error=error,
-                    )
-                )
+                calls.append(_call(number, call))
         if len(replies) > first and not replies[-1].text and not replies[-1].calls:
             # The last reply is the answer.
             replies[-1] = replace(replies[-1], text=content or None)
     prompts = tuple(content for _id, role, content in messages if role == Message.Role.USER)
     return Recorded(calls=calls, replies=replies, prompts=prompts)
+
+
+def _calls_of_steps(message_id: Any) -> dict[Any, list[ToolCall]]:
+    """Return the calls below a message, with their tools and results, by the id of their step."""
+    below: dict[Any, list[ToolCall]] = {}
+    calls = ToolCall.objects.filter(message_id=message_id).select_related("tool", "result")
+    for call in calls.order_by("position", "pk"):
+        below.setdefault(call.step_id, []).append(call)
+    return below
+
+
+def _reply(number: int, step: AgentStep, below: dict[Any, list[ToolCall]]) -> Reply:
+    """Return what the model of a step replied, and the calls of the run during which it was asked."""
+    requested = below.get(step.pk, [])
+    inside = [
+        str(call.pk)
+        for of_step in below.values()
+        for call in of_step
+        if step.timestamp and call.started_at and call.completed_at
+        if call.started_at < step.timestamp < call.completed_at
+    ]
+    return Reply(
+        number=number,
+        model=step.model or None,
+        text=step.thought or None,
+        reasoning=step.reasoning or None,
+        usage=step.usage,
+        calls=tuple({"id": call.call_id, "name": call.tool.name, "args": call.args} for call in requested),
+        inside=inside,
+    )
+
+
+def _call(number: int, call: ToolCall) -> Call:
+    result = getattr(call, "result", None)
+    value = None if result is None else result.data if result.data is not None else result.output
+    error = result.error if result is not None and call.status == ToolCall.Status.ERROR else None
+    return Call(
+        id=str(call.pk),
+        parent=str(call.parent_id) if call.parent_id else None,
+        tool=call.tool.name,
+        args=call.args,
+        number=number,
+        result=value,
+        error=error,
+    )

@@ -95,8 +95,9 @@ class Command(BaseCommand):
                 made = self._prepare()
             elif unapplied_migrations():
                 raise CommandError(f"The database has unapplied migrations. Run: {program()} migrate")
-            for fault in system_checks.check_masking_rules(None, databases=[PRIMARY]):
-                self.stderr.write(str(fault))
+            for check in (system_checks.check_masking_rules, system_checks.check_seal_key):
+                for fault in check(None, databases=[PRIMARY]):
+                    self.stderr.write(str(fault))
             connections.close_all()  # the workers are forks, and a connection cannot be shared
             try:
                 if handover is None:
@@ -183,9 +184,9 @@ def check_counts(workers: int, threads: int, grace: float) -> None:
     """Raise CommandError for numbers with which the server could not start."""
     for option, value in (("--workers", workers), ("--threads", threads)):
         if not 1 <= value <= MOST_OF_EACH:
-            raise CommandError(f"{option} {value} is invalid. Use a number from 1 to {MOST_OF_EACH}.")
+            raise CommandError(f"{option} {value} is invalid. Use a number from 1 to {MOST_OF_EACH}.", returncode=2)
     if not 0 <= grace < math.inf:
-        raise CommandError(f"--grace {grace:g} is invalid. Use a number of seconds of at least 0.")
+        raise CommandError(f"--grace {grace:g} is invalid. Use a number of seconds of at least 0.", returncode=2)
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -202,7 +203,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 def bound_socket(host: str, port: int) -> socket.socket:
     if not 0 < port < 65536:
-        raise CommandError(f"--port {port} is invalid. Use a port from 1 to 65535.")
+        raise CommandError(f"--port {port} is invalid. Use a port from 1 to 65535.", returncode=2)
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
