@@ -32,7 +32,8 @@ def main() -> None:
 
 def measure(messages: int, writers: int, runs: int) -> None:
     from access_app.models import Project
-    from traces_app.maintenance.purge import Scope, purge
+    from traces_app.maintenance.purge.purging import purge
+    from traces_app.maintenance.purge.scopes import Scope
 
     expiring, busy = (Project.objects.create(slug=slug) for slug in ("expiring", "busy"))
     fill(expiring.pk, messages)

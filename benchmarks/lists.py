@@ -31,6 +31,13 @@ MESSAGE_ROWS = f"""SELECT m.id, left(m.content, 320), left(m.error, 81), m.role,
     m.model_error_count, m.health, m.duration_ms, m.cost, m.unpriced_count, m.created_at, m.completed_at, p.slug, s.external_id, left(s.title, 81)
     FROM messages_app_message m JOIN messages_app_session s ON s.id = m.session_id JOIN access_app_project p ON p.id = m.project_id
     WHERE {ALIVE} AND %s ORDER BY m.id DESC LIMIT 51"""
+RUN_ROWS = MESSAGE_ROWS.replace(
+    "SELECT",
+    """SELECT (SELECT left(q.content, 320) FROM messages_app_message q WHERE q.session_id = m.session_id AND q.role = 'user'
+        AND q.deleted_at IS NULL AND q.id < m.id ORDER BY q.id DESC LIMIT 1), m.input_tokens, m.output_tokens,""",
+    1,
+)
+"""With their questions, by which one knows runs."""
 SESSION_ROWS = """SELECT s.id, left(s.title, 81), s.external_id, s.status, s.message_count, s.call_count, s.problem_count, s.duration_ms, s.cost,
     s.unpriced_count, s.created_at, s.active_at, p.slug FROM messages_app_session s JOIN access_app_project p ON p.id = s.project_id
     WHERE s.deleted_at IS NULL AND %s ORDER BY {order} DESC LIMIT 51"""
@@ -169,7 +176,7 @@ def cases() -> Iterator[Case]:
     yield Case(sessions, "min_cost=0.0001", by_start, "s.cost >= 0.0001")
     yield Case(sessions, "min_cost=9999", by_start, "s.cost >= 9999")
     yield Case(sessions, "active=24h", by_start, "s.active_at >= now() - interval '24 hours'")
-    yield Case(messages, "role=assistant", MESSAGE_ROWS, "m.role = 'assistant'")
+    yield Case(messages, "role=assistant", RUN_ROWS, "m.role = 'assistant'")
     yield Case(messages, "role=system", MESSAGE_ROWS, "m.role = 'system'")
     errors = "(m.failure_count > 0 OR m.error <> '' OR m.model_error_count > 0)"
     yield Case(messages, "has_errors=true", MESSAGE_ROWS, errors)

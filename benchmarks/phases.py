@@ -62,7 +62,7 @@ STEPS = (
     ("filters", "traces_app.queries.filters", "MessageFilterSet.found"),
     ("filters", "traces_app.queries.filters", "CallFilterSet.found"),
     ("tools: look up", "traces_app.queries.filters", "tool_ids"),
-    ("find the session", "traces_app.views.messages", "find_session"),
+    ("find the session", "traces_app.views.messages", "find_session_here_in"),
     ("find the message", "traces_app.views.messages", "find_message"),
     ("ids of the page", "traces_app.queries.search.pages", "read_page"),
     ("read", "traces_app.queries.messages", "fetch"),

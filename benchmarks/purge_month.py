@@ -89,7 +89,8 @@ def command(sessions: int) -> None:
 
 
 def inside(sessions: int) -> None:
-    from traces_app.maintenance.purge import Scope, purge
+    from traces_app.maintenance.purge.purging import purge
+    from traces_app.maintenance.purge.scopes import Scope
 
     report = purge(Scope(created_before=datetime(2024, 2, 1, tzinfo=UTC)))
     assert (report.periods, report.tables["sessions"].rows) == (["2024-01"], sessions), report

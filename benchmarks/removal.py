@@ -57,7 +57,8 @@ def measure(report: Report, runs: int, small: int, large: int, rows: int) -> Non
 
 
 def _purge_rows(project_id: int) -> None:
-    from traces_app.maintenance.purge import Scope, purge
+    from traces_app.maintenance.purge.purging import purge
+    from traces_app.maintenance.purge.scopes import Scope
 
     report = purge(Scope(created_before=datetime(2024, 4, 1, tzinfo=UTC), project_ids=(project_id,)))
     assert (report.periods, report.tables["sessions"].rows) == ([], SESSIONS), report

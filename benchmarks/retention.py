@@ -40,7 +40,8 @@ def main() -> None:
 def measure(options: argparse.Namespace) -> None:
     from access_app.models import Project
     from messages_app.models import Message
-    from traces_app.maintenance.purge import Kept, Scope, purge
+    from traces_app.maintenance.purge.purging import purge
+    from traces_app.maintenance.purge.scopes import Kept, Scope
 
     project, is_new = Project.objects.get_or_create(slug="benchmark")
     if is_new:

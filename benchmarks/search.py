@@ -357,7 +357,9 @@ def run(project_id: int, text: str, parameters: dict[str, str]) -> int:
     """Search as /search/ does, calls as /tool-calls/?q= does; return the number of rows of the first page."""
     from django.http import QueryDict
 
+    from access_app.db import PRIMARY
     from access_app.visibility import ProjectScope
+    from messages_app.sql.merged import rows_in
     from messages_app.sql.pagination import page_request
     from traces_app.queries.filters import CallFilterSet, MessageFilterSet
     from traces_app.queries.search.pages import found_page, mark_of_status
@@ -367,7 +369,7 @@ def run(project_id: int, text: str, parameters: dict[str, str]) -> int:
     of_calls = "status" in parameters
     filters = (CallFilterSet if of_calls else MessageFilterSet)(query_dict(parameters))
     found = found_page(
-        filters.found(scope, None),
+        rows_in({PRIMARY: scope}, lambda scope: filters.found(scope, None)),
         parse(text),
         "call" if of_calls else "message",
         page_request(QueryDict("limit=20")),

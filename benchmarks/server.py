@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 
+from benchmarks.ports import free_port
 from tracesite.serving import embedded_postgres
 
 from . import http_client, processes
@@ -21,7 +22,7 @@ from . import http_client, processes
 ROOT = Path(__file__).resolve().parent.parent
 DATA_DIR = ROOT / ".tracesite" / "bench"
 DATABASE = "tracesite_bench_"
-START_SECONDS = 60
+START_SECONDS = 180
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +81,7 @@ def _drop(connection: psycopg.Connection, name: str) -> None:
 @contextmanager
 def serving(workers: int) -> Iterator[Server]:
     """Run `manage.py serve` on a free port. It logs to a file, because logging is part of its cost."""
-    port = _free_port()
+    port = free_port()
     log_path = DATA_DIR / "server.log"
     with open(log_path, "wb") as log:
         process = subprocess.Popen(
@@ -96,7 +97,7 @@ def serving(workers: int) -> Iterator[Server]:
             yield server
         finally:
             process.terminate()
-            process.wait(timeout=30)
+            process.wait(timeout=120)
 
 
 def postmaster(connection: psycopg.Connection) -> int | None:
@@ -125,15 +126,6 @@ def _drop_leftovers(connection: psycopg.Connection) -> None:
     for (name,) in found.fetchall():
         if not Path(f"/proc/{name.removeprefix(DATABASE)}").exists():
             connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _wait_until_ready(server: Server, workers: int, process: subprocess.Popen[bytes]) -> None:

@@ -9,7 +9,6 @@ status is 0 if that is so.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import subprocess
 import sys
@@ -31,13 +30,7 @@ _COMPARED = (
 )
 
 _PLANT = """
-import json
-import sys
 from datetime import UTC, datetime, timedelta
-import django
-from tracesite.serving import embedded_postgres
-embedded_postgres.ensure()
-django.setup()
 import msgspec
 from access_app.models import Project
 from traces_app.ingest.pipeline import ingest
@@ -60,7 +53,7 @@ def plant(slug, prefix, count, person, year, tags):
                              "tags": tags})
         ingest(project.pk, msgspec.convert(sessions, list[records.Session]))
 
-for planted in json.loads(sys.argv[1]):
+for planted in PLANTED:
     for slug in planted.pop("projects"):
         plant(slug, **planted)
 """
@@ -146,14 +139,16 @@ class Kills:
         return problems
 
     def _plant(self, *planted: Planted) -> None:
-        self.site.python("-c", _PLANT, json.dumps([asdict(one) for one in planted]))
+        code = f"PLANTED = {[asdict(one) for one in planted]!r}{_PLANT}"
+        self.site.manage("shell", "--verbosity", "0", "--command", code)
 
     def _run(self, killed: Collection[str], *command: str) -> None:
         """Run a command, again if it was killed."""
         if command[0] in killed:
             self._kill(*command)
         began = time.monotonic()
-        self.site.manage(*command)
+        # From the start of Python, as those that are killed.
+        self.site.python("manage.py", *command)
         self.longest[command[0]] = time.monotonic() - began
 
     def _kill(self, *command: str) -> None:
@@ -219,12 +214,20 @@ def main() -> int:
     )
     parser.add_argument("--rounds", type=int, default=20, help="Kills of each command (default: %(default)s).")
     parser.add_argument("--seed", type=int, default=1, help="Of the moments (default: %(default)s).")
+    parser.add_argument(
+        "--patience", type=float, default=600, help="Seconds that a command may take (default: %(default)s)."
+    )
     options = parser.parse_args()
-    with running(serve=False) as site:
+    with running(serve=False, patience=options.patience) as site:
         campaign = Kills(site, options.seed)
         began = time.monotonic()
         for number in range(options.rounds):
             problems = campaign.round(number)
+            print(
+                f"round {number + 1}, {time.monotonic() - began:.0f} s: {campaign.kills} kills, {campaign.late} late, "
+                f"{campaign.halfway} half done, {len(problems)} problems",
+                flush=True,
+            )
             if problems:
                 print(f"After round {number + 1}:", *problems, sep="\n- ")
                 return 1

@@ -36,6 +36,8 @@ class Campaign:
 
     site: Site
     seed: int
+    pause: float = 0
+    """Maximum seconds between two actions of a sender."""
     ledger: Ledger = field(default_factory=Ledger)
     kills: Counter[Kind] = field(default_factory=Counter)
     restarts: int = 0
@@ -159,7 +161,7 @@ class Campaign:
         return Client(self.site.server.port, self.site.key, self.ledger)
 
     def _sender(self, name: str, dice: random.Random) -> Sender:
-        return Sender(f"{self.prefix}{name}", self.shared, self._client(), self.ledger, dice)
+        return Sender(f"{self.prefix}{name}", self.shared, self._client(), self.ledger, dice, pause=self.pause)
 
     def _supervise(self) -> None:
         server = self.site.server
@@ -182,7 +184,7 @@ class Campaign:
 
     def _purge(self, *, check: bool) -> None:
         process = self._start_purge()
-        said = process.communicate(timeout=120)[1]
+        said = process.communicate(timeout=300)[1]
         # A purge whose connection broke ends with an error and is run again.
         if process.returncode == 0:
             self.purges += 1

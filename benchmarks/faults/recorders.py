@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -32,6 +33,8 @@ DELAY_MS = 50.0
 EXIT_SECONDS = 2.0
 SLACK_MS = 60.0
 """Allowed delay of the worker's wake-up on a busy machine."""
+PAUSED_MS = 20.0
+"""Between two calls: an agent that calls nothing for longer is not let run by the machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +56,7 @@ class Kill:
     worked: int
     lost: int
     oldest_lost_ms: float
-    """Time from the end of the oldest lost call to the kill."""
+    """Time that the agent was at work from the end of the oldest lost call to the kill."""
     doubled: int
 
 
@@ -66,7 +69,7 @@ def agent(site: Site, spool: Path, session: str, calls: int, *options: str) -> s
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
 
-def drain(site: Site, spool: Path, seconds: int = 90) -> None:
+def drain(site: Site, spool: Path, seconds: int = 180) -> None:
     """Deliver the spool, as a later process of the recorder does."""
     command = [sys.executable, "-m", "tracesite.recorder", "drain", "--url", f"http://127.0.0.1:{site.server.port}"]
     command += ["--key", site.key, "--spool", str(spool), "--timeout", str(seconds)]
@@ -140,7 +143,7 @@ def outages(
         with nobody(kind, site.server.port):
             process = agent(site, directory / kind, f"outage-{kind}-{calls}", calls, "--pause-ms", str(pause_ms))
             with process:
-                output, _error = process.communicate(timeout=100)
+                output, _error = process.communicate(timeout=300)
                 seen[kind] = msgspec.json.decode(output, type=Watched), time.monotonic()
     site.server.start()
     found = []
@@ -173,7 +176,7 @@ def kills(site: Site, directory: Path, seeds: range, *, is_away: bool = False, l
         log = directory / f"{seed}.log"
         options = ["--seed", str(seed), "--pause-ms", str(pause), "--delay-ms", str(DELAY_MS), "--kill", str(log)]
         with agent(site, directory / "spool", f"{directory.name}-{seed}", calls, *options) as process:
-            assert process.wait(timeout=60) == -9, "it kills itself"
+            assert process.wait(timeout=200) == -9, "it kills itself"
     if is_away:
         site.server.start()
     drain(site, directory / "spool")
@@ -183,12 +186,14 @@ def kills(site: Site, directory: Path, seeds: range, *, is_away: bool = False, l
 def _outcome(site: Site, seed: int, log: Path) -> Kill:
     *worked, (_word, killed_at) = [line.split() for line in log.read_text().splitlines()]
     there = arrived(site, f"{log.parent.name}-{seed}")
-    lost = [int(killed_at) - int(at) for number, at in worked if there[int(number)] == 0]
+    lost = [place for place, (number, _at) in enumerate(worked) if there[int(number)] == 0]
+    times = [int(at) / 1_000_000 for _number, at in worked] + [int(killed_at) / 1_000_000]
+    since_oldest = pairwise(times[lost[0] :]) if lost else ()
     return Kill(
         seed=seed,
         worked=len(worked),
         lost=len(lost),
-        oldest_lost_ms=max(lost, default=0) / 1_000_000,
+        oldest_lost_ms=sum(min(after - before, PAUSED_MS) for before, after in since_oldest),
         doubled=sum(times > 1 for times in there.values()),
     )
 

@@ -18,7 +18,7 @@ from . import traces
 from .ledger import Entry, Ledger
 
 # Longer than any recovery, so that a longer wait is a fault.
-PATIENCE_SECONDS = 90
+PATIENCE_SECONDS = 180
 SHARED_MESSAGE = "tokens"
 # Years that are purged repeatedly and have no other messages.
 EXPENDABLE_YEARS = (2001, 3)
@@ -106,12 +106,14 @@ class Sender:
     own: list[Entry] = field(default_factory=list)
     """Its acknowledged messages, which no other sender changes."""
     sent: int = 0
+    pause: float = 0
+    """Maximum seconds between two actions."""
 
     def run(self, stop: threading.Event) -> None:
         actions = [self.ingest, self.ingest, self.ingest_months, self.ingest_expendable]
         actions += [self.grow, self.rename, self.trash, self.put_token]
         while not stop.is_set() and self._see_through(self.dice.choice(actions)):
-            pass
+            stop.wait(self.dice.random() * self.pause)
 
     def once(self) -> None:
         """Send one batch."""
@@ -233,7 +235,7 @@ def break_off(port: int, key: str, body: Any, dice: random.Random) -> None:
     request = head.encode() + content
     # Half of them complete, so that the client disconnects while the server works.
     part = len(request) if dice.random() < 0.5 else dice.randrange(1, len(request))
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.sendall(request[:part])
         time.sleep(dice.random() * 0.05)

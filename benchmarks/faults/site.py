@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,12 +22,13 @@ from pathlib import Path
 import psycopg
 
 from benchmarks import processes
+from benchmarks.ports import free_port
+
+from .commands import Commands
 
 ROOT = Path(__file__).resolve().parents[2]
-# Outside of the ephemeral range, because a client that connects to a closed port of that range may get the same port as
-# its own end and connect to itself.
-PORTS = range(8350, 8400)
-START_SECONDS = 60
+START_SECONDS = 180
+PATIENCE_SECONDS = 300
 PROJECT = "faults"
 
 # Keeps the database running while its standard input is open, which closes when the parent process ends in any way.
@@ -127,7 +127,7 @@ class Server:
         except (OSError, http.client.HTTPException):
             return False
 
-    def get(self, path: str, headers: dict[str, str] | None = None, timeout: float = 30) -> tuple[int, bytes]:
+    def get(self, path: str, headers: dict[str, str] | None = None, timeout: float = 60) -> tuple[int, bytes]:
         client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
             client.request("GET", path, headers=headers or {})
@@ -161,13 +161,21 @@ class Site:
     environment: dict[str, str]
     key: str = ""
     """API key with all scopes of PROJECT."""
+    patience: float = PATIENCE_SECONDS
+    """Seconds that a command may take."""
 
-    def manage(self, *arguments: str, check: bool = True, timeout: float = 120) -> str:
-        """Run a management command and return its output. Raise SiteError if it fails."""
-        return self.python("manage.py", *arguments, check=check, timeout=timeout)
+    def __post_init__(self) -> None:
+        self.commands = Commands(self.environment)
 
-    def python(self, *arguments: str, check: bool = True, timeout: float = 120) -> str:
-        """Run Python and return its output. Raise SiteError if it fails."""
+    def manage(self, *arguments: str, check: bool = True) -> str:
+        """Run a management command and return its output. Raise SiteError if it fails, and TimeoutExpired after `patience`."""
+        done = self.commands.run(*arguments, timeout=self.patience)
+        if check and done.returncode:
+            raise SiteError(f"{' '.join(arguments)}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def python(self, *arguments: str, check: bool = True) -> str:
+        """Run Python and return its output. Raise SiteError if it fails, and TimeoutExpired after `patience`."""
         done = subprocess.run(
             [sys.executable, *arguments],
             cwd=ROOT,
@@ -175,7 +183,7 @@ class Site:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=timeout,
+            timeout=self.patience,
             check=False,
         )
         if check and done.returncode:
@@ -207,10 +215,12 @@ class Site:
 
 
 @contextmanager
-def running(*, workers: int = 2, data_dir: Path | None = None, serve: bool = True) -> Iterator[Site]:
+def running(
+    *, workers: int = 2, data_dir: Path | None = None, serve: bool = True, patience: float = PATIENCE_SECONDS
+) -> Iterator[Site]:
     """Run a site; at any exit, end its processes and remove its files.
 
-    `data_dir` is an empty directory to use instead of a temporary one. The database is a copy: to make one and to migrate it
+    A command may take `patience` seconds. `data_dir` is an empty directory to use instead of a temporary one. The database is a copy: to make one and to migrate it
     takes seconds.
     """
     template = _template()
@@ -224,7 +234,10 @@ def running(*, workers: int = 2, data_dir: Path | None = None, serve: bool = Tru
         url = stack.enter_context(_database(environment))
         port = free_port()
         server = Server(port=port, log=data_dir / "server.log", environment=environment, workers=workers)
-        site = Site(data_dir=data_dir, url=url, server=server, environment=environment, key=template.key)
+        site = Site(
+            data_dir=data_dir, url=url, server=server, environment=environment, key=template.key, patience=patience
+        )
+        stack.callback(site.commands.close)
         stack.callback(server.stop)
         if serve:
             server.start()
@@ -294,15 +307,3 @@ def _database(environment: dict[str, str]) -> Iterator[str]:
         except subprocess.TimeoutExpired:
             user.kill()
             user.wait()
-
-
-def free_port() -> int:
-    # Starts at a port derived from the process id, so that concurrent searches find different ports.
-    first = os.getpid() * 7 % len(PORTS)
-    for port in (*PORTS[first:], *PORTS[:first]):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                return port
-    raise SiteError(f"No port is free from {PORTS.start} to {PORTS.stop - 1}.")

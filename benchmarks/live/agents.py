@@ -71,7 +71,7 @@ def make_agent(site: Site, name: str, *, key: str = "") -> Agent:
             {"external_id": name, "messages": [{"external_id": "run", "role": "assistant", "is_completed": False}]}
         ]
     }
-    client = http.client.HTTPConnection("127.0.0.1", site.server.port, timeout=30)
+    client = http.client.HTTPConnection("127.0.0.1", site.server.port, timeout=60)
     headers = {"X-API-Key": key or site.key, "Content-Type": "application/json"}
     client.request("POST", "/api/v1/ingest/", json.dumps(body), headers)
     answer = client.getresponse()

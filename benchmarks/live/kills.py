@@ -33,6 +33,7 @@ AGENTS = 2
 TURNS = 40
 EVENTS_A_TURN = 3
 MOST_PAUSE_SECONDS = 0.03
+_KILL_LISTENERS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = 'LISTEN \"traces_app_events\"'"
 
 
 def main() -> int:
@@ -93,9 +94,10 @@ def run(site: Site, kind: Kind, number: int, seed: int) -> list[Loyal]:
 def kill(site: Site, kind: Kind, database: psycopg.Connection[Any], loyal: list[Loyal], chance: random.Random) -> None:
     match kind:
         case "listener":
-            killed = database.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = 'LISTEN \"traces_app_events\"'"
-            ).fetchall()
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while not (killed := database.execute(_KILL_LISTENERS).fetchall()):
+                assert time.monotonic() < deadline, "no connection listens"
+                time.sleep(0.01)
             assert killed == [(True,)], "one connection listens"
         case "process":
             process = site.server.process

@@ -12,7 +12,7 @@ from benchmarks.faults.site import Site
 
 from .viewer import Closed, EventStream, Refused, WebSocket
 
-PATIENCE_SECONDS = 40
+PATIENCE_SECONDS = 120
 _AGAIN_SECONDS = 0.02
 
 

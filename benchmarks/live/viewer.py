@@ -15,6 +15,8 @@ from contextlib import ExitStack
 from typing import Any
 from urllib.parse import urlencode
 
+PATIENCE_SECONDS = 60
+
 CONTINUATION, TEXT, CLOSE, PING, PONG = 0, 1, 8, 9, 10
 
 
@@ -42,7 +44,7 @@ class WebSocket:
         port: int,
         headers: dict[str, str] | None = None,
         query: str = "",
-        timeout: float = 20,
+        timeout: float = PATIENCE_SECONDS,
         path: str = "/live/ws",
     ) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout)
@@ -120,7 +122,12 @@ class EventStream:
     """Request to /live/sse. Its messages have the name of their event as `_event`, and its id as `_id`."""
 
     def __init__(
-        self, port: int, session: str, headers: dict[str, str] | None = None, timeout: float = 20, **query: Any
+        self,
+        port: int,
+        session: str,
+        headers: dict[str, str] | None = None,
+        timeout: float = PATIENCE_SECONDS,
+        **query: Any,
     ) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout)
         given = {"Host": f"127.0.0.1:{port}", **(headers or {})}

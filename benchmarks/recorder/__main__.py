@@ -30,7 +30,7 @@ import msgspec
 from benchmarks.report import Line, Report, at_least, at_most
 
 from .contents import Content, contents
-from .sides import HAS_OPENAI, HAS_OPENTELEMETRY, Bare, Client, Decorated, OpenTelemetry, Side, Traced
+from .sides import FLUSH_SECONDS, HAS_OPENAI, HAS_OPENTELEMETRY, Bare, Client, Decorated, OpenTelemetry, Side, Traced
 
 T = TypeVar("T")
 
@@ -251,7 +251,7 @@ def burst_of(side: Side) -> Burst:
 
 def _child(option: str, name: str, type_: type[T]) -> T:
     command = [sys.executable, "-m", "benchmarks.recorder", option, name]
-    done = subprocess.run(command, check=True, capture_output=True, timeout=100)
+    done = subprocess.run(command, check=True, capture_output=True, timeout=2 * FLUSH_SECONDS)
     return msgspec.json.decode(done.stdout, type=type_)
 
 

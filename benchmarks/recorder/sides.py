@@ -19,6 +19,9 @@ _INSTALLED = {found.name for found in distributions()}
 HAS_OPENTELEMETRY = "opentelemetry-sdk" in _INSTALLED
 HAS_OPENAI = "openai" in _INSTALLED
 
+FLUSH_SECONDS = 600
+"""What is not delivered by then would look like what was lost; a busy machine takes ten times as long as an idle one."""
+
 
 class Side(Protocol):
     """Way of tracing."""
@@ -68,7 +71,8 @@ class Traced:
             call.result = content.result
 
     def flush(self) -> None:
-        self.recorder.flush()
+        undelivered = self.recorder.flush(FLUSH_SECONDS)
+        assert not undelivered
 
     def kept(self) -> int:
         return self.sink.calls if isinstance(self.sink, CountingSink) else 0

@@ -17,6 +17,10 @@ from benchmarks.faults.senders import in_a_session
 
 Connect = Callable[[int], http.client.HTTPConnection]
 
+IDLE_SECONDS = 1.9
+"""A connection that was idle for longer, because the client was paused, too, may be closed by a server that ends: it waits for
+LINGER_SECONDS of tracesite/serving/server.py."""
+
 
 def to_this_machine(port: int) -> http.client.HTTPConnection:
     return http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -40,6 +44,7 @@ class Client:
     slowest: float = 0
     """Maximum seconds of a request, including sending."""
     sent: int = 0
+    _idle_since: float = 0
     _connection: http.client.HTTPConnection | None = None
 
     def run(self, stop: threading.Event) -> None:
@@ -74,6 +79,8 @@ class Client:
             self._connection = None
 
     def _request(self, method: str, path: str, body: Any = None) -> Any:
+        if time.monotonic() - self._idle_since > IDLE_SECONDS:
+            self.close()
         if self._connection is None:
             self._connection = self.connect(self.port)
         connection = self._connection
@@ -90,6 +97,7 @@ class Client:
             connection.send(content[place * size : (place + 1) * size])
         answer = connection.getresponse()
         text = answer.read()
+        self._idle_since = time.monotonic()
         self.ledger.count(str(answer.status))
         if answer.will_close or not self.keeps_connections:
             self.close()
@@ -110,6 +118,8 @@ class Load:
     key: str
     prefix: str
     seed: int = 1
+    pause: float = 0
+    """Maximum seconds between two requests of those clients that would send the next at once."""
     connect: Connect = to_this_machine
     ledger: Ledger = field(default_factory=Ledger)
     clients: list[Client] = field(default_factory=list)
@@ -117,8 +127,8 @@ class Load:
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._add("kept", 3)
-        self._add("fresh", 2, keeps_connections=False)
+        self._add("kept", 3, pause=self.pause)
+        self._add("fresh", 2, pause=self.pause, keeps_connections=False)
         # Shorter than the grace period of a retiring worker, after which connections are closed.
         self._add("pausing", 2, pause=1.5)
         self._add("slow", 1, slow_seconds=2)

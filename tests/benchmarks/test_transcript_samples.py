@@ -9,7 +9,8 @@ import pytest
 from benchmarks import transcript_samples
 from traces_app.transcripts.files.documents import file_source, read
 from traces_app.transcripts.formats.registry import FORMATS, format_of
-from traces_app.transcripts.importer import FileReport, import_paths
+from traces_app.transcripts.importer import import_paths
+from traces_app.transcripts.reports import FileReport
 
 
 def test_samples_cover_every_format() -> None:

@@ -15,8 +15,8 @@ from messages_app.models import Message, Session
 from messages_app.session_counters import disagreements
 from messages_app.writes import delete_message, restore_message
 from traces_app.ingest.batch import SessionOutcome
+from traces_app.ingest.changes import change_message
 from traces_app.ingest.pipeline import ingest
-from traces_app.ingest.store import change_message
 from traces_app.normalize.records import normalise_patch
 from traces_app.normalize.redaction import redact_message_patch
 from traces_app.schema import records

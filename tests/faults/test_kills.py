@@ -32,11 +32,11 @@ def test_what_was_acknowledged_is_found_whole_and_once_whatever_is_killed(site: 
     # To us the end of one of its processes is what the end of PostgreSQL is: one of the two is enough here. A server and a
     # purge are killed beside a second server, too: see test_side_by_side.py.
     kinds = [kind for kind in KINDS if kind != "backend" and (HAS_ALL or kind not in ("server", "purge"))]
-    with closing(Campaign(site, seed=1)) as campaign:
+    with closing(Campaign(site, seed=1, pause=0.2)) as campaign:
         for kind in kinds * KILLS:
             assert (kind, campaign.round(kind)) == (kind, [])
         assert campaign.finish() == []
-        assert len(campaign.ledger.entries) > 20 * len(kinds)
+        assert len(campaign.ledger.entries) > 4 * len(kinds)  # of each of the senders at least one a round
 
 
 def test_killed_server_leaves_snapshots_whole_or_absent(site: Site) -> None:
@@ -124,7 +124,7 @@ def test_no_worker_outlives_a_parent_that_was_killed(site: Site) -> None:
     process.kill()
     process.wait()
     try:
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 120
         while any(Path(f"/proc/{pid}").exists() for pid in workers):
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -135,12 +135,12 @@ def test_no_worker_outlives_a_parent_that_was_killed(site: Site) -> None:
 def test_workers_of_a_killed_parent_end_though_a_client_stays(site: Site) -> None:
     server = site.server
     assert server.process is not None, "the fixture started it"
-    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)) as client:
+    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as client:
         client.request("GET", "/healthz")
         client.getresponse().read()
         os.kill(server.process.pid, signal.SIGKILL)
         server.process.wait()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 120
         while processes.in_session(server.process.pid):
             assert time.monotonic() < deadline
             with suppress(OSError, http.client.HTTPException):

