@@ -2,11 +2,15 @@
 #
 #   make run     serve on http://127.0.0.1:8000 with sample data; HOST=, PORT= and WORKERS= change that
 #   make test    run the tests; ARGS= is passed to pytest
+#   make compile   load all tests once, so that the first run is faster
 #   make test-postgresql15   run the database tests on Debian's PostgreSQL 15; takes minutes
 #   make test-pgbouncer   run the tests of the API through PgBouncer in both of its modes; takes minutes
 #   make test-replicas   run a server on a PostgreSQL with a replica that lags, stops, and is promoted; takes minutes
 #   make test-benchmarks   run the benchmarks on small data, and compare their floors; takes minutes
 #   make test-kills   run the tests of killed processes with more kills of each kind; takes minutes
+#   make test-slow   run the tests that take half a minute and more for what others show in part
+#   make test-access   call every route as every kind of caller; takes minutes
+#   make test-accessibility   look at every page with axe-core in both languages and colour schemes, and on phones; takes minutes
 #   make fuzz    send many generated requests to every operation of the API, EXAMPLES= of each kind, and run the property
 #                tests with ten times as many examples
 #   make lint    check style, types and migrations
@@ -33,20 +37,24 @@ PACKAGE ?=
 PYTHON := .venv/bin/python
 INSTALLED := .venv/installed.lock
 
-.PHONY: run test test-postgresql15 test-pgbouncer test-replicas test-benchmarks test-kills fuzz lint bench load failover sbom audit screenshots setup sdks lock reset
+.PHONY: run test compile test-postgresql15 test-pgbouncer test-replicas test-benchmarks test-kills test-slow test-access test-accessibility fuzz lint bench load failover sbom audit screenshots setup venv sdks lock reset
 
 run: setup
 	@$(PYTHON) manage.py serve --demo --host $(HOST) --port $(PORT) --workers $(WORKERS)
 
 test: setup sdks
-	@$(PYTHON) -m pytest -n 3 --ignore=tests/test_postgresql15.py $(ARGS)
+	@$(PYTHON) -m pytest -n 3 --maxschedchunk 100 --ignore=tests/test_postgresql15.py $(ARGS)
+
+# Whatever each process of `make test` would compile by itself.
+compile: setup
+	@output=$$($(PYTHON) -m pytest --collect-only --quiet 2>&1) || { echo "$$output"; exit 1; }
 
 test-postgresql15: setup
-	@$(PYTHON) -m pytest tests/test_postgresql15.py $(ARGS)
+	@$(PYTHON) -m pytest tests/test_postgresql15.py --timeout 7200 $(ARGS)
 
 test-pgbouncer: export TEST_PGBOUNCER := 1
 test-pgbouncer: setup
-	@$(PYTHON) -m pytest tests/test_pgbouncer.py --timeout 3600 $(ARGS)
+	@$(PYTHON) -m pytest tests/test_pgbouncer.py --timeout 7200 $(ARGS)
 
 test-replicas: export TEST_REPLICAS := 1
 test-replicas: setup
@@ -59,6 +67,18 @@ test-benchmarks: setup
 test-kills: export TEST_KILLS := 1
 test-kills: setup
 	@$(PYTHON) -m pytest $$(grep -rl 'tests.kills' tests --include='test_*.py') $(ARGS)
+
+test-slow: export TEST_SLOW := 1
+test-slow: setup sdks
+	@$(PYTHON) -m pytest $$(grep -rl 'tests.slow' tests --include='test_*.py') $(ARGS)
+
+test-access: export TEST_ACCESS := 1
+test-access: setup
+	@$(PYTHON) -m pytest tests/test_access_matrix.py $(ARGS)
+
+test-accessibility: export TEST_ACCESSIBILITY := 1
+test-accessibility: setup sdks
+	@$(PYTHON) -m pytest tests/traces_app/admin/test_accessibility.py $(ARGS)
 
 fuzz: setup
 	@FUZZ_EXAMPLES=$(EXAMPLES) $(PYTHON) -m pytest -n 2 tests/tracesite/http/test_api_contract.py $(ARGS)
@@ -104,7 +124,14 @@ reset: setup
 # Packages must match the hashes in the lock file. The copy of the lock file is written last and marks a complete
 # installation. The distribution's Python is preferred because it is compiled with profile-guided optimisation, which most
 # self-compiled ones are not: a server then uses a sixth less CPU (docs/benchmarks.md).
-setup:
+setup: venv
+	@if ! cmp -s $(LOCK) $(INSTALLED); then \
+		echo 'Installing $(LOCK) into .venv ...'; \
+		$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(LOCK) && \
+		cp $(LOCK) $(INSTALLED); \
+	fi
+
+venv:
 	@if ! $(PYTHON) -c '' 2>/dev/null; then \
 		for python in /usr/bin/python3 python3.13 python3.12 python3.11 python3; do \
 			$$python -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && found=$$python && break; \
@@ -117,27 +144,22 @@ setup:
 		echo "Making .venv with $$($$found --version) ..."; \
 		$$found -m venv --clear .venv || exit 1; \
 	fi
-	@if ! cmp -s $(LOCK) $(INSTALLED); then \
-		echo 'Installing $(LOCK) into .venv ...'; \
-		$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(LOCK) && \
-		cp $(LOCK) $(INSTALLED); \
-	fi
 
 # Each environment below .sdks has versions that fit together. `installed.lock` marks a complete installation.
 SDK_LOCKS := $(wildcard tests/tracesite/sdks/requirements/*.lock)
 sdks: setup .sdks/audit/installed.lock $(SDK_LOCKS:tests/tracesite/sdks/requirements/%.lock=.sdks/%/installed.lock) $(if $(shell command -v npm),.sdks/node/installed.json)
 
-.sdks/%/installed.lock: tests/tracesite/sdks/requirements/%.lock
+# The pip of .venv installs into them, because to install pip into each takes 5 s.
+.sdks/%/installed.lock: tests/tracesite/sdks/requirements/%.lock | venv
 	@echo 'Installing $< into .sdks/$* ...'
-	@$(PYTHON) -m venv --clear .sdks/$*
-	@.sdks/$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --use-pep517 --require-hashes -r $<
+	@$(PYTHON) -m venv --clear --without-pip .sdks/$*
+	@$(PYTHON) -m pip --python .sdks/$* install --quiet --disable-pip-version-check --no-deps --use-pep517 --require-hashes -r $<
 	@cp $< $@
 
-.sdks/audit/installed.lock: requirements-audit.lock
+.sdks/audit/installed.lock: requirements-audit.lock | venv
 	@echo 'Installing $< into .sdks/audit ...'
-	@$(PYTHON) -c '' 2>/dev/null || $(MAKE) --no-print-directory setup
-	@$(PYTHON) -m venv --clear .sdks/audit
-	@.sdks/audit/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $<
+	@$(PYTHON) -m venv --clear --without-pip .sdks/audit
+	@$(PYTHON) -m pip --python .sdks/audit install --quiet --disable-pip-version-check --no-deps --require-hashes -r $<
 	@cp $< $@
 
 .sdks/node/installed.json: tests/tracesite/sdks/requirements/node/package-lock.json

@@ -7,10 +7,12 @@ has its own databases, so that several runs can share the server.
 
 from __future__ import annotations
 
+import gc
 import os
 import textwrap
+from collections import defaultdict
 from collections.abc import Iterator
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 
 import django
@@ -23,7 +25,9 @@ from django.conf import settings
 from django.db import connection
 from django.db.models.signals import post_migrate
 from django.utils import translation
+from playwright.sync_api import Browser, expect, sync_playwright
 
+from tests.chromium import CHROMIUM
 from tests.examples import examples
 from tracesite.processes import is_running
 from tracesite.serving import embedded_postgres
@@ -64,7 +68,9 @@ provide_database()
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 settings.WHITENOISE_AUTOREFRESH = True
 # How long an example takes says more about the machine than about the code.
-hypothesis.settings.register_profile("ours", deadline=None, max_examples=examples(40))
+hypothesis.settings.register_profile(
+    "ours", deadline=None, max_examples=examples(25), suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("ours")
 
 # Conftests and test modules import models during collection.
@@ -75,13 +81,24 @@ from django.contrib.auth.models import User  # noqa: E402
 from django.test import Client  # noqa: E402
 from django.utils import timezone  # noqa: E402
 
-from access_app.masking import forget_masking  # noqa: E402
+from access_app import masking  # noqa: E402
+from access_app.bounded_cache import BoundedCache  # noqa: E402
 from access_app.models import Project  # noqa: E402  # models need Django set up
 from messages_app.sql.periods import Period  # noqa: E402
+from tests.encryption import MASTER_KEY, master_key  # noqa: E402
 from tests.traces_app.conftest import NOON  # noqa: E402
+from traces_app.admin import compare_page, home, snapshot_pages, tool_pages  # noqa: E402
+from traces_app.ingest import prices  # noqa: E402
 from traces_app.ingest.partitions import TABLES, ensure_periods  # noqa: E402
-from traces_app.ingest.prices import forget_prices  # noqa: E402
 from traces_app.models import ModelPrice  # noqa: E402
+from traces_app.queries.search import found, in_run  # noqa: E402
+from traces_app.views import comparison  # noqa: E402
+from tracesite.metrics import database as gauges  # noqa: E402
+
+# What pages, searches and metrics leave out after some time would otherwise depend on what else the machine does.
+home.SECTION_MS = tool_pages.SECTION_MS = gauges.STATEMENT_MS = 60_000
+compare_page.WORDS_SECONDS = snapshot_pages.WORDS_SECONDS = comparison.WORDS_SECONDS = 60.0
+found.SECONDS = in_run.SECONDS = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -92,10 +109,13 @@ def language_of_the_settings() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def no_prices_of_other_tests() -> None:
-    """Forget the prices that an earlier test has set, because the process keeps them for a minute."""
-    forget_prices()
-    forget_masking()
+def nothing_remembered_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the prices and masking rules that an earlier test has set.
+
+    Then keep them for the whole test: read again after some seconds, they would change the number of its queries.
+    """
+    monkeypatch.setattr(prices, "_PRICES", BoundedCache(1))
+    monkeypatch.setattr(masking, "_CACHE", BoundedCache(10_000))
 
 
 @pytest.fixture(scope="session")
@@ -143,6 +163,28 @@ def stranger(db: None) -> Project:
     return Project.objects.create(slug="stranger")
 
 
+@pytest.fixture
+def keeper() -> Iterator[None]:
+    """A master key, as a server has it that keeps encrypted projects."""
+    with master_key(MASTER_KEY):
+        yield
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium, started once for the tests of a module, because to start it takes seconds.
+
+    Playwright's event loop runs in this thread as long, where Django refuses the ORM unless it is told otherwise; between two
+    steps of the browser nothing runs in that loop.
+    """
+    with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+        expect.set_options(timeout=30_000)  # as long as Playwright waits for anything else
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
 # --- Requirements -------------------------------------------------------------------------------------------
 
 passed: set[str] = set()
@@ -153,16 +195,49 @@ def fixtures_of(item: pytest.Item) -> list[str]:
     return item.fixturenames if isinstance(item, pytest.Function) else []
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Attach the requirement ids to the test reports, which pytest-xdist sends to the reporting process.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Attach the requirement ids to the test reports, which pytest-xdist sends to the reporting process, and order the tests.
 
-    Tests that take minutes come first, because at the end one process would have to wait for them; then those that share a
-    server of their own or a wheel, so that one process gets them and makes these once.
+    Tests that take minutes and those that share a server of their own or a wheel come first, because at the end one process
+    would have to wait for them. A folder of them is for one process, so that it makes these once, and each process gets some:
+    with `--maxschedchunk` the first so many tests are for the first process, as many for the second, and so on.
     """
-    items.sort(key=lambda item: (item.get_closest_marker("minutes") is None, SHARED.isdisjoint(fixtures_of(item))))
     for item in items:
         for mark in item.iter_markers("requirement"):
             item.user_properties.extend(("requirement", requirement) for requirement in mark.args)
+    folders: defaultdict[Path, list[pytest.Item]] = defaultdict(list)
+    others: list[pytest.Item] = []
+    for item in items:
+        if not SHARED.isdisjoint(fixtures_of(item)):
+            folders[item.path.parent].append(item)
+        elif takes_minutes(item):
+            folders[item.path].append(item)
+        else:
+            others.append(item)
+    chunk = config.getoption("maxschedchunk", None) or 0
+    first: list[list[pytest.Item]] = [[] for _ in range(int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))]
+    for folder in sorted(folders.values(), key=expected_length, reverse=True):
+        min(first, key=expected_length).extend(sorted(folder, key=takes_minutes, reverse=True))
+    for tests in first:
+        fill = max(0, chunk - len(tests))
+        tests += others[:fill]
+        del others[:fill]
+    items[:] = [*chain.from_iterable(first), *others]
+
+
+def takes_minutes(item: pytest.Item) -> bool:
+    return item.get_closest_marker("minutes") is not None
+
+
+def expected_length(tests: list[pytest.Item]) -> int:
+    """Return how long some tests take, in seconds or so: those that start servers some, the few long ones more."""
+    return sum(30 if takes_minutes(test) else 5 for test in tests)
+
+
+def pytest_collection_finish() -> None:
+    """Leave out what was collected whenever Python looks for garbage: most of a million objects that stay."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -19,7 +19,7 @@ from urllib.parse import quote
 ROOT = Path(__file__).resolve().parent.parent
 BINARIES = Path("/usr/lib/postgresql/15/bin")
 PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-START_SECONDS = 30
+START_SECONDS = 120
 # Settings of a server set up for Tracesite, except that it does not wait for the disk.
 SERVER_SETTINGS = {
     "listen_addresses": "",
@@ -55,6 +55,9 @@ def postgres() -> Iterator[Path]:
         subprocess.run([*make, "--locale=C.UTF-8", "--no-sync"], check=True, capture_output=True, cwd="/", **_USER)
         control(home, "start")
         try:
+            # Tests take on this role, too, which every PostgreSQL usually has.
+            role = [BINARIES / "createuser", "-h", home, "-U", "tracesite", "--superuser", "postgres"]
+            subprocess.run(role, check=True, cwd="/", **_USER)
             yield home
         finally:
             _end(home)
@@ -138,21 +141,17 @@ def url_of_both(one: Path, other: Path) -> str:
     return f"postgresql://tracesite@/postgres?host={hosts}&port=5432,5432&target_session_attrs=read-write"
 
 
-def run_pytest(paths: Sequence[str], left_out: Sequence[str], **variables: str) -> None:
-    """Run tests in a process with these variables, such as DATABASE_URL, and expect them to pass."""
+def run_pytest(paths: Sequence[str], left_out: Sequence[str], workers: int = 2, **variables: str) -> None:
+    """Run tests in a process with these variables, such as DATABASE_URL, and expect them to pass.
+
+    Each worker makes a database and collects all of them; without workers the process itself does.
+    """
     # Without what this run of pytest and its workers set, because it must not affect the inner run.
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TRACESITE_", "DJANGO_"))
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "--reuse-db", *paths]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(workers), "-p", "no:cacheprovider", "--reuse-db", *paths]
     command += [f"--ignore-glob={pattern}" for pattern in left_out]
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=environment | variables,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]
+    # What it prints is what the outer test prints: seen at once with -s, else if it fails.
+    done = subprocess.run(command, cwd=ROOT, env=environment | variables, stdin=subprocess.DEVNULL, check=False)
+    assert done.returncode == 0, f"{' '.join(command)} failed: see what it printed."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,8 +19,8 @@ MIDDLEWARE = "tracesite.http.project_database.ProjectDatabaseMiddleware"
 
 
 @contextmanager
-def copies(aliases: Sequence[str]) -> Iterator[None]:
-    """Have databases of these aliases, which are copies of the empty one of the tests. For a module, before its tests."""
+def copies(aliases: Sequence[str], *, of: str = "") -> Iterator[None]:
+    """Have databases of these aliases, which are copies of the empty one of the tests, or `of` another one. For a module, before its tests."""
     ours = connection.settings_dict
     parameters: dict[str, Any] = connection_parameters()
     connection.close()  # a template has no other users
@@ -28,7 +29,9 @@ def copies(aliases: Sequence[str]) -> Iterator[None]:
         for alias, name in names.items():
             server.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
             server.execute(
-                sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(ours["NAME"]))
+                sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
+                    sql.Identifier(name), sql.Identifier(of or ours["NAME"])
+                )
             )
             connections.settings[alias] = {**ours, "NAME": name}
         try:
@@ -41,4 +44,16 @@ def copies(aliases: Sequence[str]) -> Iterator[None]:
             for alias, name in names.items():
                 connections[alias].close()
                 del connections[alias], connections.settings[alias]
-                server.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+                _drop(server, name)
+
+
+def _drop(server: psycopg.Connection[Any], name: str) -> None:
+    for attempt in range(1, 31):
+        try:
+            server.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+            return
+        except psycopg.errors.InsufficientPrivilege:
+            # Autovacuum is there, which only a superuser may stop.
+            if attempt == 30:
+                raise
+        time.sleep(1)

@@ -27,17 +27,11 @@ from traces_app.transcripts.formats.registry import FORMATS
 from tracesite.http.foreign_apis import foreign_api_of
 
 ROOT = Path(__file__).resolve().parent.parent
-README = (ROOT / "README.md").read_text()
+DOCS = ROOT / "docs"
 OURS = ("access_app", "messages_app", "traces_app", "tracesite")
 
 
-def section(title: str) -> str:
-    match = re.search(rf"^## {title}$(.*?)(?=^## |\Z)", README, re.M | re.S)
-    assert match is not None, f"README has no section {title}"
-    return match[1]
-
-
-def test_readme_settings_match_code() -> None:
+def test_every_setting_is_listed() -> None:
     server = (path for path in (ROOT / "tracesite").rglob("*.py") if "recorder" not in path.relative_to(ROOT).parts)
     sources = [path.read_text() for path in server]
     read = {
@@ -45,17 +39,18 @@ def test_readme_settings_match_code() -> None:
         for text in sources
         for name in re.findall(r"""["'](TRACESITE_[A-Z_]+|DATABASE_(?:DIRECT_|PROJECT_|REPLICA_)?URLS?)["']""", text)
     }
-    assert set(re.findall(r"^\| `(\w+)` \|", section("Settings"), re.M)) == read
+    assert set(re.findall(r"^\| `(\w+)` \|", (DOCS / "settings.md").read_text(), re.M)) == read
 
 
 def test_every_command_is_listed() -> None:
     ours = {name for name, app in get_commands().items() if app in OURS}
-    listed = set(re.findall(r"`(\w+)[^`]*`", section("Commands")))
+    listed = set(re.findall(r"`(\w+)[^`]*`", (DOCS / "commands.md").read_text()))
     assert ours - listed == set()
 
 
 def test_every_route_of_the_api_is_listed() -> None:
-    listed = {re.sub(r"\{\w+\}", "{}", route) for route in re.findall(r"([a-z-]+/(?:[\w{}-]+/)*)", section("The API"))}
+    text = (DOCS / "api.md").read_text()
+    listed = {re.sub(r"\{\w+\}", "{}", route) for route in re.findall(r"([a-z-]+/(?:[\w{}-]+/)*)", text)}
     routes = {
         re.sub(r"<[^>]+>", "{}", route.removeprefix("api/v1/"))
         for route in routes_below(get_resolver().url_patterns)
@@ -76,21 +71,20 @@ def test_filters_of_lists_exist() -> None:
         "scores/": ScoreFilterSet,
         "audit/": AuditFilterSet,
     }
-    rows = re.findall(
-        r"^\| `([a-z-]+/)` \| (`\w+`,? ?.*) \|$", section("The API").partition("| list | filters")[2], re.M
-    )
+    table = (DOCS / "api.md").read_text().partition("| list | filters")[2]
+    rows = re.findall(r"^\| `([a-z-]+/)` \| (`\w+`,? ?.*) \|$", table, re.M)
     assert [name for name, _filters in rows] == list(known)
     for name, filters in rows:
         assert set(re.findall(r"`(\w+)`", filters)) - set(known[name].base_filters) == set(), name
 
 
 def test_every_health_flag_is_listed() -> None:
-    listed = (ROOT / "docs" / "normalisation.md").read_text().split("## 6. Flags")[1].split("##")[0]
+    listed = (DOCS / "normalisation.md").read_text().split("## 6. Flags")[1].split("##")[0]
     assert [flag for flag in FLAGS if f"`{flag}`" not in listed] == []
 
 
 def test_docs_list_every_setting_with_its_default() -> None:
-    table = re.findall(r"^\| `TRACESITE_(\w+)` \| (.+) \|$", (ROOT / "docs" / "django_project.md").read_text(), re.M)
+    table = re.findall(r"^\| `TRACESITE_(\w+)` \| (.+) \|$", (DOCS / "django_project.md").read_text(), re.M)
     settings = {name: one.default for name, one in vars(Conf).items() if isinstance(one, Setting)}
     assert [name for name, _default in table] == list(settings)
     written = {name: repr(str(one) if isinstance(one, Path) else one) for name, one in settings.items()}
@@ -100,7 +94,7 @@ def test_docs_list_every_setting_with_its_default() -> None:
 
 
 def test_docs_list_every_format_in_detection_order() -> None:
-    table = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "formats.md").read_text().split("## Formats")[1], re.M)
+    table = re.findall(r"^\| `(\w+)` \|", (DOCS / "formats.md").read_text().split("## Formats")[1], re.M)
     assert table == [format_.NAME for format_ in FORMATS]
 
 
@@ -115,6 +109,23 @@ def routes_below(patterns: list[URLPattern | URLResolver], prefix: str = "") -> 
 def test_documents_hold_no_local_paths() -> None:
     texts = [path.read_text() for path in [*ROOT.glob("*.md"), *ROOT.glob("*.toml"), ROOT / "Makefile"]]
     assert [text for text in texts if re.search(r"/home/\w|/root/|/tmp/", text)] == []
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The anchors of the headings of a page, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *DOCS.rglob("*.md")], ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
+    wrong = []
+    for link in re.findall(r"\]\((?!https?:|mailto:)([^)\s]+)\)", page.read_text()):
+        file, _hash, anchor = link.partition("#")
+        target = page.parent / file if file else page
+        if not target.exists() or (anchor and anchor not in anchors_of(target)):
+            wrong.append(link)
+    assert wrong == []
 
 
 # --- docs/architecture.md and CONTRIBUTING.md -----------------------------------------------------------------------
@@ -155,7 +166,7 @@ def test_page_names_only_files_and_functions_that_exist(page: str) -> None:
 
 
 def test_every_limit_names_what_holds_it_and_a_test() -> None:
-    limits = (ROOT / "docs" / "security.md").read_text().partition("## Limits of every input")[2].partition("\n## ")[0]
+    limits = (DOCS / "security.md").read_text().partition("## Limits of every input")[2].partition("\n## ")[0]
     rows = [line.strip("| ").split(" | ") for line in limits.splitlines() if re.match(r"\| (?!---|input)", line)]
     assert len(rows) > 20
     assert [row for row in rows if len(row) != 4 or not re.search(r"`tests/[\w/]+\.py:\w+`$", row[3])] == []
@@ -167,7 +178,7 @@ def test_missing_name_in_page_is_found() -> None:
 
 
 def test_architecture_page_lists_every_package() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text()
+    text = (DOCS / "architecture.md").read_text()
     packages = {
         path.parent.name
         for app in OURS

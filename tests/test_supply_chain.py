@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.slow import slow
+
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = sorted(path.name for path in ROOT.glob("requirements*.lock"))
 
@@ -74,6 +76,7 @@ def test_audit_fails_for_a_known_vulnerability(vulnerable: str | None, status: i
     assert ("MADE-UP-1" in done.stdout) == bool(vulnerable)
 
 
+@slow  # it waits for each of several tries
 def test_audit_fails_without_advisories() -> None:
     done = make("audit", "ARGS=--vulnerability-service osv --osv-url http://127.0.0.1:1 --timeout 2")
     assert done.returncode == 2
