@@ -9,20 +9,21 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from django.core.management import call_command
 from django.db import connection
 
 from access_app.keys import create_key
-from access_app.models import ApiKey, Project
-from messages_app.models import Message, MessageKey, SealMark, Session
+from access_app.models import Project
+from benchmarks.ports import free_port
+from messages_app.models import Session
 from tests.tracesite.serving.test_serve import serving
-from traces_app.models import UnindexedMessage
 
 # Without this mark pytest-django does not create the database.
 pytestmark = pytest.mark.django_db
@@ -31,15 +32,18 @@ HOST = b"Host: localhost\r\n"
 HEALTH = b"GET /healthz HTTP/1.1\r\n" + HOST
 CLOSE = b"Connection: close\r\n"
 BODY = b'{"external_id": "a"}'
+PATIENT_SECONDS = 600
+CLIENT_SECONDS = 3
 
 
 @dataclass
 class Server:
     port: int
     key: str
+    environment: dict[str, str]
 
     def connect(self, sent: bytes) -> socket.socket:
-        client = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        client = socket.create_connection(("127.0.0.1", self.port), timeout=120)
         client.sendall(sent)
         return client
 
@@ -48,7 +52,7 @@ class Server:
         with self.connect(sent) as client:
             if then_end:
                 client.shutdown(socket.SHUT_WR)
-            return b"".join(iter(partial(client.recv, 65536), b""))
+            return received(client)
 
     def statuses(self, sent: bytes, *, then_end: bool = False) -> list[int]:
         return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d+)", self.answer(sent, then_end=then_end))]
@@ -76,36 +80,32 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server(django_db_setup: None, django_db_blocker: Any) -> Iterator[Server]:
-    """One server for all tests of this module, on the test database; its rows are deleted at the end."""
+    """One server for all tests of this module, on the test database; which is flushed at the end."""
     with django_db_blocker.unblock():
         project = Project.objects.create(slug="bad-requests")
         key = create_key(project, "agent", ["read", "write"])[1]
         url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         try:
-            with serving({**os.environ, "DATABASE_URL": url, "TRACESITE_BACKGROUND_JOBS": "0"}, port):
-                running = Server(port, key)
+            patiently = {"TRACESITE_BACKGROUND_JOBS": "0", "TRACESITE_CLIENT_SECONDS": str(PATIENT_SECONDS)}
+            environment = {**os.environ, "DATABASE_URL": url, **patiently}
+            with serving(environment, port):
+                running = Server(port, key, environment)
                 wait_for(running)
                 yield running
         finally:
-            messages = Message.with_deleted.filter(project=project)
-            MessageKey.objects.filter(message_id__in=list(messages.values_list("pk", flat=True))).delete()
-            for left in (UnindexedMessage, SealMark):
-                left.objects.all().delete()  # by this server, since other tests roll back
-            for rows in (
-                messages,
-                Session.with_deleted.filter(project=project),
-                ApiKey.objects.filter(project=project),
-            ):
-                rows._raw_delete(rows.db)  # type: ignore[union-attr]  # nothing lies below these
-            project.delete()
+            # Other tests roll back, and would find these rows.
+            call_command("flush", verbosity=0, interactive=False)
             connection.close()
 
 
+def received(client: socket.socket) -> bytes:
+    """Return all bytes until the server closes the connection."""
+    return b"".join(iter(partial(client.recv, 65536), b""))
+
+
 def wait_for(server: Server) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while True:
         try:
             socket.create_connection(("127.0.0.1", server.port)).close()
@@ -194,13 +194,56 @@ def methods(server: Server) -> None:
 
 
 def slow(server: Server) -> None:
+    """20 of each kind, in a worker with 8 threads: some stop, others send a byte now and then. On a server with little patience."""
+    server = replace(server, port=free_port())
+    with serving(server.environment | {"TRACESITE_CLIENT_SECONDS": str(CLIENT_SECONDS)}, server.port):
+        wait_for(server)
+        send_slowly(server)
+
+
+def send_slowly(server: Server) -> None:
+    begun = {
+        "head": HEALTH[:12],
+        "stranger": server.post(b"Content-Length: 1000", key=False) + b"{",
+        "small": server.post(b"Content-Length: 1000") + b"{",
+        "large": server.post(b"Content-Length: 3000000") + b" " * 1_100_000,
+        "asking": server.post(b"Content-Length: 1000", b"Expect: 100-continue") + b"{",
+    }
+    stored = server.post(CLOSE + b"Content-Length: %d" % len(BODY)) + BODY
     with ExitStack() as stack:
-        for _ in range(20):
-            stack.enter_context(server.connect(b"GET /healthz HT"))
-            stack.enter_context(server.connect(server.post(b"Content-Length: 1000", key=False) + b"{"))
-        for _ in range(5):
-            stack.enter_context(server.connect(server.post(b"Content-Length: 1000") + b"{"))
-        time.sleep(0.5)
+        stopped = {kind: stack.enter_context(server.connect(sent)) for kind, sent in begun.items()}
+        trickling = [stack.enter_context(server.connect(sent)) for sent in begun.values() for _ in range(20)]
+        ends = time.monotonic() + CLIENT_SECONDS + 1
+        while time.monotonic() < ends:
+            for client in trickling:
+                with suppress(ConnectionError):  # the server has given it up
+                    client.sendall(b"a")
+            assert server.statuses(stored) in ([200], [201])
+            assert server.is_alive()
+            time.sleep(0.2)
+        assert received(stopped["head"]) == b""
+        assert received(stopped["stranger"])[:13] == b"HTTP/1.1 401 "
+        refused = received(stopped["small"])
+        assert (refused[:13], b'"request_too_slow"' in refused) == (b"HTTP/1.1 408 ", True)
+
+
+def readers(server: Server) -> None:
+    """More than there are threads, which take nothing of a long list: some leave, others stay."""
+    messages = [{"external_id": str(number), "role": "user", "content": "x" * 200_000} for number in range(60)]
+    body = json.dumps({"sessions": [{"external_id": "readers", "messages": messages}]}).encode()
+    head = server.post(CLOSE + b"Content-Length: %d" % len(body), path=b"ingest/")
+    assert server.statuses(head + body) == [200]
+    request = (
+        b"GET /api/v1/messages/?limit=200 HTTP/1.1\r\nAuthorization: Bearer " + server.key.encode() + b"\r\n" + HOST
+    )
+    for _ in range(10):
+        with server.connect(request + b"\r\n") as leaving:
+            leaving.recv(1000)
+    assert server.is_alive()
+    with ExitStack() as stack:
+        for _ in range(10):
+            stack.enter_context(server.connect(request + b"\r\n"))
+        time.sleep(1)
         assert server.is_alive()
 
 
@@ -229,7 +272,8 @@ def huge(server: Server) -> None:
 
 
 KINDS: dict[str, Callable[[Server], None]] = {
-    each.__name__: each for each in (short, long, length, chunked, cut, garbage, lines, methods, slow, forms, huge)
+    each.__name__: each
+    for each in (short, long, length, chunked, cut, garbage, lines, methods, slow, forms, readers, huge)
 }
 
 
