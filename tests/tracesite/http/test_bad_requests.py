@@ -9,7 +9,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -97,6 +97,16 @@ def server(django_db_setup: None, django_db_blocker: Any) -> Iterator[Server]:
             # Other tests roll back, and would find these rows.
             call_command("flush", verbosity=0, interactive=False)
             connection.close()
+
+
+@contextmanager
+def impatient(server: Server) -> Iterator[Server]:
+    """Another server on the same database, which waits for clients CLIENT_SECONDS, and not only as long as its heartbeats allow."""
+    little = {"TRACESITE_CLIENT_SECONDS": str(CLIENT_SECONDS), "TRACESITE_LIVE_HEARTBEAT_SECONDS": str(PATIENT_SECONDS)}
+    other = replace(server, port=free_port())
+    with serving(server.environment | little, other.port):
+        wait_for(other)
+        yield other
 
 
 def received(client: socket.socket) -> bytes:
@@ -195,10 +205,8 @@ def methods(server: Server) -> None:
 
 def slow(server: Server) -> None:
     """20 of each kind, in a worker with 8 threads: some stop, others send a byte now and then. On a server with little patience."""
-    server = replace(server, port=free_port())
-    with serving(server.environment | {"TRACESITE_CLIENT_SECONDS": str(CLIENT_SECONDS)}, server.port):
-        wait_for(server)
-        send_slowly(server)
+    with impatient(server) as other:
+        send_slowly(other)
 
 
 def send_slowly(server: Server) -> None:
@@ -228,7 +236,7 @@ def send_slowly(server: Server) -> None:
 
 
 def readers(server: Server) -> None:
-    """More than there are threads, which take nothing of a long list: some leave, others stay."""
+    """More than there are threads, which take nothing of a long list: some leave, others stay until the server has no more patience."""
     messages = [{"external_id": str(number), "role": "user", "content": "x" * 200_000} for number in range(60)]
     body = json.dumps({"sessions": [{"external_id": "readers", "messages": messages}]}).encode()
     head = server.post(CLOSE + b"Content-Length: %d" % len(body), path=b"ingest/")
@@ -240,11 +248,11 @@ def readers(server: Server) -> None:
         with server.connect(request + b"\r\n") as leaving:
             leaving.recv(1000)
     assert server.is_alive()
-    with ExitStack() as stack:
-        for _ in range(10):
-            stack.enter_context(server.connect(request + b"\r\n"))
-        time.sleep(1)
-        assert server.is_alive()
+    with impatient(server) as other, ExitStack() as stack:
+        staying = [stack.enter_context(other.connect(request + b"\r\n")) for _ in range(10)]
+        for client in staying[:8]:
+            client.recv(1000)  # until all threads have one
+        assert other.is_alive()
 
 
 def forms(server: Server) -> None:
