@@ -24,6 +24,7 @@ from messages_app.sql.partitions import make_periods
 from messages_app.sql.periods import Period
 from tests.project_databases import copies
 from traces_app.ingest.partitions import TABLES
+from traces_app.models import ModelPrice
 from tracesite.backups import postgres_program
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -149,6 +150,7 @@ def test_sessions_of_earlier_version_get_status_and_problems(old_database: None)
 
     call_command("migrate", database="new", verbosity=0)
     assert schema("old") == schema("new")
+    assert [ModelPrice.objects.using(alias).exists() for alias in ("old", "new", "default")] == [True, True, False]
 
 
 def test_views_and_columns_move_to_the_list_of_their_title(transactional_db: None) -> None:

@@ -66,12 +66,11 @@ def use_lz4(apps, schema_editor):
 def fill_prices(apps, schema_editor):
     """Store the prices that Tracesite ships, if there are none yet; later ones are imported by import_prices."""
     model = apps.get_model("traces_app", "ModelPrice")
-    if not model.objects.exists():
+    prices = model.objects.using(schema_editor.connection.alias)
+    if not prices.exists():
         known = {field.name for field in model._meta.get_fields()} - {"project"}
         rows = [msgspec.structs.asdict(row) for row in shipped_prices()]
-        model.objects.bulk_create(
-            model(**{name: value for name, value in row.items() if name in known}) for row in rows
-        )
+        prices.bulk_create(model(**{name: value for name, value in row.items() if name in known}) for row in rows)
 
 
 class Migration(migrations.Migration):

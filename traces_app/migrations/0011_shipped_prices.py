@@ -8,12 +8,11 @@ from traces_app.maintenance.prices import shipped_prices
 
 def fill(apps, schema_editor):
     model = apps.get_model("traces_app", "ModelPrice")
-    if not model.objects.exists():
+    prices = model.objects.using(schema_editor.connection.alias)
+    if not prices.exists():
         known = {field.name for field in model._meta.get_fields()} - {"project"}
         rows = [msgspec.structs.asdict(row) for row in shipped_prices()]
-        model.objects.bulk_create(
-            model(**{name: value for name, value in row.items() if name in known}) for row in rows
-        )
+        prices.bulk_create(model(**{name: value for name, value in row.items() if name in known}) for row in rows)
 
 
 class Migration(migrations.Migration):
