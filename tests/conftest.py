@@ -10,6 +10,8 @@ from __future__ import annotations
 import gc
 import os
 import textwrap
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import chain, product
@@ -22,10 +24,12 @@ import pytest
 import pytest_django
 from django.apps import apps
 from django.conf import settings
+from django.core.signals import request_finished, request_started
 from django.db import connection
 from django.db.models.signals import post_migrate
 from django.utils import translation
 from playwright.sync_api import Browser, expect, sync_playwright
+from pytest_django.live_server_helper import LiveServer
 
 from tests.chromium import CHROMIUM
 from tests.examples import examples
@@ -168,6 +172,31 @@ def keeper() -> Iterator[None]:
     """A master key, as a server has it that keeps encrypted projects."""
     with master_key(MASTER_KEY):
         yield
+
+
+@pytest.fixture
+def live_server(live_server: LiveServer, transactional_db: None) -> Iterator[LiveServer]:
+    """Django's server. At the end wait for requests that a browser has left, because they would write after the tables are flushed."""
+    threads: set[int] = set()
+
+    def begins(**_kwargs: object) -> None:
+        threads.add(threading.get_ident())
+
+    def ends(**_kwargs: object) -> None:
+        threads.discard(threading.get_ident())
+
+    request_started.connect(begins)
+    request_finished.connect(ends)
+    try:
+        yield live_server
+        ends()  # the test's own client need not have read an answer to its end
+        deadline = time.monotonic() + 60
+        while threads:
+            assert time.monotonic() < deadline, "A request to the live server does not end."
+            time.sleep(0.02)
+    finally:
+        request_started.disconnect(begins)
+        request_finished.disconnect(ends)
 
 
 @pytest.fixture(scope="module")
