@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ANALYTICS = Path(__file__).parent / "analytics"
+_JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+"""Null values, and times as DuckDB writes them: by itself Spark leaves out the microseconds."""
 
 
 class Newest(NamedTuple):
@@ -51,19 +53,20 @@ def main() -> None:
     shipped = ANALYTICS / f"{options.query}.sql"
     sql = (shipped if shipped.exists() else Path(options.query)).read_text()
 
-    from pyspark.sql import SparkSession  # only spark-submit has it
+    # Only spark-submit has it.
+    from pyspark.sql import SparkSession
+    from pyspark.sql.functions import struct, to_json
 
     spark = SparkSession.builder.appName("tracesite").getOrCreate()
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     # A period such as 2026-01 stays a text.
     spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
-    spark.conf.set("spark.sql.jsonGenerator.ignoreNullFields", "false")
     make_views(spark, options.archive.rstrip("/"))
     result = spark.sql(sql)
     if options.to:
         result.write.parquet(options.to)
     else:
-        for line in result.toJSON().toLocalIterator():
+        for (line,) in result.select(to_json(struct("*"), _JSON)).toLocalIterator():
             sys.stdout.write(f"{line}\n")
 
 
