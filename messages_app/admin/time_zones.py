@@ -15,7 +15,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.functional import Promise, lazy
@@ -132,7 +132,7 @@ def choose_time_zone(request: HttpRequest) -> HttpResponse:
         following = reverse("admin:index")
     form = TimeZoneForm(request.POST or None)
     if form.is_valid():
-        response = redirect(following)
+        response = HttpResponseRedirect(following)
         response.set_cookie(
             COOKIE, form.cleaned_data["zone"], max_age=_YEAR, secure=request.is_secure(), httponly=True, samesite="Lax"
         )

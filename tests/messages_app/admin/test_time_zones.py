@@ -67,9 +67,13 @@ def test_unknown_zone_is_refused_and_never_used(staff: Client, zone: str) -> Non
     assert "(UTC)" in text_of(staff.get(SESSIONS))
 
 
-def test_zone_page_returns_only_to_this_site(staff: Client) -> None:
-    response = staff.post(ZONES, {"zone": "UTC", "next": "https://example.org/"})
-    assert response.headers["Location"] == "/admin/"
+@pytest.mark.parametrize(
+    ("following", "location"),
+    [("https://example.org/", "/admin/"), ("//example.org/", "/admin/"), ("a%0d:b", "a%0d:b")],
+)
+def test_zone_page_returns_only_to_this_site(staff: Client, following: str, location: str) -> None:
+    response = staff.post(ZONES, {"zone": "UTC", "next": following})
+    assert response.headers["Location"] == location
 
 
 def test_entered_times_become_utc_in_the_address(staff: Client, session: Session) -> None:
