@@ -40,6 +40,7 @@ from traces_app.models import Snapshot, ToolCall
 from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries.archived import archived_parts, where_archived
 from traces_app.queries.contexts import newest_contexts
+from traces_app.queries.schemas import ContextKind
 from traces_app.queries.waiting import waiting_calls
 from traces_app.schema import records
 from traces_app.transcripts.span_store import traces_of
@@ -61,12 +62,13 @@ FOLLOWED_FOR = timedelta(hours=1)
 LIVE_EVENTS = 5_000
 """Events that the live page of a session keeps."""
 
-CONTEXT_KINDS: Mapping[str, Any] = {
+CONTEXT_KINDS: Mapping[ContextKind, Any] = {
     "prompt": gettext_lazy("prompt"),
     "conversation": gettext_lazy("conversation"),
     "variables": gettext_lazy("variables"),
     "context": gettext_lazy("context"),
     "value": gettext_lazy("value"),
+    "input": gettext_lazy("input"),
 }
 
 

@@ -6,7 +6,7 @@ import json
 import re
 from datetime import timedelta
 from html import unescape
-from typing import Any
+from typing import Any, get_args
 from uuid import UUID, uuid4
 
 import msgspec
@@ -24,8 +24,9 @@ from messages_app.models import Message, Reference, Session
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
 from tests.traces_app.conftest import NOON, answer, answered, question, store
 from traces_app.events.store import record_events
-from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
+from traces_app.models import AgentStep, Context, Tool, ToolCall, ToolResult
 from traces_app.normalize.redaction import redact_event
+from traces_app.queries.schemas import ContextKind
 from traces_app.schema import records
 
 SESSIONS = "/admin/messages_app/session/"
@@ -498,6 +499,23 @@ def test_session_page_lists_its_contexts(staff: Client, project: Project) -> Non
     assert len(staff.get(links_of(staff.get(page))["Show all"]).json()["results"]) == 20
     writes.delete_session(session.pk, by="test")
     assert "ctx_" not in html_of(staff.get(page))
+
+
+@pytest.mark.requirement("004-03")
+def test_session_page_lists_contexts_of_every_kind(staff: Client, project: Project) -> None:
+    asked = [{"role": "user", "content": "Which weather?"}]
+    sent = [
+        {"type": "prompt_build", "data": {"text": "Be kind."}},
+        {"type": "llm_request_start", "data": {"step": "1", "request": {"messages": asked}}},
+        {"type": "llm_request_start", "data": {"step": "2", "variables": {"city": "Rome"}}},
+        {"type": "llm_request_start", "data": {"step": "3", "conversation": asked, "variables": {"city": "Rome"}}},
+        {"type": "tool_call_start", "data": {"call_id": "c", "name": "search", "args": {"q": "x" * 20_000}}},
+    ]
+    events = [redact_event(msgspec.convert({"session_id": "s", **one}, records.Event), DEFAULT_RULES) for one in sent]
+    record_events(project.pk, events)
+    assert {context.kind for context in Context.objects.all()} - {"entry"} == set(get_args(ContextKind))
+    page = text_of(staff.get(f"{SESSIONS}{Session.objects.get().pk}/change/"))
+    assert {kind for _ref, kind in re.findall(r"(ctx_\w+) (\w+)", page)} == set(get_args(ContextKind))
 
 
 def test_run_page_takes_constant_queries(staff: Client, project: Project) -> None:
