@@ -18,6 +18,7 @@ from django.db.models import F, Func, IntegerField
 from django.utils import timezone
 from django.utils.html import conditional_escape, escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.timesince import timesince
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -171,9 +172,11 @@ def price(usd: Decimal | None) -> str:
 def total_cost(row: Any) -> SafeString:
     """Format the cost of a message or session for a list; a title says how many of its steps have none.
 
-    Empty where no model was used, such as in messages of users.
+    Empty where no model was used, such as in messages of users. Tokens without a step have no price.
     """
     if not row.unpriced_count:
+        if row.cost is None and (row.input_tokens or row.output_tokens):
+            return format_html('<span title="{}">—</span>', _("Its cost is unknown, because its tokens have no model."))
         return SafeString("" if row.cost is None else cost(row.cost))
     return format_html('<span title="{}">{}</span>', _unpriced(row), _at_least(row))
 
@@ -182,7 +185,7 @@ def total_cost_in_words(row: Any) -> str:
     """Format the cost of a message or session for its page: "≥ $0.50 (1 step without a known cost)"."""
     if not row.unpriced_count:
         return cost(row.cost)
-    return f"{_at_least(row)} ({_unpriced(row)})"
+    return _with_more(_at_least(row), _unpriced(row))
 
 
 def session_cost(row: Any, unpriced_answers: int) -> str:
@@ -192,7 +195,11 @@ def session_cost(row: Any, unpriced_answers: int) -> str:
     words = ngettext(
         "%(number)d answer without a known cost", "%(number)d answers without a known cost", unpriced_answers
     ) % {"number": unpriced_answers}
-    return f"— ({words})" if row.cost is None else f"{cost(row.cost)} + {words}"
+    return _with_more("—", words) if row.cost is None else f"{cost(row.cost)} + {words}"
+
+
+def _with_more(text: str, more: str) -> str:
+    return _("%(text)s (%(more)s)") % {"text": text, "more": more}
 
 
 def _at_least(row: Any) -> str:
@@ -208,7 +215,7 @@ def _unpriced(row: Any) -> str:
 
 def tokens_in_words(input_tokens: int, output_tokens: int) -> str:
     """Format the tokens of a run or step: "875 (711 in, 164 out)"."""
-    return f"{input_tokens + output_tokens:,} ({tokens_by_kind(input_tokens, output_tokens)})"
+    return _with_more(f"{input_tokens + output_tokens:,}", tokens_by_kind(input_tokens, output_tokens))
 
 
 def tokens_by_kind(input_tokens: int, output_tokens: int) -> str:
@@ -224,6 +231,14 @@ def message_duration(message: Any) -> SafeString:
         return conditional_escape(text)
     title = _("Sum of the durations of its steps, because its end is unknown")
     return format_html('<span title="{}">{}</span>', title, _("%(duration)s in steps") % {"duration": text})
+
+
+def age(instant: datetime | None) -> str:
+    """Format the time since an instant: "7 hours, 56 minutes"; "" if unknown.
+
+    Django joins the units as it joins a list; Chinese writes units without a comma.
+    """
+    return "" if instant is None else timesince(instant).replace("、", " ")
 
 
 def moment(instant: datetime | None) -> SafeString:

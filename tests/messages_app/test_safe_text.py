@@ -11,7 +11,18 @@ from django.utils.formats import date_format, get_format
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messages_app.safe_text import MOST_MARKS, Excerpt, duration, excerpt, json_excerpt, moment, one_line, visible
+from messages_app.safe_text import (
+    MOST_MARKS,
+    Excerpt,
+    age,
+    duration,
+    excerpt,
+    json_excerpt,
+    moment,
+    one_line,
+    tokens_in_words,
+    visible,
+)
 
 
 def test_markup_is_shown_as_text() -> None:
@@ -164,3 +175,17 @@ def test_django_formats_times_as_iso_with_zone(language: str) -> None:
 
 def test_marks_can_be_read_back() -> None:
     assert unescape(visible("<\u202e>")) == '<<span class="mark" title="U+202E">U+202E</span>>'
+
+
+@pytest.mark.parametrize(
+    ("language", "since", "tokens"),
+    [
+        ("en", "7\xa0hours, 56\xa0minutes", "875 (711 in, 164 out)"),
+        ("zh-hans", "7\xa0小时 56\xa0分钟", "875（输入 711，输出 164）"),
+    ],
+)
+def test_age_and_tokens_have_the_punctuation_of_the_language(language: str, since: str, tokens: str) -> None:
+    with translation.override(language):
+        assert age(datetime.now(UTC) - timedelta(hours=7, minutes=56, seconds=10)) == since
+        assert tokens_in_words(711, 164) == tokens
+    assert age(None) == ""

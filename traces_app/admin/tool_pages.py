@@ -378,6 +378,7 @@ class SlowTime(NamedTuple):
     """A step of the range in which a tool is slow."""
 
     begin: datetime
+    end: datetime
     figures: Figures
     p95: float
     url: str
@@ -420,9 +421,9 @@ def _over_time(compared: Compared, tool: Tool, period: Period, filters: Filters)
     most_calls = max((figures.calls for either in (steps, before) for figures in either.values()), default=0)
     slow = []
     for begin, value in sorted(p95.items(), key=lambda item: item[1], reverse=True)[:SLOWEST_TIMES]:
-        times = {"created_after": _parameter(begin), "created_before": _parameter(begin + found.step)}
-        links = filters.links_of(tool, times)
-        slow.append(SlowTime(begin, steps[begin], value, links[0] if links else ""))
+        end = begin + found.step
+        links = filters.links_of(tool, {"created_after": _parameter(begin), "created_before": _parameter(end)})
+        slow.append(SlowTime(begin, end, steps[begin], value, links[0] if links else ""))
     return {
         "bars": _bars(found, of_tool, most_calls),
         "most_calls": most_calls,

@@ -130,6 +130,17 @@ def test_cost_of_a_run_is_shown_with_what_is_unknown(staff: Client, project: Pro
     assert {row[8] for row in rows_of(staff.get(SESSIONS))} == {"$0.00", "—", "≥ $0.5020", "$0.0041"}
 
 
+def test_cost_of_tokens_without_a_step_is_unknown(staff: Client, project: Project, prices: None) -> None:
+    usage = {"input_tokens": 70, "output_tokens": 8}
+    stored = store(project, question(), answer(usage=usage), external_id="without steps").messages[1].id
+    page = staff.get(f"{MESSAGES}{stored}/change/")
+    assert "Tokens 78 (70 in, 8 out) Cost — " in text_of(page)
+    assert "because its tokens have no model" in html_of(page)
+    for listed in (SESSIONS, f"{MESSAGES}?role=assistant"):
+        (row,) = rows_of(staff.get(listed))
+        assert "—" in row
+
+
 def test_lists_are_filtered_by_cost(staff: Client, project: Project, prices: None) -> None:
     run(project, "cheap", step("m", duration=1200))
     run(project, "dear", step("m", cost=1.5))

@@ -63,7 +63,7 @@ def test_tools_are_listed_with_figures_and_change(staff: Client) -> None:
     # Most failures first. p95 was 100 ms before, so the tool got slower, and it fails more.
     assert (
         "search 5 60% 3 ▲ 0% 361 ms 400 ms 700 ms +600% ▲ +600% ▲ before: 100 ms 700 ms 1.8 s takes most time — "
-        "read 1 0% no calls 9 ms 9 ms 9 ms no calls 9 ms 9 ms —"
+        "read 1 0% no calls 9 ms 9 ms 9 ms no calls before 9 ms 9 ms —"
     ) in text
     links = {name: url.replace("&amp;", "&") for name, url in links_of(page).items()}
     assert len(rows_of(staff.get(links["60% 3"]))) == 3
@@ -90,7 +90,7 @@ def test_tool_page_groups_errors_and_finds_repeated_calls(staff: Client) -> None
     assert "1× no such index" in text
     assert "2 calls with the same arguments in one run" in text
     assert "before: 2" in text
-    assert "Slower than in the period before : p95 is 700 ms, before 100 ms (+600%)." in text
+    assert "Slower than in the period before: p95 is 700 ms, before 100 ms (+600%)." in text
     assert 'class="is-bad"><strong>700 ms</strong>' in html_of(page)
     slowest = text[text.index("Slowest calls") : text.index("Repeated calls")]
     assert slowest.split()[2:5] == ["700", "ms", "error"]
