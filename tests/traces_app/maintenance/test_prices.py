@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from django.apps import apps
 from django.core.management import CommandError, call_command
+from django.db import connection
 
 from access_app.models import Project
 from traces_app.ingest.prices import current_prices, forget_prices
@@ -87,10 +88,10 @@ def test_price_that_changed_depends_on_the_day() -> None:
 
 def test_first_migration_fills_empty_table() -> None:
     migration = import_module("traces_app.migrations.0001_squashed_0025")
-    migration.fill_prices(apps, None)
+    migration.fill_prices(apps, connection.schema_editor())
     assert ModelPrice.objects.count() == len(shipped_prices())
     ModelPrice.objects.exclude(model="gpt-4o").delete()
-    migration.fill_prices(apps, None)
+    migration.fill_prices(apps, connection.schema_editor())
     assert ModelPrice.objects.get().cached_input == Decimal("1.25")
 
 
