@@ -94,8 +94,8 @@ def server(django_db_setup: None, django_db_blocker: Any) -> Iterator[Server]:
                 wait_for(running)
                 yield running
         finally:
-            # Other tests roll back, and would find these rows.
-            call_command("flush", verbosity=0, interactive=False)
+            # Other tests roll back, and would find these rows. Ids go on, because caches of this process have some.
+            call_command("flush", verbosity=0, interactive=False, reset_sequences=False)
             connection.close()
 
 
