@@ -182,9 +182,9 @@ def total_cost(row: Any) -> SafeString:
 
 
 def total_cost_in_words(row: Any) -> str:
-    """Format the cost of a message or session for its page: "≥ $0.50 (1 step without a known cost)"."""
+    """Format the cost of a message or session for its page: "≥ $0.50 (1 step without a known cost)"; without such steps as in a list."""
     if not row.unpriced_count:
-        return cost(row.cost)
+        return total_cost(row)
     return _with_more(_at_least(row), _unpriced(row))
 
 

@@ -195,7 +195,7 @@ def compared_runs(message: Message, other: Message) -> dict[str, Any]:
                 (gettext("Tool calls"), lambda run: run.call_count),
                 (gettext("Failed calls"), lambda run: run.failure_count),
                 (gettext("Tokens"), lambda run: tokens_in_words(run.input_tokens, run.output_tokens)),
-                (gettext("Cost"), total_cost_in_words),
+                (gettext("Cost"), lambda run: total_cost_in_words(run) or "—"),
             )
         ],
     }
