@@ -277,7 +277,12 @@ def _in_tar(stream: BufferedIOBase, name: str, skip: Skip, budget: Budget, depth
                 raise BrokenArchive("the archive is broken: a header of more than 1 MB")
             # Global headers and the targets of links are not needed here.
             if member.type in (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE):
-                headers |= _pax_records(content.read())
+                # Others are not kept: an archive may have any number of them before its first file.
+                for key, value in _pax_records(content.read()):
+                    if key in ("path", "size"):
+                        headers[key] = value
+                    elif key.startswith("GNU.sparse."):
+                        headers["sparse"] = value
             elif member.type == tarfile.GNUTYPE_LONGNAME:
                 headers["path"] = content.read().rstrip(b"\0").decode("utf-8", "surrogateescape")
             content.pass_over()
@@ -285,7 +290,7 @@ def _in_tar(stream: BufferedIOBase, name: str, skip: Skip, budget: Budget, depth
         if "size" in headers:
             content = _Content(stream, _tar_size(headers["size"]))
         own = f"{name}/{headers.get('path', member.name)}"
-        is_sparse = any(key.startswith("GNU.sparse.") for key in headers)
+        is_sparse = "sparse" in headers
         headers.clear()
         budget.take_files(1)
         if member.isdir() or own.endswith("/"):
@@ -313,23 +318,23 @@ def _tar_member(stream: BufferedIOBase) -> tarfile.TarInfo | None:
     return member
 
 
-def _pax_records(data: bytes) -> dict[str, str]:
-    """Parse an extended header of pax: records such as "25 path=a/long/name.json" and a newline, the number is the length."""
-    headers: dict[str, str] = {}
+def _pax_records(data: bytes) -> Iterator[tuple[str, str]]:
+    """Yield the records of an extended header of pax, such as "25 path=a/long/name.json" and a newline; the number is the length."""
     at = 0
     while at < len(data) and data[at]:
         length, blank, _rest = data[at : at + 16].partition(b" ")
+        begin = at + len(length) + 1
         end = at + (int(length) if length.isdigit() else 0)
-        key, equals, value = data[at + len(length) + 1 : end - 1].partition(b"=")
-        if not blank or not equals or end > len(data):
+        key, equals, value = data[begin : end - 1].partition(b"=")
+        # A record that ends before it begins would be read for ever.
+        if not blank or not equals or not begin < end <= len(data):
             raise BrokenArchive("the archive is broken: an extended header is unreadable")
-        headers[key.decode("utf-8", "replace")] = value.decode("utf-8", "surrogateescape")
+        yield key.decode("utf-8", "replace"), value.decode("utf-8", "surrogateescape")
         at = end
-    return headers
 
 
 def _tar_size(size: str) -> int:
-    if not size.isdigit() or len(size) > 20:
+    if not size.isascii() or not size.isdigit() or len(size) > 20:
         raise BrokenArchive("the archive is broken: a size is not a number")
     return int(size)
 

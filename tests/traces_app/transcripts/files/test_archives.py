@@ -6,8 +6,10 @@ import bz2
 import gzip
 import io
 import lzma
+import struct
 import tarfile
 import tempfile
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,10 +22,14 @@ from backports import zstd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests import steps
+from tests.examples import examples
 from traces_app.transcripts.files import archives
 from traces_app.transcripts.files.archives import BrokenArchive, Budget, Zip, files_in, kept
 from traces_app.transcripts.files.documents import Lines, Source, Unreadable
 
+STEPS = 100_000
+"""Lines of Python that reading a small archive may take; intact ones take some thousand."""
 FILES = {"a.json": b'{"a": 1}', "deep/b.jsonl": b'{"b": 1}\n{"b": 2}\n'}
 
 
@@ -174,6 +180,50 @@ def test_truncated_archive_is_reported() -> None:
             found(data)
 
 
+def member(type_: bytes, content: bytes, name: str = "header") -> bytes:
+    """Return a member of a tar archive as it is written, of any type."""
+    info = tarfile.TarInfo(name)
+    info.type, info.size = type_, len(content)
+    return info.tobuf(tarfile.GNU_FORMAT) + content + bytes(-len(content) % 512)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        "0 a=b\n",
+        "00 a=b\n",
+        "3 a=b\n",
+        "5 a=b\n",
+        "6 a=b\n0 c=d\n",
+        "6 a=b\n2 c=d\n",
+        "-6 a=b\n",
+        "+6 a=b\n",
+        "\N{SUPERSCRIPT SIX} a=b\n",
+        "\N{ARABIC-INDIC DIGIT SIX} a=b\n",
+        "7 a=b\n",
+        "999999999999999 a=b\n",
+        "9999999999999999999999 a=b\n",
+        "6a=b\n",
+    ],
+)
+def test_pax_record_of_impossible_length_is_refused(records: str) -> None:
+    data = member(tarfile.XHDTYPE, records.encode()) + tarred(FILES)
+    for packed in (data, gzip.compress(data)):
+        with steps.at_most(STEPS), pytest.raises(BrokenArchive, match="an extended header is unreadable"):
+            found(packed)
+
+
+def test_pax_headers_before_the_first_file_are_not_held() -> None:
+    records = b"".join(b"11 %06d=\n" % number for number in range(90_000))
+    data = gzip.compress(member(tarfile.XHDTYPE, records) * 3 + tarred(FILES))
+    tracemalloc.start()
+    try:
+        assert len(found(data)[0]) == len(FILES)
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
+
+
 def test_broken_nested_archive_does_not_stop_the_others() -> None:
     files, skipped = found(zipped({"a.gz": gzip.compress(b"[1]")[:-4], "b.json": b"[2]"}))
     assert files == {"x/b.json": b"[2]"}
@@ -205,5 +255,74 @@ def test_damaged_archives_raise_only_documented_errors(
     damaged = bytearray(data)
     for place, value in changes:
         damaged[int(place * len(damaged))] = value
-    with suppress(OSError, BrokenArchive):
+    with steps.at_most(STEPS), suppress(OSError, BrokenArchive):
         found(bytes(damaged[: int(end * len(damaged)) + 1]), budget=Budget(left=1_000_000))
+
+
+# Numbers that stand where a length, an offset or a size is expected.
+_NUMBERS = st.one_of(
+    st.integers(-2, 600).map(str),
+    st.sampled_from(["", "0", "00", "012", "+9", "-9", "\N{SUPERSCRIPT TWO}", "0" * 15, "9" * 15, "9" * 30]),
+)
+_RECORDS = st.builds(
+    lambda length, key, value: f"{length} {key}={value}\n".encode(),
+    _NUMBERS,
+    st.sampled_from(["path", "size", "GNU.sparse.map", "a", ""]),
+    st.one_of(_NUMBERS, st.sampled_from(["a/b.json", "x=y", "\n"])),
+)
+_TYPES = st.sampled_from([tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.GNUTYPE_SPARSE, *archives._EXTENDED])
+_SIZES = st.sampled_from(
+    [b"", b"0" * 11, b"7" * 12, b"-1".ljust(12), b"\x80" + b"\xff" * 11, b"\xff" * 12, b"\x80" + bytes(10) + b"\2"]
+)
+
+
+@st.composite
+def tar_archives(draw: st.DrawFn) -> bytes:
+    """Tar archives of members of all types, whose headers and maps have numbers of any kind, and which may end anywhere."""
+    data = b""
+    for _member in range(draw(st.integers(1, 4))):
+        content = draw(st.one_of(st.lists(_RECORDS, max_size=3).map(b"".join), st.binary(max_size=20)))
+        own = bytearray(member(draw(_TYPES), content))
+        if draw(st.booleans()):
+            size = draw(_SIZES)
+            own[124 : 124 + len(size)] = size
+        if draw(st.booleans()):
+            own[archives._MORE_MAP] = 1
+        data += with_sum(own)
+    whole = data + draw(st.sampled_from([tarred(FILES), bytes(1024), b""]))
+    return whole[: draw(st.integers(512, len(whole)))]
+
+
+def with_sum(member: bytearray) -> bytes:
+    """Return a member of a tar archive with the checksum of its header."""
+    member[148:156] = b" " * 8
+    member[148:156] = b"%06o\0 " % sum(member[:512])
+    return bytes(member)
+
+
+@st.composite
+def zip_archives(draw: st.DrawFn) -> bytes:
+    """Zip archives in whose headers, directory and end some numbers are others."""
+    data = bytearray(zipped(FILES, draw(st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))))
+    if draw(st.booleans()):
+        # The end of an archive of more than 4 GiB: its number, offset and size are in a record of 64 bits.
+        end = data.rindex(b"PK\5\6")
+        _sign, _disk, _first, _here, count, size, offset, _comment = struct.unpack("<4s4H2LH", data[end:])
+        record = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, count, count, size, offset)
+        data[end:end] = record + struct.pack("<4sLQL", b"PK\6\7", 0, end, 1)
+    for _change in range(draw(st.integers(1, 4))):
+        sign = draw(st.sampled_from([b"PK\1\2", b"PK\3\4", b"PK\5\6", b"PK\6\6", b"PK\6\7"]))
+        begin = data.rfind(sign)
+        if begin >= 0:
+            place = begin + 4 + draw(st.integers(0, 50))
+            value = draw(st.sampled_from([b"\0\0", b"\1\0", b"\xff\xff", bytes(4), b"\xff" * 4, b"\xff" * 8, bytes(8)]))
+            data[place : place + len(value)] = value
+    return bytes(data)
+
+
+@pytest.mark.filterwarnings("ignore:Overlapped entries")  # zipfile's, which goes on
+@settings(deadline=None, max_examples=examples(100))
+@given(data=st.one_of(tar_archives(), zip_archives()), pack=st.sampled_from([bytes, *COMPRESSED.values()]))
+def test_reading_archive_with_wrong_numbers_ends(data: bytes, pack: Callable[[bytes], bytes]) -> None:
+    with steps.at_most(STEPS), suppress(OSError, BrokenArchive):
+        found(pack(data), budget=Budget(left=1_000_000))
