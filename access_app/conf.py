@@ -37,6 +37,7 @@ class Conf:
     DATA_DIR = Setting(Path(".tracesite"))
     MAX_BODY_BYTES = Setting(64 * 1024 * 1024)
     CLIENT_SECONDS = Setting(30)
+    REQUEST_CPU_SECONDS = Setting(60)
     HTTPS = Setting(False)
     # How people log in.
     REMOTE_USER_HEADER = Setting("")

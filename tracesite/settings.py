@@ -28,6 +28,8 @@ ALLOWED_HOSTS = env.words("TRACESITE_ALLOWED_HOSTS", ("127.0.0.1", "localhost", 
 CSRF_TRUSTED_ORIGINS = env.words("TRACESITE_TRUSTED_ORIGINS")
 # How long clients that send or read slowly may keep the server waiting.
 TRACESITE_CLIENT_SECONDS = env.whole_number("TRACESITE_CLIENT_SECONDS", 30, at_least=1)
+# How much CPU time a request may take, and a file that a command imports.
+TRACESITE_REQUEST_CPU_SECONDS = env.whole_number("TRACESITE_REQUEST_CPU_SECONDS", 60, at_least=1)
 TRACESITE_MAX_BODY_BYTES = env.whole_number("TRACESITE_MAX_BODY_BYTES", 64 * 1024 * 1024, at_least=1024)
 LOG_LEVEL = env.choice("TRACESITE_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"))
 TRACESITE_HTTPS = env.boolean("TRACESITE_HTTPS", default=False)

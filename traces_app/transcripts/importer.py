@@ -12,12 +12,19 @@ import codecs
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from django.db import DatabaseError, OperationalError
 
+from access_app.conf import conf
+from access_app.db import connection
 from access_app.errors import ApiError
 
+from . import cpu_time
+from .cpu_time import TookTooMuchCpuTime
 from .files.archives import BrokenArchive, Budget, Zip, files_in, is_packed, kept
 from .files.documents import Document, Skip, Source, Unreadable, ValueBudget, file_source, read
 from .formats import otlp
@@ -30,6 +37,7 @@ SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj")
 """Names of JSON files: one that is not JSON has failed. Other files are skipped unless their content looks like JSON."""
 
 _SNIFFED = 512
+_MEBIBYTE = 1024 * 1024
 _MOST_LEFT_OUT = 100_000
 """Omitted entries of one file, and skipped files of one archive, in an upload. Limited because each takes time."""
 
@@ -41,6 +49,9 @@ class TooMuchLeftOut(Exception):
         super().__init__(f"more than {_MOST_LEFT_OUT} entries are not part of a transcript; the rest was not read")
 
 
+T = TypeVar("T")
+Bound = Callable[[], AbstractContextManager[None]]
+"""Returns a context manager that bounds the CPU time of its block."""
 Watch = Callable[[Source], Source]
 """Called with each file before it is read; returns the source to read instead, for example one that reports progress."""
 
@@ -51,13 +62,14 @@ def import_paths(
     """Import files, the files below folders, and standard input ("-"); yield a report for each file, archived ones included.
 
     Nothing is stored if `project_id` is None. A failure is reported and does not stop the other files. Without a `format_`
-    the content decides the format.
+    the content decides the format. A file, or one of an archive, may take conf.REQUEST_CPU_SECONDS of CPU time for each MiB
+    begun of what was given; of an archive the rest is not read then.
     """
     seen: set[Path] = set()
     for path in paths:
         if str(path) == "-":
             with kept(sys.stdin.buffer, "standard input") as source:
-                yield from import_source(source, project_id, format_=format_)
+                yield from import_source(source, project_id, format_=format_, cpu_seconds=conf.REQUEST_CPU_SECONDS)
             continue
         for file, reason in _files_below(path) if path.is_dir() else [(path, "")]:
             if (real := file.resolve()) in seen:
@@ -76,11 +88,13 @@ def import_source(
     named: bool = True,
     format_: Format | None = None,
     budget: Budget | None = None,
+    cpu_seconds: float | None = None,
 ) -> Iterator[FileReport]:
     """Import a file, or all files of an archive; yield a report for each.
 
     A file without a transcript has failed if the caller `named` it or its suffix is in SUFFIXES; otherwise it is skipped.
-    Packed data may unpack to no more than the `budget`.
+    Packed data may unpack to no more than the `budget`. Each file may take `cpu_seconds` of CPU time for each MiB begun of the
+    source; None if that is bounded elsewhere.
     """
     skipped: list[FileReport] = []
 
@@ -93,26 +107,33 @@ def import_source(
 
     found = 0
     try:
-        for file in files_in(source, skip, budget):
+        bound = nullcontext if cpu_seconds is None else partial(cpu_time.at_most, cpu_seconds * _mebibytes(source))
+        for file in _each(files_in(source, skip, budget), bound):
             found += len(skipped)
             yield from skipped
             skipped.clear()
-            if isinstance(file, Zip):
-                claimed = _format_of(file.files, format_)
-                if claimed is not None:
-                    file.claimed = True
-                    found += 1
-                    report = FileReport(path=file.name)
-                    yield _import_document(file.files, claimed, report, project_id, _skip_into(report, is_bounded))
-                continue
+            report = FileReport(path=file.name)
+            try:
+                with bound():
+                    if isinstance(file, Zip):
+                        claimed = _format_of(file.files, format_)
+                        if claimed is None:
+                            continue
+                        file.claimed = True
+                        _import_document(file.files, claimed, report, project_id, _skip_into(report, is_bounded))
+                    elif file.name != source.name and (reason := _archive_skip_reason(file.name)):
+                        report.status, report.reason = "skipped", reason
+                    else:
+                        is_named = named and file.name == source.name
+                        values = budget.values if budget is not None else None
+                        _import_one(file, report, project_id, named=is_named, format_=format_, values=values)
+            except TookTooMuchCpuTime as error:
+                _stop_at(report, error, is_in_archive=file.name != source.name)
+                yield report
+                return
             found += 1
-            if file.name != source.name and (reason := _archive_skip_reason(file.name)):
-                yield FileReport(path=file.name, status="skipped", reason=reason)
-                continue
-            is_named = named and file.name == source.name
-            values = budget.values if budget is not None else None
-            yield _import_one(file, project_id, named=is_named, format_=format_, values=values)
-    except (OSError, BrokenArchive, TooMuchLeftOut) as error:
+            yield report
+    except (OSError, BrokenArchive, TooMuchLeftOut, TookTooMuchCpuTime) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         if not isinstance(error, TooMuchLeftOut):
             yield from skipped
@@ -131,18 +152,51 @@ def _import_file(
         if path.exists() and not path.is_file():
             # A pipe, such as <(command), can be read only once.
             with source.open() as stream, kept(stream, source.name) as copy:
-                yield from import_source(copy, project_id, named=named, format_=format_)
+                yield from import_source(
+                    copy, project_id, named=named, format_=format_, cpu_seconds=conf.REQUEST_CPU_SECONDS
+                )
                 return
     except OSError as error:
         yield FileReport(path=source.name, status="failed", reason=error.strerror or str(error))
         return
-    yield from import_source(watch(source) if watch else source, project_id, named=named, format_=format_)
+    watched = watch(source) if watch else source
+    yield from import_source(watched, project_id, named=named, format_=format_, cpu_seconds=conf.REQUEST_CPU_SECONDS)
+
+
+def _mebibytes(source: Source) -> int:
+    """Return how many MiB of a source are begun, at least one. Raises OSError."""
+    with source.open() as stream:
+        return 1 + stream.seek(0, os.SEEK_END) // _MEBIBYTE
+
+
+def _each(files: Iterator[T], bound: Bound) -> Iterator[T]:
+    """Yield the files; the CPU time of finding each is bounded."""
+    while True:
+        with bound():
+            file = next(files, None)
+        if file is None:
+            return
+        yield file
+
+
+def _stop_at(report: FileReport, error: TookTooMuchCpuTime, *, is_in_archive: bool) -> None:
+    """Report a file that was stopped."""
+    report.status = "failed"
+    report.reason = f"{error}; the rest of the archive was not read" if is_in_archive else str(error)
+    if not connection.in_atomic_block:
+        # A statement may have been under way. The next one gets a new connection.
+        connection.close()
 
 
 def _import_one(
-    source: Source, project_id: int | None, *, named: bool, format_: Format | None, values: ValueBudget | None
-) -> FileReport:
-    report = FileReport(path=source.name)
+    source: Source,
+    report: FileReport,
+    project_id: int | None,
+    *,
+    named: bool,
+    format_: Format | None,
+    values: ValueBudget | None,
+) -> None:
     leave_out = _skip_into(report, values is not None)
     is_wanted = named or source.name.lower().endswith(SUFFIXES)
     try:
@@ -150,18 +204,18 @@ def _import_one(
         found = _format_of(document, format_)
     except OSError as error:
         report.status, report.reason = "failed", error.strerror or str(error)
-        return report
+        return
     except TooMuchLeftOut as error:
         report.status, report.reason = "failed", str(error)
-        return report
+        return
     except Unreadable as error:
         report.status, report.reason = "failed" if is_wanted else "skipped", str(error)
-        return report
+        return
     if found is None:
         report.status = "failed" if named else "skipped"
         report.reason = f"not a transcript in {'a known format' if format_ is None else f'the format {format_.NAME}'}"
-        return report
-    return _import_document(document, found, report, project_id, leave_out)
+        return
+    _import_document(document, found, report, project_id, leave_out)
 
 
 def _skip_into(report: FileReport, is_bounded: bool) -> Skip:
@@ -177,7 +231,7 @@ def _skip_into(report: FileReport, is_bounded: bool) -> Skip:
 
 def _import_document(
     document: Document, format_: Format, report: FileReport, project_id: int | None, leave_out: Skip
-) -> FileReport:
+) -> None:
     report.format = format_.NAME
     is_second_time = False
 
@@ -189,7 +243,7 @@ def _import_document(
     try:
         if format_ is otlp:
             store_spans(otlp.spans(document, leave_out), project_id, report)
-            return report
+            return
         found = (outline(transcript, format_.NAME) for transcript in format_.transcripts(document, skip))
         for batch in batches(found):
             is_second_time = True
@@ -200,7 +254,6 @@ def _import_document(
         raise
     except (ApiError, DatabaseError, OSError, TooMuchLeftOut) as error:
         report.status, report.reason = "failed", str(error)
-    return report
 
 
 def _format_of(document: Document, wanted: Format | None) -> Format | None:

@@ -6,10 +6,13 @@ import gzip
 import json
 import os
 import re
+import signal
+import tarfile
 import threading
 import zipfile
 from collections import Counter
-from io import BytesIO, StringIO, TextIOWrapper
+from collections.abc import Callable
+from io import BufferedReader, BytesIO, StringIO, TextIOWrapper
 from itertools import permutations
 from pathlib import Path
 from typing import Any, get_args
@@ -25,14 +28,18 @@ from hypothesis import strategies as st
 from access_app.models import Project
 from messages_app.models import Message, Session
 from messages_app.writes import delete_session
+from tests import steps
 from tests.examples import examples
+from tests.traces_app.transcripts.files.test_archives import zip_archives
 from traces_app.ingest.batch import Refusal
 from traces_app.management.commands import import_transcripts
 from traces_app.models import AgentStep, ToolCall
-from traces_app.transcripts import outline, storing
+from traces_app.transcripts import importer, outline, storing
 from traces_app.transcripts.entries import Transcript
+from traces_app.transcripts.files import archives
+from traces_app.transcripts.files.documents import Source
 from traces_app.transcripts.formats import openai_chat
-from traces_app.transcripts.importer import import_paths
+from traces_app.transcripts.importer import import_paths, import_source
 from traces_app.transcripts.outline import DIGEST_BYTES
 from traces_app.transcripts.reports import Counts, FileReport
 
@@ -462,6 +469,114 @@ def test_broken_line_is_left_out_and_reported(project: Project, tmp_path: Path) 
 def test_report_lists_some_omissions_and_counts_the_others(project: Project, tmp_path: Path) -> None:
     report = imported(write(tmp_path / "talk.json", [TALK[1], *[{"role": "critic"}] * 120]), project)
     assert (len(report.left_out), report.left_out_count) == (50, 120)
+
+
+EVALUATION: dict[str, Any] = {
+    "header.json": {"version": 2, "status": "success", "eval": {"task": "t", "run_id": "r", "model": "m"}},
+    "samples/1_epoch_1.json": {"id": 1, "epoch": 1, "input": "Hello", "target": "", "messages": TALK[1:]},
+}
+
+
+@pytest.mark.filterwarnings("ignore:Overlapped entries")  # zipfile's, which goes on
+@settings(deadline=None, max_examples=examples(30))
+@given(data=zip_archives({name: json.dumps(value).encode() for name, value in EVALUATION.items()}))
+def test_importing_evaluation_with_wrong_numbers_ends(data: bytes) -> None:
+    with steps.at_most(300_000):
+        reports = list(import_source(Source("log.eval", lambda: BufferedReader(BytesIO(data))), None))  # type: ignore[arg-type]
+    assert {report.status for report in reports} <= {"read", "skipped", "failed"} != set()
+
+
+# --- Files that take too much CPU time ----------------------------------------------------------------------------
+
+
+class Spinning:
+    """Calls a function, and never returns from the calls whose arguments contain "spin"."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        result = self.function(*arguments, **options)
+        while "spin" in str(arguments):
+            pass
+        return result
+
+
+@pytest.fixture
+def little_time(settings: Any) -> None:
+    settings.TRACESITE_REQUEST_CPU_SECONDS = 1
+
+
+def talk(name: str) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": name}, {"role": "assistant", "content": "Yes."}]
+
+
+@pytest.mark.usefixtures("little_time")
+def test_file_that_spins_fails_and_others_are_imported(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importer, "outline", Spinning(importer.outline))
+    handler = signal.getsignal(signal.SIGPROF)
+    for name in ("a", "spin", "z"):
+        write(tmp_path / f"{name}.json", {"id": name, "messages": talk(name)})
+    out = StringIO()
+    with pytest.raises(CommandError, match=r"^1 of 3 files failed\.$"):
+        call_command("import_transcripts", str(tmp_path), project="imports", stdout=out)
+    assert f"{tmp_path}/spin.json: failed: took more than 1 s of CPU time\n" in out.getvalue()
+    assert len(stored(project)) == 2
+    assert (signal.getitimer(signal.ITIMER_PROF), signal.getsignal(signal.SIGPROF)) == ((0, 0), handler)
+
+
+@pytest.mark.usefixtures("little_time")
+def test_rest_of_archive_is_not_read_after_a_file_that_spins(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importer, "outline", Spinning(importer.outline))
+    with zipfile.ZipFile(tmp_path / "runs.zip", "w") as archive:
+        for name in ("a", "spin", "z"):
+            archive.writestr(f"{name}.json", json.dumps(talk(name)))
+    first, second = import_paths([tmp_path / "runs.zip"], project.pk)
+    assert (first.path, first.stored) == (f"{tmp_path}/runs.zip/a.json", {"created": 2})
+    assert (second.path, second.status, second.reason) == (
+        f"{tmp_path}/runs.zip/spin.json",
+        "failed",
+        "took more than 1 s of CPU time; the rest of the archive was not read",
+    )
+    assert len(stored(project)) == 1
+
+
+@pytest.mark.usefixtures("little_time")
+def test_archive_that_spins_while_unpacked_fails(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "is_packed", Spinning(archives.is_packed))
+    with tarfile.open(tmp_path / "runs.tar", "w") as archive:
+        for name in ("a", "spin"):
+            archive.add(write(tmp_path / f"{name}.json", talk(name)), f"{name}.json")
+    first, second = import_paths([tmp_path / "runs.tar"], project.pk)
+    assert (first.status, first.stored) == ("read", {"created": 2})
+    assert (second.path, second.status, second.reason) == (
+        f"{tmp_path}/runs.tar",
+        "failed",
+        "took more than 1 s of CPU time",
+    )
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("little_time")
+def test_file_that_spins_while_stored_leaves_no_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = Project.objects.create(slug="imports")
+    path = write(tmp_path / "talk.json", {"id": "t", "messages": talk("a")})
+    imported(path, project)
+    before = stored(project)
+    # Within the transaction, after all rows are written.
+    monkeypatch.setattr("traces_app.ingest.store.mark_messages", lambda *_: Spinning(str)("spin"))
+    write(path, {"id": "t", "messages": [*talk("a"), *talk("spin")]})
+    report = import_file(path, project.pk)
+    assert (report.status, report.reason) == ("failed", "took more than 1 s of CPU time")
+    monkeypatch.undo()
+    assert stored(project) == before
+    assert imported(path, project).stored == {"created": 2, "unchanged": 2}
 
 
 # --- The command --------------------------------------------------------------------------------------------------

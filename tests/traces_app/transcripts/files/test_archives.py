@@ -270,7 +270,9 @@ _RECORDS = st.builds(
     st.sampled_from(["path", "size", "GNU.sparse.map", "a", ""]),
     st.one_of(_NUMBERS, st.sampled_from(["a/b.json", "x=y", "\n"])),
 )
-_TYPES = st.sampled_from([tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.GNUTYPE_SPARSE, *archives._EXTENDED])
+_TYPES = st.sampled_from(
+    [tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.GNUTYPE_SPARSE, *archives._EXTENDED]
+)
 _SIZES = st.sampled_from(
     [b"", b"0" * 11, b"7" * 12, b"-1".ljust(12), b"\x80" + b"\xff" * 11, b"\xff" * 12, b"\x80" + bytes(10) + b"\2"]
 )
@@ -301,9 +303,9 @@ def with_sum(member: bytearray) -> bytes:
 
 
 @st.composite
-def zip_archives(draw: st.DrawFn) -> bytes:
+def zip_archives(draw: st.DrawFn, files: dict[str, bytes] = FILES) -> bytes:
     """Zip archives in whose headers, directory and end some numbers are others."""
-    data = bytearray(zipped(FILES, draw(st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))))
+    data = bytearray(zipped(files, draw(st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))))
     if draw(st.booleans()):
         # The end of an archive of more than 4 GiB: its number, offset and size are in a record of 64 bits.
         end = data.rindex(b"PK\5\6")
