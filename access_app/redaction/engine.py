@@ -308,11 +308,12 @@ def _renamed(mapping: dict[Any, Any], names: dict[str, str]) -> dict[Any, Any]:
     if not names:
         return mapping
     renamed: dict[Any, Any] = {}
+    # All keys may become the same, so each goes on from the number of the last one.
+    numbers: dict[Any, int] = {}
     for key, item in mapping.items():
         name = plain = names.get(key, key)
-        number = 1
         while name in renamed:
-            number += 1
+            numbers[plain] = number = numbers.get(plain, 1) + 1
             name = f"{plain} {number}"
         renamed[name] = item
     return renamed

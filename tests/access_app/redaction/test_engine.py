@@ -249,6 +249,11 @@ def test_redact_unclosed_private_keys_take_linear_time() -> None:
     assert grows_linearly(redact, lambda size: (begin * size)[:size] + "\\", 160_000, spare=0.1)
 
 
+def test_redact_many_secret_keys_of_one_object_take_linear_time() -> None:
+    """The number of each was looked for from 2 on."""
+    assert grows_linearly(redact, lambda size: {f"ghp_{i:036d}": i for i in range(size)}, 16_000, spare=0.1)
+
+
 # --- What cannot be looked at -----------------------------------------------------------------------------------
 
 
