@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
@@ -54,6 +55,13 @@ def form(caller: Caller, path: str = "import/", **values: Any) -> Answer:
 
 def file(data: bytes, name: str = "talk.json") -> ContentFile[bytes]:
     return ContentFile(data, name)
+
+
+def tar_header(records: bytes) -> bytes:
+    """Return a tar archive of one extended header."""
+    info = tarfile.TarInfo("header")
+    info.type, info.size = tarfile.XHDTYPE, len(records)
+    return info.tobuf() + records.ljust(512, b"\0") + bytes(1024)
 
 
 def zipped(**files: bytes) -> bytes:
@@ -173,6 +181,10 @@ def test_unknown_file_is_reported_and_others_stored(owner: Caller) -> None:
         (gzip.compress(b'{"name": "a package"}', mtime=0), "body: not a transcript in a known format"),
         (gzip.compress(BYTES, mtime=0)[:-9], "body: the data is truncated"),
         (zipped(), "body: "),
+        (
+            gzip.compress(tar_header(b"0 a=b\n"), mtime=0),
+            "body: the archive is broken: an extended header is unreadable",
+        ),
         (zipped(a=b"notes"), "body/a: not JSON: "),
     ],
 )
