@@ -12,12 +12,17 @@ from tracesite.live.application import application
 from tracesite.live.clients import Live
 from tracesite.wsgi import application as wsgi_application
 
+from .cpu_limit import CpuLimit
+
 
 class Site:
     """Serve the live part, the rest or both. Each request of the rest takes one of `threads`."""
 
     def __init__(self, *, live: bool, rest: bool, threads: int) -> None:
-        over_wsgi = _over_wsgi(threads) if rest else None
+        self._cpu_limit = CpuLimit()
+        over_wsgi = _over_wsgi(threads, self._cpu_limit) if rest else None
+        if rest:
+            self._cpu_limit.start()
         self._live = Live() if live else None
         self._serve: Any = application(self._live, over_wsgi) if self._live else over_wsgi
         self.is_ending = False
@@ -33,12 +38,13 @@ class Site:
     def end(self) -> None:
         """Close connections with their next response, and ask live clients to reconnect, because this process ends."""
         self.is_ending = True
+        self._cpu_limit.end()
         if self._live:
             self._live.restart()
 
 
-def _over_wsgi(threads: int) -> AsgiApplication:
-    """Return Django in `threads`, of which bodies that still arrive take at most half.
+def _over_wsgi(threads: int, cpu_limit: CpuLimit) -> AsgiApplication:
+    """Return Django in `threads`, of which bodies that still arrive take at most half. The CPU time of requests is limited.
 
     Reading a body that is cut off raises ConnectionResetError.
 
@@ -48,7 +54,7 @@ def _over_wsgi(threads: int) -> AsgiApplication:
     gunicorn cancels what serves a connection some seconds after its client has left. A thread cannot be cancelled, and would wait
     for ever to hand over the rest of its answer, so its request goes on.
     """
-    in_threads: Any = WSGIMiddleware(wsgi_application, workers=threads)  # type: ignore[arg-type]
+    in_threads: Any = WSGIMiddleware(cpu_limit.measured(wsgi_application), workers=threads)  # type: ignore[arg-type]
     django = with_arrived_bodies(in_threads, max(1, threads // 2))
     running: set[asyncio.Future[None]] = set()  # or a request whose client has left could be collected as garbage
 
