@@ -30,9 +30,7 @@ def most_values() -> int:
     return max(conf.MAX_BODY_BYTES // BYTES_PER_VALUE, _FEWEST_VALUES)
 
 
-def read_body(
-    request: Request, accepted: Collection[str] = (JSON,), *, most: int | None = None
-) -> tuple[str, bytes]:
+def read_body(request: Request, accepted: Collection[str] = (JSON,), *, most: int | None = None) -> tuple[str, bytes]:
     """Return the media type, which is one of `accepted`, and the bytes with the Content-Encoding removed.
 
     Raise UnsupportedMediaType, InvalidInput for a broken encoding, and TooLarge for more than `most` bytes
@@ -169,5 +167,7 @@ def _too_slow() -> RequestTooSlow:
 
 def _too_large(limit: int) -> TooLarge:
     if limit < conf.MAX_BODY_BYTES:
-        return TooLarge(_("The body is larger than %(most)d bytes, which is the most for this request.") % {"most": limit})
+        return TooLarge(
+            _("The body is larger than %(most)d bytes, which is the most for this request.") % {"most": limit}
+        )
     return TooLarge(_("The body is larger than %(most)d bytes. Split it into several requests.") % {"most": limit})

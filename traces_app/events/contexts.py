@@ -62,6 +62,23 @@ def apart(type_: EventType, data: dict[str, Any]) -> tuple[str, list[Context]]:
     return encoded, contexts
 
 
+def without_senders_refs(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the data of an event as it was sent, without references to stored values, which are ours to give: each would be
+    replaced by its value whenever the run changes, as often as a sender repeats it. They are listed as truncated values,
+    because who sends one of our own answers again has only the beginnings."""
+    if "contextRefs" not in data:
+        return data
+    refs = data["contextRefs"]
+    cuts = [
+        {"path": name, "bytes": ref.get("bytes")}
+        for name, ref in (refs.items() if isinstance(refs, dict) else ())
+        if isinstance(ref, dict) and name not in data
+    ]
+    known = data.get("truncated")
+    listed = {"truncated": [*(known if isinstance(known, list) else []), *cuts]} if cuts else {}
+    return {**_without(data, "contextRefs"), **listed}
+
+
 def refs_of(data: Mapping[str, Any]) -> dict[str, str]:
     """Return the references of the fields that are stored elsewhere."""
     context_refs = data.get("contextRefs")

@@ -22,7 +22,7 @@ from .files.archives import BrokenArchive, Budget, Zip, files_in, is_packed, kep
 from .files.documents import Document, Skip, Source, Unreadable, ValueBudget, file_source, read
 from .formats import otlp
 from .formats.registry import Format, format_of, is_of
-from .outline import outline
+from .outline import Outline, outline
 from .reports import FileReport
 from .storing import batches, store, store_spans
 
@@ -103,7 +103,9 @@ def import_source(
                     file.claimed = True
                     found += 1
                     report = FileReport(path=file.name)
-                    yield _import_document(file.files, claimed, report, project_id, _skip_into(report, is_bounded))
+                    values = budget.values if budget is not None else None
+                    skip_one = _skip_into(report, is_bounded)
+                    yield _import_document(file.files, claimed, report, project_id, skip_one, values)
                 continue
             found += 1
             if file.name != source.name and (reason := _archive_skip_reason(file.name)):
@@ -161,7 +163,7 @@ def _import_one(
         report.status = "failed" if named else "skipped"
         report.reason = f"not a transcript in {'a known format' if format_ is None else f'the format {format_.NAME}'}"
         return report
-    return _import_document(document, found, report, project_id, leave_out)
+    return _import_document(document, found, report, project_id, leave_out, values)
 
 
 def _skip_into(report: FileReport, is_bounded: bool) -> Skip:
@@ -176,7 +178,12 @@ def _skip_into(report: FileReport, is_bounded: bool) -> Skip:
 
 
 def _import_document(
-    document: Document, format_: Format, report: FileReport, project_id: int | None, leave_out: Skip
+    document: Document,
+    format_: Format,
+    report: FileReport,
+    project_id: int | None,
+    leave_out: Skip,
+    values: ValueBudget | None,
 ) -> FileReport:
     report.format = format_.NAME
     is_second_time = False
@@ -191,16 +198,24 @@ def _import_document(
             store_spans(otlp.spans(document, leave_out), project_id, report)
             return report
         found = (outline(transcript, format_.NAME) for transcript in format_.transcripts(document, skip))
-        for batch in batches(found):
+        for batch in batches(_within(found, values)):
             is_second_time = True
             store(batch, project_id, report)
             is_second_time = False
     except OperationalError:
         # The database is down or out of order, so the other files would fail, too.
         raise
-    except (ApiError, DatabaseError, OSError, TooMuchLeftOut) as error:
+    except (ApiError, DatabaseError, OSError, TooMuchLeftOut, Unreadable) as error:
         report.status, report.reason = "failed", str(error)
     return report
+
+
+def _within(found: Iterable[Outline], values: ValueBudget | None) -> Iterator[Outline]:
+    """Yield the transcripts, as long as what stands in them for references is within the budget. Raise Unreadable."""
+    for one in found:
+        if values is not None:
+            values.take_put_in(one.put_in)
+        yield one
 
 
 def _format_of(document: Document, wanted: Format | None) -> Format | None:

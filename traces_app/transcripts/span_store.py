@@ -350,9 +350,7 @@ class _RefusedError(Exception):
         self.reasons = dict(reasons)
 
 
-def _insert(
-    project_id: int, deliveries: Sequence[_Delivery]
-) -> tuple[dict[str, _Pieces], set[str], dict[str, str]]:
+def _insert(project_id: int, deliveries: Sequence[_Delivery]) -> tuple[dict[str, _Pieces], set[str], dict[str, str]]:
     """Insert the deliveries that are new. The caller has locked the traces.
 
     Return everything that is stored of the traces that changed, those of them of which no span was stored before, and why
@@ -400,14 +398,14 @@ def _pieces(project_id: int, trace_ids: Collection[str], *, with_files: Collecti
     rows = of_project.filter(trace_id__in=[UUID(trace_id) for trace_id in trace_ids]).exclude(kind=SpanRow.Kind.MEDIA)
     for trace_id, kind, content in rows.values_list("trace_id", "kind", "content").iterator():
         found[trace_id.hex].add(_DECODE[kind](content))
-    for trace_id in with_files:
-        files = of_project.filter(trace_id=UUID(trace_id), kind=SpanRow.Kind.MEDIA).values_list("content", flat=True)
+    for trace in with_files:
+        files = of_project.filter(trace_id=UUID(trace), kind=SpanRow.Kind.MEDIA).values_list("content", flat=True)
         size = 0
         # One by one, because those from before the limits may be many and large.
         for content in files.iterator(chunk_size=1):
             item = _decode_media(content)
             size += len(content)
-            found[trace_id].add(item if size <= MOST_MEDIA_OF_TRACE else replace(item, data=""))
+            found[trace].add(item if size <= MOST_MEDIA_OF_TRACE else replace(item, data=""))
     return found
 
 

@@ -235,7 +235,9 @@ def test_repeated_references_are_replaced_up_to_a_limit(client: Client, project:
     assert upload(announce(client, **about)[1]["uploadUrl"], content) == 200
     reference = f"@@@langfuseMedia:type=image/png|id={media_id}|source=bytes@@@"
     agent, asked, tool = spans()
-    asked.attributes["langfuse.observation.input"] = json.dumps([{"role": "user", "content": " ".join([reference] * times)}])
+    asked.attributes["langfuse.observation.input"] = json.dumps(
+        [{"role": "user", "content": " ".join([reference] * times)}]
+    )
     record_spans(project.pk, [agent, asked, tool])
 
     message = Message.objects.get(role="assistant")
