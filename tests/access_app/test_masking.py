@@ -41,7 +41,12 @@ def hide_seven(path: str, value: Any) -> Any:
         ("key", "Kundennummer", {"kundennummer": "17"}, {"kundennummer": "[redacted]"}),
         # Names of secrets do not end like these.
         ("key", "customer_name", {"customerName": "Ada", "name": "x"}, {"customerName": "[redacted]", "name": "x"}),
-        ("key", "age", {"age": 41, "page": 41, "x": "age: 41, 2"}, {"age": "[redacted]", "page": 41, "x": "age: [redacted], 2"}),
+        (
+            "key",
+            "age",
+            {"age": 41, "page": 41, "x": "age: 41, 2"},
+            {"age": "[redacted]", "page": 41, "x": "age: [redacted], 2"},
+        ),
         # Any value, also one that no secret looks like; but not the schema of a parameter.
         ("key", "note", {"note": True, "x": {"note": "unknown"}}, {"note": "[redacted]", "x": {"note": "[redacted]"}}),
         ("key", "note", {"note": {"type": "string", "value": "x"}}, {"note": "[redacted]"}),

@@ -128,7 +128,9 @@ def plant(garden: Garden, client: Client) -> None:
         one["data"] = {"call_id": "c2", "name": "look", "args": args, **garden.free(f"{one['type']}.data")}
         if one["type"] == "tool_call_complete":
             one["data"]["output"] = garden.value("tool_call_complete.output")
-    asked = {"messages": [{"role": "user", "content": garden.value("Context.messages"), **garden.free("Context.messages")}]}
+    asked = {
+        "messages": [{"role": "user", "content": garden.value("Context.messages"), **garden.free("Context.messages")}]
+    }
     asked |= {"variables": garden.free("Context.variables")}  # type: ignore[dict-item]
     begun = {"id": "e5", "session_id": "s2", "message_id": "m2", "type": "llm_request_start", "timestamp": MONTH}
     call_events.append({**begun, "data": asked})
