@@ -19,6 +19,7 @@ from messages_app.models import Message, Session
 from traces_app.normalize.redaction import searched_fields
 from traces_app.schema import records
 from traces_app.schema.snapshot_parts import ref_of
+from traces_app.transcripts.spans.media import media_id_of
 
 WAYS = (
     records.Session,
@@ -359,6 +360,8 @@ def _langfuse(garden: Garden) -> list[dict[str, Any]]:
 
     begun = {"startTime": "2026-01-01T10:00:01.000Z", "endTime": "2026-01-01T10:00:02.000Z", "traceId": "lf"}
     described = fields("generation", "input", "output", "statusMessage")
+    media_id = media_id_of(sha256(_text(garden, "Langfuse.media").encode()).digest())
+    described["input"] += f" @@@langfuseMedia:type=text/plain|id={media_id}|source=bytes@@@"
     described |= {"metadata": garden.free("Langfuse.generation.metadata")}  # type: ignore[dict-item]
     described |= {"modelParameters": garden.free("Langfuse.generation.parameters")}  # type: ignore[dict-item]
     return [

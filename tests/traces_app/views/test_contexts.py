@@ -280,4 +280,5 @@ def test_references_of_a_sender_are_not_replaced_by_values(owner: Caller) -> Non
     # What is not there is said.
     assert {call.metadata["truncated"][0]["bytes"] for call in calls.values()} == {refs["args"]["bytes"]}
     assert Message.objects.get(role="assistant").health == ["truncated"]
-    assert "contextRefs" not in owner.get("sessions/task-f/events/").results[-1]["data"]
+    data = owner.get("sessions/task-f/events/").results[8]["data"]
+    assert (data["sentContextRefs"], "contextRefs" in data) == (refs, False)
