@@ -465,8 +465,8 @@ class Span(models.Model):
     """One delivery of a span, of a log record that belongs to one, or of a file of a trace, as it came but redacted; never changed.
 
     Spans come in any order, in pieces and repeatedly, so the rows of a trace are made anew of all its deliveries whenever
-    one arrives (traces_app.transcripts.span_store). The id carries the time of the span, and is a digest of the content: a repeated
-    delivery is the same row.
+    one arrives (traces_app.transcripts.span_store). The id carries the time of the span, and is a digest of the content, for a file
+    of its name: a repeated delivery is the same row.
     """
 
     class Kind(models.TextChoices):

@@ -153,6 +153,9 @@ def _texts_of(values: Iterable[Any], rules: Rules) -> _Texts | None:
             if isinstance(node, dict):
                 if path_keys:
                     found.keys.update(path_keys.intersection(node))
+                    for key in node:
+                        if isinstance(key, str) and "." in key:
+                            found.keys.update(path_keys.intersection(key.split(".")))
                 if not harmless.issuperset(node):
                     if _has_secret_key(node, rules):
                         return None

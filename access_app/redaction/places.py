@@ -79,8 +79,11 @@ class _Walk:
     def mapping(self, mapping: dict[Any, Any], depth: int) -> dict[Any, Any]:
         changed = {}
         for key, item in mapping.items():
-            self.trail.append(str(key))
-            rule = self.rule_of(key) if key in self.by_key and item is not None and item not in ("", MARKER) else None
+            name = str(key)
+            self.trail.append(name)
+            # Attributes of spans have whole paths as their names: `metadata.customer`.
+            last = name.rpartition(".")[2]
+            rule = self.rule_of(last) if last in self.by_key and item is not None and item not in ("", MARKER) else None
             if rule is not None:
                 self.found.append((self.path, rule.name))
                 changed[key] = MARKER
@@ -90,8 +93,9 @@ class _Walk:
         return {**mapping, **changed} if changed else mapping
 
     def rule_of(self, key: str) -> PathRule | None:
-        """Return the rule for the value under this key, the last of the trail."""
-        steps = (*self.outer, *("[*]" if isinstance(step, int) else step for step in self.trail))
+        """Return the rule for the value whose path ends with this key, the last step of the trail."""
+        below = (step for place in self.trail for step in (["[*]"] if isinstance(place, int) else place.split(".")))
+        steps = (*self.outer, *below)
         return next((rule for rule in self.by_key[key] if rule.matches(steps)), None)
 
     def sequence(self, sequence: Sequence[Any], depth: int) -> Sequence[Any]:

@@ -315,7 +315,8 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
 
 
 def _ends_of_key(key: str) -> tuple[bytes, ...]:
-    """Return what JSON has at the end of a key in text, however often it is encoded: the key and a quote or a backslash."""
+    """Return what JSON has at the end of a key in text, however often it is encoded: the key and a quote or a backslash, or a dot
+    if it is a step in a longer name."""
     if _ESCAPED_KEY.search(key):
         return (b"",)
     forms = [key.encode()]
@@ -324,7 +325,7 @@ def _ends_of_key(key: str) -> tuple[bytes, ...]:
         place, last = next((at, char) for at, char in reversed([*enumerate(key)]) if not char.isascii())
         unit = last.encode("utf-16-be", "surrogatepass").hex()[-4:]
         forms += [f"u{digits}{key[place + 1 :]}".encode() for digits in (unit, unit.upper())]
-    return tuple(form + end for form in forms for end in (b'"', b"\\"))
+    return tuple(form + end for form in forms for end in (b'"', b"\\", b"."))
 
 
 def _escapes(foreign: Iterable[str]) -> re.Pattern[bytes]:

@@ -38,7 +38,7 @@ class KeyRule:
     weak: bool = False
     """The name has other uses, so the value must look like a secret everywhere (values.py)."""
     any_value: bool = False
-    """Every value counts except empty ones, placeholders and code, because the user chose the name."""
+    """Every value counts except empty ones, in text also except placeholders and code, because the user chose the name."""
     phrases: bool = False
     """Several words may be the secret."""
     header: bool = False
@@ -229,15 +229,18 @@ class Rules:
                 if low.endswith(word):
                     return rule
         words = self.split(name)
-        if not words or words[-1] in self.harmless_endings:
-            return None
+        last = len(words) - 1
+        is_harmless = bool(words) and words[last] in self.harmless_endings
         for index, word in enumerate(words):
             before = words[index - 1] if index else ""
             for rule in self._by_word.get(word, ()):
+                # A user may have chosen the very name: `customerName`, `patientAge`.
+                if is_harmless and not (rule.any_value and index == last):
+                    continue
                 if (
                     (rule.only_after is None or before in rule.only_after)
                     and before not in rule.unless_after
-                    and not (rule.only_last and index < len(words) - 1)
+                    and not (rule.only_last and index < last)
                 ):
                     return rule
         return None

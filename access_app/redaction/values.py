@@ -73,6 +73,12 @@ WEAK: Final = {
 }
 
 _JSON_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+_SCHEMA_WORDS: Final = frozenset(
+    """
+    $ref additionalProperties allOf anyOf description enum exclusiveMaximum exclusiveMinimum format items maxItems maxLength
+    maximum minItems minLength minimum multipleOf nullable oneOf pattern properties required title type uniqueItems
+    """.split()  # noqa: SIM905, a list of strings would be harder to read
+)
 _DESCRIPTIONS: Final = frozenset(
     # Empty values, booleans, types, and words that documents and programs use in place of a value.
     """
@@ -159,7 +165,9 @@ def holds_secret(value: str, rule: KeyRule, place: Place, *, literal: bool) -> b
     found = look(value, literal=literal)
     if found in (Look.WORD, Look.CODE) and not rule.weak and is_phrase(value, " " if rule.phrases else "-"):
         found = Look.MIXED
-    if rule.any_value and (found >= Look.WORD or (literal and found is Look.CODE)):
+    if rule.any_value and (
+        found >= Look.WORD or (found is Look.CODE and (literal or _PLAIN_FACT.fullmatch(value.rstrip(".,;:!?)"))))
+    ):
         return True
     if not rule.numbers and value.strip().isdigit():
         return False
@@ -168,7 +176,11 @@ def holds_secret(value: str, rule: KeyRule, place: Place, *, literal: bool) -> b
 
 def is_secret(value: Any, rule: KeyRule, depth: int = 0) -> bool:
     """Return whether the whole value of a secret key in a mapping must be redacted."""
-    if value is None or isinstance(value, bool) or value == MARKER:
+    if value is None or value == MARKER:
+        return False
+    if rule.any_value:
+        return value not in ("", [], (), {}) and not (isinstance(value, dict) and _is_plain_schema(value))
+    if isinstance(value, bool):
         return False
     if isinstance(value, str):
         return holds_secret(value, rule, Place.MEMBER, literal=True)
@@ -210,6 +222,11 @@ def _is_schema(value: dict[Any, Any]) -> bool:
         or isinstance(kind, list)
         or any(key in value for key in ("$ref", "anyOf", "oneOf", "allOf"))
     )
+
+
+def _is_plain_schema(value: dict[Any, Any]) -> bool:
+    """Return whether a value only describes a parameter, as the schemas of tools do."""
+    return _is_schema(value) and _SCHEMA_WORDS.issuperset(value)
 
 
 def credentials(value: str, rule: KeyRule) -> int:

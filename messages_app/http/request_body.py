@@ -30,22 +30,23 @@ def most_values() -> int:
     return max(conf.MAX_BODY_BYTES // BYTES_PER_VALUE, _FEWEST_VALUES)
 
 
-def read_body(request: Request, accepted: Collection[str] = (JSON,)) -> tuple[str, bytes]:
+def read_body(request: Request, accepted: Collection[str] = (JSON,), *, most: int | None = None) -> tuple[str, bytes]:
     """Return the media type, which is one of `accepted`, and the bytes with the Content-Encoding removed.
 
-    Raise UnsupportedMediaType, InvalidInput for a broken encoding, and TooLarge for more than conf.MAX_BODY_BYTES,
-    encoded or not, which is never held in memory, or for more than `most_values` JSON values, which are never decoded.
-    Raise RequestTooSlow for a body that the server no longer waits for.
+    Raise UnsupportedMediaType, InvalidInput for a broken encoding, and TooLarge for more than `most` bytes
+    (conf.MAX_BODY_BYTES if it is None or larger), encoded or not, which are never held in memory, or for more than
+    `most_values` JSON values, which are never decoded. Raise RequestTooSlow for a body that the server no longer waits for.
     """
     media_type, encoding = _media_type_and_encoding(request, accepted)
+    limit = conf.MAX_BODY_BYTES if most is None else min(most, conf.MAX_BODY_BYTES)
     # Not `request.body`, which stays in memory with the request until a garbage collection.
-    body = b"".join(_blocks(request))
+    body = b"".join(_blocks(request, limit))
     if encoding != "identity":
-        body = _decoded(body, encoding)
-    most = most_values()
-    if len(body) > most and count_values(body, most) > most:
+        body = _decoded(body, encoding, limit)
+    values = most_values()
+    if len(body) > values and count_values(body, values) > values:
         raise TooLarge(
-            _("The body has more than %(most)d JSON values. Split it into several requests.") % {"most": most}
+            _("The body has more than %(most)d JSON values. Split it into several requests.") % {"most": values}
         )
     return media_type, body
 
@@ -60,10 +61,11 @@ def kept_body(request: Request, accepted: Collection[str]) -> Iterator[tuple[str
     media_type, encoding = _media_type_and_encoding(request, accepted)
     with TemporaryFile() as file:
         if encoding == "identity":
-            for block in _blocks(request):
+            for block in _blocks(request, conf.MAX_BODY_BYTES):
                 file.write(block)
         else:
-            file.write(_decoded(b"".join(_blocks(request)), encoding))
+            body = b"".join(_blocks(request, conf.MAX_BODY_BYTES))
+            file.write(_decoded(body, encoding, conf.MAX_BODY_BYTES))
         file.flush()
         yield media_type, file
 
@@ -94,7 +96,7 @@ def _media_type_and_encoding(request: Request, accepted: Collection[str]) -> tup
     return media_type, encoding
 
 
-def _blocks(request: Request) -> Iterator[bytes]:
+def _blocks(request: Request, limit: int) -> Iterator[bytes]:
     """Yield the body in blocks, because for a single read the server would first hold all of it in memory.
 
     Raise RequestTooSlow, and InvalidInput for a body that is cut off, because half of an NDJSON batch is valid, too.
@@ -103,18 +105,18 @@ def _blocks(request: Request) -> Iterator[bytes]:
     is_chunked = "chunked" in request.headers.get("Transfer-Encoding", "").lower()
     if is_chunked:
         # Without a Content-Length Django treats the body as empty.
-        stream, most = request.META["wsgi.input"], conf.MAX_BODY_BYTES + 1
+        stream, most = request.META["wsgi.input"], limit + 1
         cut_off = InvalidInput(_("The body ends before its last chunk."), field="Transfer-Encoding")
     else:
         stream, most = request, _content_length(request)
         cut_off = InvalidInput(_("The body is shorter than its Content-Length."), field="Content-Length")
-        if most > conf.MAX_BODY_BYTES:
+        if most > limit:
             # Most clients read the response only after they have sent the body. One with `Expect` asks first.
             if most <= 2 * conf.MAX_BODY_BYTES and "Expect" not in request.headers:
                 with suppress(OSError):  # too slow or cut off, but above all too large
                     for _block in _read(request, most):
                         pass
-            raise _too_large()
+            raise _too_large(limit)
     size = 0
     try:
         for block in _read(stream, most):
@@ -125,8 +127,8 @@ def _blocks(request: Request) -> Iterator[bytes]:
         raise _too_slow() if isinstance(error.__cause__ or error, TimeoutError) else cut_off from error
     if size < most and not is_chunked:  # a server that does not raise
         raise cut_off
-    if size > conf.MAX_BODY_BYTES:
-        raise _too_large()
+    if size > limit:
+        raise _too_large(limit)
 
 
 def _content_length(request: Request) -> int:
@@ -136,9 +138,9 @@ def _content_length(request: Request) -> int:
         return 0
 
 
-def _decoded(body: bytes, encoding: str) -> bytes:
+def _decoded(body: bytes, encoding: str, limit: int) -> bytes:
     try:
-        decoded = decode(body, encoding, conf.MAX_BODY_BYTES)
+        decoded = decode(body, encoding, limit)
     except BrokenStreamError as error:
         raise InvalidInput(
             _("The body is not a complete %(encoding)s stream. Send it again, or uncompressed without this header.")
@@ -146,7 +148,7 @@ def _decoded(body: bytes, encoding: str) -> bytes:
             field="Content-Encoding",
         ) from error
     if decoded is None:
-        raise _too_large()
+        raise _too_large(limit)
     return decoded
 
 
@@ -163,7 +165,9 @@ def _too_slow() -> RequestTooSlow:
     )
 
 
-def _too_large() -> TooLarge:
-    return TooLarge(
-        _("The body is larger than %(most)d bytes. Split it into several requests.") % {"most": conf.MAX_BODY_BYTES}
-    )
+def _too_large(limit: int) -> TooLarge:
+    if limit < conf.MAX_BODY_BYTES:
+        return TooLarge(
+            _("The body is larger than %(most)d bytes, which is the most for this request.") % {"most": limit}
+        )
+    return TooLarge(_("The body is larger than %(most)d bytes. Split it into several requests.") % {"most": limit})

@@ -39,11 +39,33 @@ def hide_seven(path: str, value: Any) -> Any:
     [
         ("preset", "email", {"to": "ada@example.com"}, {"to": "[redacted]"}),
         ("key", "Kundennummer", {"kundennummer": "17"}, {"kundennummer": "[redacted]"}),
+        # Names of secrets do not end like these.
+        ("key", "customer_name", {"customerName": "Ada", "name": "x"}, {"customerName": "[redacted]", "name": "x"}),
+        (
+            "key",
+            "age",
+            {"age": 41, "page": 41, "x": "age: 41, 2"},
+            {"age": "[redacted]", "page": 41, "x": "age: [redacted], 2"},
+        ),
+        # Any value, also one that no secret looks like; but not the schema of a parameter.
+        ("key", "note", {"note": True, "x": {"note": "unknown"}}, {"note": "[redacted]", "x": {"note": "[redacted]"}}),
+        ("key", "note", {"note": {"type": "string", "value": "x"}}, {"note": "[redacted]"}),
+        ("key", "note", {"note": [[[[["deep"]]]]], "y": ""}, {"note": "[redacted]", "y": ""}),
+        (
+            "key",
+            "note",
+            {"properties": {"note": {"type": "string"}}, "a": "note: 1"},
+            {"properties": {"note": {"type": "string"}}, "a": "note: [redacted]"},
+        ),
         ("pattern", r"EMP-\d{4}", {"a": "of EMP-1234\n"}, {"a": "of [redacted]\n"}),
         ("pattern", r"order (?P<secret>[A-Z]+)", {"a": "é order XY"}, {"a": "é order [redacted]"}),
         ("pattern", r"^工号\d+$", {"a": "工号17", "b": "工号17 x"}, {"a": "[redacted]", "b": "工号17 x"}),
         ("pattern", r"^EMP\d+$", {"a": "EMP17", "b": "x EMP17"}, {"a": "[redacted]", "b": "x EMP17"}),
         ("path", "$.args.items[*].price", {"items": [{"price": 3}]}, {"items": [{"price": "[redacted]"}]}),
+        # Attributes of spans have paths as names.
+        ("path", "customer.name", {"x.customer": {"name": "Ada"}}, {"x.customer": {"name": "[redacted]"}}),
+        ("path", "customer.name", {"x.customer.name": "Ada"}, {"x.customer.name": "[redacted]"}),
+        ("path", "customer.name", {"a": '{"customer.name": "Ada"}'}, {"a": '{"customer.name":"[redacted]"}'}),
         ("function", FUNCTION, {"a": 7, "b": 8}, {"a": "seven", "b": 8}),
     ],
 )

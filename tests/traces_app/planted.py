@@ -19,6 +19,7 @@ from messages_app.models import Message, Session
 from traces_app.normalize.redaction import searched_fields
 from traces_app.schema import records
 from traces_app.schema.snapshot_parts import ref_of
+from traces_app.transcripts.spans.media import media_id_of
 
 WAYS = (
     records.Session,
@@ -60,19 +61,30 @@ class Garden:
         self.planted[value] = place
         return value
 
+    def forget(self, place: str) -> None:
+        """Take back what was planted in a place that is not sent."""
+        self.planted = {value: known for value, known in self.planted.items() if not known.endswith(place)}
+
+    def free(self, place: str) -> dict[str, Any]:
+        """Return free JSON with a planted value."""
+        return {"note": f"about {self.value(place)}."}
+
     def record(self, type_: type[records.Record], **fields: Any) -> dict[str, Any]:
         """Return the JSON of a record with a planted value in each searched field."""
         grown: dict[str, Any] = {}
         for name in searched_fields([type_])[type_]:
-            value = self.value(f"{type_.__name__}.{name}")
+            place = f"{type_.__name__}.{name}"
+            value = self.value(place)
             if name in _OBJECTS:
-                grown[name] = {"deep": [{"note": f"about {value}."}], "text": f'{{"inner": "{value}"}}'}
+                inside = msgspec.json.encode({"inner": self.free(place)}).decode()
+                grown[name] = {"deep": [self.free(place)], "text": inside}
             elif name in _LISTS:
-                grown[name] = [{"type": "text", "role": "user", "text": f"about {value}.", "content": f"of {value}"}]
+                item = {"type": "text", "role": "user", "text": f"about {value}.", "content": f"of {value}"}
+                grown[name] = [{**item, "more": self.free(place)}]
             elif name == "tags":
                 grown[name] = [value]
             elif name == "workflow":
-                grown[name] = {"nodes": [{"id": "n", "label": f"about {value}."}]}
+                grown[name] = {"nodes": [{"id": "n", "label": f"about {value}.", "more": self.free(place)}]}
             else:
                 grown[name] = f"about {value}."
         return grown | fields
@@ -110,16 +122,26 @@ def plant(garden: Garden, client: Client) -> None:
     ]
     for one in call_events:
         one["timestamp"] = MONTH
-        args = {"note": garden.value(f"{one['type']}.args")}
-        one["data"] = {"call_id": "c2", "name": "look", "args": args}
+        place = f"{one['type']}.args"
+        # So large that it is stored beside the event.
+        filler = {"filler": "lorem ipsum " * 2_000} if one["type"] == "tool_call_complete" else {}
+        args = garden.free(place) | filler
+        one["data"] = {"call_id": "c2", "name": "look", "args": args, **garden.free(f"{one['type']}.data")}
         if one["type"] == "tool_call_complete":
             one["data"]["output"] = garden.value("tool_call_complete.output")
+    asked = {
+        "messages": [{"role": "user", "content": garden.value("Context.messages"), **garden.free("Context.messages")}]
+    }
+    asked |= {"variables": garden.free("Context.variables")}  # type: ignore[dict-item]
+    begun = {"id": "e5", "session_id": "s2", "message_id": "m2", "type": "llm_request_start", "timestamp": MONTH}
+    call_events.append({**begun, "data": asked})
     _send(client, "/api/v1/events/", {"events": [event, *call_events]})
     score = garden.record(
         records.Score, session_id="s1", message_id="m1", name="tone", value=garden.value("Score.value")
     )
     # The value says it.
-    del score["label"], garden.planted[garden.value("Score.label")]
+    del score["label"]
+    garden.forget("Score.label")
     _send(client, "/api/v1/scores/", score)
     span = {
         "traceId": "0af7651916cd43dd8448eb211c80319c",
@@ -130,6 +152,7 @@ def plant(garden: Garden, client: Client) -> None:
         "endTimeUnixNano": "1767225601000000000",
         "attributes": [
             _attribute("note", garden.value("Span.attributes")),
+            _json_attribute("json", garden.free("Span.json")),
             {"key": "bytes", "value": {"bytesValue": b64encode(_text(garden, "Span.bytes").encode()).decode()}},
         ],
         "events": [
@@ -175,6 +198,10 @@ def _attribute(key: str, value: str) -> dict[str, Any]:
     return {"key": key, "value": {"stringValue": f"about {value}."}}
 
 
+def _json_attribute(key: str, value: dict[str, Any]) -> dict[str, Any]:
+    return {"key": key, "value": {"stringValue": msgspec.json.encode(value).decode()}}
+
+
 def _send(client: Client, path: str, body: object, *, method: str = "POST", etag: str = "") -> None:
     headers = {"If-Match": etag} if etag else {}
     response = client.generic(method, path, msgspec.json.encode(body), "application/json", headers=headers)
@@ -189,7 +216,7 @@ def plant_elsewhere(garden: Garden, client: Client) -> None:
         _send(client, "/runs" if "run_type" in item else "/feedback", item)
     _send(client, "/v1/traces/ingest", {"data": _openai_traces(garden)})
     _send(client, "/api/v1/eko/callbacks/", {"messages": _callbacks(garden)})
-    context = {"note": _text(garden, "Snapshot.parts"), "$parts": [_text(garden, "Snapshot.list")]}
+    context = {**garden.free("Snapshot.parts"), "$parts": [_text(garden, "Snapshot.list")]}
     part = msgspec.json.encode(context)
     _upload(garden, client)
     snapshot = {"id": "p1", "ts": 1_767_225_600 * 10**9, "node_ids": ["plan"], "context_ref": ref_of(part)}
@@ -256,7 +283,7 @@ def _multipart(garden: Garden) -> bytes:
     for name in ("inputs", "outputs", "extra", "serialized", "events", "error"):
         note: Any = _text(garden, f"Multipart.{name}")
         fields = {"error": note, "events": [{"name": "e", "time": begun, "message": note}]}
-        parts.append((f"post.{run}.{name}", fields.get(name, {"note": note})))
+        parts.append((f"post.{run}.{name}", fields[name] if name in fields else garden.free(f"Multipart.{name}")))
     lines = b""
     for name, value in parts:
         head = f'--limit\r\nContent-Disposition: form-data; name="{name}"\r\nContent-Type: application/json\r\n\r\n'
@@ -333,13 +360,16 @@ def _langfuse(garden: Garden) -> list[dict[str, Any]]:
 
     begun = {"startTime": "2026-01-01T10:00:01.000Z", "endTime": "2026-01-01T10:00:02.000Z", "traceId": "lf"}
     described = fields("generation", "input", "output", "statusMessage")
-    described |= {"metadata": fields("generation", "metadata"), "modelParameters": fields("generation", "parameters")}  # type: ignore[dict-item]
+    media_id = media_id_of(sha256(_text(garden, "Langfuse.media").encode()).digest())
+    described["input"] += f" @@@langfuseMedia:type=text/plain|id={media_id}|source=bytes@@@"
+    described |= {"metadata": garden.free("Langfuse.generation.metadata")}  # type: ignore[dict-item]
+    described |= {"modelParameters": garden.free("Langfuse.generation.parameters")}  # type: ignore[dict-item]
     return [
-        event(0, "trace-create", id="lf", name="plan", sessionId="lf-1", metadata=fields("trace", "metadata"),
+        event(0, "trace-create", id="lf", name="plan", sessionId="lf-1", metadata=garden.free("Langfuse.trace.metadata"),
               tags=[garden.value("Langfuse.trace.tags")], **fields("trace", "input", "output")),
         event(1, "generation-create", id="lg", **begun, **described),
         event(2, "span-create", id="ls", name="look", level="ERROR", **begun, **fields("span", "input", "output", "statusMessage")),
-        event(3, "event-create", id="le", name="note", metadata=fields("event", "metadata"), **begun),
+        event(3, "event-create", id="le", name="note", metadata=garden.free("Langfuse.event.metadata"), **begun),
         event(4, "score-create", id="lc", traceId="lf", name="tone", value=1, **fields("score", "comment")),
         event(5, "sdk-log", log=fields("log", "error")),
     ]  # fmt: skip
@@ -358,14 +388,14 @@ def _langsmith(garden: Garden) -> dict[str, Any]:
         "error": _text(garden, "LangSmith.error"),
         "tags": [garden.value("LangSmith.tags")],
         "events": [{"name": "e", "time": "2026-01-01T00:00:00Z", "message": _text(garden, "LangSmith.events")}],
-        **{name: {"note": _text(garden, f"LangSmith.{name}")} for name in ("inputs", "outputs", "extra", "serialized")},
+        **{name: garden.free(f"LangSmith.{name}") for name in ("inputs", "outputs", "extra", "serialized")},
     }
 
 
 def _feedback(garden: Garden) -> dict[str, Any]:
     run = "0190f6a1-7c2b-7d3e-8f40-112233445566"
     texts = {name: _text(garden, f"Feedback.{name}") for name in ("comment", "correction")}
-    source = {"type": "api", "metadata": {"note": _text(garden, "Feedback.source")}}
+    source = {"type": "api", "metadata": garden.free("Feedback.source")}
     about = {"id": "0190f6a1-7c2b-7d3e-8f40-112233445577", "run_id": run, "trace_id": run, "key": "tone", "score": 1}
     return {**about, **texts, "feedback_source": source}
 
@@ -378,14 +408,14 @@ def _openai_traces(garden: Garden) -> list[dict[str, Any]]:
         about = {"object": "trace.span", "id": f"span_{number}", "trace_id": trace, "parent_id": None}
         return {**about, **times, "span_data": data, "error": error}
 
-    failure = {"message": _text(garden, "OpenAI.error"), "data": {"note": _text(garden, "OpenAI.error.data")}}
+    failure = {"message": _text(garden, "OpenAI.error"), "data": garden.free("OpenAI.error.data")}
     asked = [{"role": "user", "content": _text(garden, "OpenAI.input")}]
     answered = [{"role": "assistant", "content": _text(garden, "OpenAI.output")}]
     return [
-        {"object": "trace", "id": trace, "workflow_name": "Trips", "metadata": {"note": _text(garden, "OpenAI.metadata")}},
+        {"object": "trace", "id": trace, "workflow_name": "Trips", "metadata": garden.free("OpenAI.metadata")},
         span(1, type="generation", model="m", input=asked, output=answered),
         span(2, failure, type="function", name="look", input=_text(garden, "OpenAI.call"), output=_text(garden, "OpenAI.result")),
-        span(3, type="custom", name="turn", data={"note": _text(garden, "OpenAI.custom")}),
+        span(3, type="custom", name="turn", data=garden.free("OpenAI.custom")),
     ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from messages_app.admin.conversation import ids_below
 from messages_app.safe_text import Excerpt, excerpt
 from traces_app.models import AgentStep
 from traces_app.normalize.json_values import fields, text
-from traces_app.queries.contexts import inputs
+from traces_app.queries.contexts import InputsTooLarge, inputs
 from traces_app.queries.schemas import ModelInput
 
 MOST_ITEMS = 500
@@ -52,11 +52,18 @@ class InputPage:
 
 
 def read_input(step: AgentStep) -> InputPage | None:
-    """Return what the model of a step was asked; None if it is unknown. At most four queries."""
+    """Return what the model of a step was asked; None if it is unknown. At most four queries.
+
+    Raise InputsTooLarge if it has too much for one page.
+    """
     key = (str(step.message_id), step.input_ref)
     before = _request_before(step)
     earlier = (str(step.message_id), before.input_ref) if before is not None else key
-    found = inputs({key, earlier})
+    try:
+        found = inputs({key, earlier})
+    except InputsTooLarge:
+        # Then all messages are shown as new.
+        found = inputs({key})
     if key not in found:
         return None
     known = found[earlier].messages if before is not None and earlier in found else []

@@ -34,6 +34,7 @@ from messages_app.safe_text import for_scripts, one_line, visible
 from traces_app.ingest.pipeline import ingest
 from traces_app.maintenance.purge.purging import purge_deleted_message
 from traces_app.models import AgentStep
+from traces_app.queries.contexts import InputsTooLarge
 from traces_app.queries.schemas import SimilarBy
 from traces_app.queries.seals import read_sealed_at
 from traces_app.queries.waiting import waiting_calls
@@ -353,11 +354,17 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
             return self.missing(request)
         self.note(step.message)
         title = _("Model input of step %(number)s") % {"number": step_number(step)}
+        asked, problem = None, ""
+        try:
+            asked = read_input(step)
+        except InputsTooLarge as error:
+            problem = error.message
         context = {
             **context_in_session(self, request, step.message.session, title),
             "step": step,
             "message": step.message,
-            "input": read_input(step),
+            "input": asked,
+            "problem": problem,
         }
         return TemplateResponse(request, "admin/traces_app/input_page.html", context)
 

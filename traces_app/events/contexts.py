@@ -39,6 +39,8 @@ _NO_MESSAGES: tuple[Any, ...] = ([], [[]])
 """Lists that `model_input` finds nothing in. One that is stored elsewhere counts as the input of its step."""
 _PROMPT_TEXT = ("text", "prompt", "content")
 _FILE = "file"
+SENT_REFS = "sentContextRefs"
+"""The name that `contextRefs` of a sender get."""
 # Fields that are read from the event alone: in SQL, or to find the step or call that it is about.
 IDENTIFYING = frozenset(
     [
@@ -60,6 +62,23 @@ def apart(type_: EventType, data: dict[str, Any]) -> tuple[str, list[Context]]:
         contexts += more
         encoded = pg_text.json(kept)
     return encoded, contexts
+
+
+def without_senders_refs(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the data of an event as it was sent, with another name for references to stored values, which are ours to give: each
+    would be replaced by its value whenever the run changes, as often as a sender repeats it. They are listed as truncated
+    values, because who sends one of our own answers again has only the beginnings."""
+    if "contextRefs" not in data:
+        return data
+    refs = data["contextRefs"]
+    cuts = [
+        {"path": name, "bytes": ref.get("bytes")}
+        for name, ref in (refs.items() if isinstance(refs, dict) else ())
+        if isinstance(ref, dict) and name not in data
+    ]
+    known = data.get("truncated")
+    listed = {"truncated": [*(known if isinstance(known, list) else []), *cuts]} if cuts else {}
+    return {**_without(data, "contextRefs"), SENT_REFS: refs, **listed}
 
 
 def refs_of(data: Mapping[str, Any]) -> dict[str, str]:

@@ -47,6 +47,7 @@ from traces_app.schema.event_types import EVENT_TYPES
 from . import projection, scores
 from .batch import BatchSession, EventOutcome, NewEvent, created_at_of
 from .clocks import CLOCK, is_in_range, moved, shift_into_range
+from .contexts import without_senders_refs
 from .feed import CHANNEL
 from .ids import made_id
 from .reading import TAKE_TURNS, by_session, read
@@ -117,7 +118,7 @@ def _turns(project_id: int, turns: Iterable[str]) -> list[Any]:
 
 def _new(one: RedactedEvent, now: datetime, shift: timedelta | None) -> NewEvent:
     event = one.event
-    data = dict(event.data or {})
+    data = without_senders_refs(dict(event.data or {}))
     if receipts := dict.fromkeys([*losses.receipts_of(data), *one.receipts]):
         # The receipts of the producer, which redacted the event before it was sent, and our own.
         data["redactions"] = receipts_as_json(receipts)

@@ -98,8 +98,8 @@ class Context:
     """The time of the latest event of a message, for messages that grow by events."""
     data_key: DataKey | None = None
     """Encrypts what is written, in a project that is encrypted."""
-    inputs: list[Row] = field(default_factory=list)
-    """The rows of contexts, which are inserted last."""
+    inputs: dict[str, Row] = field(default_factory=dict)
+    """The rows of contexts by id, which are inserted last."""
 
 
 @dataclass(kw_only=True)

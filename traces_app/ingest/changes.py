@@ -148,7 +148,7 @@ def _patch(
         return
     counts = finish_message(context, row, changed, stored, None, before) + Counts(active_at=context.now)
     add_to_sessions({row.session_id: counts})
-    context_rows.add(context.inputs)
+    context_rows.add(context.inputs.values())
     mark_messages(row.project_id, [row.pk])
     UnindexedMessage.objects.create(message_id=row.pk)
     if was_completed or row.is_completed:

@@ -6,7 +6,7 @@ have are kept in its `metadata`, because newer producers may send them, except d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -14,9 +14,10 @@ import msgspec
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from access_app.errors import InvalidInput
+from access_app.errors import InvalidInput, TooLarge
 from messages_app import ids
 from traces_app.normalize.extra_fields import FIELDS, move_extra_fields_to_metadata
+from traces_app.normalize.records import MOST_PUT_IN, MOST_PUT_IN_MESSAGE, bytes_put_in
 from traces_app.normalize.scores import score_value
 from traces_app.schema import records
 
@@ -42,8 +43,10 @@ _MESSAGES = msgspec.json.Decoder(list[raw_json.Message])
 
 def decode_session(body: bytes) -> records.Session:
     """Decode one session, with or without messages."""
-    session = _plain(_SESSION, body, lambda session: session.messages)
-    return _session(json_of(body), "") if session is None else _checked_session(session, "")
+    plain = _plain(_SESSION, body, lambda session: session.messages)
+    session = _session(json_of(body), "") if plain is None else _checked_session(plain, "")
+    _check_references([(session, "")])
+    return session
 
 
 def decode_session_patch(body: bytes) -> records.SessionPatch:
@@ -114,6 +117,7 @@ def decode_ingest(body: bytes, *, ndjson: bool) -> list[records.Session]:
                 _("A session needs an external_id, or the id of an existing session."),
                 field=f"sessions[{index}].external_id",
             )
+    _check_references([(session, f"sessions[{index}]") for index, session in enumerate(sessions)])
     return sessions
 
 
@@ -208,6 +212,23 @@ def _checked_session(session: records.Session, path: str) -> records.Session:
     for index, score in enumerate(session.scores or ()):
         _checked_score(score, join(path, f"scores[{index}]"))
     return session
+
+
+def _check_references(sessions: Sequence[tuple[records.Session, str]]) -> None:
+    """Raise TooLarge if references in the inputs of these sessions, given with their paths, stand for too much."""
+    total = 0
+    for session, path in sessions:
+        for index, size in enumerate(bytes_put_in(session)):
+            total += size
+            if size > MOST_PUT_IN_MESSAGE or total > MOST_PUT_IN:
+                raise TooLarge(
+                    _(
+                        "References in the inputs of steps stand for too much: at most %(message)d bytes in a message, and "
+                        "%(request)d in a request."
+                    )
+                    % {"message": MOST_PUT_IN_MESSAGE, "request": MOST_PUT_IN},
+                    field=join(path, f"messages[{index}].agent_steps"),
+                )
 
 
 def _checked_score(score: records.Score, path: str) -> records.Score:

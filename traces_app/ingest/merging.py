@@ -267,7 +267,11 @@ def _counted_on(row: Message, before: Rollup, after: Rollup) -> Rollup:
 
 
 def keep_inputs(context: Context, session_id: UUID, message_id: UUID, own: Rows) -> None:
-    """Add the rows of what the models were asked to those that are inserted last."""
+    """Add the rows of what the models were asked to those that are inserted last, each once."""
     for asked in own.inputs:
-        rows = list(context_rows.rows_of(session_id, message_id, asked, context.now))
-        context.inputs.extend(CONTEXTS.encrypted(rows, context.data_key))
+        rows = [
+            row
+            for row in context_rows.rows_of(session_id, message_id, asked, context.now)
+            if row.id not in context.inputs
+        ]
+        context.inputs.update((row.id, row) for row in CONTEXTS.encrypted(rows, context.data_key))

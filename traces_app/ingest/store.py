@@ -217,7 +217,7 @@ def _store(context: Context, batch: Sequence[Redacted]) -> list[SessionOutcome]:
                 if message.first is not None:
                     merge(context, [message])
             finish_sessions(context, sessions)
-            context_rows.add(context.inputs)
+            context_rows.add(context.inputs.values())
             changed = _changed(context, admitted)
             mark_messages(context.project_id, _with_changed_calls(context, admitted, changed))
             UnindexedMessage.objects.bulk_create(UnindexedMessage(message_id=one) for one in changed)
@@ -352,7 +352,7 @@ def _insert_at_once(
             (SEAL_MARKS, marks),
         ],
         [(session_id, session.counts, merged_fields(context, session_id, session)) for session_id, session in known],
-        context.inputs,
+        context.inputs.values(),
     )
 
 

@@ -35,6 +35,11 @@ HANDOFF_TO = "handoff_to"
 CONTEXT_REF = "contextRef"
 """The key of an object that stands for a value in the contexts of its session."""
 
+MOST_PUT_IN_MESSAGE = 64 * 2**20
+"""Bytes of JSON that the references in the inputs of one message may stand for."""
+MOST_PUT_IN = 256 * 2**20
+"""The same of one request, or of one session of a file."""
+
 _MICROSECOND = timedelta(microseconds=1)
 # No run uses a trillion tokens: a larger number is kept in the usage only, so that sums fit into their columns.
 _MOST_TOKENS = 10**12
@@ -130,14 +135,37 @@ def _message(message: records.Message, default_time: datetime) -> records.Messag
     )
 
 
+def bytes_put_in(session: records.Session) -> list[int]:
+    """Return for each message how many bytes of JSON the references in its inputs stand for; [] for a session without contexts.
+
+    A value counts for each of its references, because everything after this handles it that often.
+    """
+    if not session.contexts:
+        return []
+    size_of = {ref: len(msgspec.json.encode(value)) for ref, value in session.contexts.items()}
+
+    def size(step: records.AgentStep) -> int:
+        if step.input is None:
+            return 0
+        values = [step.input.system, *(step.input.messages or ()), *(step.input.tools or ())]
+        return sum(size_of.get(ref, 0) for value in values if (ref := _reference_of(value)) is not None)
+
+    return [sum(map(size, message.agent_steps or ())) for message in session.messages or ()]
+
+
+def _reference_of(value: Any) -> str | None:
+    is_reference = isinstance(value, dict) and value.keys() == {CONTEXT_REF} and isinstance(value[CONTEXT_REF], str)
+    return value[CONTEXT_REF] if is_reference else None
+
+
 def _with_contexts(message: records.Message, contexts: dict[str, Any] | None) -> records.Message:
     """Return the message with the values that the inputs of its steps name. A reference that is not there stays."""
     if not contexts or not any(step.input for step in message.agent_steps or ()):
         return message
 
     def value(item: Any) -> Any:
-        is_reference = isinstance(item, dict) and item.keys() == {CONTEXT_REF} and isinstance(item[CONTEXT_REF], str)
-        return contexts.get(item[CONTEXT_REF], item) if is_reference else item
+        ref = _reference_of(item)
+        return item if ref is None else contexts.get(ref, item)
 
     def whole(step: records.AgentStep) -> records.AgentStep:
         if step.input is None:

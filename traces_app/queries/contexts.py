@@ -5,18 +5,21 @@ The caller must check that the session may be seen.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
 from django.db.models import Exists, OuterRef, QuerySet, UUIDField
+from django.utils.translation import gettext as _
 from msgspec import UNSET, Raw
 
 from access_app.db import base
 from access_app.db.reading import reading_connection
 from access_app.db.statements import prepared_cursor
 from access_app.encryption.reading import ROW_ID
+from access_app.errors import InvalidInput
 from access_app.masked_reading import is_masked, masked, masked_field
 from messages_app import ids
 from messages_app.models import Message
@@ -63,10 +66,19 @@ _NAMES = """
     """
 _BY_IDS = "FROM traces_app_context WHERE id = ANY(%s::uuid[]) AND id BETWEEN %s AND %s"
 _INPUTS = f"SELECT id::text AS {ROW_ID}, content, entries::text[] {_BY_IDS}"
+MOST_INPUT_BYTES = 64 * 2**20
+"""Bytes of what models were asked that are read at once, each entry as often as it is referred to."""
+_ENTRY_BYTES = 64
+"""What an entry counts besides its content, because a list of many empty ones takes memory, too."""
+_SIZES = f"SELECT id::text, size + {_ENTRY_BYTES}::bigint * cardinality(entries) {_BY_IDS}"
 _REFS = f"SELECT id::text, ref {_BY_IDS}"
 _VALUES = f"SELECT id::text AS {ROW_ID}, (content -> 'value')::text {_BY_IDS}"
 InputKey = tuple[str, str]
 """The id of a message, and the `input_ref` of one of its steps."""
+
+
+class InputsTooLarge(InvalidInput):
+    default_code = "inputs_too_large"
 
 
 class FoundContext(NamedTuple):
@@ -159,7 +171,19 @@ def _names_of_field(session_id: UUID, ref: str) -> list[str]:
 
 
 def inputs(keys: Collection[InputKey]) -> dict[InputKey, schemas.ModelInput]:
-    """Return what the models of steps were asked, whole."""
+    """Return what the models of steps were asked, whole. A key may be repeated, if its input is written repeatedly.
+
+    Raise InputsTooLarge, before anything is read, for more than MOST_INPUT_BYTES.
+    """
+    times = Counter(str(UUID(row_id_of(UUID(message_id), ref))) for message_id, ref in keys)
+    if sum(size * times[row_id] for row_id, size in _read(_SIZES, times)) > MOST_INPUT_BYTES:
+        raise InputsTooLarge(
+            _(
+                "What the models were asked has more than %(most)d bytes in all. Read it step by step, as the context of each "
+                "“input_ref”, or in an export of the session."
+            )
+            % {"most": MOST_INPUT_BYTES}
+        )
     stored = _stored_inputs(keys)
     values = entry_values({entry for _content, entries in stored.values() for entry in entries})
     return {
@@ -172,10 +196,12 @@ def inputs_by_reference(keys: Collection[InputKey]) -> tuple[dict[InputKey, sche
     """Return what the models of steps were asked, with {"contextRef": ...} for each message, tool and system prompt; and the ids
     of these contexts by reference."""
     stored = _stored_inputs(keys)
-    refs = dict(_read(_REFS, {entry for _content, entries in stored.values() for entry in entries}))
+    entry_ids = {entry for _content, entries in stored.values() for entry in entries}
+    refs = dict(_read(_REFS, entry_ids))
+    # One for each entry, however often it is referred to.
+    references = {entry: _reference(refs.get(entry, entry)) for entry in entry_ids}
     found = {
-        key: _input(content, [_reference(refs.get(entry, entry)) for entry in entries])
-        for key, (content, entries) in stored.items()
+        key: _input(content, [references[entry] for entry in entries]) for key, (content, entries) in stored.items()
     }
     return found, {ref: entry for entry, ref in refs.items()}
 

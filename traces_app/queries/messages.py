@@ -137,8 +137,11 @@ def with_inputs(
     steps: Sequence[tuple[str, schemas.AgentStep]],
     read: Callable[[Collection[InputKey]], Mapping[InputKey, schemas.ModelInput]],
 ) -> list[schemas.AgentStep]:
-    """Return the steps, each given with the id of its message, with what their models were asked."""
-    keys = {(message_id, step.input_ref) for message_id, step in steps if isinstance(step.input_ref, str)}
+    """Return the steps, each given with the id of its message, with what their models were asked.
+
+    `read` gets the key of each step, also those of steps that were asked the same.
+    """
+    keys = [(message_id, step.input_ref) for message_id, step in steps if isinstance(step.input_ref, str)]
     found: Mapping[tuple[str, Any], schemas.ModelInput] = read(keys)
     return [
         replace(step, input=found.get((message_id, step.input_ref), UNSET)) if step.input_ref else step

@@ -31,7 +31,8 @@ EVENTS_DROPPED = "events_dropped"
 SAMPLED = "sampled"
 """Sampling left out calls of this message."""
 TRUNCATED = "truncated"
-"""The recorder truncated values. They are listed in `truncated` in the metadata of the call, step or message."""
+"""The recorder truncated values, which are listed in `truncated` in the metadata of the call, step or message, or references to
+files of the trace were left as they are, because it has too many."""
 INTERRUPTED = "interrupted"
 """The run was closed because its process ended or sent nothing more: see messages_app.interruptions."""
 

@@ -137,6 +137,8 @@ class Transcript:
     created_at: datetime | None = None
     """None: the first time of an entry."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    put_in: int = 0
+    """Bytes that stand in it for references to values of the document, each time that one is referred to."""
 
 
 EMPTY_CONVERSATION = "no user or assistant message"

@@ -29,7 +29,7 @@ from .files.archives import BrokenArchive, Budget, Zip, files_in, is_packed, kep
 from .files.documents import Document, Skip, Source, Unreadable, ValueBudget, file_source, read
 from .formats import otlp
 from .formats.registry import Format, format_of, is_of
-from .outline import outline
+from .outline import Outline, outline
 from .reports import FileReport
 from .storing import batches, store, store_spans
 
@@ -113,6 +113,7 @@ def import_source(
             yield from skipped
             skipped.clear()
             report = FileReport(path=file.name)
+            values = budget.values if budget is not None else None
             try:
                 with bound():
                     if isinstance(file, Zip):
@@ -120,12 +121,12 @@ def import_source(
                         if claimed is None:
                             continue
                         file.claimed = True
-                        _import_document(file.files, claimed, report, project_id, _skip_into(report, is_bounded))
+                        leave_out = _skip_into(report, is_bounded)
+                        _import_document(file.files, claimed, report, project_id, leave_out, values)
                     elif file.name != source.name and (reason := _archive_skip_reason(file.name)):
                         report.status, report.reason = "skipped", reason
                     else:
                         is_named = named and file.name == source.name
-                        values = budget.values if budget is not None else None
                         _import_one(file, report, project_id, named=is_named, format_=format_, values=values)
             except TookTooMuchCpuTime as error:
                 _stop_at(report, error, is_in_archive=file.name != source.name)
@@ -215,7 +216,7 @@ def _import_one(
         report.status = "failed" if named else "skipped"
         report.reason = f"not a transcript in {'a known format' if format_ is None else f'the format {format_.NAME}'}"
         return
-    _import_document(document, found, report, project_id, leave_out)
+    _import_document(document, found, report, project_id, leave_out, values)
 
 
 def _skip_into(report: FileReport, is_bounded: bool) -> Skip:
@@ -230,7 +231,12 @@ def _skip_into(report: FileReport, is_bounded: bool) -> Skip:
 
 
 def _import_document(
-    document: Document, format_: Format, report: FileReport, project_id: int | None, leave_out: Skip
+    document: Document,
+    format_: Format,
+    report: FileReport,
+    project_id: int | None,
+    leave_out: Skip,
+    values: ValueBudget | None,
 ) -> None:
     report.format = format_.NAME
     is_second_time = False
@@ -245,15 +251,23 @@ def _import_document(
             store_spans(otlp.spans(document, leave_out), project_id, report)
             return
         found = (outline(transcript, format_.NAME) for transcript in format_.transcripts(document, skip))
-        for batch in batches(found):
+        for batch in batches(_within(found, values)):
             is_second_time = True
             store(batch, project_id, report)
             is_second_time = False
     except OperationalError:
         # The database is down or out of order, so the other files would fail, too.
         raise
-    except (ApiError, DatabaseError, OSError, TooMuchLeftOut) as error:
+    except (ApiError, DatabaseError, OSError, TooMuchLeftOut, Unreadable) as error:
         report.status, report.reason = "failed", str(error)
+
+
+def _within(found: Iterable[Outline], values: ValueBudget | None) -> Iterator[Outline]:
+    """Yield the transcripts, as long as what stands in them for references is within the budget. Raise Unreadable."""
+    for one in found:
+        if values is not None:
+            values.take_put_in(one.put_in)
+        yield one
 
 
 def _format_of(document: Document, wanted: Format | None) -> Format | None:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from messages_app import ids
-from traces_app.normalize.records import hyphenated_uuid, text_of
+from traces_app.normalize.records import bytes_put_in, hyphenated_uuid, text_of
 from traces_app.schema import records
 
 from . import conversation
@@ -58,6 +58,8 @@ class Outline:
     """Number of messages before the first that has a time."""
     first_time: datetime | None
     """That time."""
+    put_in: int
+    """See Transcript."""
 
 
 def outline(transcript: Transcript | records.Session, format_name: str) -> Outline:
@@ -107,6 +109,7 @@ def outline(transcript: Transcript | records.Session, format_name: str) -> Outli
         characters=summary.characters,
         untimed=untimed,
         first_time=first,
+        put_in=transcript.put_in,
     )
 
 
@@ -130,6 +133,7 @@ def _outline_of_records(session: records.Session) -> Outline:
         characters=sum(len(message.content) for message in session_messages if isinstance(message.content, str)),
         untimed=0,
         first_time=None,
+        put_in=sum(bytes_put_in(session)),
     )
 
 

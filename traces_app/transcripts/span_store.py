@@ -50,7 +50,7 @@ from traces_app.models import Span as SpanRow
 from traces_app.schema import pg_text, records
 from traces_app.transcripts.spans.conversation import SOURCE, TRACE_ID, session_of_trace
 from traces_app.transcripts.spans.deliveries import merged
-from traces_app.transcripts.spans.media import Media, with_media
+from traces_app.transcripts.spans.media import Media, with_flag, with_media
 from traces_app.transcripts.spans.redaction import redact
 from traces_app.transcripts.spans.span import LogRecord, Span, SpanEvent
 from traces_app.transcripts.spans.wire_scores import scores_in
@@ -60,8 +60,13 @@ logger = logging.getLogger(__name__)
 MOST_TAGS = 50
 """Tags that a session takes from its traces."""
 MOST_TAG_LENGTH = 200
+TOO_MUCH_MEDIA = "too_much_media"
+"""Why a file is refused: those of its trace would be more than MOST_MEDIA_OF_TRACE."""
 MOST_SPANS_OF_TRACE = 50_000
 """Deliveries of one trace that are read to make its messages; further ones are refused."""
+MOST_MEDIA_OF_TRACE = 64 * 2**20
+"""Bytes of the files of one trace as they are stored: in Base64, and encrypted if the project is. All are read to make its
+messages; further ones are refused, and of those from before the limit the first are read."""
 _ATTEMPTS = 5
 _HEXADECIMAL = re.compile("[0-9a-f]+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -69,7 +74,11 @@ _EARLIEST = int(ids.EARLIEST.timestamp()) * 10**9
 _LATEST = 253_402_300_799 * 10**9
 """Nanoseconds from 1970 to the end of the year 9999, the last that a datetime has."""
 # These two are prepared, because every request asks them, and Django and PostgreSQL take longer to plan than to answer them.
-_STORED = "SELECT id, trace_id, kind FROM traces_app_span WHERE project_id = %s AND trace_id = ANY(%s)"
+# The length of a stored text is known without reading it.
+_STORED = (
+    "SELECT id, trace_id, kind, CASE WHEN kind = 'media' THEN octet_length(content) ELSE 0 END FROM traces_app_span "
+    "WHERE project_id = %s AND trace_id = ANY(%s)"
+)
 _WITH_MESSAGES = (
     "SELECT DISTINCT request_id FROM messages_app_message "
     "WHERE project_id = %s AND request_id = ANY(%s) AND request_id <> '' AND metadata ? %s"
@@ -139,9 +148,11 @@ class _Pieces(NamedTuple):
     def __len__(self) -> int:
         return len(self.spans) + len(self.logs) + len(self.media)
 
-    def whole_spans(self) -> list[Span]:
-        """Return the spans with their log records and the files that they name."""
-        return with_media(_with_logs(self.spans, self.logs), self.media)
+    def session(self) -> records.Session:
+        """Return the session of the trace, of its spans with their log records and the files that they name."""
+        spans, left_out = with_media(_with_logs(self.spans, self.logs), self.media)
+        session = session_of_trace(spans)
+        return replace(session, messages=with_flag(session.messages or (), left_out)) if left_out else session
 
 
 def record_spans(
@@ -179,8 +190,9 @@ def record_media(project_id: int, media: Media) -> str | None:
 
 
 def has_media(project_id: int, trace_id: str, media_id: str) -> bool:
+    """Return whether a trace has a file. The content of no file is read."""
     rows = SpanRow.objects.filter(project_id=project_id, trace_id=UUID(trace_id), kind=SpanRow.Kind.MEDIA)
-    return any(_decode_media(content).media_id == media_id for content in rows.values_list("content", flat=True))
+    return any(_is_of(pk, project_id, trace_id, media_id) for pk in rows.values_list("pk", flat=True))
 
 
 def traces_of(session_id: UUID) -> list[str]:
@@ -200,7 +212,7 @@ def spans_of(project_id: int, trace_id: str) -> list[Span]:
     no id of a trace."""
     if not _is_id(trace_id, 32):
         return []
-    spans, logs, _media = _pieces(project_id, [trace_id])[trace_id]
+    spans, logs, _media = _pieces(project_id, [trace_id], with_files=())[trace_id]
     return sorted(_with_logs(merged(spans), logs), key=lambda span: (span.start, span.span_id))
 
 
@@ -242,12 +254,28 @@ def _delivery(project_id: int, item: _Item, now: datetime) -> _Delivery:
         nanoseconds = item.start or item.end
     elif isinstance(item, LogRecord):
         nanoseconds = item.time
-    digest = blake2b(b"%d %b" % (project_id, content), digest_size=8).digest()
     time = _in_range(nanoseconds, now)
-    id_ = ids.child_hex(ids.first_id_at(time).int, digest.hex())
+    if isinstance(item, Media):
+        id_ = _media_row_id(time, project_id, item.trace_id, item.media_id)
+    else:
+        id_ = _row_id(time, b"%d %b" % (project_id, content))
     kind = _KINDS[type(item)].value
     row = SPANS.Row(id=id_, project_id=str(project_id), trace_id=item.trace_id, kind=kind, content=content.decode())
     return _Delivery(item=item, time=time, row=row)
+
+
+def _row_id(time: datetime, identity: bytes) -> str:
+    return ids.child_hex(ids.first_id_at(time).int, blake2b(identity, digest_size=8).hexdigest())
+
+
+def _media_row_id(time: datetime, project_id: int, trace_id: str, media_id: str) -> str:
+    # By its name, so that a file is found without reading it.
+    return _row_id(time, f"{project_id} media {trace_id} {media_id}".encode())
+
+
+def _is_of(row_id: UUID, project_id: int, trace_id: str, media_id: str) -> bool:
+    """Return whether a row has this file, which may have arrived at any time."""
+    return row_id.hex == _media_row_id(ids.created_at_of(row_id), project_id, trace_id, media_id)
 
 
 def _in_range(nanoseconds: int, now: datetime) -> datetime:
@@ -284,10 +312,10 @@ def _store(project_id: int, deliveries: Sequence[_Delivery], now: datetime) -> t
     ensure_periods({Period.of(delivery.time) for delivery in deliveries})
     with transaction.atomic():
         take_turns(project_id, {delivery.trace_id for delivery in deliveries})
-        pieces, first_of_trace = _insert(project_id, deliveries)
-        refused = {id_: "too_many_spans" for id_, found in pieces.items() if len(found) > MOST_SPANS_OF_TRACE}
+        pieces, first_of_trace, refused = _insert(project_id, deliveries)
+        refused |= {id_: "too_many_spans" for id_, found in pieces.items() if len(found) > MOST_SPANS_OF_TRACE}
         sessions = {
-            id_: _with_ids(project_id, id_, session_of_trace(found.whole_spans()))
+            id_: _with_ids(project_id, id_, found.session())
             for id_, found in pieces.items()
             if found.spans and id_ not in refused
         }
@@ -322,37 +350,62 @@ class _RefusedError(Exception):
         self.reasons = dict(reasons)
 
 
-def _insert(project_id: int, deliveries: Sequence[_Delivery]) -> tuple[dict[str, _Pieces], set[str]]:
+def _insert(project_id: int, deliveries: Sequence[_Delivery]) -> tuple[dict[str, _Pieces], set[str], dict[str, str]]:
     """Insert the deliveries that are new. The caller has locked the traces.
 
-    Return everything that is stored of the traces that changed, and those of them of which no span was stored before.
+    Return everything that is stored of the traces that changed, those of them of which no span was stored before, and why
+    files of traces were refused.
     """
     new = {delivery.row.id: delivery for delivery in deliveries}
     traces = {UUID(delivery.trace_id) for delivery in deliveries}
     known: set[str] = set()
     with_spans: set[str] = set()
-    for pk, trace_id, kind in read_prepared(_STORED, [project_id, list(traces)]):
+    files = {id_: delivery.item for id_, delivery in new.items() if isinstance(delivery.item, Media)}
+    media: Counter[str] = Counter()
+    """Bytes of the stored files of each trace."""
+    for pk, trace_id, kind, size in read_prepared(_STORED, [project_id, list(traces)]):
         new.pop(pk.hex, None)
         known.add(trace_id.hex)
-        if kind != SpanRow.Kind.MEDIA:
+        if kind == SpanRow.Kind.MEDIA:
+            media[trace_id.hex] += size
+            for id_, file in files.items():
+                if _is_of(pk, project_id, file.trace_id, file.media_id):
+                    new.pop(id_, None)
+        else:
             with_spans.add(trace_id.hex)
+    refused: dict[str, str] = {}
+    for id_ in files.keys() & new.keys():
+        trace = new[id_].trace_id
+        media[trace] += len(new[id_].row.content)
+        if media[trace] > MOST_MEDIA_OF_TRACE:
+            refused[trace] = TOO_MUCH_MEDIA
+            del new[id_]
     rows = [delivery.row for delivery in new.values()]
     insert_rows([(SPANS, SPANS.encrypted(rows, key_of(project_id)))])
     changed = {delivery.trace_id for delivery in new.values()}
-    pieces = _pieces(project_id, changed & known)
+    pieces = _pieces(project_id, changed & known, with_files=changed & known & media.keys())
     # What was just inserted need not be read, and most deliveries are of new traces.
     for _id, delivery in sorted(new.items()):
         if delivery.trace_id not in known:
             pieces.setdefault(delivery.trace_id, _Pieces.empty()).add(delivery.item)
-    return pieces, changed - with_spans
+    return pieces, changed - with_spans, refused
 
 
-def _pieces(project_id: int, trace_ids: Collection[str]) -> dict[str, _Pieces]:
-    """Return everything that is stored of these traces."""
+def _pieces(project_id: int, trace_ids: Collection[str], *, with_files: Collection[str]) -> dict[str, _Pieces]:
+    """Return everything that is stored of these traces; the files only of those `with_files`."""
     found = {trace_id: _Pieces.empty() for trace_id in trace_ids}
-    rows = SpanRow.objects.filter(project_id=project_id, trace_id__in=[UUID(trace_id) for trace_id in trace_ids])
-    for trace_id, kind, content in rows.order_by("id").values_list("trace_id", "kind", "content").iterator():
+    of_project = SpanRow.objects.filter(project_id=project_id).order_by("id")
+    rows = of_project.filter(trace_id__in=[UUID(trace_id) for trace_id in trace_ids]).exclude(kind=SpanRow.Kind.MEDIA)
+    for trace_id, kind, content in rows.values_list("trace_id", "kind", "content").iterator():
         found[trace_id.hex].add(_DECODE[kind](content))
+    for trace in with_files:
+        files = of_project.filter(trace_id=UUID(trace), kind=SpanRow.Kind.MEDIA).values_list("content", flat=True)
+        size = 0
+        # One by one, because those from before the limits may be many and large.
+        for content in files.iterator(chunk_size=1):
+            item = _decode_media(content)
+            size += len(content)
+            found[trace].add(item if size <= MOST_MEDIA_OF_TRACE else replace(item, data=""))
     return found
 
 

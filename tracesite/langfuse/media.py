@@ -1,6 +1,7 @@
 """Uploads of media: an SDK asks where to send a file, sends it there, and reports how that went.
 
-The URL of an upload is signed and carries what was announced, so nothing is stored before the file is there.
+The URL of an upload is signed and carries what was announced, so nothing is stored before the file is there, and exactly as
+many bytes are taken as were announced.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from access_app.redaction.engine import redact
 from access_app.rest import ApiView
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer, no_content
-from traces_app.transcripts.span_store import has_media, record_media
+from traces_app.transcripts.span_store import MOST_MEDIA_OF_TRACE, TOO_MUCH_MEDIA, has_media, record_media
 from traces_app.transcripts.spans.langfuse_ids import trace_id_of
 from traces_app.transcripts.spans.media import media_id_of, media_of
 from tracesite.otlp.authentication import AnyHeaderAuthentication
@@ -34,7 +35,7 @@ from tracesite.otlp.authentication import AnyHeaderAuthentication
 MAX_MEDIA_BYTES = 10 * 1024 * 1024
 """Maximum size of a file. Each trace has its own copy, which is read whenever its messages are made anew."""
 _UPLOAD_SECONDS = 3600
-_SALT = "tracesite.langfuse.media"
+_SALT = "tracesite.langfuse.upload"
 _CONTENT_TYPE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,60}/[a-z0-9][a-z0-9.+-]{0,60}")
 
 
@@ -66,7 +67,9 @@ class MediaView(ApiView):
         trace_id, media_id = trace_id_of(announced.trace_id), media_id_of(content_hash)
         url = None
         if not has_media(project.pk, trace_id, media_id):
-            ticket = signing.dumps([project.pk, trace_id, announced.content_type, content_hash.hex()], salt=_SALT)
+            ticket = signing.dumps(
+                [project.pk, trace_id, announced.content_type, announced.content_length, content_hash.hex()], salt=_SALT
+            )
             url = reverse("tracesite:langfuse-media-upload", [ticket], request=request)
         return answer({"mediaId": media_id, "uploadUrl": url})
 
@@ -80,20 +83,30 @@ class MediaUploadView(ApiView):
 
     def put(self, request: Request, ticket: str) -> HttpResponseBase:
         try:
-            project_id, trace_id, content_type, content_hash = signing.loads(
+            project_id, trace_id, content_type, content_length, content_hash = signing.loads(
                 ticket, salt=_SALT, max_age=_UPLOAD_SECONDS
             )
         except signing.BadSignature as error:
             raise NotPermitted(_("The URL of this upload is not valid any more. Ask for a new one.")) from error
         note_actor("signed URL")
         note_counts(project_id)
-        _media_type, content = read_body(request, (content_type,))
+        _media_type, content = read_body(request, (content_type,), most=content_length)
+        if len(content) != content_length:
+            raise InvalidInput(
+                _("The content has %(found)d bytes, not the %(announced)d that were announced.")
+                % {"found": len(content), "announced": content_length}
+            )
         if sha256(content).hexdigest() != content_hash:
             raise InvalidInput(_("The content is not that of the announced SHA-256."))
         if not Project.objects.filter(pk=project_id).exists():
             raise NotPermitted(_("The URL of this upload is not valid any more. Ask for a new one."))
         clean = _redacted(content, project_id)
         reason = record_media(project_id, media_of(trace_id, content_type, clean, bytes.fromhex(content_hash)))
+        if reason == TOO_MUCH_MEDIA:
+            raise TooLarge(
+                _("The files of trace %(trace)s would have more than %(most)d bytes as they are stored.")
+                % {"trace": trace_id, "most": MOST_MEDIA_OF_TRACE}
+            )
         if reason is not None:
             raise Conflict(_("Trace %(trace)s is not stored: %(reason)s.") % {"trace": trace_id, "reason": reason})
         return answer({})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 from typing import Any
 
@@ -55,6 +56,19 @@ def test_body_with_expect_header_is_refused_without_reading() -> None:
     with pytest.raises(TooLarge):
         read_body(request)
     assert stream.tell() == 0
+
+
+@pytest.mark.parametrize("environ", [{}, {"CONTENT_LENGTH": "", "HTTP_TRANSFER_ENCODING": "chunked"}])
+def test_body_above_the_limit_of_its_view_is_refused(environ: dict[str, str]) -> None:
+    request, _stream = request_with(b"x" * 10, **environ)
+    assert read_body(request, most=10) == (JSON, b"x" * 10)
+    for body, packed in ((b"x" * 11, {}), (gzip.compress(bytes(900)), {"HTTP_CONTENT_ENCODING": "gzip"})):
+        request, _stream = request_with(body, **environ | packed)
+        with pytest.raises(TooLarge, match="larger than 10 bytes"):
+            read_body(request, most=10)
+    request, _stream = request_with(gzip.compress(bytes(900)), HTTP_CONTENT_ENCODING="gzip")
+    with pytest.raises(TooLarge, match="larger than 800 bytes"):
+        read_body(request, most=800)
 
 
 class CutOff(io.BytesIO):

@@ -14,6 +14,7 @@ from tests.admin_pages import text_of
 from tests.traces_app.conftest import store
 from traces_app.admin.input_page import MOST_ITEMS, read_input
 from traces_app.models import AgentStep, Context
+from traces_app.queries import contexts
 
 pytestmark = pytest.mark.django_db
 
@@ -53,6 +54,18 @@ def test_page_shows_all_parts_escaped(admin_client: Client, project: Project) ->
     run_page = admin_client.get(f"/admin/messages_app/message/{step.message_id}/change/")
     assert url_of(step) in run_page.content.decode()
     assert "first token after 412 ms" in text_of(run_page)
+
+
+def test_input_that_is_too_large_is_said(
+    admin_client: Client, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = run(project, asked(3), asked(5))
+    monkeypatch.setattr(contexts, "MOST_INPUT_BYTES", 1000)
+    # Not both at once.
+    assert "said 4" in text_of(admin_client.get(url_of(second)))
+    monkeypatch.setattr(contexts, "MOST_INPUT_BYTES", 100)
+    page = admin_client.get(url_of(first))
+    assert (page.status_code, "more than 100 bytes in all" in text_of(page)) == (200, True)
 
 
 def test_messages_of_the_request_before_are_folded(project: Project) -> None:

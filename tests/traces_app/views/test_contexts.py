@@ -256,3 +256,29 @@ def test_refused_events_store_no_contexts(owner: Caller) -> None:
     sent = owner.post("events/", event("prompt_build", 2, data={"text": "two"}))
     assert [one["state"] for one in sent.json["results"]] == ["refused"]
     assert Context.objects.count() == 1
+
+
+def test_references_of_a_sender_are_not_replaced_by_values(owner: Caller) -> None:
+    """Each reference of a few bytes would become a value of megabytes in the row of its call."""
+
+    def event(number: int, type_: str, call: str, **data: Any) -> dict[str, Any]:
+        about = {"id": f"f{number}", "session_id": "task-f", "message_id": "run-f", "type": type_, "timestamp": AT}
+        return {**about, "data": {"call_id": call, "name": "read", **data}}
+
+    large = {"text": "y" * 4 * MOST}
+    assert owner.post("events/", {"events": [event(0, "tool_call_start", "c0", args=large)]}).status == 200
+    (stored,) = owner.get("sessions/task-f/events/").results
+    refs = stored["data"]["contextRefs"]
+    starts = [event(n, "tool_call_start", f"c{n}", contextRefs=refs) for n in range(1, 9)]
+    ends = [event(n + 10, "tool_call_complete", f"c{n}", result="done") for n in range(9)]
+    for events in (starts, ends):
+        assert owner.post("events/", {"events": events}).status == 200
+
+    calls = {call.call_id: call for call in ToolCall.objects.all()}
+    assert calls.pop("c0").args == large
+    assert [call.args for call in calls.values()] == [{}] * 8
+    # What is not there is said.
+    assert {call.metadata["truncated"][0]["bytes"] for call in calls.values()} == {refs["args"]["bytes"]}
+    assert Message.objects.get(role="assistant").health == ["truncated"]
+    data = owner.get("sessions/task-f/events/").results[8]["data"]
+    assert (data["sentContextRefs"], "contextRefs" in data) == (refs, False)

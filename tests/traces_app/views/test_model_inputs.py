@@ -16,6 +16,7 @@ from traces_app.maintenance.purge.purging import purge
 from traces_app.maintenance.purge.scopes import Scope
 from traces_app.maintenance.purge.surveys import survey
 from traces_app.models import AgentStep, Context
+from traces_app.queries import contexts
 from traces_app.schema import records
 
 from .conftest import Caller
@@ -160,6 +161,49 @@ def test_export_has_each_value_once_and_can_be_sent_back(owner: Caller, viewer: 
     found = [message["id"] for message in outsider.get("messages/?order=asc").results]
     copies = [outsider.get(f"messages/{message_id}/?expand=inputs").json["agent_steps"] for message_id in found]
     assert [[step["input"] for step in one] for one in copies] == [[step["input"] for step in one] for one in before]
+
+
+REFERENCE = {"contextRef": "ctx_large"}
+LARGE = {"ctx_large": {"role": "user", "content": "x" * 2**20}}
+
+
+@pytest.mark.parametrize("place", ["messages", "tools"])
+def test_references_that_stand_for_too_much_are_refused(owner: Caller, place: str) -> None:
+    # 64 MiB in a message, 256 MiB in a request; each is sent in a body of little more than 1 MiB.
+    one = run("one", *({place: [REFERENCE] * 32} for _step in range(2)))
+    many = [run(str(n), {place: [REFERENCE] * 50}) for n in range(6)]
+    for messages, index in (([one], 0), (many, 5)):
+        session = {"external_id": "trip", "messages": messages, "contexts": LARGE}
+        path = f"messages[{index}].agent_steps"
+        assert owner.post("sessions/", session).error == (413, "too_large", path)
+        assert owner.post("ingest/", {"sessions": [session]}).error == (413, "too_large", f"sessions[0].{path}")
+    halves = [{"external_id": str(n), "messages": many[n : n + 3], "contexts": LARGE} for n in (0, 3)]
+    assert owner.post("ingest/", {"sessions": halves}).error == (
+        413,
+        "too_large",
+        "sessions[1].messages[2].agent_steps",
+    )
+    assert Context.objects.count() == Message.objects.count() == 0
+
+
+def test_repeated_inputs_that_are_too_large_are_not_read_at_once(
+    owner: Caller, viewer: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(owner, run("one", asked(20)))
+    # The same input in each step: it is stored once, and written for each of them.
+    send(owner, run("two", *[asked(20)] * 3, second=1))
+    size = viewer.get(f"sessions/trip/contexts/{steps(viewer)[0]['input_ref']}/").json["bytes"]
+    monkeypatch.setattr(contexts, "MOST_INPUT_BYTES", 2 * size)
+    one, two = (Message.objects.get(external_id=name).pk for name in ("one", "two"))
+    assert viewer.get(f"messages/{one}/?expand=inputs").status == 200
+    assert viewer.get(f"messages/{two}/?expand=inputs").error == (400, "inputs_too_large", None)
+    assert viewer.get(f"messages/{two}/").status == 200
+    (ref,) = {step["input_ref"] for step in viewer.get(f"messages/{two}/").json["agent_steps"]}
+    assert viewer.get(f"sessions/trip/contexts/{ref}/").json["input"]["messages"] == conversation(20)
+    assert viewer.get("sessions/trip/export/").status == 200
+    # So is a list of many empty entries.
+    monkeypatch.setattr(contexts, "MOST_INPUT_BYTES", 20 * 64)
+    assert viewer.get(f"messages/{one}/?expand=inputs").error == (400, "inputs_too_large", None)
 
 
 def test_entries_stay_while_one_run_refers_to_them(owner: Caller, viewer: Caller) -> None:

@@ -207,6 +207,23 @@ def test_values_of_all_files_of_an_upload_are_counted_together() -> None:
     assert [TOO_MANY in one[2] for one in outcome.reports] == [False, False, False, True]
 
 
+def test_references_of_all_files_of_an_upload_are_counted_together() -> None:
+    """Each file may stand for 60 MiB, with 1 MiB or, packed, some KB."""
+    step = {"input": {"messages": [{"contextRef": "a"}] * 60}}
+    message = {"role": "assistant", "content": "Done.", "agent_steps": [step]}
+    session = {"messages": [message], "contexts": {"a": "x" * 2**20}}
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(20):
+            archive.writestr(f"{number}.json", json.dumps({"external_id": str(number), **session}))
+    outcome = uploaded(data.getvalue())
+    assert [status for status, _path, _reason in outcome.reports] == ["read"] * 4 + ["failed"]
+    assert outcome.reports[4][2].startswith("references in the transcripts stand for too much")
+    assert (outcome.count, len(data.getvalue()) < 50_000) == (20, True)
+    assert outcome.megabytes < MOST_MEGABYTES
+    assert outcome.seconds < MOST_SECONDS
+
+
 def test_values_in_a_claimed_archive_are_counted() -> None:
     data = io.BytesIO()
     log = {"version": 2, "status": "success", "eval": {"task": "t", "run_id": "r", "model": "m"}}

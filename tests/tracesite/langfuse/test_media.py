@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from base64 import b64encode
 from hashlib import sha256
@@ -19,8 +20,9 @@ from traces_app.maintenance.purge.scopes import Scope
 from traces_app.models import Span as SpanRow
 from traces_app.models import ToolResult
 from traces_app.queries.contexts import inputs
+from traces_app.transcripts import span_store
 from traces_app.transcripts.span_store import has_media, record_media, record_spans
-from traces_app.transcripts.spans.media import media_id_of, media_of, with_media
+from traces_app.transcripts.spans.media import MOST_PUT_IN, media_id_of, media_of, with_media
 from traces_app.transcripts.spans.span import Span
 from tracesite.langfuse.media import MAX_MEDIA_BYTES
 
@@ -149,7 +151,9 @@ def test_impossible_media_are_refused(client: Client, changes: dict[str, Any], s
 
 def test_upload_of_other_content_or_url_is_refused(client: Client) -> None:
     url = announce(client)[1]["uploadUrl"]
-    assert upload(url, PNG + b"x") == 400
+    assert upload(url, PNG[:-1] + b"x") == 400
+    assert upload(url, PNG[:-1]) == 400
+    assert upload(url, PNG + b"x") == 413
     assert upload(url, PNG, "image/jpeg") == 415
     assert upload(f"{url}x") == 403
     assert SpanRow.objects.count() == 0
@@ -157,7 +161,7 @@ def test_upload_of_other_content_or_url_is_refused(client: Client) -> None:
 
 
 def test_references_are_replaced_by_urls_or_bare_base64() -> None:
-    (filled,) = with_media(
+    (filled,), left_out = with_media(
         [
             Span(
                 trace_id=TRACE,
@@ -174,6 +178,7 @@ def test_references_are_replaced_by_urls_or_bare_base64() -> None:
         [media_of(TRACE, "image/png", PNG, HASH)],
     )
     data = b64encode(PNG).decode()
+    assert left_out == set()
     assert filled.attributes == {
         "text": f"See data:image/png;base64,{data}!",
         "json": json.dumps({"type": "base64", "data": data}),
@@ -181,3 +186,65 @@ def test_references_are_replaced_by_urls_or_bare_base64() -> None:
         "nested": [{"x": f"data:image/png;base64,{data}"}, 7],
         "other": REFERENCE.replace(MEDIA_ID, "unknown"),
     }
+
+
+@pytest.mark.parametrize("announced", [10, MAX_MEDIA_BYTES])
+def test_file_larger_than_announced_is_refused_however_it_is_packed(client: Client, announced: int) -> None:
+    content = bytes(30_000_000)
+    about = {"contentLength": announced, "sha256Hash": b64encode(sha256(content).digest()).decode()}
+    url = announce(client, **about)[1]["uploadUrl"]
+    assert upload(url, content) == 413
+    packed = gzip.compress(content)
+    assert len(packed) < 31_000
+    answer = Client().put(url, packed, content_type="image/png", headers={"Content-Encoding": "gzip"})
+    assert (answer.status_code, f"larger than {announced} bytes" in answer.content.decode()) == (413, True)
+    assert SpanRow.objects.count() == 0
+
+
+def test_file_sent_again_is_stored_once(client: Client, project: Project) -> None:
+    url = announce(client)[1]["uploadUrl"]
+    assert [upload(url), upload(url)] == [200, 200]
+    assert SpanRow.objects.count() == 1
+    assert has_media(project.pk, TRACE, MEDIA_ID)
+    assert not has_media(project.pk, "f" * 32, MEDIA_ID)
+
+
+def test_files_of_a_trace_beyond_the_limit_are_refused(
+    client: Client, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(span_store, "MOST_MEDIA_OF_TRACE", 5 * len(PNG))
+    record_spans(project.pk, spans())
+    found = []
+    for number in range(5):
+        content = PNG + bytes([number])
+        about = {"contentLength": len(content), "sha256Hash": b64encode(sha256(content).digest()).decode()}
+        found.append(upload(announce(client, **about)[1]["uploadUrl"], content))
+    # Base64 takes a third more.
+    assert found == [200, 200, 200, 413, 413]
+    assert SpanRow.objects.filter(kind="media").count() == 3
+    # Spans are taken as before, and of what was stored before the limit only some is read.
+    monkeypatch.setattr(span_store, "MOST_MEDIA_OF_TRACE", 0)
+    assert record_spans(project.pk, [Span(trace_id=TRACE, span_id="9" * 16, start=START)]).accepted == 1
+
+
+@pytest.mark.parametrize("times", [20, 200])
+def test_repeated_references_are_replaced_up_to_a_limit(client: Client, project: Project, times: int) -> None:
+    content = bytes(range(256)) * 4096
+    media_id = media_id_of(sha256(content).digest())
+    about = {"contentLength": len(content), "sha256Hash": b64encode(sha256(content).digest()).decode()}
+    assert upload(announce(client, **about)[1]["uploadUrl"], content) == 200
+    reference = f"@@@langfuseMedia:type=image/png|id={media_id}|source=bytes@@@"
+    agent, asked, tool = spans()
+    asked.attributes["langfuse.observation.input"] = json.dumps(
+        [{"role": "user", "content": " ".join([reference] * times)}]
+    )
+    record_spans(project.pk, [agent, asked, tool])
+
+    message = Message.objects.get(role="assistant")
+    step = message.steps.exclude(input_ref="").get()
+    written = bytes(inputs([(str(message.pk), step.input_ref)])[str(message.pk), step.input_ref].messages[0]).decode()
+    put_in = min(times, MOST_PUT_IN // (4 * -(-len(content) // 3)))
+    assert (written.count("base64,"), written.count(reference)) == (put_in, times - put_in)
+    assert len(written) < MOST_PUT_IN + 200 * times
+    # It shows that something is missing.
+    assert message.health == (["truncated"] if times > put_in else [])

@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 
 from messages_app.json_values import BYTES_PER_VALUE, count_values
+from traces_app.normalize.records import MOST_PUT_IN
 from traces_app.schema.pg_text import storable
 
 MOST_BYTES = 256 * 1024 * 1024
@@ -205,9 +206,18 @@ class _Reread(RawIOBase):
 
 @dataclass(kw_only=True)
 class ValueBudget:
-    """The number of JSON values that may still be read: it limits the memory and the time of an upload."""
+    """The number of JSON values that may still be read, and of bytes that references in them may stand for: they limit the memory
+    and the time of an upload."""
 
     left: int
+    put_in: int = MOST_PUT_IN
+    """Bytes that may still be put in for references, in all files."""
+
+    def take_put_in(self, size: int) -> None:
+        """Raise Unreadable if what stands for references exceeds the budget."""
+        self.put_in -= size
+        if self.put_in < 0:
+            raise Unreadable("references in the transcripts stand for too much; import them by the command")
 
     def take(self, source: Source, *, is_lines: bool = False) -> None:
         """Take the values in a source, or its lines if `is_lines`. Nothing is decoded.

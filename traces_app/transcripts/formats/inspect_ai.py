@@ -21,12 +21,14 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
+from itertools import accumulate
 from typing import Any
 
 from traces_app.normalize.json_values import as_json, between, content, fields, instant, items, milliseconds, rest, text
+from traces_app.normalize.records import MOST_PUT_IN_MESSAGE
 from traces_app.schema import records
 from traces_app.transcripts.entries import Call, Entry, Prompt, Reply, Result, Transcript
 from traces_app.transcripts.files.documents import Document, Files, Skip, Unreadable
@@ -38,6 +40,8 @@ NAME = "inspect_ai"
 _HEADERS = ("header.json", "_journal/start.json")
 _SAMPLES = "samples/"
 _REFERENCE = "attachment://"
+_OF_A_MESSAGE = 64
+"""Bytes that each message counts besides its content, because a list of many empty ones takes memory, too."""
 
 # Fields with a column of their own; all others are kept in metadata.
 _MESSAGE_FIELDS = ("id", "role", "content")
@@ -69,10 +73,12 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
     if _is_sample(log):
         log, document = {}, {"samples": [log]}
     shared = _shared(log)
+    size = len(as_json(shared))
     place = -1
     for place, (where, value) in enumerate(_samples(document, skip)):
         if isinstance(value, dict):
-            yield _transcript(value, where, place, log, shared, skip)
+            transcript = _transcript(value, where, place, log, shared, skip)
+            yield replace(transcript, put_in=transcript.put_in + size)
         else:
             skip(where, "not an object")
     if place == -1:
@@ -131,17 +137,17 @@ def _transcript(
     sample: dict[str, Any], where: str, place: int, log: dict[str, Any], shared: dict[str, Any], skip: Skip
 ) -> Transcript:
     attachments = fields(sample.get("attachments"))
-    pool = items(fields(sample.get("events_data")).get("messages"))
-    events = _Events(items(sample.get("events")), sample.get("output"), pool=pool, attachments=attachments)
+    shared_values = _SharedValues(attachments, items(fields(sample.get("events_data")).get("messages")))
+    events = _Events(items(sample.get("events")), sample.get("output"), shared=shared_values)
     spec = fields(log.get("eval"))
     started = instant(sample.get("started_at")) or events.first or instant(spec.get("created"))
     sample_input = sample.get("input")
-    messages, used = _resolved(items(sample.get("messages")) or _input_messages(sample_input), attachments)
+    messages, used = shared_values.resolved(items(sample.get("messages")) or _input_messages(sample_input))
     entries = list(_entries(messages, where, events, started, skip))
     used |= events.used
     kept = events.kept()
     metadata = {**shared, **rest(sample, _SAMPLE_FIELDS)}
-    sample_input, _used = _resolved(sample_input, attachments)
+    sample_input, _used = shared_values.resolved(sample_input)
     contents = [fields(message).get("content") for message in messages]
     inputs = (
         [fields(item).get("content") for item in sample_input] if isinstance(sample_input, list) else [sample_input]
@@ -152,7 +158,9 @@ def _transcript(
     metadata["output"] = rest(output, ("choices", "completion", "usage") if events.has_output else ())
     metadata["events"] = kept
     metadata["events_data"] = sample.get("events_data") if events.need_pool else None
-    metadata["attachments"] = _still_needed(attachments, used, kept)
+    metadata["attachments"] = _still_needed(attachments, used - shared_values.left_out, kept)
+    if shared_values.has_left_out:
+        skip(where, "some references, or requests with references, are left as they are: they stand for too much")
     metadata["reductions"] = [
         {**reduction, "samples": own}
         for reduction in items(log.get("reductions"))
@@ -171,6 +179,7 @@ def _transcript(
         status="error" if error else "aborted" if limit.get("type") == "operator" else None,
         created_at=started,
         metadata=rest(metadata, ()),
+        put_in=shared_values.put_in,
     )
 
 
@@ -188,27 +197,68 @@ def _input_messages(value: Any) -> list[Any]:
     return [{"role": "user", "content": value}] if value else []
 
 
-def _resolved(value: Any, attachments: dict[str, Any]) -> tuple[Any, set[str]]:
-    """Replace references to attachments in a value, and return the keys of the attachments that were used."""
-    used: set[str] = set()
+@dataclass(eq=False)
+class _SharedValues:
+    """What messages and events of a sample refer to, which is put in for each reference, up to MOST_PUT_IN_MESSAGE."""
 
-    def replaced(value: Any) -> Any:
-        if isinstance(value, str):
-            key = value.removeprefix(_REFERENCE)
-            if key == value or not isinstance(attachments.get(key), str):
-                return value
-            used.add(key)
-            return attachments[key]
-        if isinstance(value, list):
-            return [replaced(item) for item in value]
-        if isinstance(value, dict):
-            return {name: replaced(item) for name, item in value.items()}
-        return value
+    attachments: dict[str, Any]
+    pool: list[Any]
+    """The messages to which `input_refs` of events refer, by ranges."""
+    put_in: int = 0
+    """Bytes that were put in so far."""
+    left_out: set[str] = field(default_factory=set)
+    """The keys of attachments that were not put in everywhere."""
+    has_left_out: bool = False
 
-    try:
-        return replaced(value), used
-    except RecursionError:
-        return value, set()
+    def resolved(self, value: Any) -> tuple[Any, set[str]]:
+        """Replace references to attachments in a value, and return the keys of the attachments that were used."""
+        used: set[str] = set()
+
+        def replaced(value: Any) -> Any:
+            if isinstance(value, str):
+                key = value.removeprefix(_REFERENCE)
+                found = self.attachments.get(key)
+                if key == value or not isinstance(found, str):
+                    return value
+                if not self._takes(len(found)):
+                    self.left_out.add(key)
+                    return value
+                used.add(key)
+                return found
+            if isinstance(value, list):
+                return [replaced(item) for item in value]
+            if isinstance(value, dict):
+                return {name: replaced(item) for name, item in value.items()}
+            return value
+
+        try:
+            return replaced(value), used
+        except RecursionError:
+            return value, set()
+
+    def messages_of(self, input_refs: Any) -> list[Any]:
+        """Return the messages of the pool in these ranges; none if they are too many."""
+        ranges = [items(one) for one in items(input_refs)]
+        numbers = [one for one in ranges if len(one) == 2 and all(type(number) is int for number in one)]
+        found: list[Any] = []
+        for first, end in numbers:
+            begin, end = max(first, 0), min(max(end, 0), len(self.pool))
+            if end > begin and not self._takes(self._size_until[end] - self._size_until[begin]):
+                return []
+            found += self.pool[begin:end]
+        return found
+
+    @cached_property
+    def _size_until(self) -> list[int]:
+        """The size of the first messages of the pool, by their number."""
+        return [0, *accumulate(_OF_A_MESSAGE + len(as_json(message)) for message in self.pool)]
+
+    def _takes(self, size: int) -> bool:
+        if self.put_in + size > MOST_PUT_IN_MESSAGE:
+            self.has_left_out = True
+            return False
+        self.put_in += size
+        return True
 
 
 def _still_needed(attachments: dict[str, Any], used: set[str], kept: list[Any]) -> dict[str, Any]:
@@ -246,13 +296,11 @@ class _Events:
 
     all: list[Any]
     output: Any
+    shared: _SharedValues
     first: datetime | None = None
     """The time of the first event."""
     has_output: bool = False
     """True if a message is the output of the sample."""
-    pool: list[Any] = field(default_factory=list)
-    """The messages to which `input_refs` of events refer, by ranges."""
-    attachments: dict[str, Any] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     """The keys of the attachments in what the model was asked."""
     _events: list[_Event | Any] = field(default_factory=list)
@@ -289,12 +337,9 @@ class _Events:
 
     def asked_in(self, event: dict[str, Any]) -> records.ModelInput | None:
         """Return what the model was asked in a model event."""
-        messages = items(event.get("input"))
-        if not messages:
-            ranges = [items(one) for one in items(event.get("input_refs"))]
-            numbers = [one for one in ranges if len(one) == 2 and all(type(number) is int for number in one)]
-            messages = [message for first, end in numbers for message in self.pool[max(first, 0) : max(end, 0)]]
-        messages, used = _resolved(messages, self.attachments)
+        messages, used = self.shared.resolved(
+            items(event.get("input")) or self.shared.messages_of(event.get("input_refs"))
+        )
         self.used |= used
         parameters = {name: value for name, value in fields(event.get("config")).items() if value is not None}
         if event.get("tool_choice") is not None:

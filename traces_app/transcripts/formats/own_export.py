@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from messages_app import ids
 from traces_app.normalize.extra_fields import move_extra_fields_to_metadata
 from traces_app.normalize.json_values import as_json
+from traces_app.normalize.records import MOST_PUT_IN, MOST_PUT_IN_MESSAGE, bytes_put_in
 from traces_app.schema import records
 from traces_app.transcripts.files.documents import Document, Lines, Skip
 from traces_app.transcripts.outline import DERIVED
@@ -115,7 +116,12 @@ def _session(value: object, where: str, place: int, skip: Skip) -> Iterator[reco
     if not (session.id or session.external_id):
         first = as_json(value["messages"][0]) if value["messages"] else as_json(head)
         session = replace(session, external_id=f"{DERIVED}{ids.key(first, place).hex}")
-    yield replace(session, messages=messages)
+    session = replace(session, messages=messages)
+    put_in = bytes_put_in(session)
+    if max(put_in, default=0) > MOST_PUT_IN_MESSAGE or sum(put_in) > MOST_PUT_IN:
+        skip(where or "(all)", "references in the inputs of its steps stand for too much")
+        return
+    yield session
 
 
 def _sessions_of(key: str, values: list[Any], skip: Skip) -> Iterator[records.Session]:

@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from traces_app.schema.health_flags import TRUNCATED
+from traces_app.schema.records import Message
+
 from .span import Attributes, Span
 
+MOST_PUT_IN = 32 * 2**20
+"""Characters of Base64 that are put into the spans of a trace in place of references: a file counts for each of its references.
+The messages of the trace are made in memory with all of them whenever it changes."""
 _MARK = "@@@langfuseMedia:"
 # Under `data`, as in messages of Anthropic and Gemini, stands base64 alone; everywhere else a data URL.
 _REFERENCE = re.compile(
@@ -32,7 +39,7 @@ class Media(Struct, frozen=True, kw_only=True):
     """What references name it by: see media_id_of."""
     content_type: str
     data: str
-    """Base64."""
+    """Base64; empty of a file that is not read, because the trace has too many."""
 
 
 def media_id_of(content_hash: bytes) -> str:
@@ -50,16 +57,26 @@ def media_of(trace_id: str, content_type: str, content: bytes, content_hash: byt
     )
 
 
-def with_media(spans: Sequence[Span], media: Iterable[Media]) -> list[Span]:
-    """Return the spans with media in place of the references to them. References to others stay."""
+def with_media(spans: Sequence[Span], media: Iterable[Media]) -> tuple[list[Span], set[str]]:
+    """Return the spans with media in place of the references to them, up to MOST_PUT_IN, and the ids of media that are left out.
+
+    References to those, and to media that are not there, stay as they are.
+    """
     by_id = {item.media_id: item for item in media}
+    left = MOST_PUT_IN
+    left_out: set[str] = set()
     if not by_id:
-        return list(spans)
+        return list(spans), left_out
 
     def content_of(match: re.Match[str]) -> str:
+        nonlocal left
         item = by_id.get(match["id"])
         if item is None:
             return match[0]
+        if not item.data or len(item.data) > left:
+            left_out.add(item.media_id)
+            return match[0]
+        left -= len(item.data)
         return f"{match['bare']}{item.data}" if match["bare"] else f"data:{item.content_type};base64,{item.data}"
 
     def filled(value: Any) -> Any:
@@ -74,4 +91,17 @@ def with_media(spans: Sequence[Span], media: Iterable[Media]) -> list[Span]:
     def attributes_of(attributes: Attributes) -> Attributes:
         return {name: filled(value) for name, value in attributes.items()}
 
-    return [replace(span, attributes=attributes_of(span.attributes)) for span in spans]
+    return [replace(span, attributes=attributes_of(span.attributes)) for span in spans], left_out
+
+
+def with_flag(messages: Sequence[Message], left_out: Collection[str]) -> list[Message]:
+    """Return the messages, those with references to media that were left out flagged as truncated."""
+
+    def is_cut(message: Message) -> bool:
+        written = msgspec.json.encode(message)
+        return any(f"|id={media_id}|".encode() in written for media_id in left_out)
+
+    return [
+        replace(message, health=[*(message.health or ()), TRUNCATED]) if is_cut(message) else message
+        for message in messages
+    ]

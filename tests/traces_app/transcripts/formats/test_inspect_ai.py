@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from traces_app.normalize.records import MOST_PUT_IN_MESSAGE
 from traces_app.schema import records
 from traces_app.transcripts.files.documents import Files, Unreadable
 from traces_app.transcripts.formats import inspect_ai
@@ -194,6 +195,36 @@ def test_event_of_another_model_is_kept_whole() -> None:
     document = log(sample(messages=[USER, DONE], events=[grader], events_data={"messages": [USER]}))
     metadata = only(inspect_ai, document).metadata or {}
     assert (metadata["events"], metadata["events_data"]) == ([grader], {"messages": [USER]})
+
+
+@pytest.mark.parametrize("times", [40, 400])
+def test_references_are_resolved_up_to_a_limit(times: int) -> None:
+    text = "x" * 2**20
+    parts = [{"type": "text", "text": "attachment://a1"}] * times
+    document = log(sample(messages=[{"role": "user", "content": parts}, DONE], attachments={"a1": text}))
+    (session,), reports = read(inspect_ai, document)
+    shown: Any = (session.messages or ())[0].content
+    contents = [part["text"] for part in shown]
+    put_in = min(times, MOST_PUT_IN_MESSAGE // len(text))
+    assert (contents.count(text), contents.count("attachment://a1")) == (put_in, times - put_in)
+    # What is left as it is can be looked up, and the report says so.
+    assert (session.metadata or {}).get("attachments") == ({"a1": text} if times > put_in else None)
+    assert len(reports) == (times > put_in)
+
+
+def test_ranges_of_shared_messages_are_bounded() -> None:
+    pool = [{"role": "user", "content": "x" * 1000}] * 100
+    for ranges in ([[0, 100]] * 100, [[0, 10**9]] * 10_000):
+        event = model_event(DONE, 3, input=[], input_refs=ranges)
+        document = log(sample(messages=[USER, DONE], events=[event], events_data={"messages": pool}))
+        (session,), reports = read(inspect_ai, document)
+        asked = [step.input for message in session.messages or () for step in message.agent_steps or () if step.input]
+        if len(ranges) == 100:
+            assert [len(one.messages or ()) for one in asked] == [10_000]
+            assert reports == []
+        else:
+            assert [one.messages for one in asked if one.messages] == []
+            assert len(reports) == 1
 
 
 def test_attachments_are_resolved_and_kept_for_events() -> None:
