@@ -73,7 +73,7 @@ def test_rest_of_list_has_paths_of_the_whole() -> None:
 def test_json_under_a_name_of_users_is_replaced(value: str) -> None:
     rules = replace(DEFAULT_RULES, keys=(key_named("customer_note"), *DEFAULT_RULES.keys))
     assert redact({"customer_note": value}, rules)[0] == {"customer_note": MARKER}
-    assert redact({"customer_note": "{}", "other": value}, rules)[1] == []
+    assert redact({"customer_note": "", "other": value}, rules)[1] == []
 
 
 @pytest.mark.parametrize("key", WELL_KNOWN_KEYS)
