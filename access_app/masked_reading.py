@@ -256,10 +256,15 @@ def _without_beginnings(data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def rules_of_reader(project_id: int) -> Rules | None:
+    """Return the rules by which the reader of this moment gets values of a project masked; None if they are not."""
+    mask = masking_of_reader.get()
+    return None if mask is None else mask.reader.by_project.get(project_id)
+
+
 def masked_field(value: msgspec.Raw, names: Collection[str], project_id: int) -> msgspec.Raw:
     """Mask a large field of events of a project, which is stored beside them, by each of its names; all of it without any."""
-    mask = masking_of_reader.get()
-    rules = None if mask is None else mask.reader.by_project.get(project_id)
+    rules = rules_of_reader(project_id)
     if rules is None:
         return value
     if not names:

@@ -30,7 +30,7 @@ from .places import redact_places, steps_of
 from .prefilter import filter_of, place_filter_of
 from .rules import DEFAULT_RULES, MARKER, KeyRule, Rules, Shape
 from .text import SecretText, secrets_by_name
-from .values import is_secret, is_secret_of_pair
+from .values import Unread, is_secret, is_secret_of_pair
 
 MAX_DEPTH: Final = 100
 """Containers nested deeper than this are dropped, so that recursion stays far from Python's limit."""
@@ -68,13 +68,14 @@ def counted(receipts: Iterable[Receipt]) -> list[Receipt]:
     return [Receipt(path, rule, count) for (path, rule), count in counts.items()]
 
 
-def redact(value: Any, rules: Rules = DEFAULT_RULES, path: str = "") -> tuple[Any, list[Receipt]]:
+def redact(value: Any, rules: Rules = DEFAULT_RULES, path: str = "", first: int = 0) -> tuple[Any, list[Receipt]]:
     """Return the value without its secrets, and a receipt for each path and rule, in reading order.
 
     A clean value is returned as the same object; the argument is never modified. Redacting is idempotent. Values other
     than dict, list, tuple, str and Raw are returned unchanged; keys are kept unless they hold a secret. The paths of
-    receipts begin with `path`. The value must be a tree, as JSON is; a Raw must hold valid JSON, and is decoded in the
-    result only if something in it was redacted. Raise nothing: a value that cannot be searched is dropped with a receipt.
+    receipts begin with `path`; `first` is the index of the first item of a list, if it is the rest of a longer one. The value must
+    be a tree, as JSON is; a Raw must hold valid JSON, and is decoded in the result only if something in it was redacted. Raise
+    nothing: a value that cannot be searched is dropped with a receipt.
     """
     found = _texts_of((value,), rules)
     secrets = found is None or filter_of(rules).finds(found.texts, found.written)
@@ -83,11 +84,11 @@ def redact(value: Any, rules: Rules = DEFAULT_RULES, path: str = "") -> tuple[An
     )
     if not secrets and not places:
         return value, []
-    walk = _Walk(rules)
+    walk = _Walk(rules, first)
     try:
         clean = walk.value(value, path, 0) if secrets else value
         if places:
-            clean, of_places = redact_places(clean, rules, path, MAX_DEPTH)
+            clean, of_places = redact_places(clean, rules, path, MAX_DEPTH, first)
             walk.receipts += [Receipt(place, rule) for place, rule in of_places]
         return clean, counted(walk.receipts)
     except RecursionError:
@@ -185,8 +186,9 @@ def _has_secret_key(mapping: dict[Any, Any], rules: Rules) -> bool:
 class _Walk:
     """Copy of one value without its secrets, with the receipts."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, first: int) -> None:
         self.rules = rules
+        self.first = first
         self.quick = filter_of(rules)
         self.receipts: list[Receipt] = []
 
@@ -237,7 +239,7 @@ class _Walk:
         changed: list[Any] | None = None
         of_pair = _rule_of_pair(sequence, self.rules) if len(sequence) == 2 else None
         for index, item in enumerate(sequence):
-            below = f"{path}[{index}]"
+            below = f"{path}[{index if depth else index + self.first}]"
             clean = self.drop(below, of_pair.name) if of_pair and index else self.value(item, below, depth + 1)
             if clean is not item:
                 changed = list(sequence) if changed is None else changed
@@ -336,7 +338,7 @@ def _with_changes(text: str, changes: list[tuple[int, int, str]]) -> str:
 def _rule_of_pair(pair: Sequence[Any], rules: Rules) -> KeyRule | None:
     """Return the rule for the second of `["Cookie", "a=b"]`."""
     name, value = pair
-    if not isinstance(name, str) or not isinstance(value, str) or len(name) > 64:
+    if not isinstance(name, str) or not isinstance(value, str | Unread) or len(name) > 64:
         return None
     rule = rules.rule_for(name)
     return rule if rule is not None and is_secret_of_pair(value, rule) else None

@@ -30,17 +30,18 @@ def steps_of(path: str) -> list[str]:
     return ["[*]" if step.startswith("[") else step for step in _STEP.findall(path)]
 
 
-def redact_places(value: Any, rules: Rules, path: str, max_depth: int) -> tuple[Any, list[Found]]:
+def redact_places(value: Any, rules: Rules, path: str, max_depth: int, first: int = 0) -> tuple[Any, list[Found]]:
     """Return the value without what the path rules and functions remove, and where they did. The value itself is never removed
-    by its path, only what is inside it. What is nested deeper than `max_depth` is removed."""
-    walk = _Walk(rules, path, max_depth)
+    by its path, only what is inside it. What is nested deeper than `max_depth` is removed. `first` is the index of its first item."""
+    walk = _Walk(rules, path, max_depth, first)
     plain = msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
     clean = walk.inside(plain, 0)
     return (value if clean is plain else clean), walk.found
 
 
 class _Walk:
-    def __init__(self, rules: Rules, path: str, max_depth: int) -> None:
+    def __init__(self, rules: Rules, path: str, max_depth: int, first: int) -> None:
+        self.first = first
         self.functions = rules.functions
         self.max_depth = max_depth
         self.found: list[Found] = []
@@ -99,7 +100,7 @@ class _Walk:
 
     def sequence(self, sequence: Sequence[Any], depth: int) -> Sequence[Any]:
         items = []
-        for index, item in enumerate(sequence):
+        for index, item in enumerate(sequence, 0 if depth else self.first):
             self.trail.append(index)
             items.append(self.inside(item, depth + 1))
             self.trail.pop()

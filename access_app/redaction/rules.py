@@ -176,6 +176,11 @@ class Rules:
         return replace(self, paths=some)
 
     @cached_property
+    def without_functions(self) -> Rules:
+        """The same rules without functions, for what is no value."""
+        return replace(self, functions=()) if self.functions else self
+
+    @cached_property
     def integers(self) -> bool:
         """Return whether integers may be secrets by their form."""
         return any(shape.accept is not None for shape in self.shapes)

@@ -12,10 +12,18 @@ from enum import Enum, IntEnum
 from itertools import islice
 from typing import Any, Final
 
+from msgspec import DecodeError, json
+
 from .rules import MARKER, KeyRule
 
 MOST: Final = 512
 """Number of characters of a value that are examined."""
+
+
+class Unread:
+    """Stands for a value that cannot be looked at, because it is stored elsewhere. Under the name of a secret it is one."""
+
+    __slots__ = ()
 
 
 class Look(IntEnum):
@@ -149,6 +157,8 @@ def holds_secret(value: str, rule: KeyRule, place: Place, *, literal: bool) -> b
     if value.lower() in rule.words:
         # The value repeats the name: `pwd=pwd`.
         return False
+    if rule.any_value and place is Place.MEMBER and _is_json(value):
+        return True
     least, length = (WEAK if rule.weak else STRONG)[place]
     if rule.header:
         least = Look.MIXED
@@ -190,7 +200,19 @@ def _holds_any(values: Iterable[Any], rule: KeyRule, depth: int) -> bool:
 
 def is_secret_of_pair(value: Any, rule: KeyRule) -> bool:
     """Return whether the second item of a pair is secret. Headers are listed as pairs, but so are field names."""
+    if isinstance(value, Unread):
+        return True
     return isinstance(value, str) and value != MARKER and holds_secret(value, rule, Place.LOOSE, literal=False)
+
+
+def _is_json(value: str) -> bool:
+    """Return whether a value is JSON with values in it, which may look like a template: `{"a": {"b": 1}}`."""
+    if value.lstrip()[:1] not in ("{", "["):
+        return False
+    try:
+        return bool(json.decode(value))
+    except (DecodeError, RecursionError, UnicodeEncodeError):
+        return False
 
 
 def _is_schema(value: dict[Any, Any]) -> bool:

@@ -17,7 +17,7 @@ MEANINGS = {
     404: "Not found, deleted, or in a project that the credentials cannot access.",
     409: "The request conflicts with the current state.",
     412: "`If-Match` is not the current version of the message.",
-    413: "The body is too large.",
+    413: "The body, or what was asked for, is too large.",
     415: "Unsupported media type or encoding of the body.",
     428: "`If-Match` or `version` is required.",
 }

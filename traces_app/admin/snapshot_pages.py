@@ -21,7 +21,14 @@ from messages_app.models import Session
 from messages_app.safe_text import Excerpt, excerpt, one_line
 from traces_app.models import Snapshot
 from traces_app.queries.json_changes import MISSING, Changed, changes
-from traces_app.queries.snapshots import context_of, forked_among, forked_from, names_of
+from traces_app.queries.snapshots import (
+    SnapshotBroken,
+    SnapshotTooLarge,
+    context_of,
+    forked_among,
+    forked_from,
+    names_of,
+)
 from traces_app.queries.word_changes import Pieces, WordChanges
 
 MOST_SNAPSHOTS = 200
@@ -99,8 +106,8 @@ def snapshot_context(
 ) -> dict[str, Any]:
     """Return the context of the page of a snapshot."""
     before = Snapshot.objects.filter(session_id=session.pk, pk__lt=row.pk).order_by("-pk").first()
-    content = context_of(row)
-    earlier = UNSET if before is None else context_of(before)
+    content, problem = _context_of(row)
+    earlier = UNSET if before is None or content is UNSET else _context_of(before)[0]
     lines = [] if content is UNSET else list(islice(_lines(content, "", 0), MOST_LINES + 1))
     comparable = content is not UNSET and earlier is not UNSET
     found = list(islice(changes(earlier, content), MOST_CHANGES + 1)) if comparable else []
@@ -110,6 +117,7 @@ def snapshot_context(
             model_admin, request, session, _("Snapshot before %(node)s") % {"node": one_line(row.node_ids[0], 60)}
         ),
         "snapshot": row,
+        "problem": problem,
         "moment": ids.created_at_of(row.pk),
         "before": before,
         "is_compared": comparable,
@@ -119,6 +127,14 @@ def snapshot_context(
         "is_cut": len(lines) > MOST_LINES,
         "notes": [(note.get("path", ""), note.get("reason", "")) for note in row.notes if isinstance(note, dict)],
     }
+
+
+def _context_of(row: Snapshot) -> tuple[Any, str]:
+    """Return the content of a snapshot, or UNSET and why it cannot be shown."""
+    try:
+        return context_of(row), ""
+    except (SnapshotBroken, SnapshotTooLarge) as error:
+        return UNSET, error.message
 
 
 def fork_tree(session: Session) -> list[Fork]:

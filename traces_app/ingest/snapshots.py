@@ -6,8 +6,7 @@ transaction, and only if all parts that its snapshot needs are there: a snapshot
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -19,7 +18,7 @@ from django.utils.translation import gettext as _
 
 from access_app.db import connection, transaction
 from access_app.encryption.keys import refuse_encrypted
-from access_app.errors import Conflict, InvalidInput, NotFound, TooLarge
+from access_app.errors import ApiError, Conflict, InvalidInput, NotFound, TooLarge
 from access_app.visibility import ProjectScope
 from messages_app import ids
 from messages_app.models import Session
@@ -27,6 +26,7 @@ from messages_app.queries import find_session
 from traces_app.models import Snapshot, SnapshotPart, SnapshotSums
 from traces_app.normalize.redaction import RedactedSnapshots, receipts_as_json
 from traces_app.schema import pg_text, records, snapshot_parts
+from traces_app.schema.snapshot_parts import BrokenPartError, Outline, TooLargeContextError
 
 from .decode import invalid, json_of
 from .pipeline import ingest
@@ -153,20 +153,41 @@ def _locked(session_id: UUID) -> SnapshotSums:
 
 
 def _add(session_id: UUID, redacted: RedactedSnapshots, snapshot: records.Snapshot) -> int:
-    """Insert a snapshot and its new parts; return the bytes of these. A snapshot that exists is left as it is."""
+    """Insert a snapshot and those new parts to which it leads; return the bytes of these. A snapshot that exists is left as it is."""
     parts = redacted.snapshots.parts
-    needed = _needed(parts, snapshot.context_ref)
+    try:
+        outlines = snapshot_parts.outlines_of(parts)
+    except BrokenPartError as error:
+        raise refused(error) from error
+    led, needed = _led_to(snapshot.context_ref, outlines)
     of_session = SnapshotPart.objects.filter(session_id=session_id)
-    known = set(of_session.filter(ref__in=[*parts, *needed]).values_list("ref", flat=True))
-    if missing := needed - known:
+    below = {ref: outlines[ref].below() for ref in led}
+    stored = dict(of_session.filter(ref__in=led.union(needed, *below.values())).values_list("ref", "assembled_size"))
+    # What a part stands for that an earlier version stored is unknown, until it is sent again.
+    known = {ref: size for ref, size in stored.items() if size is not None}
+    if missing := needed - known.keys():
         raise Conflict(
             _("Parts of the context are missing: %(refs)s.") % {"refs": ", ".join(sorted(missing)[:3])},
             code="parts_missing",
             field="parts",
         )
-    new = {ref: bytes(content) for ref, content in parts.items() if ref not in known}
+    sizes = {ref: Outline(size, 0, [], is_piece=True) for ref, size in known.items()}
+    try:
+        measures = snapshot_parts.measured(snapshot.context_ref, sizes | outlines)
+    except (BrokenPartError, TooLargeContextError) as error:
+        raise refused(error) from error
+    # A rule that has come since may hide what the stored part shows.
+    old = {ref for ref in led & stored.keys() if stored[ref] is None or ref in redacted.changed}
+    removed = _remove(session_id, old) if old else 0
+    new = {ref: bytes(parts[ref]) for ref in led if ref not in stored or ref in old}
     SnapshotPart.objects.bulk_create(
-        SnapshotPart(session_id=session_id, ref=ref, content=content, below=_below(content))
+        SnapshotPart(
+            session_id=session_id,
+            ref=ref,
+            content=content,
+            below=below[ref],
+            assembled_size=measures[ref].size if measures[ref].is_known else None,
+        )
         for ref, content in new.items()
     )
     row = Snapshot(
@@ -181,40 +202,56 @@ def _add(session_id: UUID, redacted: RedactedSnapshots, snapshot: records.Snapsh
     )
     # Sent again after a response that was lost.
     Snapshot.objects.bulk_create([row], ignore_conflicts=True)
-    return sum(map(len, new.values()))
+    return sum(map(len, new.values())) - removed
 
 
-def _needed(parts: Mapping[str, msgspec.Raw], root: str) -> set[str]:
-    """Return the parts that the context needs besides these. Raise InvalidInput."""
+def refused(error: BrokenPartError | TooLargeContextError) -> ApiError:
+    """Return what tells a client that its parts are refused, and why."""
+    if isinstance(error, BrokenPartError):
+        return InvalidInput(_("Not the form of a part: %(reason)s.") % {"reason": error}, field=f"parts.{error.ref}")
+    return TooLarge(
+        _("The context of a snapshot has at most %(most)d bytes, with %(each)d more for each of its values.")
+        % {"most": snapshot_parts.MOST_SIZE, "each": snapshot_parts.VALUE_BYTES},
+        code="snapshots_too_large",
+    )
+
+
+def _led_to(root: str, outlines: Mapping[str, Outline]) -> tuple[set[str], set[str]]:
+    """Return which of the parts the context leads to, and those that it needs besides."""
+    led: set[str] = set()
     needed: set[str] = set()
-    seen: set[snapshot_parts.Place] = set()
-    waiting = [snapshot_parts.Place(root, is_piece=False)]
+    seen: set[tuple[str, bool]] = set()
+    waiting = [(root, False)]
     while waiting:
-        place = waiting.pop()
-        if place in seen:
+        named = ref, is_piece = waiting.pop()
+        if named in seen:
             continue
-        seen.add(place)
-        if place.ref not in parts:
-            needed.add(place.ref)
+        seen.add(named)
+        if ref not in outlines:
+            needed.add(ref)
             continue
-        try:
-            waiting += snapshot_parts.named_in(msgspec.json.decode(parts[place.ref]), is_piece=place.is_piece)
-        except ValueError as error:
-            raise InvalidInput(
-                _("Not the form of a part: %(reason)s.") % {"reason": error}, field=f"parts.{place.ref}"
-            ) from error
-    return needed
+        led.add(ref)
+        waiting += [(place.ref, place.is_piece) for place in outlines[ref].named]
+        before = outlines[ref].before
+        if is_piece and before is not None:
+            waiting.append((before, True))
+    return led, needed
 
 
-def _below(content: bytes) -> list[str]:
-    """Return the parts that a part names, whether it is a value or a piece of a list: only its context knows."""
-    value = msgspec.json.decode(content)
-    found: set[str] = set()
-    for is_piece in (False, True):
-        # What has not the form of one is the other.
-        with suppress(ValueError):
-            found.update(place.ref for place in snapshot_parts.named_in(value, is_piece=is_piece))
-    return sorted(found)
+def _remove(session_id: UUID, refs: Collection[str]) -> int:
+    """Remove parts, which are stored anew. Return their bytes."""
+    with connection.cursor() as cursor:
+        cursor.execute(_REMOVE, [session_id, list(refs)])
+        (size,) = cursor.fetchone()
+    return int(size)
+
+
+_REMOVE = """
+    WITH gone AS (
+        DELETE FROM traces_app_snapshotpart WHERE session_id = %s AND ref = ANY(%s) RETURNING octet_length(content) AS size
+    )
+    SELECT coalesce(sum(size), 0)::bigint FROM gone
+    """
 
 
 def _time(snapshot: records.Snapshot) -> datetime:

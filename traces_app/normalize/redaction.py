@@ -14,7 +14,6 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar
 
-import msgspec
 from msgspec import Raw, inspect
 from msgspec.structs import replace
 
@@ -24,6 +23,7 @@ from access_app.redaction.rules import Rules
 from traces_app.schema import records
 
 from .records import NormalPatch
+from .snapshot_values import redact_parts
 
 R = TypeVar("R", bound=records.Record)
 
@@ -143,25 +143,30 @@ class RedactedScorePatch:
 
 @dataclass(frozen=True, kw_only=True)
 class RedactedSnapshots:
-    """Redacted snapshots of a recorder. The parts keep their names."""
+    """Redacted snapshots of a recorder."""
 
     snapshots: records.Snapshots
     receipts: list[Receipt]
+    changed: frozenset[str] = frozenset()
+    """The names of parts that are not as they were sent under these names."""
 
 
 def redact_snapshots(sent: records.Snapshots, rules: Rules) -> RedactedSnapshots:
+    """Redact snapshots. If anything may be removed, only the parts to which the context still leads are left."""
     receipts: list[Receipt] = []
-    if may_hold_secrets(sent.parts.values(), rules):
+    parts, changed = sent.parts, frozenset[str]()
+    if sent.snapshot is None:
         parts = {}
-        for name, content in sent.parts.items():
-            clean, found = redact_value(msgspec.json.decode(content), rules)
-            parts[name] = Raw(msgspec.json.encode(clean)) if found else content
-            receipts += found
-        sent = replace(sent, parts=parts)
+    elif rules.paths or may_hold_secrets(parts.values(), rules):
+        # Keys of a path may be in several parts, and in some that were sent before.
+        parts, receipts = redact_parts(sent.parts, sent.snapshot.context_ref, rules)
+        changed = frozenset(name for name, content in parts.items() if content is not sent.parts.get(name))
+    sent = replace(sent, parts=parts)
     # Without receipts: those of the session, whose metadata has the fork, are enough.
     fork = sent.fork and _redact_fields(sent.fork, "fork.", [], rules)
     snapshot = sent.snapshot and _redact_fields(sent.snapshot, "", receipts, rules)
-    return RedactedSnapshots(snapshots=replace(sent, fork=fork, snapshot=snapshot), receipts=receipts)
+    snapshots = replace(sent, fork=fork, snapshot=snapshot)
+    return RedactedSnapshots(snapshots=snapshots, receipts=receipts, changed=changed)
 
 
 def redact_score(score: records.Score, rules: Rules) -> RedactedScore:

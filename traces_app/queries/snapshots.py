@@ -10,10 +10,12 @@ import msgspec
 from django.contrib.postgres.fields import ArrayField
 from django.db.models import QuerySet, TextField, UUIDField
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from msgspec import UNSET, Raw
 
 from access_app.db.reading import reading_connection
-from access_app.errors import NotFound
+from access_app.errors import Conflict, NotFound, TooLarge
+from access_app.masked_reading import is_masked, masked, rules_of_reader
 from access_app.visibility import ProjectScope
 from messages_app import ids
 from messages_app.models import FORKED_FROM, IS_FORK, Session
@@ -22,6 +24,7 @@ from messages_app.sql.compiled import Bounds, CompiledRows, Param
 from messages_app.sql.json_rows import Source, instant
 from messages_app.timestamps import instant_text
 from traces_app.models import Snapshot, SnapshotSums
+from traces_app.normalize.snapshot_values import redact_context
 from traces_app.schema import pg_text, snapshot_parts
 
 from . import schemas
@@ -38,8 +41,13 @@ _CLOSURE = """
         JOIN traces_app_snapshotpart AS part ON part.session_id = %s AND part.ref = reached.ref
         CROSS JOIN LATERAL unnest(part.below) AS named (ref)
     )
-    SELECT part.ref, part.content FROM reached
-    JOIN traces_app_snapshotpart AS part ON part.session_id = %s AND part.ref = reached.ref
+    SELECT ref, content FROM (
+        -- Those that were asked for first, so that the caller gets on.
+        SELECT part.ref, part.content, sum(octet_length(part.content)) OVER (
+            ORDER BY part.ref = ANY (%s::text[]) DESC, part.ref ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS before
+        FROM reached JOIN traces_app_snapshotpart AS part ON part.session_id = %s AND part.ref = reached.ref
+    ) AS found WHERE coalesce(before, 0) < %s
     """
 
 SNAPSHOTS = Source(
@@ -88,7 +96,7 @@ def find_snapshot(scope: ProjectScope, name: str) -> Snapshot:
 
 
 def whole_snapshot(row: Snapshot) -> schemas.WholeSnapshot:
-    """Return a snapshot with its content."""
+    """Return a snapshot with its content, like `context_of`."""
     (found,) = snapshots([str(row.pk)])
     fields = {name: getattr(found, name) for name in found.__struct_fields__}
     content = context_of(row)
@@ -96,25 +104,46 @@ def whole_snapshot(row: Snapshot) -> schemas.WholeSnapshot:
 
 
 def context_of(row: Snapshot) -> Any:
-    """Return the content of a snapshot; UNSET if it was removed."""
+    """Return the content of a snapshot, masked if the reader reads masked values; UNSET if it was removed. Raise
+    SnapshotTooLarge and SnapshotBroken, because earlier versions stored what is refused now."""
     if row.is_purged:
         return UNSET
-    parts = parts_of(row.session_id, [row.context_ref])
-    return snapshot_parts.assembled(row.context_ref, parts.__getitem__)
+    rules = None
+    if is_masked():
+        project_id = Session.with_deleted.values_list("project_id", flat=True).get(pk=row.session_id)
+        rules = rules_of_reader(project_id)
+    # A part has not the names by which rules hide what it holds, so the whole is masked.
+    with masked(None):
+        parts = parts_of(row.session_id, [row.context_ref], snapshot_parts.MOST_SIZE)
+    if sum(map(len, parts.values())) >= snapshot_parts.MOST_SIZE:
+        raise SnapshotTooLarge
+    try:
+        snapshot_parts.measured(row.context_ref, snapshot_parts.outlines_of(parts))
+        context = snapshot_parts.assembled(row.context_ref, parts.__getitem__)
+    except snapshot_parts.TooLargeContextError as error:
+        raise SnapshotTooLarge from error
+    except (LookupError, ValueError, RecursionError) as error:
+        raise SnapshotBroken from error
+    return context if rules is None else redact_context(context, rules)
 
 
-def parts_of(session_id: UUID, refs: Collection[str], most: int | None = None) -> Mapping[str, bytes]:
-    """Return these parts of a session and all that they name; if `most` is given, at most about so many bytes of them."""
-    found: dict[str, bytes] = {}
-    size = 0
+class SnapshotTooLarge(TooLarge):
+    default_code = "snapshots_too_large"
+    default_message = gettext_lazy("The context of this snapshot is larger than those that can be shown.")
+
+
+class SnapshotBroken(Conflict):
+    default_code = "snapshot_broken"
+    default_message = gettext_lazy(
+        "The context of this snapshot cannot be shown: parts of it are missing, or are none."
+    )
+
+
+def parts_of(session_id: UUID, refs: Collection[str], most: int) -> Mapping[str, bytes]:
+    """Return these parts of a session and all that they name, of these at most about so many bytes."""
     with reading_connection().cursor() as cursor:
-        cursor.execute(_CLOSURE, [list(refs), session_id, session_id])
-        for ref, content in cursor:
-            found[ref] = bytes(content)
-            size += len(content)
-            if most is not None and size >= most:
-                break
-    return found
+        cursor.execute(_CLOSURE, [list(refs), session_id, list(refs), session_id, most])
+        return {ref: bytes(content) for ref, content in cursor}
 
 
 class BesideSession(NamedTuple):

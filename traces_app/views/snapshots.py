@@ -9,7 +9,8 @@ from msgspec import Raw
 from rest_framework import status
 from rest_framework.request import Request
 
-from access_app.errors import InvalidInput
+from access_app.errors import InvalidInput, NotPermitted
+from access_app.masked_reading import rules_of_reader
 from access_app.masking import masking_of
 from access_app.permissions import project_for_write
 from access_app.rest import extend_schema
@@ -19,7 +20,13 @@ from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer, list_answer, no_content
 from messages_app.models import Session
 from messages_app.sql.pagination import page_request, read_page
-from traces_app.ingest.snapshots import decode_snapshots, remove_contents, snapshot_id_of, store_snapshots
+from traces_app.ingest.snapshots import (
+    decode_snapshots,
+    refused,
+    remove_contents,
+    snapshot_id_of,
+    store_snapshots,
+)
 from traces_app.normalize.redaction import redact_snapshots
 from traces_app.queries import schemas
 from traces_app.queries.archived import find_session_here
@@ -35,6 +42,7 @@ from traces_app.queries.snapshots import (
     whole_snapshot,
 )
 from traces_app.schema import records
+from traces_app.schema.snapshot_parts import BrokenPartError, TooLargeContextError
 
 from . import examples
 from .parameters import requested_scope
@@ -63,11 +71,16 @@ class SnapshotViewSet(TraceViewSet):
     )
     def create(self, request: Request) -> HttpResponseBase:
         """Store a snapshot with its new parts, or a fork. Sending it again changes nothing. 409 `snapshots_purged`: the parts
-        that it relies on were removed; `parts_missing`: they never arrived."""
+        that it relies on were removed; `parts_missing`: they never arrived, or are not known for this place or size: send all.
+        413 `snapshots_too_large`: the context or the session."""
         check_parameters(request.query_params, ("project",))
         sent = decode_snapshots(read_body(request)[1])
         project = project_for_write(request, request.query_params.get("project"))
-        sums = store_snapshots(project.pk, redact_snapshots(sent, masking_of(project.pk)))
+        try:
+            redacted = redact_snapshots(sent, masking_of(project.pk))
+        except (BrokenPartError, TooLargeContextError) as error:
+            raise refused(error) from error
+        sums = store_snapshots(project.pk, redacted)
         stored = None if sent.snapshot is None else str(snapshot_id_of(sums.session_id, sent.snapshot))
         return answer(
             schemas.StoredSnapshot(session_id=str(sums.session_id), snapshot_id=stored), status=status.HTTP_201_CREATED
@@ -89,7 +102,8 @@ class SnapshotViewSet(TraceViewSet):
         parameters=[_REFS, openapi.PROJECT], responses={200: schemas.SnapshotParts, **openapi.errors(400, 404)}
     )
     def parts(self, request: Request, session_id: str) -> HttpResponseBase:
-        """Return parts of contexts and the parts that they name, up to about 4 MiB: ask again for those that are missing."""
+        """Return parts of contexts and the parts that they name, up to about 4 MiB: ask again for those that are missing.
+        403 `masked_reader`: whoever reads masked values reads whole snapshots, because a part has no names by which to mask it."""
         check_parameters(request.query_params, ("refs", "project"))
         refs = request.query_params.get("refs", "").split(",")
         if not all(refs) or len(refs) > MOST_REFS or "\x00" in "".join(refs):
@@ -97,6 +111,11 @@ class SnapshotViewSet(TraceViewSet):
                 _("Expected 1 to %(most)d names of parts, separated by commas.") % {"most": MOST_REFS}, field="refs"
             )
         session = find_session_here(requested_scope(request), session_id)
+        if rules_of_reader(session.project_id) is not None:
+            raise NotPermitted(
+                _("Parts of snapshots cannot be masked. Read whole snapshots: /api/v1/snapshots/{id}/."),
+                code="masked_reader",
+            )
         found = parts_of(session.pk, refs, MOST_AT_ONCE)
         body = b",".join(b'"%s":%s' % (ref.encode(), content) for ref, content in found.items())
         return answer(schemas.SnapshotParts(parts=Raw(b"{%s}" % body)))
@@ -108,9 +127,12 @@ class SnapshotViewSet(TraceViewSet):
         remove_contents(find_session_here(requested_scope(request), session_id).pk)
         return no_content()
 
-    @extend_schema(parameters=[openapi.PROJECT], responses={200: schemas.WholeSnapshot, **openapi.errors(400, 404)})
+    @extend_schema(
+        parameters=[openapi.PROJECT], responses={200: schemas.WholeSnapshot, **openapi.errors(400, 404, 409, 413)}
+    )
     def retrieve(self, request: Request, snapshot_id: str) -> HttpResponseBase:
-        """Return a snapshot with its content."""
+        """Return a snapshot with its content. Of those that earlier versions have stored, 413 `snapshots_too_large`: it is larger
+        than what is stored now; 409 `snapshot_broken`: parts are missing or are none."""
         check_parameters(request.query_params, ("project",))
         return answer(whole_snapshot(find_snapshot(requested_scope(request), snapshot_id)))
 

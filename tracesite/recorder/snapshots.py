@@ -21,7 +21,7 @@ from uuid import UUID
 import msgspec
 
 from access_app.redaction.rules import MARKER
-from traces_app.schema.snapshot_parts import LIST, PART, TYPE, assembled, named_in, ref_of
+from traces_app.schema.snapshot_parts import LIST, PART, TYPE, assembled, outline, ref_of
 
 from .entries import text_of, thaw
 from .guard import failure_of
@@ -354,7 +354,7 @@ class Parts:
         content = _content_of(item) if _is_json(item) else None
         if content is not None:
             self._make_room(len(content))
-            refs = tuple(place.ref for place in named_in(found))
+            refs = tuple(place.ref for place in outline(found).named)
             self._items[path, len(content), content[-_PROBE:]] = content, Unchanged(found, size, refs)
 
     def _make_room(self, size: int) -> None:

@@ -18,8 +18,9 @@ from msgspec import Raw
 from msgspec.json import encode
 
 from access_app.redaction.engine import MAX_DEPTH, Receipt, may_hold_secrets, redact
-from access_app.redaction.rules import DEFAULT_RULES, MARKER, Shape
+from access_app.redaction.rules import DEFAULT_RULES, MARKER, PathRule, Shape, key_named
 from access_app.redaction.text import lower, secrets_by_name
+from access_app.redaction.values import Unread
 from tests.examples import examples
 from tests.growth import grows_linearly
 
@@ -51,6 +52,28 @@ def receipts_of(value: Any, path: str = "") -> list[tuple[str, str]]:
 
 
 # --- Under keys -----------------------------------------------------------------------------------------------
+
+
+def test_value_that_cannot_be_read_is_secret_under_its_name() -> None:
+    unread = Unread()
+    value = {"password": unread, "city": unread, "headers": [["Cookie", unread], ["city", unread]], "tokens": [unread]}
+    found = {"password": MARKER, "city": unread, "headers": [["Cookie", MARKER], ["city", unread]], "tokens": [unread]}
+    assert redact(value)[0] == found
+    assert redact({"name": "Authorization", "value": unread})[0]["value"] == MARKER
+
+
+def test_rest_of_list_has_paths_of_the_whole() -> None:
+    rules = replace(DEFAULT_RULES, paths=(PathRule("names", ("name",)),))
+    value = [{"password": SECRET, "more": [{"name": "Ada"}]}, {}]
+    found = [(receipt.path, receipt.rule) for receipt in redact(value, rules, "l", 7)[1]]
+    assert found == [("l[7].password", "password"), ("l[7].more[0].name", "names")]
+
+
+@pytest.mark.parametrize("value", ['{"a": {"b": 1}}', '[{"a": "{{b}}"}]', '{"a": "${b}"}'])
+def test_json_under_a_name_of_users_is_replaced(value: str) -> None:
+    rules = replace(DEFAULT_RULES, keys=(key_named("customer_note"), *DEFAULT_RULES.keys))
+    assert redact({"customer_note": value}, rules)[0] == {"customer_note": MARKER}
+    assert redact({"customer_note": "{}", "other": value}, rules)[1] == []
 
 
 @pytest.mark.parametrize("key", WELL_KNOWN_KEYS)
