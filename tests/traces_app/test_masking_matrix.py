@@ -262,7 +262,7 @@ def routes(reader: Reader) -> Iterator[tuple[str, str]]:
 def reader_may(reader: Reader, path: str) -> bool:
     may = row_of(path, "GET") or frozenset()
     if not path.startswith("/admin/"):
-        return "read key" in may
+        return ("masked key" if reader.is_viewer else "read key") in may
     return ("viewer" if reader.is_viewer else "superuser") in may
 
 
