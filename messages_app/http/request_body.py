@@ -19,6 +19,10 @@ from .decompression import ENCODINGS, BrokenStreamError, decode
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
+PROTOBUF = "application/x-protobuf"
+
+SMALL_BODY = 4096
+"""Bytes of a body that is read before it is known who sends it."""
 
 _BLOCK = 1024 * 1024
 _FEWEST_VALUES = 100_000
@@ -35,7 +39,7 @@ def read_body(request: Request, accepted: Collection[str] = (JSON,)) -> tuple[st
 
     Raise UnsupportedMediaType, InvalidInput for a broken encoding, and TooLarge for more than conf.MAX_BODY_BYTES,
     encoded or not, which is never held in memory, or for more than `most_values` JSON values, which are never decoded.
-    Raise RequestTooSlow for a body that the server no longer waits for.
+    Those of protobuf are for its decoder to count. Raise RequestTooSlow for a body that the server no longer waits for.
     """
     media_type, encoding = _media_type_and_encoding(request, accepted)
     # Not `request.body`, which stays in memory with the request until a garbage collection.
@@ -43,11 +47,25 @@ def read_body(request: Request, accepted: Collection[str] = (JSON,)) -> tuple[st
     if encoding != "identity":
         body = _decoded(body, encoding)
     most = most_values()
-    if len(body) > most and count_values(body, most) > most:
+    if media_type != PROTOBUF and len(body) > most and count_values(body, most) > most:
         raise TooLarge(
             _("The body has more than %(most)d JSON values. Split it into several requests.") % {"most": most}
         )
     return media_type, body
+
+
+def read_small_body(request: Request) -> bytes:
+    """Return a body of JSON for a view that does not know yet who sends it: it may hold neither memory nor a thread.
+
+    Raise what `read_body` raises: TooLarge for more than SMALL_BODY bytes, of which no more are read, and UnsupportedMediaType
+    for any Content-Encoding.
+    """
+    _media_type, encoding = _media_type_and_encoding(request, (JSON,))
+    if encoding != "identity":
+        raise UnsupportedMediaType(
+            _("Send the body uncompressed."), field="Content-Encoding", headers={"Accept-Encoding": "identity"}
+        )
+    return b"".join(_blocks(request, small=True))
 
 
 @contextmanager
@@ -94,27 +112,30 @@ def _media_type_and_encoding(request: Request, accepted: Collection[str]) -> tup
     return media_type, encoding
 
 
-def _blocks(request: Request) -> Iterator[bytes]:
+def _blocks(request: Request, *, small: bool = False) -> Iterator[bytes]:
     """Yield the body in blocks, because for a single read the server would first hold all of it in memory.
 
-    Raise RequestTooSlow, and InvalidInput for a body that is cut off, because half of an NDJSON batch is valid, too.
+    Raise TooLarge for more than SMALL_BODY bytes of a `small` body, or conf.MAX_BODY_BYTES of another one; RequestTooSlow; and
+    InvalidInput for a body that is cut off, because half of an NDJSON batch is valid, too.
     """
+    allowed = SMALL_BODY if small else conf.MAX_BODY_BYTES
     stream: BinaryIO | Request
     is_chunked = "chunked" in request.headers.get("Transfer-Encoding", "").lower()
     if is_chunked:
         # Without a Content-Length Django treats the body as empty.
-        stream, most = request.META["wsgi.input"], conf.MAX_BODY_BYTES + 1
+        stream, most = request.META["wsgi.input"], allowed + 1
         cut_off = InvalidInput(_("The body ends before its last chunk."), field="Transfer-Encoding")
     else:
         stream, most = request, _content_length(request)
         cut_off = InvalidInput(_("The body is shorter than its Content-Length."), field="Content-Length")
-        if most > conf.MAX_BODY_BYTES:
-            # Most clients read the response only after they have sent the body. One with `Expect` asks first.
-            if most <= 2 * conf.MAX_BODY_BYTES and "Expect" not in request.headers:
+        if most > allowed:
+            # Most clients read the response only after they have sent the body. One with `Expect` asks first. A small body is not
+            # waited for, because anybody may send it.
+            if not small and most <= 2 * allowed and "Expect" not in request.headers:
                 with suppress(OSError):  # too slow or cut off, but above all too large
                     for _block in _read(request, most):
                         pass
-            raise _too_large()
+            raise _too_large(allowed)
     size = 0
     try:
         for block in _read(stream, most):
@@ -125,8 +146,8 @@ def _blocks(request: Request) -> Iterator[bytes]:
         raise _too_slow() if isinstance(error.__cause__ or error, TimeoutError) else cut_off from error
     if size < most and not is_chunked:  # a server that does not raise
         raise cut_off
-    if size > conf.MAX_BODY_BYTES:
-        raise _too_large()
+    if size > allowed:
+        raise _too_large(allowed)
 
 
 def _content_length(request: Request) -> int:
@@ -146,7 +167,7 @@ def _decoded(body: bytes, encoding: str) -> bytes:
             field="Content-Encoding",
         ) from error
     if decoded is None:
-        raise _too_large()
+        raise _too_large(conf.MAX_BODY_BYTES)
     return decoded
 
 
@@ -163,7 +184,5 @@ def _too_slow() -> RequestTooSlow:
     )
 
 
-def _too_large() -> TooLarge:
-    return TooLarge(
-        _("The body is larger than %(most)d bytes. Split it into several requests.") % {"most": conf.MAX_BODY_BYTES}
-    )
+def _too_large(allowed: int) -> TooLarge:
+    return TooLarge(_("The body is larger than %(most)d bytes. Split it into several requests.") % {"most": allowed})
