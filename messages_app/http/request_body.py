@@ -19,6 +19,10 @@ from .decompression import ENCODINGS, BrokenStreamError, decode
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
+PROTOBUF = "application/x-protobuf"
+
+SMALL_BODY = 4096
+"""Bytes of a body that is read before it is known who sends it."""
 
 _BLOCK = 1024 * 1024
 _FEWEST_VALUES = 100_000
@@ -35,7 +39,8 @@ def read_body(request: Request, accepted: Collection[str] = (JSON,), *, most: in
 
     Raise UnsupportedMediaType, InvalidInput for a broken encoding, and TooLarge for more than `most` bytes
     (conf.MAX_BODY_BYTES if it is None or larger), encoded or not, which are never held in memory, or for more than
-    `most_values` JSON values, which are never decoded. Raise RequestTooSlow for a body that the server no longer waits for.
+    `most_values` JSON values, which are never decoded. Those of protobuf are for its decoder to count. Raise RequestTooSlow for a
+    body that the server no longer waits for.
     """
     media_type, encoding = _media_type_and_encoding(request, accepted)
     limit = conf.MAX_BODY_BYTES if most is None else min(most, conf.MAX_BODY_BYTES)
@@ -44,11 +49,25 @@ def read_body(request: Request, accepted: Collection[str] = (JSON,), *, most: in
     if encoding != "identity":
         body = _decoded(body, encoding, limit)
     values = most_values()
-    if len(body) > values and count_values(body, values) > values:
+    if media_type != PROTOBUF and len(body) > values and count_values(body, values) > values:
         raise TooLarge(
             _("The body has more than %(most)d JSON values. Split it into several requests.") % {"most": values}
         )
     return media_type, body
+
+
+def read_small_body(request: Request) -> bytes:
+    """Return a body of JSON for a view that does not know yet who sends it: it may hold neither memory nor a thread.
+
+    Raise what `read_body` raises: TooLarge for more than SMALL_BODY bytes, of which no more are read, and UnsupportedMediaType
+    for any Content-Encoding.
+    """
+    _media_type, encoding = _media_type_and_encoding(request, (JSON,))
+    if encoding != "identity":
+        raise UnsupportedMediaType(
+            _("Send the body uncompressed."), field="Content-Encoding", headers={"Accept-Encoding": "identity"}
+        )
+    return b"".join(_blocks(request, SMALL_BODY))
 
 
 @contextmanager
@@ -99,7 +118,8 @@ def _media_type_and_encoding(request: Request, accepted: Collection[str]) -> tup
 def _blocks(request: Request, limit: int) -> Iterator[bytes]:
     """Yield the body in blocks, because for a single read the server would first hold all of it in memory.
 
-    Raise RequestTooSlow, and InvalidInput for a body that is cut off, because half of an NDJSON batch is valid, too.
+    Raise TooLarge for more than `limit` bytes, RequestTooSlow, and InvalidInput for a body that is cut off, because half of an
+    NDJSON batch is valid, too.
     """
     stream: BinaryIO | Request
     is_chunked = "chunked" in request.headers.get("Transfer-Encoding", "").lower()
@@ -111,8 +131,9 @@ def _blocks(request: Request, limit: int) -> Iterator[bytes]:
         stream, most = request, _content_length(request)
         cut_off = InvalidInput(_("The body is shorter than its Content-Length."), field="Content-Length")
         if most > limit:
-            # Most clients read the response only after they have sent the body. One with `Expect` asks first.
-            if most <= 2 * conf.MAX_BODY_BYTES and "Expect" not in request.headers:
+            # Most clients read the response only after they have sent the body. One with `Expect` asks first. A body that is much
+            # too large is not waited for: where the limit is low, anybody may send it.
+            if most <= 2 * limit and "Expect" not in request.headers:
                 with suppress(OSError):  # too slow or cut off, but above all too large
                     for _block in _read(request, most):
                         pass

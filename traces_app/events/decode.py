@@ -6,14 +6,15 @@ Unknown fields are kept in its `data`. Messages of the form {taskId, type, ts, p
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, get_args
 
 import msgspec
 from django.utils.translation import gettext as _
 
-from access_app.errors import InvalidInput
+from access_app.errors import InvalidInput, TooLarge
 from traces_app.adapters.monitor_messages import MESSAGES, TYPE_FIELDS, event_document, is_monitor_message, moment
-from traces_app.ingest.decode import invalid, json_of
+from traces_app.ingest.decode import check_number, invalid, json_of
 from traces_app.ingest.mismatches import join, wrong_word
 from traces_app.schema import records
 from traces_app.schema.event_types import Category, EventType, Level
@@ -24,6 +25,8 @@ _NAMES = {"sessionId": "session_id", "taskId": "session_id", "messageId": "messa
 _AGENT = ("agentId", "agent_id", "nodeId")
 """Keys of `data` that name the agent: monitors put its id there (requirement 004-46)."""
 _LONGEST_NAME = 512
+MOST_SESSIONS = 1_000
+"""Sessions that the events of one request may be of: each is locked, and PostgreSQL's table of locks is for all."""
 _FIELDS = frozenset(records.Event.__struct_fields__)
 # Fields of our own responses that are computed again.
 _OURS = frozenset(["seq", "session_id", "external_id"])
@@ -32,12 +35,15 @@ _WORDS = {"type": EventType, "level": Level, "category": Category}
 
 def decode_events(body: bytes, *, ndjson: bool) -> list[records.Event]:
     """Decode `{"events": [...]}`, a list, or one event; with `ndjson` one event a line; paths count from `events[0]`."""
-    return [_event(item, f"events[{index}]") for index, item in enumerate(items_of(body, "events", ndjson=ndjson))]
+    events = [_event(item, f"events[{index}]") for index, item in enumerate(items_of(body, "events", ndjson=ndjson))]
+    check_sessions(event.session_id for event in events)
+    return events
 
 
 def items_of(body: bytes, name: str, *, ndjson: bool) -> list[Any]:
     """Return the objects of a body: the list under `name`, a bare list, one object, or one a line."""
     if ndjson:
+        check_number(body.count(b"\n"))
         lines = filter(bytes.strip, body.split(b"\n"))
         return [json_of(line, f"{name}[{index}]") for index, line in enumerate(lines)]
     document = json_of(body)
@@ -49,7 +55,17 @@ def items_of(body: bytes, name: str, *, ndjson: bool) -> list[Any]:
             _("Expected an object with a list of %(name)s, a list, or a single object with a type.") % {"name": name},
             field=name,
         )
+    check_number(len(found))
     return found
+
+
+def check_sessions(names: Iterable[str]) -> None:
+    """Raise TooLarge for events of more than MOST_SESSIONS. `names` are the sessions of the events."""
+    if len(set(names)) > MOST_SESSIONS:
+        raise TooLarge(
+            _("The events are of more than %(most)d sessions. Split them into several requests.")
+            % {"most": MOST_SESSIONS}
+        )
 
 
 def event_from(document: dict[str, Any], path: str) -> records.Event:

@@ -17,7 +17,7 @@ from traces_app.normalize.redaction import RedactedEvent, redact_event
 from traces_app.schema import pg_text
 
 from .batch import EventOutcome
-from .decode import event_from
+from .decode import check_sessions, event_from
 from .store import record_events, take_turns
 
 _STEPS = """
@@ -49,6 +49,7 @@ def record_callbacks(project_id: int, messages: Sequence[Any]) -> CallbackOutcom
                 field=f"messages[{index}]",
             )
         tasks.append(task)
+    check_sessions(tasks)
     with transaction.atomic():
         # Locked, because the meaning of a message depends on those before it.
         take_turns(project_id, map(pg_text.text, tasks))

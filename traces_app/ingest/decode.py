@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 from access_app.errors import InvalidInput, TooLarge
 from messages_app import ids
 from traces_app.normalize.extra_fields import FIELDS, move_extra_fields_to_metadata
+from traces_app.normalize.json_values import fields, items
 from traces_app.normalize.records import MOST_PUT_IN, MOST_PUT_IN_MESSAGE, bytes_put_in
 from traces_app.normalize.scores import score_value
 from traces_app.schema import records
@@ -26,6 +27,10 @@ from .mismatches import first_mismatch, join
 
 MOST_SCORES = 1_000
 """Scores in one request."""
+MOST_ITEMS = 50_000
+"""Sessions, messages and scores, or events, in one request."""
+MOST_BELOW = 200_000
+"""Steps, calls and references in them."""
 
 T = TypeVar("T", bound=records.Record)
 D = TypeVar("D")
@@ -43,6 +48,7 @@ _MESSAGES = msgspec.json.Decoder(list[raw_json.Message])
 
 def decode_session(body: bytes) -> records.Session:
     """Decode one session, with or without messages."""
+    _check_numbers(body, lambda: [json_of(body)])
     plain = _plain(_SESSION, body, lambda session: session.messages)
     session = _session(json_of(body), "") if plain is None else _checked_session(plain, "")
     _check_references([(session, "")])
@@ -55,6 +61,7 @@ def decode_session_patch(body: bytes) -> records.SessionPatch:
 
 def decode_messages(body: bytes) -> list[records.Message]:
     """Decode one nested message, or a list of them."""
+    _check_numbers(body, lambda: [{"messages": _one_or_more(json_of(body))}])
     if body.lstrip()[:1] == b"{":
         message = _plain(_MESSAGE, body, lambda message: (message,))
         if message is not None:
@@ -70,6 +77,7 @@ def decode_messages(body: bytes) -> list[records.Message]:
 
 
 def decode_message_patch(body: bytes) -> records.MessagePatch:
+    _check_numbers(body, lambda: [{"messages": [json_of(body)]}])
     patch = _patch(json_of(body), records.MessagePatch)
     latest = _latest()
     if patch.completed_at is not msgspec.UNSET:
@@ -82,11 +90,11 @@ def decode_scores(body: bytes) -> tuple[list[records.Score], bool]:
     """Decode a score or a list of them; return them, and whether they came as a list. Paths count from `[0]`."""
     document = json_of(body)
     is_list = isinstance(document, list)
-    items = document if is_list else [document]
-    if len(items) > MOST_SCORES:
+    sent = _one_or_more(document)
+    if len(sent) > MOST_SCORES:
         raise InvalidInput(_("Too many scores: at most %(most)d are allowed.") % {"most": MOST_SCORES})
     found = []
-    for index, item in enumerate(items):
+    for index, item in enumerate(sent):
         path = f"[{index}]" if is_list else ""
         found.append(score_from(item, path))
     return found, is_list
@@ -106,6 +114,9 @@ def decode_score_patch(body: bytes) -> records.ScorePatch:
 
 def decode_ingest(body: bytes, *, ndjson: bool) -> list[records.Session]:
     """Decode `{"sessions": [...]}`, or with `ndjson` one session a line; paths count lines from `sessions[0]`."""
+    if ndjson:
+        check_number(body.count(b"\n"))
+    _check_numbers(body, lambda: _items(body, ndjson=ndjson))
     batch = None if ndjson else _plain(_INGEST, body, _messages)
     if batch is not None:
         sessions = [_checked_session(session, f"sessions[{index}]") for index, session in enumerate(batch.sessions)]
@@ -157,6 +168,44 @@ def _items(body: bytes, *, ndjson: bool) -> list[Any]:
         )
     found: list[Any] = document["sessions"]
     return found
+
+
+def check_number(lines_or_items: int) -> None:
+    """Raise TooLarge for more than MOST_ITEMS sessions, messages, scores or events, or for as many lines, even empty ones."""
+    if lines_or_items > MOST_ITEMS:
+        raise TooLarge(
+            _(
+                "The body has more than %(most)d sessions, messages, scores, events or lines. Split it into several requests."
+            )
+            % {"most": MOST_ITEMS}
+        )
+
+
+def _check_numbers(body: bytes, sessions: Callable[[], Iterable[Any]]) -> None:
+    """Raise TooLarge for too many items in a body with these sessions, as plain JSON of any form.
+
+    They are counted before records are made of them, which take several times the memory.
+    """
+    if body.count(b"{") <= MOST_ITEMS:
+        return
+    found = below = 0
+    for session in map(fields, sessions()):
+        messages = items(session.get("messages"))
+        found += 1 + len(messages) + len(items(session.get("scores")))
+        for message in map(fields, messages):
+            steps = items(message.get("agent_steps"))
+            below += len(steps) + len(items(message.get("knowledge_references")))
+            below += sum(len(items(fields(step).get("tool_calls"))) for step in steps)
+    check_number(found)
+    if below > MOST_BELOW:
+        raise TooLarge(
+            _("The body has more than %(most)d steps, calls and references. Split it into several requests.")
+            % {"most": MOST_BELOW}
+        )
+
+
+def _one_or_more(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def json_of(body: bytes, path: str = "") -> Any:

@@ -78,7 +78,8 @@ def finish_sessions(context: Context, sessions: Sequence[BatchSession]) -> None:
     states = {session.id: session for session in sessions if session.id is not None and not session.refused}
     if not states:
         return
-    columns = given_columns(context, sessions)
+    # Of each session once: `sessions` names it as often as the batch has items of it.
+    columns = given_columns(context, list(states.values()))
     for session_id, row in _count(states, list(columns.values())).items():
         apply_to_session(context, session_id, states[session_id], columns, row)
 
@@ -220,21 +221,22 @@ def _is_given(name: str, value: Any) -> bool:
 def merged_fields(context: Context, session_id: UUID, state: BatchSession) -> list[str | None]:
     """Merge the fields of an existing session from its records, in their order, for `sql.insert_at_once`."""
     fields: dict[str, Any] = {}
-    receipts: list[dict[str, Any]] = []
+    receipts: dict[str, dict[str, Any]] = {}
+    """By their JSON, so that each is kept once."""
     for item in state.items:
         for name in SESSION_FIELDS:
             value = _value_of(context, item, name)
             if name not in ("metadata", "redactions") and _is_given(name, value):
                 fields[name] = value
         if item.session.metadata:
-            fields["metadata"] = {**fields.get("metadata", {}), **item.session.metadata}
-        receipts += [receipt for receipt in receipts_as_json(item.receipts) if receipt not in receipts]
+            fields.setdefault("metadata", {}).update(item.session.metadata)
+        receipts |= {pg_text.sorted_json(receipt): receipt for receipt in receipts_as_json(item.receipts)}
     texts: dict[str, str] = {name: pg_text.json(value) for name, value in fields.items() if name in _JSON}
     texts |= {name: pg_text.text(value) for name, value in fields.items() if name not in _JSON and name != "tags"}
     if "tags" in fields:
         texts["tags"] = pg_text.array(map(pg_text.text, fields["tags"]))
     if receipts:
-        texts["redactions"] = pg_text.json(receipts)
+        texts["redactions"] = pg_text.json(list(receipts.values()))
     texts = {name: SESSIONS.encrypted_value(name, session_id, text, context.data_key) for name, text in texts.items()}
     return [texts.get(name) for name in SESSION_FIELDS]
 
@@ -268,14 +270,23 @@ def apply_to_session(
     for name in _JSON.intersection(row):
         row[name] = None if row[name] is None else msgspec.json.decode(row[name])
     changed: dict[str, Any] = {}
+    known = {pg_text.sorted_json(receipt) for receipt in row.get("redactions", ())}
     for item in state.items:
         for name in row:
             value = pg_text.storable(_value_of(context, item, name))
+            # These two grow in place, because a batch may have many items of one session.
             if name == "metadata":
-                value = {**row[name], **(value or {})}
+                for key, one in (value or {}).items():
+                    if key not in row[name] or row[name][key] != one:
+                        row[name][key] = one
+                        changed[name] = row[name]
             elif name == "redactions":
-                value = row[name] + [receipt for receipt in value if receipt not in row[name]]
-            if _is_given(name, value) and value != row[name]:
+                for receipt in value:
+                    if (text := pg_text.sorted_json(receipt)) not in known:
+                        known.add(text)
+                        row[name].append(receipt)
+                        changed[name] = row[name]
+            elif _is_given(name, value) and value != row[name]:
                 changed[name] = row[name] = value
     if changed:
         new = ", ".join(f"{name} = %s{'::jsonb' if name in _JSON else ''}" for name in changed)

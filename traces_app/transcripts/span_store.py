@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -67,6 +67,8 @@ MOST_SPANS_OF_TRACE = 50_000
 MOST_MEDIA_OF_TRACE = 64 * 2**20
 """Bytes of the files of one trace as they are stored: in Base64, and encrypted if the project is. All are read to make its
 messages; further ones are refused, and of those from before the limit the first are read."""
+MOST_TRACES = 1_000
+"""Traces that are stored in one transaction."""
 _ATTEMPTS = 5
 _HEXADECIMAL = re.compile("[0-9a-f]+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -170,7 +172,11 @@ def record_spans(
     deliveries = [_delivery(project_id, item, now) for item in redact(valid, masking_of(project_id))]
     if not deliveries:
         return outcome
-    refused, outcome.messages = _store_patiently(project_id, deliveries, now)
+    refused: dict[str, str] = {}
+    for some in _of_some_traces(deliveries):
+        reasons, messages = _store_patiently(project_id, some, now)
+        refused |= reasons
+        outcome.messages += messages
     for delivery in deliveries:
         if reason := refused.get(delivery.trace_id):
             outcome.refused_traces[delivery.trace_id] = reason
@@ -180,6 +186,19 @@ def record_spans(
         else:
             outcome.accepted += 1
     return outcome
+
+
+def _of_some_traces(deliveries: Sequence[_Delivery]) -> Iterator[Sequence[_Delivery]]:
+    """Yield the deliveries by at most MOST_TRACES traces: each is locked, and PostgreSQL's table of locks is for all."""
+    traces = list(dict.fromkeys(delivery.trace_id for delivery in deliveries))
+    if len(traces) <= MOST_TRACES:
+        yield deliveries
+        return
+    of_trace: dict[str, list[_Delivery]] = defaultdict(list)
+    for delivery in deliveries:
+        of_trace[delivery.trace_id].append(delivery)
+    for first in range(0, len(traces), MOST_TRACES):
+        yield [delivery for trace_id in traces[first : first + MOST_TRACES] for delivery in of_trace[trace_id]]
 
 
 def record_media(project_id: int, media: Media) -> str | None:

@@ -13,7 +13,7 @@ from access_app.keys import admitted_key
 from access_app.logins import client_address
 from access_app.permissions import project_for_write
 from access_app.rest import ApiView
-from messages_app.http.request_body import read_body
+from messages_app.http.request_body import read_body, read_small_body
 from messages_app.http.responses import answer
 
 
@@ -29,7 +29,7 @@ class TokenView(ApiView):
     schema = None
 
     def post(self, request: Request) -> HttpResponseBase:
-        _media_type, body = read_body(request)
+        body = read_small_body(request)
         try:
             token = msgspec.json.decode(body, type=TokenRequest).api_key
         except (msgspec.DecodeError, ValueError) as error:

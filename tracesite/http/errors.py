@@ -25,6 +25,7 @@ from access_app import errors
 from access_app.db import project_aliases
 from access_app.db.base import CANNOT_CONNECT
 from access_app.mounting import below_base
+from traces_app.transcripts.spans.span import TooManyItems
 
 from . import error_pages
 from .foreign_apis import foreign_api_of, is_api
@@ -150,6 +151,11 @@ def _as_api_error(exc: Exception) -> errors.ApiError | None:
             return errors.NotFound()
         case PermissionDenied():
             return errors.NotPermitted()
+        case TooManyItems():
+            return errors.TooLarge(
+                _("The body has more than %(most)d %(items)s. Split it into several requests.")
+                % {"most": exc.most, "items": exc.items}
+            )
         case RequestDataTooBig():
             return errors.TooLarge()
         case UnreadablePostError():

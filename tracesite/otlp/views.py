@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from access_app.errors import InvalidInput
 from access_app.permissions import project_for_write
 from access_app.rest import ApiView
-from messages_app.http.request_body import JSON, media_type_of, read_body
+from messages_app.http.request_body import JSON, PROTOBUF, media_type_of, read_body
 from traces_app.ingest.metrics import Signal, count_otlp
 from traces_app.transcripts.span_store import SpanOutcome, record_spans
 from traces_app.transcripts.spans import otlp_json, otlp_protobuf
@@ -22,7 +22,6 @@ from traces_app.transcripts.spans.span import InvalidBody
 from .authentication import AnyHeaderAuthentication
 from .plugin import rpc_code
 
-PROTOBUF = "application/x-protobuf"
 _CODECS: dict[str, Any] = {PROTOBUF: otlp_protobuf, JSON: otlp_json}
 
 

@@ -21,6 +21,8 @@ MAX_MESSAGES = 10_000
 """Most messages of one response. WeKnora has no such limit and its clients take a page shorter than requested for the last
 one, so this is far above the page sizes that clients use."""
 MAX_SESSIONS = 1000
+MAX_SELECTED = 10_000
+"""Session ids in one request to delete them."""
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from rest_framework.request import Request
 
 from access_app.authentication import ApiKeyAuthentication
-from access_app.errors import InvalidInput, NotFound, Unavailable
+from access_app.errors import InvalidInput, NotFound, TooLarge, Unavailable
 from access_app.masking import masking_of
 from access_app.models import Scope
 from access_app.permissions import may_read, project_for_write, project_scope, require_scope
@@ -36,7 +36,7 @@ from traces_app.views.outcomes import refusal_text
 from traces_app.views.parameters import sender_of
 from traces_app.views.viewset import TraceViewSet
 
-from .parameters import MAX_SESSIONS, body_as, converted, page_in
+from .parameters import MAX_SELECTED, MAX_SESSIONS, body_as, converted, page_in
 from .reading import first_question, has_events, last_number, messages_in, messages_of, session_page, sessions
 from .shapes import STOPPED, Session
 from .titles import title_from
@@ -145,6 +145,12 @@ class SessionViewSet(WeKnoraViewSet):
         if not chosen.delete_all:
             if not chosen.ids:
                 raise InvalidInput(_("Send the session ids in “ids”, or “delete_all”: true."), field="ids")
+            if len(chosen.ids) > MAX_SELECTED:
+                raise TooLarge(
+                    _("The body has more than %(most)d session ids. Split it into several requests.")
+                    % {"most": MAX_SELECTED},
+                    field="ids",
+                )
             names = [name for name in chosen.ids if name and "\x00" not in name]
             known = look_up(project.pk, (), [key for name in names if (key := as_uuid(name))], names).sessions
             ids = [

@@ -19,6 +19,7 @@ from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import ids
 from messages_app.models import Message, MessageKey, Reference, Session, SessionTombstone, session_key
 from messages_app.writes import delete_message, delete_session, restore_message, restore_session
+from tests.growth import grows_linearly
 from tests.traces_app.conftest import NOON, answer, question, session_of, store
 from traces_app.ingest import decode
 from traces_app.ingest.batch import MessageOutcome, SessionOutcome
@@ -27,6 +28,7 @@ from traces_app.ingest.pipeline import ingest
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
 from traces_app.normalize.records import normalise_patch
 from traces_app.normalize.redaction import redact_message_patch
+from traces_app.schema import records
 
 pytestmark = pytest.mark.django_db
 
@@ -600,3 +602,31 @@ def test_writes_are_logged_with_ids_and_without_content(project: Project, caplog
     assert (stored["messages_created"], stored["ms"] > 0) == (1, True)
     assert caplog.records[2].__dict__["by"] == "ada"
     assert not [record for record in caplog.records if "secret" in str(record.__dict__)]
+
+
+def named(size: int) -> list[records.Session]:
+    """Return many items of one session: each with a key of its own in the metadata, and a secret in it."""
+    return [
+        records.Session(external_id=f"growing-{size}", metadata={f"password-{number}": f"hunter{number}"})
+        for number in range(size)
+    ]
+
+
+def with_messages(size: int) -> list[records.Session]:
+    return [records.Session(external_id=f"long-{size}", messages=[records.Message(role="user") for _ in range(size)])]
+
+
+@pytest.mark.parametrize(("made", "size"), [(named, 4_000), (with_messages, 12_000)])
+def test_items_of_one_session_take_linear_time(
+    project: Project, made: Callable[[int], list[records.Session]], size: int
+) -> None:
+    assert grows_linearly(lambda sessions: ingest(project.pk, sessions), made, size, spare=0.5)
+
+
+def test_items_of_one_session_are_merged_in_order(project: Project) -> None:
+    ingest(project.pk, [records.Session(external_id="s", metadata={"a": 0, "password": "hunter2"})])
+    items = [{"a": 1, "b": 1}, {"b": 2, "api_key": "hunter2"}, {"a": 1, "api_key": "hunter3"}]
+    ingest(project.pk, [records.Session(external_id="s", metadata=each) for each in items])
+    stored = Session.objects.get(external_id="s")
+    assert stored.metadata == {"a": 1, "b": 2, "password": "[redacted]", "api_key": "[redacted]"}
+    assert [receipt["path"] for receipt in stored.redactions] == ["metadata.password", "metadata.api_key"]

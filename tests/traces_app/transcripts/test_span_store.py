@@ -21,6 +21,7 @@ from tests.examples import examples
 from traces_app.ingest.partitions import TABLES
 from traces_app.models import AgentStep, ToolCall, ToolResult
 from traces_app.models import Span as SpanRow
+from traces_app.transcripts import span_store
 from traces_app.transcripts.span_store import record_spans
 from traces_app.transcripts.spans import otlp_json
 from traces_app.transcripts.spans.span import Span
@@ -192,3 +193,20 @@ def test_month_dropped_by_another_process_is_made_again(is_whole: bool) -> None:
     assert not outcome.reasons
     assert [row.trace_id.int for row in SpanRow.objects.all() if row.trace_id.int == 2] == [2]
     assert Message.objects.filter(request_id=f"{2:032x}").count() == 1
+
+
+def test_many_traces_are_stored_some_at_a_time(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each trace is locked, and the table of locks of PostgreSQL is bounded."""
+    locked: list[int] = []
+    take_turns = span_store.take_turns
+
+    def counted(project_id: int, trace_ids: set[str]) -> None:
+        locked.append(len(trace_ids))
+        take_turns(project_id, trace_ids)
+
+    monkeypatch.setattr(span_store, "take_turns", counted)
+    monkeypatch.setattr(span_store, "MOST_TRACES", 2)
+    spans = [Span(trace_id=f"{number:032x}", span_id=f"{number:016x}", name="a") for number in (1, 2, 3, 4, 5, 1)]
+    outcome = record_spans(project.pk, [*spans, replace(spans[1], span_id="f" * 16)])
+    assert (outcome.accepted, outcome.refused, locked) == (7, 0, [2, 2, 1])
+    assert SpanRow.objects.count() == 6

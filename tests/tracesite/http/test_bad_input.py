@@ -19,6 +19,9 @@ from access_app.keys import create_key
 from access_app.models import Project
 from tests.traces_app.conftest import answer, question, store
 from tests.tracesite.http.test_bad_requests import KINDS as ON_THE_CONNECTION
+from traces_app.events.decode import MOST_SESSIONS
+from traces_app.ingest import decode
+from traces_app.ingest.store import MOST_REPEATED
 
 TABLE = Path(__file__).resolve().parents[3] / "docs" / "bad_input.md"
 MESSAGES = "sessions/weather/messages/"
@@ -220,6 +223,23 @@ def values(api: Sender) -> None:
     assert api.post(MESSAGES, many.replace(b"0,", b"[],")) == "413 too_large"
 
 
+def items(api: Sender) -> None:
+    sessions = {"sessions": [{"external_id": "many", "messages": [{"role": "user"}] * decode.MOST_ITEMS}]}
+    assert api.send("ingest/", sessions) == "413 too_large"
+    assert api.post("ingest/", "\n" * (decode.MOST_ITEMS + 1), type="application/x-ndjson") == "413 too_large"
+    assert api.send_message(knowledge_references=[{}] * (decode.MOST_BELOW + 1)) == "413 too_large"
+    again = [{"role": "user", "external_id": "again"}] * (MOST_REPEATED + 2)
+    assert api.send(MESSAGES, again) == "413 too_large"
+    event = {"type": "agent_start"}
+    assert api.send("events/", [{**event, "session_id": "s"}] * (decode.MOST_ITEMS + 1)) == "413 too_large"
+    some = [{**event, "session_id": str(number)} for number in range(MOST_SESSIONS + 1)]
+    assert api.send("events/", some) == "413 too_large"
+    patched = [{"tool_calls": [{"name": "t"}] * (decode.MOST_BELOW + 1)}]
+    address = f"/api/v1/messages/{api.send_message(external_id='few')['id']}/"
+    refused = api.client.patch(address, json.dumps({"agent_steps": patched}), content_type=JSON)
+    assert refused.status_code == 413
+
+
 def types(api: Sender) -> None:
     assert api.send_message(content=7) == "400 invalid_input content"
     assert api.send_message(agent_steps={}) == "400 invalid_input agent_steps"
@@ -310,8 +330,8 @@ def headers(api: Sender) -> None:
 KINDS: dict[str, Callable[[Sender], None]] = {
     each.__name__: each
     for each in (
-        nul, surrogate, noncharacter, integers, fields_of_whole_numbers, fractions, nan, deep, large, too_large, values, types, words,
-        times, cursors, encodings, duplicates, empty, streams, parameters, headers,
+        nul, surrogate, noncharacter, integers, fields_of_whole_numbers, fractions, nan, deep, large, too_large, values, items, types,
+        words, times, cursors, encodings, duplicates, empty, streams, parameters, headers,
     )
 }  # fmt: skip
 

@@ -213,6 +213,9 @@ def send_slowly(server: Server) -> None:
     begun = {
         "head": HEALTH[:12],
         "stranger": server.post(b"Content-Length: 1000", key=False) + b"{",
+        # Without a key, where a key is asked for in the body: refused for its announced length, before any thread waits for it.
+        "token": server.post(b"Content-Length: 60000000", key=False).replace(b"/api/v1/sessions/", b"/v3/auth/token")
+        + b" " * 1_100_000,
         "small": server.post(b"Content-Length: 1000") + b"{",
         "large": server.post(b"Content-Length: 3000000") + b" " * 1_100_000,
         "asking": server.post(b"Content-Length: 1000", b"Expect: 100-continue") + b"{",
@@ -231,6 +234,7 @@ def send_slowly(server: Server) -> None:
             time.sleep(0.2)
         assert received(stopped["head"]) == b""
         assert received(stopped["stranger"])[:13] == b"HTTP/1.1 401 "
+        assert received(stopped["token"])[:13] == b"HTTP/1.1 413 "
         refused = received(stopped["small"])
         assert (refused[:13], b'"request_too_slow"' in refused) == (b"HTTP/1.1 408 ", True)
 

@@ -16,7 +16,7 @@ from traces_app.schema import records
 
 from .langfuse_ids import span_id_of, trace_id_of
 from .pieces import InvalidItem, decoded_json, nanoseconds, shown
-from .span import Attributes, InvalidBody, LogRecord, Scope, Span
+from .span import Attributes, InvalidBody, LogRecord, Scope, Span, check_numbers
 from .wire_scores import langfuse_score
 
 OBSERVATIONS = frozenset(
@@ -96,20 +96,26 @@ class _Event:
 
 
 def decode_batch(body: bytes) -> list[Item]:
-    """Return the events of `{"batch": [...]}`, each with what it becomes or why it is refused. Raise InvalidBody."""
+    """Return the events of `{"batch": [...]}`, each with what it becomes or why it is refused.
+
+    Raise InvalidBody and TooManyItems.
+    """
     request = decoded_json(body)
     if not isinstance(request, dict) or not isinstance(request.get("batch"), list):
         raise InvalidBody('expected {"batch": [event, ...]}')
+    check_numbers(len(request["batch"]))
     about = fields(request.get("metadata"))
     version = text(about.get("sdk_version")) or text(about.get("sdkVersion")) or ""
     return [_item(event, Scope(name="langfuse", version=version)) for event in request["batch"]]
 
 
 def decode_scores(body: bytes, now: datetime) -> tuple[list[Item], bool]:
-    """Return the scores of a request of the newer SDKs, and whether it is a list. Raise InvalidBody."""
+    """Return the scores of a request of the newer SDKs, and whether it is a list. Raise InvalidBody and TooManyItems."""
     value = decoded_json(body)
+    sent = value if isinstance(value, list) else [value]
+    check_numbers(len(sent))
     items = []
-    for each in value if isinstance(value, list) else [value]:
+    for each in sent:
         score = fields(each)
         item = Item(id=text(score.get("id")) or "")
         try:

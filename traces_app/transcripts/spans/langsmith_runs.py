@@ -7,7 +7,7 @@ multipart request it has a part `post.{id}` or `patch.{id}`, and parts for its l
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -17,13 +17,18 @@ from traces_app.normalize.json_values import fields, items, text
 from traces_app.schema import records
 
 from .pieces import InvalidItem, decoded_json, nanoseconds, span_id, uuid_of
-from .span import Attributes, InvalidBody, Scope, Span, SpanEvent, encoded_bytes
+from .span import Attributes, InvalidBody, Scope, Span, SpanEvent, TooManyItems, check_numbers, encoded_bytes
 from .wire_scores import langsmith_change, langsmith_feedback
 
 Operation = Literal["post", "patch"]
 
 LARGEST_ATTACHMENT = 1024 * 1024
 """Bytes of an attachment that are kept; of a larger one the size and the digest are."""
+MOST_PARTS = 50_000
+"""Parts of a multipart request: runs, their large fields, and their attachments."""
+LONGEST_HEAD = 8_192
+"""Bytes of the headers of a part."""
+_LONGEST_BOUNDARY = 70  # as RFC 2046 has it
 _FIELDS = ("inputs", "outputs", "events", "extra", "error", "serialized")
 """Fields of a run that have parts of their own."""
 _SEGMENT = re.compile(r"(\d{8}T\d{6})(\d{6})Z(.+)")
@@ -47,11 +52,12 @@ class Decoded:
 
 
 def decode_batch(body: bytes) -> Decoded:
-    """Return the runs of `{"post": [...], "patch": [...]}`. Raise InvalidBody."""
+    """Return the runs of `{"post": [...], "patch": [...]}`. Raise InvalidBody and TooManyItems."""
     request = decoded_json(body)
     lists = [request[name] for name in ("post", "patch") if name in request] if isinstance(request, dict) else []
     if not lists or not all(isinstance(runs, list) for runs in lists):
         raise InvalidBody('expected {"post": [run, ...], "patch": [run, ...]}')
+    _check_numbers([run for runs in lists for run in runs])
     found = Decoded()
     operations: tuple[Operation, ...] = ("post", "patch")
     for operation in operations:
@@ -61,10 +67,11 @@ def decode_batch(body: bytes) -> Decoded:
 
 
 def decode_run(body: bytes, operation: Operation, id_: str | None = None) -> Decoded:
-    """Return the one run of a request; `id_` is the id in its path. Raise InvalidBody."""
+    """Return the one run of a request; `id_` is the id in its path. Raise InvalidBody and TooManyItems."""
     run = decoded_json(body)
     if not isinstance(run, dict):
         raise InvalidBody("expected a run: an object")
+    _check_numbers([run])
     found = Decoded()
     _add(found, operation, run if id_ is None else {**run, "id": id_}, "run")
     return found
@@ -87,7 +94,7 @@ def decode_feedback_change(body: bytes) -> tuple[records.ScorePatch, dict[str, A
 
 
 def decode_multipart(body: bytes, boundary: str) -> Decoded:
-    """Return the runs and the feedback of a multipart request. Raise InvalidBody."""
+    """Return the runs and the feedback of a multipart request. Raise InvalidBody and TooManyItems."""
     found = Decoded()
     runs: dict[tuple[str, str], dict[str, Any]] = {}
     beside: list[tuple[str, str, str, Any]] = []
@@ -119,24 +126,32 @@ def decode_multipart(body: bytes, boundary: str) -> Decoded:
             found.errors.append(f"attachment.{id_[:40]}: a part without a run of this id")
         else:
             of.setdefault("attachments", {})[name] = value
+    _check_numbers([*runs.values(), *found.feedback])
     for (of_operation, id_), run in runs.items():
         _add(found, "post" if of_operation == "post" else "patch", run, f"{of_operation}.{id_[:40]}")
     return found
 
 
 def parts(body: bytes, boundary: str) -> Iterator[tuple[str, str, bytes]]:
-    """Yield name, content type and content of each part. Raise InvalidBody. Source: RFC 7578 and 2046."""
+    """Yield name, content type and content of each part. Raise InvalidBody and TooManyItems. Source: RFC 7578 and 2046."""
+    if len(boundary) > _LONGEST_BOUNDARY:
+        raise InvalidBody(f"multipart with a boundary of more than {_LONGEST_BOUNDARY} characters")
     mark = b"--" + boundary.encode("latin-1", "replace")
     start = 0 if body.startswith(mark) else body.find(b"\r\n" + mark) + 2
     if not boundary or not body[start:].startswith(mark):
         raise InvalidBody("multipart without its boundary")
-    pieces = body[start + len(mark) :].split(b"\r\n" + mark)
+    pieces = body[start + len(mark) :].split(b"\r\n" + mark, MOST_PARTS + 1)
+    if len(pieces) > MOST_PARTS + 1:
+        raise TooManyItems(MOST_PARTS, "parts")
     if not pieces[-1].startswith(b"--") or any(not piece.startswith(b"\r\n") for piece in pieces[:-1]):
         raise InvalidBody("multipart that ends before its closing boundary")
     for piece in pieces[:-1]:
-        head, separator, content = piece[2:].partition(b"\r\n\r\n")
-        if not separator:
+        end = piece.find(b"\r\n\r\n", 2)
+        if end < 0:
             raise InvalidBody("a part without an empty line after its headers")
+        if end > LONGEST_HEAD:
+            raise TooManyItems(LONGEST_HEAD, "bytes of headers in a part")
+        head, content = piece[2:end], piece[end + 4 :]
         headers = dict(_header(line) for line in head.split(b"\r\n"))
         name = re.search(r'\bname="([^"]*)"', headers.get("content-disposition", ""))
         if name is None:
@@ -164,6 +179,11 @@ def _attachment(content_type: str, content: bytes) -> dict[str, Any]:
 
 
 # --- Runs -------------------------------------------------------------------------------------------------------------
+
+
+def _check_numbers(runs: Collection[Any]) -> None:
+    """Raise TooManyItems if a request with these runs is to be split."""
+    check_numbers(len(runs), sum(len(items(fields(run).get("events"))) for run in runs))
 
 
 def _add(found: Decoded, operation: Operation, run: Any, where: str) -> None:

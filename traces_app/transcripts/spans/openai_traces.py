@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from .pieces import shown
-from .span import DEEPEST, TOO_DEEP, Attributes, InvalidBody, Scope, Span, number
+from .span import DEEPEST, TOO_DEEP, Attributes, InvalidBody, Scope, Span, check_numbers, number
 
 PREFIX = "openai_agents."
 TRACE = "trace"
@@ -29,7 +29,7 @@ _HEX = frozenset("0123456789abcdef")
 
 
 class _Request(Struct):
-    data: list[dict[str, Any]]
+    data: list[Any]
 
 
 class _Object(Struct):
@@ -60,13 +60,14 @@ _decode = msgspec.json.Decoder(_Request).decode
 
 
 def decode_items(body: bytes) -> tuple[list[Span], list[str]]:
-    """Return the spans of a body, and why each invalid item is none. Raise InvalidBody if the body has no items."""
+    """Return the spans of a body, and why each invalid item is none. Raise InvalidBody if the body has no items, and TooManyItems."""
     try:
         items = _decode(body).data
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidBody(str(error)) from error
     except RecursionError as error:
         raise InvalidBody("The JSON is nested too deeply.") from error
+    check_numbers(len(items))
     spans: list[Span] = []
     invalid: list[str] = []
     for place, item in enumerate(items):
@@ -77,7 +78,7 @@ def decode_items(body: bytes) -> tuple[list[Span], list[str]]:
     return spans, invalid
 
 
-def _span_of(item: dict[str, Any]) -> Span:
+def _span_of(item: Any) -> Span:
     kind = msgspec.convert(item, _Object).object
     if kind == "trace":
         return _of_trace(msgspec.convert(item, _Trace))

@@ -18,9 +18,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from traces_app.normalize.json_values import fields, items
+
 from .span import (
     BYTES,
     DEEPEST,
+    MOST_SPANS,
     TOO_DEEP,
     Attributes,
     InvalidBody,
@@ -30,6 +33,7 @@ from .span import (
     SpanEvent,
     SpanLink,
     Status,
+    check_numbers,
     decoded_bytes,
     decoded_number,
     encoded_bytes,
@@ -191,7 +195,7 @@ _metrics = msgspec.json.Decoder(_MetricRequest)
 
 
 def decode_traces(body: bytes) -> list[Span]:
-    """Return the spans of an ExportTraceServiceRequest. Raise InvalidBody, which names the path."""
+    """Return the spans of an ExportTraceServiceRequest. Raise InvalidBody, which names the path, and TooManyItems."""
     return spans_of_request(_decoded(_traces, body))
 
 
@@ -214,7 +218,7 @@ def spans_of_request(request: _TraceRequest) -> list[Span]:
 
 
 def decode_logs(body: bytes) -> list[LogRecord]:
-    """Return the records of an ExportLogsServiceRequest. Raise InvalidBody, which names the path."""
+    """Return the records of an ExportLogsServiceRequest. Raise InvalidBody, which names the path, and TooManyItems."""
     records = []
     for of_resource in _decoded(_logs, body).resource_logs:
         resource = _attributes(of_resource.resource.attributes if of_resource.resource else ())
@@ -225,7 +229,7 @@ def decode_logs(body: bytes) -> list[LogRecord]:
 
 
 def count_metrics(body: bytes) -> int:
-    """Return the number of metrics in an ExportMetricsServiceRequest. Raise InvalidBody."""
+    """Return the number of metrics in an ExportMetricsServiceRequest. Raise InvalidBody and TooManyItems."""
     request = _decoded(_metrics, body)
     return sum(len(of_scope.metrics) for resource in request.resource_metrics for of_scope in resource.scope_metrics)
 
@@ -277,8 +281,33 @@ def resource_spans(spans: Iterable[Span]) -> list[dict[str, Any]]:
 # --- Decode -----------------------------------------------------------------------------------------------------------
 
 
+_LISTS = {
+    "resourceSpans": ("scopeSpans", "spans"),
+    "resourceLogs": ("scopeLogs", "logRecords"),
+    "resourceMetrics": ("scopeMetrics", "metrics"),
+}
+
+
+def _check_numbers(request: Any) -> None:
+    """Raise TooManyItems for a request, as JSON of any form, that has to be split."""
+    spans = parts = 0
+    for name, (of_resource, of_scope) in _LISTS.items():
+        for resource in items(fields(request).get(name)):
+            scopes = items(fields(resource).get(of_resource))
+            parts += 1 + len(scopes)
+            for scope in scopes:
+                found = items(fields(scope).get(of_scope))
+                spans += len(found)
+                check_numbers(spans)
+                parts += sum(len(items(fields(span).get(below))) for span in found for below in ("events", "links"))
+    check_numbers(spans, parts)
+
+
 def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
     try:
+        if body.count(b"{") > MOST_SPANS:
+            # All of these are objects, and as plain JSON they take a fifth of the memory.
+            _check_numbers(msgspec.json.decode(body))
         # The list is required, so that other JSON is not taken for an empty request, but {} is one by the proto3 JSON mapping.
         return decoder.decode(_EMPTY if _EMPTY_OBJECT.fullmatch(body) else body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

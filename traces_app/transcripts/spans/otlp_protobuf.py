@@ -25,6 +25,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord as ProtoLogRecord
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 
+from . import otlp_counts
 from .span import (
     DEEPEST,
     TOO_DEEP,
@@ -45,7 +46,7 @@ _STATUSES: dict[int, Status] = {1: "ok", 2: "error"}
 
 
 def decode_traces(body: bytes) -> list[Span]:
-    """Return the spans of an ExportTraceServiceRequest. Raise InvalidBody."""
+    """Return the spans of an ExportTraceServiceRequest. Raise InvalidBody and TooManyItems."""
     request = _parsed(ExportTraceServiceRequest(), body)
     spans = []
     for of_resource in request.resource_spans:
@@ -57,7 +58,7 @@ def decode_traces(body: bytes) -> list[Span]:
 
 
 def decode_logs(body: bytes) -> list[LogRecord]:
-    """Return the records of an ExportLogsServiceRequest. Raise InvalidBody."""
+    """Return the records of an ExportLogsServiceRequest. Raise InvalidBody and TooManyItems."""
     request = _parsed(ExportLogsServiceRequest(), body)
     records = []
     for of_resource in request.resource_logs:
@@ -69,9 +70,9 @@ def decode_logs(body: bytes) -> list[LogRecord]:
 
 
 def count_metrics(body: bytes) -> int:
-    """Return the number of metrics in an ExportMetricsServiceRequest. Raise InvalidBody."""
-    request = _parsed(ExportMetricsServiceRequest(), body)
-    return sum(len(of_scope.metrics) for resource in request.resource_metrics for of_scope in resource.scope_metrics)
+    """Return the number of metrics in an ExportMetricsServiceRequest. Raise InvalidBody and TooManyItems."""
+    # Not parsed, because nothing else is done with them.
+    return otlp_counts.counted(body, ExportMetricsServiceRequest, with_values=False).spans
 
 
 def trace_answer(rejected: int, reason: str) -> bytes:
@@ -97,6 +98,7 @@ def metric_answer() -> bytes:
 
 
 def _parsed(message: M, body: bytes) -> M:
+    otlp_counts.check_counts(body, type(message))
     try:
         message.ParseFromString(body)
     except DecodeError as error:

@@ -24,21 +24,22 @@ class InvalidItem(ValueError):
 def decoded_json(body: bytes) -> Any:
     """Return the value of a JSON text, no deeper than an attribute may be. Raise InvalidBody."""
     try:
-        return _bounded(msgspec.json.decode(body), 0)
+        value = msgspec.json.decode(body)
+        _bound(value, 0)
+        return value
     except RecursionError as error:
         raise InvalidBody("JSON that is nested too deeply") from error
     except (msgspec.DecodeError, ValueError) as error:
         raise InvalidBody(f"not JSON: {error}") from error
 
 
-def _bounded(value: Any, depth: int) -> Any:
-    if depth > DEEPEST:
-        return TOO_DEEP
-    if isinstance(value, dict):
-        return {name: _bounded(item, depth + 1) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_bounded(item, depth + 1) for item in value]
-    return value
+def _bound(value: Any, depth: int) -> None:
+    """Replace what is too deep, in place, because a copy of a large body would take as much memory again."""
+    for name, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        if depth == DEEPEST:
+            value[name] = TOO_DEEP
+        else:
+            _bound(item, depth + 1)
 
 
 def span_id(of: str) -> str:

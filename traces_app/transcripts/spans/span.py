@@ -16,6 +16,12 @@ from msgspec import Struct
 Status = Literal["", "ok", "error"]
 Attributes = dict[str, Any]
 
+MOST_SPANS = 20_000
+"""Spans and log records, or runs, events and scores of other protocols, in one request. Collectors send up to 8,192 at a time."""
+MOST_PARTS = 100_000
+"""Events and links of the spans of a request, with the resources and scopes that they are listed by."""
+SPANS, PARTS = "spans or other items", "events, links, resources and scopes of spans"
+"""What these are called in errors."""
 DEEPEST = 64
 """Levels of arrays and objects that an attribute may have; anything deeper is replaced by TOO_DEEP."""
 TOO_DEEP = f"[more than {DEEPEST} levels]"
@@ -26,6 +32,22 @@ DOUBLE = "$double"
 
 class InvalidBody(ValueError):
     """The body is not the message that the endpoint takes."""
+
+
+class TooManyItems(ValueError):
+    """The body has more than `most` of `items`, which is a word for people."""
+
+    def __init__(self, most: int, items: str) -> None:
+        super().__init__(f"more than {most} {items}")
+        self.most, self.items = most, items
+
+
+def check_numbers(spans: int, parts: int = 0) -> None:
+    """Raise TooManyItems if a request with so many is to be split."""
+    if spans > MOST_SPANS:
+        raise TooManyItems(MOST_SPANS, SPANS)
+    if parts > MOST_PARTS:
+        raise TooManyItems(MOST_PARTS, PARTS)
 
 
 class SpanEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -55,7 +55,7 @@ def langfuse_score(body: Mapping[str, Any], time: datetime | None = None) -> rec
     if trace is None and session is None:
         raise InvalidItem("body.traceId: expected the id of a trace, or the sessionId of a session")
     data_type = body.get("dataType")
-    if data_type is not None and data_type not in _KINDS:
+    if data_type is not None and (not isinstance(data_type, str) or data_type not in _KINDS):
         raise InvalidItem(f"body.dataType: {shown(data_type)}, expected one of {', '.join(_KINDS)}")
     observation = text(body.get("observationId"))
     more = {key: value for key, value in body.items() if key not in _OF_LANGFUSE and value is not None}
