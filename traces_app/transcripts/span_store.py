@@ -351,7 +351,8 @@ def _pieces(project_id: int, trace_ids: Collection[str]) -> dict[str, _Pieces]:
     """Return everything that is stored of these traces."""
     found = {trace_id: _Pieces.empty() for trace_id in trace_ids}
     rows = SpanRow.objects.filter(project_id=project_id, trace_id__in=[UUID(trace_id) for trace_id in trace_ids])
-    for trace_id, kind, content in rows.order_by("id").values_list("trace_id", "kind", "content").iterator():
+    columns = ("id", "trace_id", "kind", "content")
+    for _id, trace_id, kind, content in rows.order_by("id").values_list(*columns).iterator():
         found[trace_id.hex].add(_DECODE[kind](content))
     return found
 
