@@ -40,11 +40,11 @@ T = TypeVar("T")
 
 MOST_READ = 20_000
 """Failed calls that are grouped, the newest ones of the range."""
-MOST_CHARACTERS = 3_000_000
-"""Characters of the errors of these, of which patterns are made: 150 of each call, or 3,000 errors of 1,000."""
+MOST_CHARACTERS = 2_000_000
+"""Characters of the errors of these, of which patterns are made: 100 of each call, or 2,000 errors of 1,000."""
 MOST_KNOWN = 2_000
 """Failed calls before a range, the newest ones, among which an error of the range is searched before it is called new."""
-MOST_KNOWN_CHARACTERS = 300_000
+MOST_KNOWN_CHARACTERS = 200_000
 """Characters of the errors of these."""
 MOST_RANKED = 1_000
 """Groups among which those like an error are searched: those of most calls."""
@@ -233,9 +233,7 @@ def _added(one: Row, other: Row) -> Row:
     )
 
 
-def _newest(
-    rows: MergedRows[CompiledRows], most: int, most_characters: int
-) -> tuple[MergedRows[CompiledRows], bool]:
+def _newest(rows: MergedRows[CompiledRows], most: int, most_characters: int) -> tuple[MergedRows[CompiledRows], bool]:
     """Return the newest of the rows, up to `most` of all databases and to `most_characters` of their errors, and whether there are
     more. At least one."""
     found = rows.in_each(lambda part: _costs_in(part, most + 1)).values()

@@ -1,7 +1,7 @@
 """The pattern of an error: its text without what differs from one occurrence to the next.
 
 PostgreSQL makes it, so that the same expression groups errors and finds the calls of a group. It takes 0.03 ms for an error of 150
-characters, 0.2 ms for a traceback of 2 KB, and 0.6 ms at most, whatever the error.
+characters, 0.2 ms for a traceback of 2 KB, and some 0.5 ms at most, whatever the error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _LOADED_FOR_ONE = 64
 _CUT = " … "
 # Keys and values of JSON say what failed, so they are not taken for quoted values.
 _JSON = r"""[{,]\s*("[^"]*"|'[^']*')\s*:"""
-_QUOTED = r"""(?<!\w)'[^'\n]*'(?!\w)|(?<!\w)"[^"\n]*"(?!\w)|`[^`\n]*`|“[^”\n]*”|「[^」\n]*」"""
+# Values without anything between them are one, because each replacement takes as long as some hundred characters.
+_QUOTED = r"""(?:(?<!\w)'[^'\n]*'(?!\w)|(?<!\w)"[^"\n]*"(?!\w)|`[^`\n]*`|“[^”\n]*”|「[^」\n]*」)+"""
 _NOTHING = r"^\M."
 _BLANKS = "\t\n\v\f\r"
 _KEPT = "\x01"
