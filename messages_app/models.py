@@ -501,7 +501,7 @@ class SavedView(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.name
+        return one_line(self.name, 80)
 
 
 class ListColumns(models.Model):

@@ -15,7 +15,10 @@ from collections.abc import Iterator
 from configparser import ConfigParser
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from django.conf import settings
@@ -38,6 +41,10 @@ needs_nginx = pytest.mark.skipif(
     not shutil.which("nginx") or not shutil.which("openssl"),
     reason="nginx and openssl are not installed (Debian: apt install nginx openssl)",
 )
+
+
+LOCATIONS = re.findall(r"^ *location (?:([=~]) )?(\S+) {$", NGINX, re.M)
+"""The modifier and the path or pattern of each location of nginx."""
 
 
 def unit(name: str) -> ConfigParser:
@@ -82,6 +89,14 @@ def test_nginx_waits_for_two_signs_of_life() -> None:
     (location,) = re.findall(r"location ~ \^/\(live\|.*? {(.*?)}", NGINX, re.S)
     assert [int(seconds) for seconds in re.findall(r"timeout (\d+)s", location)] == [60, 60]
     assert settings.TRACESITE_LIVE_HEARTBEAT_SECONDS * 2 < 60
+
+
+def test_no_location_of_nginx_sets_headers() -> None:
+    """A location that sets one of them takes none of its server."""
+    samples = [NGINX, *(page.read_text() for page in (ROOT / "docs").glob("*.md"))]
+    bodies = [body for text in samples for body in re.findall(r"^ *location [^\n]*{$(.*?)^ *}$", text, re.M | re.S)]
+    assert len(bodies) > len(LOCATIONS)
+    assert [body for body in bodies if "proxy_set_header" in body] == []
 
 
 # --- systemd ------------------------------------------------------------------------------------------------
@@ -310,6 +325,73 @@ def test_nginx_routes_live_requests_to_their_process(site: Supervised, tmp_path:
             path = f"/weknora/api/v1/sessions/continue-stream/{agent.session}?message_id={agent.message}"
             client.request("GET", path, headers=headers(site.site.key))
             assert client.getresponse().readline() == b"event:message\n"
+
+
+def paths_of(modifier: str, location: str) -> list[str]:
+    """Return a path for each alternative of a location."""
+    if modifier != "~":
+        return [location]
+    parts = [part.split("|") for part in re.split(r"[()]", location.removeprefix("^"))]
+    paths = ["".join(chosen) for chosen in product(*parts)]
+    assert all(re.search(location, path) for path in paths), location  # otherwise write them down here
+    return paths
+
+
+@contextmanager
+def recording_upstream() -> Iterator[tuple[int, list[dict[str, str]]]]:
+    """A server that keeps the headers of its requests, of which no name may occur twice."""
+    seen: list[dict[str, str]] = []
+
+    class Recording(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            assert len(self.headers) == len({name.lower() for name in self.headers}), self.headers
+            seen.append({name.lower(): value for name, value in self.headers.items()})
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Recording) as upstream:
+        thread = Thread(target=upstream.serve_forever)
+        thread.start()
+        try:
+            yield upstream.server_port, seen
+        finally:
+            upstream.shutdown()
+            thread.join()
+
+
+@needs_nginx
+def test_no_location_of_nginx_passes_forged_headers(tmp_path: Path) -> None:
+    paths = [path for location in LOCATIONS for path in paths_of(*location)]
+    assert {"/", "/live/", "/metrics"} < set(paths)
+    forged = {
+        "X-Forwarded-For": "10.1.2.3",
+        "X-Forwarded-Proto": "http",
+        "X-Real-IP": "10.1.2.3",
+        "Forwarded": "for=10.1.2.3;proto=http",
+        "X_Forwarded_For": "10.1.2.3",
+        "X_Forwarded_Proto": "http",
+        "Connection": "upgrade, x-forwarded-for, x-forwarded-proto",
+        "Upgrade": "websocket",
+    }
+    expected = {"host": "traces.example.org", "x-forwarded-for": "127.0.0.1", "x-forwarded-proto": "https"}
+    with (
+        recording_upstream() as (port, seen),
+        recording_upstream() as (live, seen_live),
+        nginx(port, tmp_path, live) as tls_port,
+    ):
+        for path in paths:
+            for sent in ({}, forged):
+                with closing(tls(tls_port)) as client:
+                    client.request("GET", path, headers={"Host": "traces.example.org", **sent})
+                    assert (path, client.getresponse().status) == (path, 204)
+                (got,) = seen + seen_live
+                upgrade = {"upgrade": "websocket", "connection": "upgrade"} if sent and path == "/live/" else {}
+                assert (path, got) == (path, {"accept-encoding": "identity", **expected, **upgrade})
+                seen.clear()
+                seen_live.clear()
 
 
 # --- PostgreSQL ---------------------------------------------------------------------------------------------

@@ -17,12 +17,15 @@ from pythonjsonlogger.core import RESERVED_ATTRS
 
 from . import environment as env
 from .http.content_policy import DIRECTIVES
+from .serving.embedded_postgres import make_data_directory
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 # --- What the operator sets -------------------------------------------------------------------------------
 
 TRACESITE_DATA_DIR = Path(env.text("TRACESITE_DATA_DIR") or BASE_DIR / ".tracesite")
+if TRACESITE_DATA_DIR.exists():
+    make_data_directory(TRACESITE_DATA_DIR)  # earlier versions left it open to others
 DEBUG = env.boolean("TRACESITE_DEBUG", default=False)
 ALLOWED_HOSTS = env.words("TRACESITE_ALLOWED_HOSTS", ("127.0.0.1", "localhost", "[::1]"))
 CSRF_TRUSTED_ORIGINS = env.words("TRACESITE_TRUSTED_ORIGINS")
@@ -102,7 +105,7 @@ def secret_key() -> str:
         return given
     path = TRACESITE_DATA_DIR / "secret_key"
     if not path.exists():
-        TRACESITE_DATA_DIR.mkdir(parents=True, exist_ok=True)
+        make_data_directory(TRACESITE_DATA_DIR)
         draft = path.with_name(f"secret_key.{secrets.token_hex(8)}")
         draft.touch(mode=0o600)
         draft.write_text(secrets.token_urlsafe(50))

@@ -28,7 +28,8 @@ from .keys import Keyring, key_named, known_keys
 DESTROYED: Final = "[the key was destroyed]"
 """In place of a value whose data key was destroyed."""
 ROW_ID: Final = "row_id"
-"""Name of an expression that is the id of the row of all encrypted columns of a statement, where `id` is not read as it is."""
+"""Name of an expression that is the id of the row of all encrypted columns of a statement, where `id` is not read as it is. A
+statement without both is refused as soon as it reads an encrypted value."""
 _TEXTS = frozenset({25, 114, 705, 1043, 3802})
 """Types of columns that are read as text: text, json, unknown, varchar and jsonb."""
 _ANY_COLUMN: Final = frozenset(BY_NUMBER)
@@ -42,7 +43,7 @@ _to_json = msgspec.json.Encoder().encode
 class OpenedRows:
     """A row factory for psycopg that decrypts values, then makes rows by another factory, if any.
 
-    Values that were moved from another column or row are refused, where column and id are read as they are.
+    Values that were moved from another column or row are refused, and those of a statement that says neither its row nor its column.
     """
 
     keys: Keyring
@@ -81,6 +82,7 @@ def _places(result: Any, keys: Keyring) -> list[tuple[int, frozenset[int], list[
     fields = range(result.nfields)
     origins = [keys.columns.get((result.ftable(at), result.ftablecol(at))) for at in fields]
     row_ids = [at for at in fields if result.fname(at) == ROW_ID.encode()]
+    all_ids = [at for at in fields if origins[at] is not None and origins[at][1] == "id"]
     places = []
     for at in fields:
         origin = origins[at]
@@ -93,7 +95,7 @@ def _places(result: Any, keys: Keyring) -> list[tuple[int, frozenset[int], list[
                 places.append((at, frozenset({column.number}), ids or row_ids))
         elif result.ftable(at) == 0 or result.fname(at).decode() in NAMES:
             # An expression, or a column of a partition that is read by its own name.
-            places.append((at, _ANY_COLUMN, row_ids))
+            places.append((at, _ANY_COLUMN, row_ids or all_ids))
     return places
 
 
@@ -104,10 +106,10 @@ class Opener:
         self._known = keys
         self._keys: dict[bytes, DataKey | bool] = {}
 
-    def open(self, value: str, columns: Collection[int] = _ANY_COLUMN, rows: Collection[bytes] = ()) -> str:
+    def open(self, value: str, columns: Collection[int] = _ANY_COLUMN, rows: Collection[bytes] | None = None) -> str:
         """Return a text or JSON text with everything in it decrypted.
 
-        `columns` are the numbers of the columns, and `rows` the ids of the rows that it may be of; any row if none is given.
+        `columns` are the numbers of the columns, and `rows` the ids of the rows that it may be of; None for any row.
         Raise Locked, and Damaged if a value was changed or is of another place.
         """
         if (marked := split_mark(value)) is not None:
@@ -126,7 +128,9 @@ class Opener:
             texts += [part.whole] if opened is None else [opened, part.rest]
         return "".join(texts)
 
-    def _opened(self, base64: str, columns: Collection[int], rows: Collection[bytes], *, in_json: bool) -> str | None:
+    def _opened(
+        self, base64: str, columns: Collection[int], rows: Collection[bytes] | None, *, in_json: bool
+    ) -> str | None:
         """Return the text of an envelope; None if it is none of ours, but a text that looks like one."""
         raw = bytes_of(base64)
         if raw is None:
@@ -137,7 +141,7 @@ class Opener:
             key = self._keys[key_id] = key_named(key_id, self._known)
         if key is True:
             return None
-        if number not in columns or (rows and row_of(raw) not in rows):
+        if number not in columns or (rows is not None and row_of(raw) not in rows):
             raise Damaged
         if BY_NUMBER[number][2].form is Form.TEXT:
             text = key.opened(raw) if key else DESTROYED
@@ -146,7 +150,7 @@ class Opener:
         return text if in_json else _unquoted(text)
 
 
-def open_value(value: str, columns: Collection[int] = _ANY_COLUMN, rows: Collection[bytes] = ()) -> str:
+def open_value(value: str, columns: Collection[int] = _ANY_COLUMN, rows: Collection[bytes] | None = None) -> str:
     """Return one value decrypted: see Opener.open."""
     return Opener(known_keys()).open(value, columns, rows)
 

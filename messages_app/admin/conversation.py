@@ -113,9 +113,9 @@ def _duration(session_id: UUID) -> int | None:
 
 def _plan(session: Session) -> list[list[PlannedAgent]]:
     """Return the plan of a session, with the states of the agents in its last run."""
-    workflow = Session.with_deleted.values_list("workflow", flat=True).get(pk=session.pk)
+    _id, workflow = Session.with_deleted.values_list("pk", "workflow").get(pk=session.pk)
     runs = Message.with_deleted.filter(session=session, role=Message.Role.ASSISTANT, deleted_at__isnull=True)
-    states = runs.order_by("-pk").values_list("metadata__agents", flat=True).first()
+    _run, states = runs.order_by("-pk").values_list("pk", "metadata__agents").first() or (None, None)
     return layers_of(workflow, states if isinstance(states, dict) else {})
 
 

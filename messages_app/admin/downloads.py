@@ -37,7 +37,7 @@ def value_file(
     is_json = isinstance(source.rows.model._meta.get_field(column), JSONField)
     value = JsonText(column, is_pretty=True) if is_json else F(column)
     rows = visible_to(source.rows.filter(pk=key), scope, source.project)
-    text = rows.annotate(value=value).values_list("value", flat=True).first()
+    _id, text = rows.annotate(value=value).values_list("pk", "value").first() or (None, "")
     if not text:
         return None
     kind, extension = ("application/json", "json") if is_json else ("text/plain; charset=utf-8", "txt")

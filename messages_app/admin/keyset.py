@@ -604,7 +604,7 @@ class KeysetAdmin(RoleAdmin):
         return known and "\x00" not in value  # PostgreSQL rejects U+0000
 
     def row_name(self, row: Any) -> str:
-        """Return the name of the row for screen readers; Django's default would load deferred columns."""
+        """Return the name of the row for screen readers, without hidden characters; Django's default would load deferred columns."""
         return str(row.pk)
 
     def action_checkbox(self, obj: Model) -> SafeString:

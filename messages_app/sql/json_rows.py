@@ -171,7 +171,7 @@ class Source(Generic[T]):
 def look_up(column: str, table: str, keys: Collection[str]) -> Query:
     """Return the statement for pairs of id and value of a column, for the rows of `keys` (not empty) in a partitioned table."""
     return Query(
-        sql=f"SELECT id::text, {column} FROM {table} WHERE id = ANY(%s::uuid[]) AND id BETWEEN %s AND %s",  # noqa: S608
+        sql=f"SELECT {_as_text('id')}, {column} FROM {table} WHERE id = ANY(%s::uuid[]) AND id BETWEEN %s AND %s",  # noqa: S608
         parameters=[f"{{{','.join(keys)}}}", min(keys), max(keys)],
         prepared=True,
     )

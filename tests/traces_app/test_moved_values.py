@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from functools import partial
 
 import pytest
+from django.contrib import admin
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.test import Client
+from django.urls import reverse
 
 from access_app.encryption.columns import ENCRYPTED, Column, Form
 from access_app.encryption.envelope import DataKey
@@ -95,6 +97,53 @@ def test_moved_value_is_refused_whatever_its_column(keeper: None, project: Proje
                         if answer.status_code != 503 or "behind the back" not in answer.content.decode()
                     ]
     assert shown == []
+
+
+@pytest.mark.requirement("001-57")
+def test_moved_value_is_refused_where_it_is_looked_up(keeper: None, project: Project) -> None:
+    """By what reads one column only: files of single values, and the first error of a chain."""
+    add_key(project)
+    key = key_of(project.pk)
+    assert key is not None
+    client = Client(headers={"Authorization": f"Bearer {create_key(project, 'agent', ['read', 'write'])[1]}"})
+    plant(Garden("word{}"), client)
+    failed = {"name": "t", "result": {"success": False, "error": "no disk"}}
+    store(project, {"role": "assistant", "agent_steps": [{"tool_calls": [failed]}]}, external_id="failed")
+    reader = Client(raise_request_exception=False)
+    reader.force_login(User.objects.create_superuser("ada"))
+    failed_session = Session.objects.get(external_id="failed").pk
+    places = [("traces_app_toolresult", "error", client, f"/api/v1/chains/?session={failed_session}")]
+    for model, its_admin in admin.site._registry.items():
+        for name, source in getattr(its_admin, "downloads", {}).items():
+            table, row = source.rows.model._meta.db_table, source.rows.first()
+            for column in source.columns & ENCRYPTED[table].keys():
+                page = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
+                places.append((table, column, reader, f"{page}value/{name}/{row.pk}/{column}/"))
+    assert len(places) > 20
+
+    another = child_id(Message.objects.get(external_id="m1").pk, "another").bytes
+    shown = []
+    for table, name, caller, path in places:
+        with put(table, name, lambda _row, column=ENCRYPTED[table][name]: moved(column, key, another)):
+            answer = caller.get(path)
+            if answer.status_code != 503 or "behind the back" not in answer.content.decode():
+                shown.append((path, answer.status_code))
+    assert shown == []
+
+
+@pytest.mark.requirement("001-57")
+@pytest.mark.parametrize("value", ["content", "content::text", "left(content, 1000) AS excerpt", "metadata -> 'plan'"])
+def test_statement_without_the_id_of_a_row_is_refused(keeper: None, project: Project, value: str) -> None:
+    add_key(project)
+    store(project, question(content="the question", metadata={"plan": "the plan"}))
+    with connection.cursor() as cursor:
+        for key in ("id", "id AS row_id", "id::text AS row_id"):
+            cursor.execute(f"SELECT {key}, {value} FROM messages_app_message")
+            ((_id, read),) = cursor.fetchall()
+            assert "the " in read
+        cursor.execute(f"SELECT role, {value} FROM messages_app_message")
+        with pytest.raises(Damaged):
+            cursor.fetchall()
 
 
 @pytest.mark.requirement("001-57")

@@ -152,7 +152,7 @@ class ToolCallAdmin(SelectingAdmin):
         return named_or_saying(request, queryset, named, term, "call", self.page_size(request), mark), False
 
     def row_name(self, row: Any) -> str:
-        return f"{one_line(str(row.tool), NAME_CHARACTERS)} · {row.shown_title or row.message.session.external_id}"
+        return f"{one_line(str(row.tool), NAME_CHARACTERS)} · {one_line(row.shown_title or row.message.session.external_id, NAME_CHARACTERS)}"
 
     def shown_columns(self, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
         def says(row: Any) -> dict[str, str]:

@@ -26,7 +26,7 @@ from messages_app.safe_text import one_line
 from messages_app.sql.merged import in_each, rows_in
 from messages_app.sql.pagination import IdRange
 from traces_app.models import Tool
-from traces_app.queries.error_groups import MOST_READ, Found, Group, error_groups
+from traces_app.queries.error_groups import Found, Group, error_groups
 from traces_app.queries.filters import ErrorFilterSet
 from traces_app.queries.schemas import ErrorSort
 
@@ -103,7 +103,6 @@ def errors_context(request: HttpRequest, period: Period) -> dict[str, Any]:
         "rows": None if found is None else [_row(group, found, kept) for group in found.groups],
         "found": found,
         "left_out": 0 if found is None else found.group_count - len(found.groups),
-        "most_read": MOST_READ,
         "order": sort,
         "columns": [(name, label, f"?{urlencode({**kept, 'o': name})}") for name, label in _COLUMNS],
         "tool": chosen.get("tool", ""),
@@ -118,15 +117,15 @@ def _has_tool(scopes: Mapping[str, ProjectScope], name: str) -> bool:
     return any(in_each(scopes, lambda scope: visible_to(named, scope).exists()).values())
 
 
-def groups_of_tool(tool: Tool, id_range: IdRange, given: Mapping[str, str]) -> list[Row] | None:
-    """Return the most frequent errors of a tool; None if reading them took too long.
+def groups_of_tool(tool: Tool, id_range: IdRange, given: Mapping[str, str]) -> tuple[list[Row] | None, int]:
+    """Return the most frequent errors of a tool, and how many failed calls were read for them; None if reading took too long.
 
     `given` are the parameters of a list of calls for the range.
     """
     scopes = {alias_in_use(): ProjectScope(frozenset([tool.project_id]))}
     found = _found(scopes, [tool.name], id_range, "count", OF_TOOL_LISTED, marks_new=False)
     kept = {"project": tool.project.slug, "tool": tool.name, **given}
-    return None if found is None else [_row(group, found, kept) for group in found.groups]
+    return (None, 0) if found is None else ([_row(group, found, kept) for group in found.groups], found.calls)
 
 
 def _found(

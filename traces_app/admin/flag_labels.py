@@ -108,10 +108,10 @@ def losses_of(message: Message) -> list[str]:
     row = (
         Message.with_deleted.filter(pk=message.pk)
         .annotate(secrets=Func("redactions", function="jsonb_array_length", output_field=IntegerField()))
-        .values_list("metadata__recorder", "secrets")
+        .values_list("pk", "metadata__recorder", "secrets")
         .first()
     )
-    counters, secrets = row or (None, 0)
+    _id, counters, secrets = row or (None, None, 0)
     counts = counts_of({"recorder": counters})
     # The larger number: a receipt of the recorder may stand for several secrets, and some receipts are the server's.
     counts["redacted"] = max(counts.get("redacted", 0), secrets)

@@ -28,7 +28,7 @@ def last_good_run(run: Message) -> UUID | None:
     Questions are the same if their texts are equal. At most four queries. Raise InvalidInput if one takes longer than LIST_MS.
     """
     with limited(LIST_MS):
-        question = _said_before(run.session_id, run.pk).values_list("content", flat=True).first()
+        _id, question = _said_before(run.session_id, run.pk).values_list("pk", "content").first() or (None, "")
         if not question:
             return None
         in_project = Message.with_deleted.filter(project_id=run.project_id).order_by("-pk").values_list("pk", flat=True)

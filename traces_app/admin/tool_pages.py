@@ -28,7 +28,6 @@ from messages_app.sql.merged import first_of, in_each, rows_in
 from messages_app.sql.pagination import QuerySetKeys
 from traces_app.models import Tool
 from traces_app.queries import tool_examples
-from traces_app.queries.error_groups import MOST_READ
 from traces_app.queries.filters import ToolStatisticsFilterSet
 from traces_app.queries.tool_statistics import ALL_CALLS, CallFilter, Figures, Found, Statistics, statistics_in
 from traces_app.queries.tools import tool_statistics
@@ -392,14 +391,15 @@ def tool_context(request: HttpRequest, tool: Tool, period: Period) -> dict[str, 
     kept = {**filters.given, **period.given}
     of_tool = {"project": tool.project.slug, "tool": tool.name, **period.given}
     read = (tool.pk, period.ids, filters.which)
+    errors, failed_read = groups_of_tool(tool, period.ids, period.given)
     return {
         **page_filters(period, kept, {}, "", ""),
         **_filter_form(request, filters, kept, DEFAULT_ORDER),
         "row": rows[0] if rows else None,
         **({} if found is None else _over_time(found, tool, period, filters)),
-        "errors": groups_of_tool(tool, period.ids, period.given),
+        "errors": errors,
         "errors_url": f"{reverse('admin:traces_app_toolcall_errors')}?{urlencode(of_tool)}",
-        "failed_read": MOST_READ,
+        "failed_read": failed_read,
         "slowest": _within_limit(lambda: [(call, ids.created_at_of(call.pk)) for call in tool_examples.slowest(*read)]),
         "slow_arguments": _within_limit(lambda: tool_examples.slow_arguments(*read)),
         "slow_runs": _within_limit(lambda: tool_examples.slow_runs(*read)),

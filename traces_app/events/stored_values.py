@@ -25,11 +25,11 @@ def with_stored_values(events: Sequence[tuple[UUID, Mapping[str, Any]]]) -> list
         return [data for _message_id, data in events]
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT message_id, ref, (content -> 'value')::text FROM traces_app_context "
+            "SELECT id, message_id, ref, (content -> 'value')::text FROM traces_app_context "
             "WHERE id = ANY(%s::uuid[]) AND id BETWEEN %s AND %s AND kind = 'value'",
             [list(places.values()), min(places.values()), max(places.values())],
         )
         found: dict[UUID, dict[str, Any]] = {}
-        for message_id, ref, value in cursor.fetchall():
+        for _id, message_id, ref, value in cursor.fetchall():
             found.setdefault(message_id, {})[ref] = msgspec.json.decode(value)
     return [with_fields(data, found[message_id]) if message_id in found else data for message_id, data in events]

@@ -1,6 +1,7 @@
 """Groups of equal errors: failed calls by the pattern of their error, with what a look at each needs.
 
-The newest MOST_READ failed calls are read, so that a range with millions of them takes no longer than some seconds.
+The newest failed calls are read, up to MOST_READ and to MOST_CHARACTERS of their errors, so that a range with millions of them
+takes no longer than some seconds, whatever their errors are.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from heapq import merge
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -30,7 +32,7 @@ from messages_app.timestamps import instant_text
 from traces_app.models import Tool, ToolCall
 
 from . import schemas
-from .error_patterns import group_of, pattern_of
+from .error_patterns import cost_of, group_of, pattern_of
 from .run_vectors import LEAST_LIKENESS, likeness_of_errors
 from .tool_statistics import MOST_POINTS, STEPS
 
@@ -38,8 +40,12 @@ T = TypeVar("T")
 
 MOST_READ = 20_000
 """Failed calls that are grouped, the newest ones of the range."""
+MOST_CHARACTERS = 2_000_000
+"""Characters of the errors of these, of which patterns are made: 100 of each call, or 2,000 errors of 1,000."""
 MOST_KNOWN = 2_000
 """Failed calls before a range, the newest ones, among which an error of the range is searched before it is called new."""
+MOST_KNOWN_CHARACTERS = 200_000
+"""Characters of the errors of these."""
 MOST_RANKED = 1_000
 """Groups among which those like an error are searched: those of most calls."""
 LEAST_RISING = 5
@@ -94,7 +100,8 @@ class Group:
     error: str
     """The first EXAMPLE_CHARACTERS of the error of the example."""
     change: schemas.ErrorChange
-    """`new` if the newest MOST_KNOWN failed calls before the range, of which there are some, have no equal error."""
+    """`new` if none of the newest failed calls before the range, of which there are some, has an equal error: MOST_KNOWN of them,
+    or fewer if their errors are long."""
     likeness: float | None
     """How similar the pattern is to the given one, 0 to 1; None if none was given."""
 
@@ -115,7 +122,7 @@ class Found:
     group_count: int
     calls: int
     counted_from: datetime | None
-    """The time of the oldest call that was read, if MOST_READ were; None if all were."""
+    """The time of the oldest call that was read; None if all were."""
     step: timedelta
     beginnings: Sequence[datetime]
     """The beginnings of all steps of the range, oldest first, also of those without calls."""
@@ -129,7 +136,7 @@ def error_groups(
     like: str | None = None,
     marks_new: bool = True,
 ) -> Found:
-    """Return the first `limit` groups of the failed calls in `rows`, in five queries or fewer, or seven of each of several databases.
+    """Return the first `limit` groups of the failed calls in `rows`, in seven queries or fewer of each database.
 
     With `like`, a pattern: the groups that are most like it, the most similar ones first. Without `marks_new` no group is
     marked as new, which saves a query. Raise InvalidInput if a query takes longer than LIST_MS.
@@ -137,7 +144,8 @@ def error_groups(
     with ExitStack() as snapshots:
         rows.in_each(lambda _part: snapshots.enter_context(one_snapshot(read_only=True)))
         step, beginnings = _steps(rows)
-        found = _grouped(rows, sort, limit if like is None else MOST_RANKED, beginnings)
+        newest, is_cut = _newest(rows, MOST_READ, MOST_CHARACTERS)
+        found = _grouped(newest, sort, limit if like is None else MOST_RANKED, beginnings)
         group_count, calls, oldest = found[0][8:] if found else (0, 0, None)
         likeness: dict[str, float] = {}
         if like is not None:
@@ -147,7 +155,7 @@ def error_groups(
         tool_ids, last = {tool for row in found for tool in row[5]}, [row[4] for row in found]
         tools, examples = _found_in_any(rows, lambda: _tools(tool_ids)), _found_in_any(rows, lambda: _examples(last))
         known = _known_before(rows) if found and marks_new else None
-    counted_from = ids.created_at_of(oldest) if calls >= MOST_READ else None
+    counted_from = ids.created_at_of(oldest) if is_cut else None
     return Found(
         groups=[
             _group(
@@ -201,8 +209,7 @@ def _grouped(
 ) -> list[Row]:
     # A group of one database may be in another, too, so those of several are read whole.
     is_one = len(rows.parts) == 1
-    newest = _newest(rows, MOST_READ)
-    parts = newest.in_each(lambda part: _grouped_in(part, sort, limit if is_one else MOST_READ, beginnings)).values()
+    parts = rows.in_each(lambda part: _grouped_in(part, sort, limit if is_one else MOST_READ, beginnings)).values()
     if is_one:
         return next(iter(parts))
     groups: dict[str, Row] = {}
@@ -226,10 +233,22 @@ def _added(one: Row, other: Row) -> Row:
     )
 
 
-def _newest(rows: MergedRows[CompiledRows], most: int) -> MergedRows[CompiledRows]:
-    """Return those of the rows of several databases that are among the `most` newest of all. Those of one are limited by its statement."""
-    keys = rows.keys(newest_first=True, limit=most) if len(rows.parts) > 1 else []
-    return rows.within(IdRange(lower=keys[-1])) if len(keys) == most else rows
+def _newest(rows: MergedRows[CompiledRows], most: int, most_characters: int) -> tuple[MergedRows[CompiledRows], bool]:
+    """Return the newest of the rows, up to `most` of all databases and to `most_characters` of their errors, and whether there are
+    more. At least one."""
+    found = rows.in_each(lambda part: _costs_in(part, most + 1)).values()
+    oldest, left = None, most_characters
+    for number, (key, cost) in enumerate(merge(*found, reverse=True)):
+        left -= cost
+        if oldest is not None and (number == most or left < 0):
+            return rows.within(IdRange(lower=oldest)), True
+        oldest = key
+    return rows, False
+
+
+def _costs_in(rows: CompiledRows, most: int) -> list[Row]:
+    statement = _costs(rows.build, rows.shape, rows.bounds)
+    return statement.rows(rows.values_for(statement), f" LIMIT {most:d}", at_most_ms=LIST_MS)
 
 
 def _found_in_any(rows: MergedRows[CompiledRows], find: Callable[[], Mapping[Any, T]]) -> dict[Any, T]:
@@ -241,7 +260,7 @@ def _grouped_in(rows: CompiledRows, sort: schemas.ErrorSort, limit: int, beginni
     statement = _failed(rows.build, rows.shape, rows.bounds)
     if statement.sql is None:
         return []
-    failed = statement.query(rows.values_for(statement), f" LIMIT {MOST_READ:d}")
+    failed = statement.query(rows.values_for(statement))
     sql = _GROUPED.format(failed=failed.sql, order=_ORDER[sort], limit=limit)
     firsts = [ids.first_id_at(begin) for begin in beginnings]
     (found,) = fetch([Query(sql=sql, parameters=[firsts, *failed.parameters])], at_most_ms=LIST_MS)
@@ -249,20 +268,20 @@ def _grouped_in(rows: CompiledRows, sort: schemas.ErrorSort, limit: int, beginni
 
 
 def _known_before(rows: MergedRows[CompiledRows]) -> set[str] | None:
-    """Return the groups of the newest MOST_KNOWN failed calls before the range; None if there are no such calls."""
+    """Return the groups of the newest failed calls before the range; None if there are no such calls."""
     lower = _range_of(rows).lower
     if lower is None:
         return None
     parts = {alias: replace(part, ids=IdRange(upper=lower)) for alias, part in rows.parts.items()}
-    found = _newest(MergedRows(parts=parts), MOST_KNOWN).in_each(_groups_in)
-    return set().union(*found.values()) or None
+    newest, _is_cut = _newest(MergedRows(parts=parts), MOST_KNOWN, MOST_KNOWN_CHARACTERS)
+    return set().union(*newest.in_each(_groups_in).values()) or None
 
 
 def _groups_in(rows: CompiledRows) -> set[str]:
     statement = _failed(rows.build, rows.shape, rows.bounds)
     if statement.sql is None:
         return set()
-    failed = statement.query(rows.values_for(statement), f" LIMIT {MOST_KNOWN:d}")
+    failed = statement.query(rows.values_for(statement))
     (found,) = fetch([Query(sql=_PATTERNS.format(failed=failed.sql), parameters=failed.parameters)], at_most_ms=LIST_MS)
     return {row[0] for row in found}
 
@@ -273,8 +292,15 @@ def _range_of(rows: MergedRows[CompiledRows]) -> IdRange:
 
 
 @compiled()
-def _failed(build: Callable[..., QuerySet[Any, Any]], shape: tuple[Any, ...], bounds: Bounds) -> QuerySet[Any, Any]:
+def _costs(build: Callable[..., QuerySet[Any, Any]], shape: tuple[Any, ...], bounds: Bounds) -> QuerySet[Any, Any]:
     rows = build(bounds, *shape).filter(**bounds.of("pk")).order_by("-pk")
+    costs: QuerySet[Any, Any] = rows.annotate(cost=cost_of("result__error")).values_list("pk", "cost")
+    return costs
+
+
+@compiled()
+def _failed(build: Callable[..., QuerySet[Any, Any]], shape: tuple[Any, ...], bounds: Bounds) -> QuerySet[Any, Any]:
+    rows = build(bounds, *shape).filter(**bounds.of("pk")).order_by()
     failed: QuerySet[Any, Any] = rows.annotate(pattern=pattern_of("result__error")).values_list(
         "pk", "tool_id", "pattern"
     )

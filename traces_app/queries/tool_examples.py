@@ -217,7 +217,7 @@ def declared(project_ids: Collection[int] | None, id_range: IdRange) -> set[str]
     if project_ids is not None:
         inputs = inputs.filter(session__project_id__in=project_ids)
     keys: set[UUID] = set()
-    for content, entries in inputs.order_by("-pk").values_list("content", "entries")[:INPUTS_READ]:
+    for _id, content, entries in inputs.order_by("-pk").values_list("pk", "content", "entries")[:INPUTS_READ]:
         # In order: the system prompt, the tools, the messages.
         first = content["system"]
         keys.update((entries or [])[first : first + content["tools"]])

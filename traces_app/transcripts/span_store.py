@@ -415,13 +415,13 @@ def _pieces(project_id: int, trace_ids: Collection[str], *, with_files: Collecti
     found = {trace_id: _Pieces.empty() for trace_id in trace_ids}
     of_project = SpanRow.objects.filter(project_id=project_id).order_by("id")
     rows = of_project.filter(trace_id__in=[UUID(trace_id) for trace_id in trace_ids]).exclude(kind=SpanRow.Kind.MEDIA)
-    for trace_id, kind, content in rows.values_list("trace_id", "kind", "content").iterator():
+    for _id, trace_id, kind, content in rows.values_list("id", "trace_id", "kind", "content").iterator():
         found[trace_id.hex].add(_DECODE[kind](content))
     for trace in with_files:
-        files = of_project.filter(trace_id=UUID(trace), kind=SpanRow.Kind.MEDIA).values_list("content", flat=True)
+        files = of_project.filter(trace_id=UUID(trace), kind=SpanRow.Kind.MEDIA).values_list("id", "content")
         size = 0
         # One by one, because those from before the limits may be many and large.
-        for content in files.iterator(chunk_size=1):
+        for _id, content in files.iterator(chunk_size=1):
             item = _decode_media(content)
             size += len(content)
             found[trace].add(item if size <= MOST_MEDIA_OF_TRACE else replace(item, data=""))

@@ -63,8 +63,8 @@ class ErrorViewSet(TraceViewSet):
     def list(self, request: Request) -> HttpResponseBase:
         """Group failed calls by their errors, without ids, numbers, quoted values and the variable parts of paths.
 
-        Calls of deleted messages are left out. The answer has at most `limit` groups. The newest 20,000 failed calls are
-        grouped; if the range has more, `counted_from` says since when.
+        Calls of deleted messages are left out. The answer has at most `limit` groups. The newest failed calls are grouped,
+        20,000 or fewer if their errors are long; if the range has more, `counted_from` says since when.
         """
         scopes = requested_scopes(request)
         filters = ErrorFilterSet(request.query_params, also=("limit", "project"))

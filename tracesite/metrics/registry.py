@@ -151,8 +151,8 @@ def _numbers() -> list[Metric]:
 
 def _directory(home: Path) -> Path:
     """Return the directory in our environment, else a new one in `home`, locked as long as we or a worker live. Remove unlocked ones."""
-    home.mkdir(parents=True, exist_ok=True)
-    with (home / "lock").open("wb") as lock:
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with open(home / "lock", "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for old in home.iterdir():
             if old.is_dir() and not _is_held(old):

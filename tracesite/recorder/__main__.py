@@ -91,19 +91,21 @@ def _drain(options: argparse.Namespace, roots: Sequence[Path]) -> int:
     for other in others:
         if (options.other_keys or other.has_key) and (options.other_urls or other.has_url):
             spools += [Spool.at(other.waiting.directory)] if other.waiting.directory.name != own.name else []
-    delivered = 0
+    delivered = lost = 0
     for spool in spools:
         sink = HttpSink(url, key, spool=spool)
         sink.drain(deadline)
         sink.close(deadline)
         report = sink.report()
         delivered += report.delivered + report.duplicates
+        lost += report.lost
     names = {spool.name for spool in spools}
     rest = [spool for root in roots for spool in survey(root) if spool.directory.name in names]
     left = sum(spool.events for spool in rest)
-    if delivered or left or any(other.waiting.directory.name in names for other in others):
+    if delivered or left or lost or any(other.waiting.directory.name in names for other in others):
         were = "was" if delivered == 1 else "were"
-        _print(f"{_events(delivered)} {were} delivered, {left:,} wait{'s' if left == 1 else ''}.")
+        gone = f", {lost:,} {'was' if lost == 1 else 'were'} lost" if lost else ""
+        _print(f"{_events(delivered)} {were} delivered, {left:,} wait{'s' if left == 1 else ''}{gone}.")
     else:
         _print(f"No events of this key wait for {url}.{' See status for others that wait.' if others else ''}")
     if any(spool.running for spool in rest if spool.events):

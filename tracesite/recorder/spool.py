@@ -299,7 +299,7 @@ class Spool:
                     events = lines if own else [line for line in lines if _is_object(line)]
                     invalid = [] if len(events) == len(lines) else [line for line in lines if not _is_object(line)]
                     return Batch(lines=events, invalid=invalid, own=own, size=size, segment=segment)
-                if segment.events:
+                if segment.settled < segment.size:
                     self._count_lost(segment, "was truncated")
                 elif own and len(owner.segments) == 1:
                     break  # the current segment
@@ -345,7 +345,7 @@ class Spool:
             if owner is None:  # released meanwhile: its next owner sends these again, which does no harm
                 return
             segment.settled += batch.size
-            segment.events -= len(batch.lines)
+            segment.events = max(segment.events - len(batch.lines), 0)
             if segment.settled < segment.size:
                 return
             try:
@@ -435,7 +435,8 @@ class Spool:
         self._count_lost(segment, reason)
 
     def _count_lost(self, segment: _Segment, reason: str) -> None:
-        self.lost += segment.events
+        # Of a dead process it is not known how many there were: at least the one whose line was cut off.
+        self.lost += max(segment.events, 1)
         segment.events = 0
         logger.warning("%s %s: its events are not delivered.", segment.path, reason)
 

@@ -28,6 +28,7 @@ import re
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -131,6 +132,14 @@ def home() -> Path | None:
     return _home
 
 
+def make_data_directory(path: Path) -> None:
+    """Create the data directory for our user alone, or close one of ours that others may look into.
+
+    Others may pass through one in which root has an embedded database, because `nobody`, whom its server runs as, has to.
+    """
+    _make_and_close(path, 0o711 if os.geteuid() == 0 and (path / "postgres").exists() else 0o700)
+
+
 def reset() -> Path:
     """Delete the embedded database of TRACESITE_DATA_DIR for good and return its directory.
 
@@ -157,7 +166,7 @@ def _cluster(durable: bool) -> Cluster:
     uid, gid = os.geteuid(), os.getegid()
     own_name = _name_of(uid)
     try:
-        data_dir.mkdir(parents=True, exist_ok=True)
+        _make_and_close(data_dir, 0o711 if uid == 0 else 0o700)
         if uid == 0:
             server_user = pwd.getpwnam(ROOTS_SERVER_USER)
             uid, gid = server_user.pw_uid, server_user.pw_gid
@@ -202,8 +211,19 @@ def _roots_home(data_dir: Path, cluster: Cluster) -> Path:
 
 def _make_directory(path: Path, mode: int) -> None:
     with contextlib.suppress(FileExistsError):
-        path.mkdir()
+        path.mkdir(mode)
         path.chmod(mode)  # regardless of the umask
+
+
+def _make_and_close(path: Path, mode: int) -> None:
+    """Create a directory, or take from one of ours what goes beyond `mode`; not from one that many users write to, such as /tmp."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_directory(path, mode)
+    path.mkdir(exist_ok=True)  # fails for a file
+    found = path.stat()
+    if found.st_uid == os.geteuid() and found.st_mode & 0o777 & ~mode and not found.st_mode & stat.S_ISVTX:
+        with contextlib.suppress(OSError):  # it may be on a disk that is only read
+            path.chmod(found.st_mode & mode)
 
 
 def _name_of(uid: int) -> str:

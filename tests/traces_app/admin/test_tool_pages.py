@@ -259,7 +259,7 @@ def test_pages_of_tools_take_constant_queries(staff: Client, project: Project) -
     before = [len(statements_of(staff, page)) for page in (STATISTICS, url)]
     store(project, run("more", ago(minutes=9), *(call(f"tool {at % 20}", at, "x" * at) for at in range(60))))
     assert [len(statements_of(staff, page)) for page in (STATISTICS, url)] == before
-    assert max(before) <= 42
+    assert max(before) <= 43
 
 
 def test_pages_need_permission(project: Project) -> None:

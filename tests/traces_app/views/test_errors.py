@@ -134,6 +134,38 @@ def test_newest_failed_calls_are_grouped(viewer: Caller, monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("errors")
+@pytest.mark.parametrize("most", [4, 5])
+def test_calls_up_to_the_limit_are_all_counted(viewer: Caller, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(error_groups, "MOST_READ", most)
+    found = viewer.get("errors/").json
+    assert (found["call_count"], found["counted_from"]) == (4, None)
+
+
+@pytest.mark.parametrize(("most", "counted"), [(10_000, 5), (5_000, 4), (2_500, 2), (1, 1)])
+def test_fewer_calls_are_grouped_if_errors_are_long(
+    viewer: Caller, project: Project, most: int, counted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(error_groups, "MOST_CHARACTERS", most)
+    runs = (run(f"m{at}", NOON + timedelta(minutes=at), failed("t", "no " * 400)) for at in range(5))
+    store(project, *runs)
+    found = viewer.get("errors/").json
+    oldest = None if counted == 5 else f"2026-03-01T12:{5 - counted:02}:00.000000Z"
+    assert (found["call_count"], found["counted_from"]) == (counted, oldest)
+
+
+def test_fewer_calls_before_the_range_are_read_if_long(
+    viewer: Caller, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, long = NOON - timedelta(hours=1), NOON - timedelta(minutes=1)
+    store(project, run("before", before, failed("t", REFUSED)), run("long", long, failed("t", "no " * 400)))
+    store(project, run("now", NOON, failed("t", REFUSED)))
+    for most, change in ((10_000, "steady"), (1_000, "new")):
+        monkeypatch.setattr(error_groups, "MOST_KNOWN_CHARACTERS", most)
+        (group,) = viewer.get("errors/", created_after=NOON.isoformat()).results
+        assert group["change"] == change
+
+
+@pytest.mark.usefixtures("errors")
 def test_tools_of_a_group_are_limited(viewer: Caller, project: Project) -> None:
     store(project, run("many", NOON, *(failed(f"tool {at}", "no disk") for at in range(30))))
     group = viewer.get("errors/").results[0]

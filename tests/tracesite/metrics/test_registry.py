@@ -477,6 +477,7 @@ def test_unlocked_directories_are_removed_and_locked_ones_kept(tmp_path: Path) -
         os.killpg(holding.pid, signal.SIGKILL)
         holding.wait()
     assert run_child(CHILD, tmp_path) == 3
+    assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 1
     assert not first.exists()
 

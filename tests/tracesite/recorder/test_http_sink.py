@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 import shlex
 import socket
@@ -788,6 +789,18 @@ def test_command_lists_and_sends_waiting_events(
         assert capsys.readouterr().out == f"No events of this key wait for {url}.\n"
     assert main(["status", *where]) == 0
     assert capsys.readouterr().out == f"No events wait in {sinks.root}.\n"
+
+
+def test_command_reports_the_event_of_a_cut_off_line(
+    fake: FakeTracesite, sinks: Sinks, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = "sink.send([event('a'), event('b'), event('c')]); os._exit(0)"
+    for where in (fake.url, "http://earlier.example"):
+        subprocess.run(program(where, sinks, ended), check=True)
+    for segment in sinks.root.glob("*/*.ndjson"):
+        os.truncate(segment, segment.stat().st_size - 5)
+    assert main(["drain", "--spool", str(sinks.root), "--url", fake.url, "--key", KEY, "--other-urls"]) == 0
+    assert capsys.readouterr().out == "4 events were delivered, 0 wait, 2 were lost.\n"
 
 
 def test_events_of_a_changed_key_are_sent_with_the_new_one(

@@ -380,6 +380,30 @@ def test_truncated_file_is_logged_and_delays_nothing(shelf: Shelf, caplog: pytes
     assert take_all(spool) == events(3)
 
 
+def test_cut_off_line_of_a_dead_process_is_one_lost_event(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
+    for count in (12, 1):
+        dead_process(shelf.root, f'spool.append([b\'{{"id":"%06d"}}\' % number for number in range({count})])')
+    for segment in shelf.root.glob("*/*.ndjson"):
+        os.truncate(segment, segment.stat().st_size - 5)
+    spool = shelf.spool()
+    delivered = []
+    while spool.adopt():
+        delivered += take_all(spool, own=False)
+        assert spool.waiting() == (0, 0)
+    assert (len(delivered), spool.lost) == (11, 2)
+    assert caplog.text.count("was truncated") == 2
+    assert shelf.files() == []
+
+
+def test_more_lines_than_were_written_are_not_below_zero(shelf: Shelf) -> None:
+    spool = shelf.spool()
+    spool.append(events(1, 2))
+    [segment] = shelf.root.glob("*/*.000001.ndjson")
+    segment.write_bytes(b"\n" * segment.stat().st_size)
+    assert set(take_all(spool)) == {b""}
+    assert (spool.waiting()[0], spool.lost) == (0, 0)
+
+
 # --- Other users ------------------------------------------------------------------------------------------------------
 
 

@@ -309,6 +309,33 @@ def test_a_data_directory_that_cannot_be_made_is_named(data_dir: Path) -> None:
     assert str(data_dir / "file") in done.stderr
 
 
+def test_data_directory_is_closed_to_other_users(data_dir: Path, use: Callable[[], User]) -> None:
+    """An existing one, too; `nobody`, whom root's server runs as, passes through."""
+    assert data_dir.stat().st_mode & 0o777 == 0o755
+    use()
+    assert in_manage(data_dir).returncode == 0
+    assert data_dir.stat().st_mode & 0o777 == (0o711 if os.geteuid() == 0 else 0o700)
+    assert (data_dir / "secret_key").stat().st_mode & 0o777 == 0o600
+    assert (data_dir / "postgres" / "data").stat().st_mode & 0o777 == 0o700
+    for name in ("nobody", "daemon") if os.geteuid() == 0 else ():
+        listed = subprocess.run(["ls", data_dir], user=name, extra_groups=[], capture_output=True, check=False)
+        assert (name, listed.returncode) == (name, 2)
+
+
+@pytest.mark.parametrize("before", [None, 0o755, 0o770, 0o700, 0o1777])
+def test_data_directory_without_a_database_is_private(tmp_path: Path, before: int | None) -> None:
+    directory = tmp_path / "data"
+    if before is not None:
+        directory.mkdir()
+        directory.chmod(before)
+    done = in_python(
+        "from tracesite.settings import TRACESITE_DATA_DIR as made\nprint(oct(made.stat().st_mode & 0o7777))",
+        directory,
+        DATABASE_URL="postgresql://localhost/none",
+    )
+    assert (done.stdout, done.stderr) == ("0o1777\n" if before == 0o1777 else "0o700\n", "")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a directory of somebody else's")
 def test_a_database_of_another_user_is_left_alone(data_dir: Path) -> None:
     (data_dir / "postgres").mkdir()

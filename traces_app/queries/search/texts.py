@@ -175,6 +175,8 @@ def _texts(kind: Kind, source: Source, column: str, row_ids: Collection[UUID]) -
     # JSON comes as text, because it may be nested more deeply than Python decodes.
     columns: list[Any] = [JsonText(name) if name in source.json else F(name) for name in source.fields]
     columns += [ExpressionWrapper(condition, BooleanField()) for condition in source.marks.values()]
+    # Encrypted values are bound to the ids of their rows. Those of a project that is not encrypted any more are decrypted one by one.
+    columns += [F(f"{name}__pk") for name in sorted({name.rpartition("__")[0] for name in source.fields} - {""})]
     if is_masked():
         # By which rules a row is masked depends on its project; for others it would be one more join.
         columns.append(source.project)

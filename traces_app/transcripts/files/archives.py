@@ -15,6 +15,7 @@ Works without Django.
 from __future__ import annotations
 
 import bz2
+import copy
 import lzma
 import os
 import struct
@@ -60,6 +61,8 @@ _EXTENDED = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.XGLTYPE, tarfile.
 _REGULAR = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 # Memory limit of a decompressor: xz -9 needs up to 64 MB, zstd --long 128 MB.
 _MOST_MEMORY = 160 * 1024 * 1024
+_MOST_DICTIONARY = 64 * 1024 * 1024
+"""Bytes of the dictionary of an entry of a zip archive that is packed with LZMA."""
 _ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 27}
 
 _DECOMPRESSORS: dict[bytes, Callable[[], Any]] = {
@@ -75,6 +78,7 @@ _ZIP_END = struct.Struct("<4s4H2LH")
 _ZIP64_LOCATOR = struct.Struct("<4sLQL")
 _ZIP64_END = struct.Struct("<4sQ2H2L4Q")
 _LONGEST_COMMENT = 65_535
+_ZIP_LZMA = struct.Struct("<2sHBL")
 
 # Exceptions of the readers for malformed archives; zip readers raise RuntimeError for an
 # entry that needs a password.
@@ -205,7 +209,7 @@ def _in_zip(source: Source, skip: Skip, budget: Budget, depth: int) -> Iterator[
             elif info.filename in entries:
                 skip(name, "duplicate: an earlier file has the same name")
             else:
-                # An entry never unpacks to more than its declared size: its reader stops there.
+                # An entry never unpacks to more than its declared size: _EntryStream stops there.
                 budget.take(info.file_size)
                 entries[info.filename] = Source(name, partial(_opened_entry, archive, info))
         counted: set[str] = set()
@@ -217,8 +221,12 @@ def _in_zip(source: Source, skip: Skip, budget: Budget, depth: int) -> Iterator[
 
 
 def _opened_entry(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> BufferedIOBase:
+    # Read as it is packed: how much the readers of Python unpack at once depends on their version.
+    packed = copy.copy(info)
+    packed.compress_type, packed.file_size = zipfile.ZIP_STORED, info.compress_size
+    del packed.CRC
     with _broken_archives():
-        return BufferedReader(_EntryStream(archive.open(info)), _BLOCK)
+        return BufferedReader(_EntryStream(archive.open(packed), info), _BLOCK)
 
 
 def _zip_entries(stream: BufferedIOBase, *, most: int) -> int:
@@ -463,10 +471,17 @@ def _within(file: Source, skip: Skip, budget: Budget, depth: int) -> Iterator[So
 
 
 class _EntryStream(RawIOBase):
-    """A file of an archive whose reader raises OSError only, as for a plain file."""
+    """A file of a zip archive, of which no more is unpacked than is asked for, nor than its declared size.
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+    Raises OSError only, as for a plain file.
+    """
+
+    def __init__(self, packed: Any, info: zipfile.ZipInfo) -> None:
+        self._packed = packed
+        self._block = b""
+        self._decompressor = _decompressor_of_entry(info.compress_type, packed)
+        self._left = info.file_size
+        self._crc, self._declared_crc = 0, info.CRC
 
     def readable(self) -> bool:
         return True
@@ -474,15 +489,58 @@ class _EntryStream(RawIOBase):
     def readinto(self, buffer: Any) -> int:
         try:
             with _broken_archives():
-                piece = self._stream.read(len(buffer))
+                piece = self._next(min(len(buffer), self._left))
+                self._left -= len(piece)
+                self._crc = zlib.crc32(piece, self._crc)
+                if (not piece or not self._left) and self._crc != self._declared_crc:
+                    raise BrokenArchive("the archive is broken: a file has another checksum or size than is declared")
         except BrokenArchive as error:
             raise OSError(str(error)) from error
         buffer[: len(piece)] = piece
         return len(piece)
 
+    def _next(self, most: int) -> bytes:
+        if self._decompressor is None:
+            return bytes(self._packed.read(most))
+        while most and not self._decompressor.eof:
+            if not self._block and getattr(self._decompressor, "needs_input", True):
+                self._block = self._packed.read(_BLOCK)
+            is_end = not self._block
+            piece: bytes = self._decompressor.decompress(self._block, most)
+            self._block = getattr(self._decompressor, "unconsumed_tail", b"")
+            if piece:
+                return piece
+            if is_end and not self._decompressor.eof:
+                raise BrokenArchive("the data is truncated")
+        return b""
+
     def close(self) -> None:
-        self._stream.close()
+        self._packed.close()
         super().close()
+
+
+def _decompressor_of_entry(compression: int, packed: Any) -> Any:
+    """Return the decompressor of an entry of a zip archive; None for one that is stored as it is."""
+    match compression:
+        case zipfile.ZIP_STORED:
+            return None
+        case zipfile.ZIP_DEFLATED:
+            return zlib.decompressobj(-zlib.MAX_WBITS)
+        case zipfile.ZIP_BZIP2:
+            return bz2.BZ2Decompressor()
+        case zipfile.ZIP_ZSTANDARD:
+            return zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)
+        case zipfile.ZIP_LZMA:
+            # The version, the length of the properties, and these: three numbers in one byte, and the size of the dictionary.
+            head = packed.read(_ZIP_LZMA.size)
+            if len(head) < _ZIP_LZMA.size:
+                raise BrokenArchive("the data is truncated")
+            _version, length, numbers, dictionary = _ZIP_LZMA.unpack(head)
+            if length != 5 or dictionary > _MOST_DICTIONARY:
+                raise BrokenArchive("the archive is broken: a file has unreadable properties")
+            properties = {"lc": numbers % 9, "lp": numbers // 9 % 5, "pb": numbers // 45, "dict_size": dictionary}
+            return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[{"id": lzma.FILTER_LZMA1, **properties}])
+    raise BrokenArchive(f"the archive is broken: no file of a zip archive can be packed by method {compression}")
 
 
 @contextmanager

@@ -87,6 +87,7 @@ class Command(BaseCommand):
         live = options["live"] or ("with" if workers == 1 else "without")
         handover = server.take_over()
         with socket.socket(fileno=handover.listener) if handover else listening_socket(host, port) as listener:
+            embedded_postgres.make_data_directory(conf.DATA_DIR)
             Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)  # WhiteNoise warns where it is missing
             # Imported in the parent, so that an error is reported once and the workers share the modules.
             import_module("tracesite.serving.asgi")

@@ -11,6 +11,7 @@ import tarfile
 import tempfile
 import tracemalloc
 import zipfile
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from io import BytesIO
@@ -159,6 +160,47 @@ def test_archive_that_unpacks_beyond_the_budget_is_refused(pack: Callable[[bytes
     found(data, budget=Budget(left=1_000_000))
     with pytest.raises(BrokenArchive, match="too large after decompression"):
         found(data, budget=Budget(left=999_999))
+
+
+def declared(data: bytes, size: int, crc: int) -> bytes:
+    """Return a zip archive of one file whose directory declares another size and checksum."""
+    archive = bytearray(data)
+    at = archive.rindex(b"PK\1\2")
+    struct.pack_into("<L", archive, at + 16, crc)
+    struct.pack_into("<L", archive, at + 24, size)
+    return bytes(archive)
+
+
+@pytest.mark.parametrize("reader", [zipfile, zstd.zipfile])
+@pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA, 93])
+def test_entry_unpacks_to_no_more_than_it_declares(
+    reader: Any, compression: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the readers of this Python version unpack at once."""
+    monkeypatch.setattr(archives, "zipfile", reader)
+    monkeypatch.setattr(reader, "ZIP_ZSTANDARD", 93, raising=False)
+    data = BytesIO()
+    with zstd.zipfile.ZipFile(data, "w", compression) as archive:
+        archive.writestr("a", bytes(50_000_000))
+    hiding = declared(data.getvalue(), 1_000, zlib.crc32(bytes(1_000)))
+    tracemalloc.start()
+    try:
+        assert found(hiding, budget=Budget(left=1_000)) == ({"x/a": bytes(1_000)}, [])
+        assert tracemalloc.get_traced_memory()[1] < 40_000_000  # the dictionary of LZMA takes 25 of them
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA, 93])  # fmt: skip
+def test_entry_of_another_content_than_declared_is_broken(compression: int) -> None:
+    content = b'{"a": 1}' * 1_000
+    data = BytesIO()
+    with zstd.zipfile.ZipFile(data, "w", compression) as archive:
+        archive.writestr("a", content)
+    crc = zlib.crc32(content)
+    for size, checksum in ((len(content), crc + 1), (len(content) - 1, crc), (0, crc)):
+        with pytest.raises(OSError, match="another checksum or size than is declared"):
+            found(declared(data.getvalue(), size, checksum))
 
 
 def test_archives_share_the_budget_of_the_one_that_they_are_in() -> None:
