@@ -82,7 +82,7 @@ def _places(result: Any, keys: Keyring) -> list[tuple[int, frozenset[int], list[
     fields = range(result.nfields)
     origins = [keys.columns.get((result.ftable(at), result.ftablecol(at))) for at in fields]
     row_ids = [at for at in fields if result.fname(at) == ROW_ID.encode()]
-    all_ids = [at for at in fields if origins[at] is not None and origins[at][1] == "id"]
+    all_ids = [at for at, origin in enumerate(origins) if origin is not None and origin[1] == "id"]
     places = []
     for at in fields:
         origin = origins[at]

@@ -52,7 +52,7 @@ from traces_app.transcripts.spans.conversation import SOURCE, TRACE_ID, session_
 from traces_app.transcripts.spans.deliveries import merged
 from traces_app.transcripts.spans.media import Media, with_flag, with_media
 from traces_app.transcripts.spans.redaction import redact
-from traces_app.transcripts.spans.span import LogRecord, Span, SpanEvent
+from traces_app.transcripts.spans.span import MOST_TRACES, LogRecord, Span, SpanEvent, TooManyItems
 from traces_app.transcripts.spans.wire_scores import scores_in
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ MOST_SPANS_OF_TRACE = 50_000
 MOST_MEDIA_OF_TRACE = 64 * 2**20
 """Bytes of the files of one trace as they are stored: in Base64, and encrypted if the project is. All are read to make its
 messages; further ones are refused, and of those from before the limit the first are read."""
-MOST_TRACES = 1_000
+TRACES_AT_ONCE = 1_000
 """Traces that are stored in one transaction."""
 _ATTEMPTS = 5
 _HEXADECIMAL = re.compile("[0-9a-f]+")
@@ -163,12 +163,14 @@ def record_spans(
     """Store the valid ones of these spans and log records, and update the messages of their traces.
 
     When it returns, everything accepted is committed. Invalid ones, and those of purged or deleted traces, are refused one
-    by one.
+    by one. Raise TooManyItems for more than MOST_TRACES, of which nothing is stored.
     """
     now = now or timezone.now()
     outcome = SpanOutcome()
     items: list[Span | LogRecord] = [*spans, *logs]
     valid = [item for item in items if _is_valid(item, outcome)]
+    if len({item.trace_id for item in valid}) > MOST_TRACES:
+        raise TooManyItems(MOST_TRACES, "traces")
     deliveries = [_delivery(project_id, item, now) for item in redact(valid, masking_of(project_id))]
     if not deliveries:
         return outcome
@@ -189,16 +191,16 @@ def record_spans(
 
 
 def _of_some_traces(deliveries: Sequence[_Delivery]) -> Iterator[Sequence[_Delivery]]:
-    """Yield the deliveries by at most MOST_TRACES traces: each is locked, and PostgreSQL's table of locks is for all."""
+    """Yield the deliveries by at most TRACES_AT_ONCE traces: each is locked, and PostgreSQL's table of locks is for all."""
     traces = list(dict.fromkeys(delivery.trace_id for delivery in deliveries))
-    if len(traces) <= MOST_TRACES:
+    if len(traces) <= TRACES_AT_ONCE:
         yield deliveries
         return
     of_trace: dict[str, list[_Delivery]] = defaultdict(list)
     for delivery in deliveries:
         of_trace[delivery.trace_id].append(delivery)
-    for first in range(0, len(traces), MOST_TRACES):
-        yield [delivery for trace_id in traces[first : first + MOST_TRACES] for delivery in of_trace[trace_id]]
+    for first in range(0, len(traces), TRACES_AT_ONCE):
+        yield [delivery for trace_id in traces[first : first + TRACES_AT_ONCE] for delivery in of_trace[trace_id]]
 
 
 def record_media(project_id: int, media: Media) -> str | None:

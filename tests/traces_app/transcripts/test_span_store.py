@@ -24,7 +24,7 @@ from traces_app.models import Span as SpanRow
 from traces_app.transcripts import span_store
 from traces_app.transcripts.span_store import record_spans
 from traces_app.transcripts.spans import otlp_json
-from traces_app.transcripts.spans.span import Span
+from traces_app.transcripts.spans.span import Span, TooManyItems
 
 GENERATED = Path(__file__).resolve().parents[4] / "shared" / "data" / "otlp" / "generated"
 SCENARIOS = ("openinference-langgraph", "logfire-pydantic-ai", "native-strands", "vercel-ai-legacy")
@@ -205,8 +205,17 @@ def test_many_traces_are_stored_some_at_a_time(project: Project, monkeypatch: py
         take_turns(project_id, trace_ids)
 
     monkeypatch.setattr(span_store, "take_turns", counted)
-    monkeypatch.setattr(span_store, "MOST_TRACES", 2)
+    monkeypatch.setattr(span_store, "TRACES_AT_ONCE", 2)
     spans = [Span(trace_id=f"{number:032x}", span_id=f"{number:016x}", name="a") for number in (1, 2, 3, 4, 5, 1)]
     outcome = record_spans(project.pk, [*spans, replace(spans[1], span_id="f" * 16)])
     assert (outcome.accepted, outcome.refused, locked) == (7, 0, [2, 2, 1])
     assert SpanRow.objects.count() == 6
+
+
+def test_spans_of_too_many_traces_are_refused(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(span_store, "MOST_TRACES", 2)
+    spans = [Span(trace_id=f"{number:032x}", span_id=f"{number:016x}", name="a") for number in (1, 2, 3, 1)]
+    with pytest.raises(TooManyItems, match="more than 2 traces"):
+        record_spans(project.pk, spans)
+    assert SpanRow.objects.count() == 0
+    assert record_spans(project.pk, [*spans[:2], spans[3]]).accepted == 3

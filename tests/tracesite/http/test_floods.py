@@ -58,7 +58,7 @@ def part(name: bytes, content: bytes = b"", *headers: bytes) -> bytes:
 FLOODS: dict[str, tuple[str, str, Callable[[], bytes], int]] = {
     "protobuf spans": ("/v1/traces", PROTOBUF, lambda: field(1, field(2, b"\x12\x00" * 1_000_000)), MOST_SPANS),
     "protobuf spans with long tags": (
-        "/v1/traces", PROTOBUF, lambda: field(1, field(2, b"\x92\x80\x00\x80\x80\x00" * 50_000)), MOST_SPANS),
+        "/v1/traces", PROTOBUF, lambda: field(1, field(2, b"\x92\x80\x00\x80\x80\x00" * 100_000)), MOST_SPANS),
     "protobuf events": ("/v1/traces", PROTOBUF, lambda: request(IDS + b"\x5a\x00" * 300_000), MOST_PARTS_OF_SPANS),
     "protobuf links": ("/v1/traces", PROTOBUF, lambda: request(IDS + b"\x6a\x00" * 300_000), MOST_PARTS_OF_SPANS),
     "protobuf resources": ("/v1/traces", PROTOBUF, lambda: b"\x0a\x00" * 300_000, MOST_PARTS_OF_SPANS),
@@ -86,7 +86,7 @@ FLOODS: dict[str, tuple[str, str, Callable[[], bytes], int]] = {
     "LangSmith header lines": (
         "/runs/multipart", MULTIPART, lambda: part(b"a", b"", b"\r\n".join([b"a:"] * 14_000_000)) + b"--b--\r\n", LONGEST_HEAD),
     "LangSmith feedback": (
-        "/runs/multipart", MULTIPART, lambda: part(b"feedback.a", b'{"key":"a","score":1,"run_id":"%b"}' % TRACE.encode()) * 20_001 + b"--b--\r\n",
+        "/runs/multipart", MULTIPART, lambda: part(b"feedback.a", b'{"key":"a","score":1,"run_id":"%b"}' % TRACE.encode()) * (MOST_SPANS + 1) + b"--b--\r\n",
         MOST_SPANS),
     "OpenAI traces": ("/v1/traces/ingest", JSON, lambda: listed(b'{"data":[', b"{}", b"]}", MOST_SPANS + 1), MOST_SPANS),
     "sessions": ("/api/v1/ingest/", JSON, lambda: listed(b'{"sessions":[', b"{}", b"]}", MOST_ITEMS + 1), MOST_ITEMS),
@@ -164,12 +164,12 @@ def test_largest_allowed_numbers_are_taken(client: Client) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        field(1, field(2, field(2, field(5, b"\n" * 30_000))) + b"\x12\x05"),
-        field(1, b"\x12\x00" * 30_000 + b"\x93\x00\x94\x00"),
-        b"\x0a\xff\xff\xff\xff\xff\xff\x01" + b"\x0a" * 30_000,
-        b"\x0a\x00" * 30_000 + b"\x0a",
-        b"\x0a\x00" * 30_000 + b"\xff",
-        b"\x0a\x00" * 30_000 + b"\x09\x00",
+        field(1, field(2, field(2, field(5, b"\n" * 60_000))) + b"\x12\x05"),
+        field(1, b"\x12\x00" * 60_000 + b"\x93\x00\x94\x00"),
+        b"\x0a\xff\xff\xff\xff\xff\xff\x01" + b"\x0a" * 60_000,
+        b"\x0a\x00" * 60_000 + b"\x0a",
+        b"\x0a\x00" * 60_000 + b"\xff",
+        b"\x0a\x00" * 60_000 + b"\x09\x00",
     ],
 )
 def test_counted_body_that_is_no_protobuf_is_refused(body: bytes, client: Client) -> None:

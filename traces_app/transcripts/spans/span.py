@@ -16,8 +16,11 @@ from msgspec import Struct
 Status = Literal["", "ok", "error"]
 Attributes = dict[str, Any]
 
-MOST_SPANS = 20_000
-"""Spans and log records, or runs, events and scores of other protocols, in one request. Collectors send up to 8,192 at a time."""
+MOST_SPANS = 50_000
+"""Spans and log records, or runs, events and scores of other protocols, in one request. Collectors send some 8,192 at a time, and
+64 MiB hold so many ordinary ones."""
+MOST_TRACES = 10_000
+"""Traces that the spans of one request may be of, because each costs as much as several spans."""
 MOST_PARTS = 100_000
 """Events and links of the spans of a request, with the resources and scopes that they are listed by."""
 SPANS, PARTS = "spans or other items", "events, links, resources and scopes of spans"
