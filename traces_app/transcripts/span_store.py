@@ -180,7 +180,7 @@ def record_media(project_id: int, media: Media) -> str | None:
 
 def has_media(project_id: int, trace_id: str, media_id: str) -> bool:
     rows = SpanRow.objects.filter(project_id=project_id, trace_id=UUID(trace_id), kind=SpanRow.Kind.MEDIA)
-    return any(_decode_media(content).media_id == media_id for content in rows.values_list("content", flat=True))
+    return any(_decode_media(content).media_id == media_id for _id, content in rows.values_list("pk", "content"))
 
 
 def traces_of(session_id: UUID) -> list[str]:
@@ -481,7 +481,7 @@ def _tag(session_id: UUID, old: Sequence[Message], new: Sequence[records.Message
         return
     if gone := before - now:
         others = Message.with_deleted.filter(session_id=session_id, metadata__has_key="tags")
-        gone -= {tag for metadata in others.values_list("metadata", flat=True) for tag in _tags(metadata)}
+        gone -= {tag for _id, metadata in others.values_list("pk", "metadata") for tag in _tags(metadata)}
     session = Session.with_deleted.select_for_update(of=("self",), no_key=True).get(pk=session_id)
     session.tags = sorted(({*session.tags} - gone) | now)[:MOST_TAGS]
     session.save(update_fields=["tags"])
