@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any
 
 from django.conf import settings
@@ -10,6 +11,7 @@ from django.shortcuts import render
 
 from access_app.conf import conf
 
+_PREFIX = 64
 LONGEST_NAME = 150
 """Maximum length of a user name; longer input is truncated before it is counted and logged."""
 
@@ -18,6 +20,18 @@ def typed_name(request: HttpRequest, credentials: dict[str, Any] | None) -> str:
     """Return the name that failures are counted by, for columns of 255 characters."""
     name: str = (credentials or request.POST).get("username") or ""
     return name[:LONGEST_NAME]
+
+
+def counted_address(request: HttpRequest) -> str:
+    """Return the address that failures are counted by: of IPv6 the network, because everybody has 2**64 addresses of one."""
+    address = client_address(request)
+    try:
+        found = ip_address(address)
+    except ValueError:  # a socket without a network
+        return address
+    if not isinstance(found, IPv6Address):
+        return address
+    return str(found.ipv4_mapped or ip_network((found, _PREFIX), strict=False).network_address)
 
 
 def client_address(request: HttpRequest) -> str:
@@ -36,7 +50,7 @@ def address_behind_proxy(forwarded: str, peer: str) -> str:
 
 def log_text(username: str | None, address: str, user_agent: str, path: Any, request: HttpRequest) -> str:
     """Return the log entry of a login attempt: the submitted name and the address."""
-    return f"{username or ''!r} at {address}"
+    return f"{username or ''!r} at {client_address(request)}"
 
 
 def locked_out(request: HttpRequest, response: HttpResponse | None, credentials: dict[str, Any] | None) -> HttpResponse:

@@ -44,6 +44,17 @@ def test_lockout_spares_other_names_and_addresses(client: Client, ada: User) -> 
     assert log_in(Client(), "a right and long password", REMOTE_ADDR="10.0.0.2").status_code == 302
 
 
+def test_lockout_counts_ipv6_addresses_of_one_network_together(client: Client, ada: User) -> None:
+    for number in range(10):
+        log_in(client, "wrong", REMOTE_ADDR=f"2001:db8::{number}")
+        log_in(client, "wrong", REMOTE_ADDR=f"::ffff:10.0.0.{number}")
+
+    right = "a right and long password"
+    assert log_in(Client(), right, REMOTE_ADDR="2001:db8::ffff:1:2:3").status_code == 429
+    assert log_in(Client(), right, REMOTE_ADDR="2001:db8:0:1::1").status_code == 302
+    assert log_in(Client(), right, REMOTE_ADDR="::ffff:10.0.0.1").status_code == 302
+
+
 def test_lockout_ends_after_the_cool_off(client: Client, ada: User) -> None:
     for _ in range(10):
         log_in(client, "wrong")

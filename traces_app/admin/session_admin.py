@@ -26,6 +26,7 @@ from access_app.masking import masking_of
 from access_app.models import Role
 from access_app.places import projects_here
 from access_app.program import program
+from access_app.roles import access
 from access_app.visibility import visible_to
 from messages_app.admin.conversation import ids_below
 from messages_app.admin.model_admins import SessionAdmin, session_name
@@ -186,6 +187,7 @@ class TracedSessionAdmin(AddedByIngest, SessionAdmin):
             "title": _("The session was archived"),
             "opts": self.opts,
             "place": place,
+            "shows_folder": where_archived(access(request).scope(Role.OWNER), str(next(iter(names)))) is not None,
             "program": program(),
             "session_id": next(iter(names)),
         }
@@ -216,6 +218,7 @@ class TracedSessionAdmin(AddedByIngest, SessionAdmin):
             response.context_data["may_edit"] = self.allows(request, Role.EDITOR, session)
             response.context_data["session_judged"] = judgements_of_session(session.pk, user)
             response.context_data["archived_parts"] = archived_parts(session)
+            response.context_data["shows_folder"] = self.allows(request, Role.OWNER, session)
             response.context_data["program"] = program()
             response.context_data["has_only_spans"] = not session.message_count and bool(traces_of(session.pk))
             if response.context_data["waiting_words"] and session.last_run_id is not None:

@@ -43,7 +43,7 @@ _POSITIONS = f"""
             'tool', coalesce(
                 nullif(data -> 'tool', 'null'),
                 CASE WHEN data ?| array['name', 'tool_name', 'toolName', 'tool'] THEN to_jsonb(''::text) END
-            )))::text
+            )))::text, id
     FROM traces_app_event
     WHERE session_id = %s AND message_id = %s AND (subject LIKE 'step:%%' OR subject LIKE 'call:%%')
     """  # noqa: S608 - constants
@@ -63,7 +63,7 @@ _LAST = "SELECT last_event FROM messages_app_session WHERE id = %s"
 TAKE_TURNS = "SELECT pg_advisory_xact_lock(%s, key) FROM unnest(%s::int[]) AS key"
 _FACTS = f"""
     SELECT event.* FROM unnest(%s::text[]) AS wanted (name) CROSS JOIN LATERAL (
-        SELECT message_id, {_PLACE}, external_id, type, agent, subject, timestamp, data::text
+        SELECT message_id, {_PLACE}, external_id, type, agent, subject, timestamp, data::text, id
         FROM traces_app_event
         WHERE session_id = %s AND subject BETWEEN wanted.name AND wanted.name
             AND message_id = ANY(%s::uuid[]) AND id >= %s AND id < %s
@@ -78,7 +78,7 @@ _LAST_OF_RUNS = f"""
     ) AS event
     """  # noqa: S608 - constants
 FACTS_OF_OTHERS = f"""
-    SELECT message_id, {_PLACE}, external_id, type, agent, subject, timestamp, (data - %s::text[])::text
+    SELECT message_id, {_PLACE}, external_id, type, agent, subject, timestamp, (data - %s::text[])::text, id
     FROM traces_app_event
     WHERE session_id = %s AND subject BETWEEN 'run' AND 'run' AND message_id <> ALL(%s::uuid[]) ORDER BY subject
     """  # noqa: S608 - constants
@@ -242,8 +242,17 @@ def facts_from(rows_of_events: Iterable[Sequence[Any]], without: Sequence[str] =
 
 
 def _fact(
-    order: int, tie: int, external_id: str, type_: EventType, agent: str, subject: str, timestamp: datetime, data: str
+    order: int,
+    tie: int,
+    external_id: str,
+    type_: EventType,
+    agent: str,
+    subject: str,
+    timestamp: datetime,
+    data: str,
+    _id: UUID,
 ) -> EventFact:
+    """Return the fact of a row. Its id is read because encrypted data is bound to it."""
     return EventFact(
         order=order,
         tie=tie,

@@ -426,7 +426,7 @@ class _Trace:
         rows = Span.objects.filter(
             project_id=self.project_id, trace_id=UUID(self.trace_id), kind=Span.Kind.SPAN
         ).order_by("pk")
-        links = map(_decode_link, rows.values_list("content", flat=True).iterator())
+        links = (_decode_link(content) for _id, content in rows.values_list("pk", "content").iterator())
         return {link.span_id: link.parent_id for link in links if link.parent_id}
 
     def placed(self, place: Place) -> Place:

@@ -53,14 +53,14 @@ def archived_parts(session: Session) -> list[Archive]:
 def find_session_here(
     scope: ProjectScope, name: str, *, among: Among = "alive", field: str | None = None
 ) -> FoundSession:
-    """Return the session whose id or external id is `name`, like `find_session`. Of one that is archived, the error says where."""
+    """Return the session whose id or external id is `name`, like `find_session`. Of one that is archived, the error says so."""
     return find_session_here_in({alias_in_use(): scope}, name, among=among, field=field)[0]
 
 
 def find_session_here_in(
     scopes: Mapping[str, ProjectScope], name: str, *, among: Among = "alive", field: str | None = None
 ) -> tuple[FoundSession, dict[str, ProjectScope]]:
-    """Return a session of projects in several databases, like `find_session_in`. Of one that is archived, the error says where."""
+    """Return a session of projects in several databases, like `find_session_in`. Of one that is archived, the error says so."""
     try:
         return find_session_in(scopes, name, among=among, field=field)
     except NotFound:
@@ -69,8 +69,9 @@ def find_session_here_in(
         if place is None:
             raise
     raise NotFound(
-        _("The session was archived in %(url)s (%(periods)s). The command restore_archive brings it back.")
-        % {"url": place.url, "periods": ", ".join(place.periods)},
+        # Not the folder, which is a path of the server or a bucket: only operators need it.
+        _("The session was archived (%(periods)s). An operator can bring it back with the command restore_archive.")
+        % {"periods": ", ".join(place.periods)},
         code="session_archived",
         field=field,
     )

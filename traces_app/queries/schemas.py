@@ -665,13 +665,11 @@ class ForkPage(Resource, frozen=True):
     previous: str | None
 
 
-class ArchivedPart(Resource, frozen=True):
+class ArchivedPart(Resource, frozen=True, kw_only=True):
     """A period (a day, week or month) of a session that was archived and dropped from the database; `restore_archive` brings it back."""
 
-    url: str
-    """The folder of the archive."""
-    period: str
-    """Such as 2026-01."""
+    period: Annotated[str, Meta(description="Such as 2026-01.")]
+    url: Annotated[str | UnsetType, Meta(description="The folder of the archive; only for logins of owners.")] = UNSET
 
 
 class SessionWithContexts(Session, frozen=True, kw_only=True):

@@ -554,7 +554,7 @@ def _tag(session_id: UUID, old: Sequence[Message], new: Sequence[records.Message
         return
     if gone := before - now:
         others = Message.with_deleted.filter(session_id=session_id, metadata__has_key="tags")
-        gone -= {tag for metadata in others.values_list("metadata", flat=True) for tag in _tags(metadata)}
+        gone -= {tag for _id, metadata in others.values_list("pk", "metadata") for tag in _tags(metadata)}
     session = Session.with_deleted.select_for_update(of=("self",), no_key=True).get(pk=session_id)
     session.tags = sorted(({*session.tags} - gone) | now)[:MOST_TAGS]
     session.save(update_fields=["tags"])

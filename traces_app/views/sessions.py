@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, PolymorphicProxySerializer
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.reverse import reverse
 
 from access_app.errors import Conflict, InvalidInput
 from access_app.masking import masking_of
-from access_app.models import Scope
+from access_app.models import Role, Scope
 from access_app.permissions import may_read, project_for_write, require_scope
 from access_app.rest import extend_schema
-from access_app.visibility import ProjectScope
+from access_app.roles import access
+from access_app.visibility import ProjectScope, visible_to
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer, list_answer, no_content, streamed, words
+from messages_app.models import Session
 from messages_app.queries import SESSION_FIELDS, find_message, find_session, sessions
 from messages_app.sql.compiled import CompiledRows
 from messages_app.sql.merged import MergedRows, rows_in
@@ -129,7 +132,7 @@ class SessionViewSet(TraceViewSet):
         if outcome.refused:
             raise Conflict(refusal_text(outcome.refused), code=outcome.refused)
         assert outcome.id is not None, "only refused sessions have no id"
-        session = _one_session(outcome.id, _readable_fields(request))
+        session = _one_session(request, outcome.id, _readable_fields(request))
         body = schemas.SessionWithSent(
             **{name: getattr(session, name) for name in session.__struct_fields__},
             sent=sent_messages(outcome.messages, "messages"),
@@ -148,7 +151,7 @@ class SessionViewSet(TraceViewSet):
         """Return one session, with the references of its contexts."""
         check_parameters(request.query_params, ("fields", "project"))
         fields = words(request.query_params, "fields", _ONE_SESSION_FIELDS) or _ONE_SESSION_FIELDS
-        return answer(_one_session(find_session_here(requested_scope(request), session_id).pk, fields))
+        return answer(_one_session(request, find_session_here(requested_scope(request), session_id).pk, fields))
 
     @extend_schema(
         parameters=[openapi.PROJECT],
@@ -162,7 +165,7 @@ class SessionViewSet(TraceViewSet):
         session = find_session_here(requested_scope(request), session_id)
         patch = decode_session_patch(read_body(request)[1])
         change_session(session.pk, redact_session_patch(patch, masking_of(session.project_id)))
-        return answer(_one_session(session.pk, _readable_fields(request)))
+        return answer(_one_session(request, session.pk, _readable_fields(request)))
 
     @extend_schema(parameters=[openapi.PROJECT], responses={204: None, **openapi.errors(404)})
     def destroy(self, request: Request, session_id: str) -> HttpResponseBase:
@@ -182,7 +185,7 @@ class SessionViewSet(TraceViewSet):
         check_parameters(request.query_params, ("project",))
         session = find_session(requested_scope(request), session_id, among="deleted")
         restore_session(session.pk)
-        return answer(_one_session(session.pk, _readable_fields(request)))
+        return answer(_one_session(request, session.pk, _readable_fields(request)))
 
     @extend_schema(
         parameters=[openapi.PROJECT, _FORMAT, _MESSAGE],
@@ -235,7 +238,9 @@ def _found_sessions(
     ]
 
 
-def _one_session(session_id: UUID, fields: frozenset[str] = _ONE_SESSION_FIELDS) -> schemas.SessionWithContexts:
+def _one_session(
+    request: Request, session_id: UUID, fields: frozenset[str] = _ONE_SESSION_FIELDS
+) -> schemas.SessionWithContexts:
     session = sessions([str(session_id)], fields & SESSION_FIELDS)[0]
     beside = beside_session(session_id, REFS_LISTED) if fields & _BESIDE else None
     found = {} if beside is None else beside._asdict()
@@ -244,5 +249,19 @@ def _one_session(session_id: UUID, fields: frozenset[str] = _ONE_SESSION_FIELDS)
         context_refs=found["context_refs"] if "context_refs" in fields else UNSET,  # type: ignore[arg-type]  # left out
         snapshot_sums=(found["sums"] or UNSET) if "snapshot_sums" in fields else UNSET,
         forked_from=(found["forked_from"] or UNSET) if "forked_from" in fields else UNSET,
-        archived_parts=(found["archived_parts"] or UNSET) if "archived_parts" in fields else UNSET,
+        archived_parts=_archived_parts(request, session_id, found["archived_parts"])
+        if "archived_parts" in fields
+        else UNSET,
     )
+
+
+def _archived_parts(
+    request: Request, session_id: UUID, parts: Sequence[schemas.ArchivedPart]
+) -> list[schemas.ArchivedPart] | UnsetType:
+    """Return the parts, with their folders for logins of owners: a path of the server or a bucket is of no use to others."""
+    if not parts:
+        return UNSET
+    own = visible_to(Session.with_deleted.filter(pk=session_id), access(request).scope(Role.OWNER))
+    if request.auth is None and own.exists():
+        return list(parts)
+    return [schemas.ArchivedPart(period=part.period) for part in parts]

@@ -27,7 +27,10 @@ LOGGED_IDS = ("session_id", "message_id", "call_id", "chain_id")
 
 
 class RequestIdMiddleware:
-    """Set the id of the request. It must be the first middleware, so that all log lines and all responses have the id."""
+    """Set the id of the request. It must be the first middleware, so that all log lines and all responses have the id.
+
+    For the same reason it forbids caches to keep a response that does not say itself how long it may be kept.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -41,6 +44,7 @@ class RequestIdMiddleware:
         try:
             response = self.get_response(request)
             response.headers["X-Request-ID"] = request_id
+            response.headers.setdefault("Cache-Control", "no-store")
             seconds = time.perf_counter() - started
             _log(request, response.status_code, round(seconds * 1000))
             count_request(request, response.status_code, seconds)

@@ -55,6 +55,19 @@ def test_failed_responses_carry_request_id(path: str) -> None:
 
 
 @pytest.mark.requirement("002-23")
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/", "/healthz", "/readyz", "/nowhere/", "/admin", "/admin/login/", "/admin/jsi18n/", "/api/v1/", "/api/v1/docs/",
+        "/api/v1/schema/", "/api/v1/messages", "/api/v1/messages/", "/api/public/projects", "/info", "/v1/traces",
+    ],
+)  # fmt: skip
+def test_no_response_is_kept_by_caches(client: Client, admin_client: Client, path: str) -> None:
+    for caller in (client, admin_client):
+        assert "no-store" in caller.get(path).headers["Cache-Control"]
+
+
 def test_request_is_logged_in_one_line_with_its_outcome(client: Client, token: str, log_lines: LogLines) -> None:
     client.get(MESSAGE + "?q=private&cursor=private", headers={"X-API-Key": token, "X-Request-ID": "r1"})
 

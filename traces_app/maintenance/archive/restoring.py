@@ -299,8 +299,8 @@ class _Restoring:
             )
             # The reason may be encrypted, so that only a cursor reads it.
             interrupted = Session.with_deleted.filter(pk__in=some, last_interruption=NO_NEWS).values("last_run_id")
-            runs = Message.objects.filter(pk__in=interrupted).values_list("session_id", "metadata")
-            ended = [session for session, metadata in runs if reason_of(metadata) == PROCESS_ENDED]
+            runs = Message.objects.filter(pk__in=interrupted).values_list("pk", "session_id", "metadata")
+            ended = [session for _run, session, metadata in runs if reason_of(metadata) == PROCESS_ENDED]
             Session.with_deleted.filter(pk__in=ended).update(last_interruption=PROCESS_ENDED)
 
     def _batches(self, statement: str) -> Iterator[list[UUID]]:

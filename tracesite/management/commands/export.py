@@ -13,7 +13,7 @@ from access_app.errors import ApiError
 from access_app.models import AuditAction
 from access_app.visibility import ProjectScope
 from messages_app.queries import find_message
-from traces_app.queries.archived import find_session_here
+from traces_app.queries.archived import find_session_here, where_archived
 from traces_app.queries.messages import messages
 from traces_app.views.session_exports import EXPORTS
 
@@ -52,6 +52,8 @@ class Command(TracesCommand, AuditedCommand):
                 "session_not_found": f"There is no session {session!r} {where}.",
                 "message_not_found": f"There is no message with the id {message!r} in session {session!r}.",
             }
-            raise CommandError(said.get(error.code, str(error)), returncode=2) from error
+            place = where_archived(scope, session) if error.code == "session_archived" else None
+            folder = f" Its folder is {place.url}." if place is not None else ""
+            raise CommandError(f"{said.get(error.code, str(error))}{folder}", returncode=2) from error
         for piece in pieces:
             self.stdout.write(piece.decode(), ending="")

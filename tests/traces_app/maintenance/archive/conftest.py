@@ -10,6 +10,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
+from access_app.db.base import as_stored
 from access_app.models import Project
 from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import ids
@@ -109,9 +110,9 @@ def exports(beginning: str = "") -> dict[str, bytes]:
 
 
 def rows() -> dict[str, list[str]]:
-    """Return all rows of the archived tables, and the keys of messages."""
+    """Return all rows of the archived tables, and the keys of messages, as they are stored."""
     found = {}
-    with connection.cursor() as cursor:
+    with as_stored(), connection.cursor() as cursor:
         for table in (*(dataset.table for dataset in DATASETS), MessageKey._meta.db_table):
             # The parts of snapshots get other numbers.
             row = "to_jsonb(t) - 'id'" if table == SnapshotPart._meta.db_table else "to_jsonb(t)"

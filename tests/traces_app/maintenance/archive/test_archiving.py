@@ -126,7 +126,7 @@ def test_project_is_dropped_restored_and_archived_again(
     assert Archive.objects.filter(project=project, dropped_at=None).count() == 0
     # Its other messages are still there.
     partial = Session.objects.get(project=project, external_id="long")
-    part = {"url": str(tmp_path), "period": "2024-01"}
+    part = {"period": "2024-01", "url": str(tmp_path)}
     assert staff.get(f"/api/v1/sessions/{partial.pk}/").json()["archived_parts"] == [part]
     page = text_of(staff.get(f"/admin/messages_app/session/{partial.pk}/change/"))
     assert f"restore_archive {tmp_path} --project owner --period 2024-01 --session {partial.pk}" in page

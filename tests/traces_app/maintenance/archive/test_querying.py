@@ -13,13 +13,15 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models import Count, Sum
 from django.test import Client
 
 from access_app.keys import create_key
-from access_app.models import Project
+from access_app.models import Project, Role
+from access_app.roles import grant_role
 from messages_app.models import Session
 from tests.traces_app.maintenance.archive.conftest import FAR, FEBRUARY, JANUARY, fill, tell
 from traces_app.maintenance.archive import spark
@@ -141,7 +143,7 @@ def test_archived_session_says_where_it_is(project: Project, stranger: Project, 
     _key, token = create_key(project, "test", ["read"])
     session = Session.objects.get(external_id="both")
     archive(open_folder("memory://lake"), before=FAR, drop=True)
-    where = "The session was archived in memory://lake (2024-01, 2024-02)."
+    where = "The session was archived (2024-01, 2024-02)."
     paths = [
         f"sessions/{session.pk}/",
         *(f"sessions/both/{below}" for below in ("", "messages/", "events/", "contexts/", "forks/")),
@@ -156,13 +158,39 @@ def test_archived_session_says_where_it_is(project: Project, stranger: Project, 
         answer = staff.get(f"/api/v1/{path}", headers={"Authorization": f"Bearer {token}"})
         error = answer.json()["error"]
         assert (answer.status_code, error["code"]) == (404, "session_archived"), path
-        assert error["message"].startswith(where)
+        assert error["message"].startswith(where) and "memory://" not in answer.text
         assert error["field"] == ("session" if path in filtered else None)
     with pytest.raises(CommandError) as refused:
         call_command("export", "both")
     assert str(refused.value).startswith(where) and refused.value.returncode == 2
+    assert str(refused.value).endswith("Its folder is memory://lake.")
     theirs = staff.get("/api/v1/sessions/theirs/", headers={"Authorization": f"Bearer {token}"})
     assert (theirs.status_code, theirs.json()["error"]["code"]) == (404, "session_not_found")
     page = staff.get(f"/admin/messages_app/session/{session.pk}/change/")
     assert page.status_code == 410
     assert f"manage.py restore_archive memory://lake --project owner --session {session.pk}" in page.text
+
+
+@pytest.mark.parametrize("role", Role)
+def test_folder_of_an_archive_is_shown_to_owners_only(project: Project, stranger: Project, role: Role) -> None:
+    tell(project, "whole", JANUARY)
+    tell(project, "part", JANUARY, FAR)
+    whole, part = (Session.objects.get(external_id=name).pk for name in ("whole", "part"))
+    archive(open_folder("memory://lake"), before=FEBRUARY, drop=True)
+    user = User.objects.create_user("ada", is_staff=True)
+    grant_role(project, user, role)
+    grant_role(stranger, user, Role.OWNER)
+    login = Client()
+    login.force_login(user)
+    for path in (f"/admin/messages_app/session/{key}/change/" for key in (whole, part)):
+        text = login.get(path).text
+        assert ("restore_archive memory://lake" in text, "memory://" in text) == (
+            role == Role.OWNER,
+            role == Role.OWNER,
+        )
+        assert "2024-01" in text and ("An operator can bring it back" in text) == (role != Role.OWNER)
+    folder = {"url": "memory://lake"} if role == Role.OWNER else {}
+    assert login.get(f"/api/v1/sessions/{part}/").json()["archived_parts"] == [{"period": "2024-01"} | folder]
+    token = create_key(project, "all", ["read", "write", "delete"])[1]
+    read = Client(headers={"Authorization": f"Bearer {token}"}).get(f"/api/v1/sessions/{part}/")
+    assert read.json()["archived_parts"] == [{"period": "2024-01"}]
