@@ -9,6 +9,7 @@ import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -64,10 +65,12 @@ def _known(sender: Sender, key: str) -> Iterator[tuple[str, Request]]:
     for path in ("/runs/multipart", "/api/v1/import/"):
         body = part * 1_200_000 + b"--%b--\r\n" % BOUNDARY.encode()
         yield f"1,200,000 parts to {path}", packed(path, body, f"{MULTIPART}; boundary={BOUNDARY}")
-    token = gzip.compress(b'{"api_key":"%b"}' % (b"a" * 60_000_000), mtime=0)
-    for headers in ({"Content-Type": JSON, "Content-Encoding": "gzip"}, {"Content-Type": JSON}):
-        body = token if "Content-Encoding" in headers else gzip.decompress(token)
-        yield "60 MB from anybody to /v3/auth/token", Request(path="/v3/auth/token", body=body, headers=headers)
+    token = Request(
+        path="/v3/auth/token", body=b'{"api_key":"%b"}' % (b"a" * 60_000_000), headers={"Content-Type": JSON}
+    )
+    yield "60 MB without a key to /v3/auth/token", token
+    encoded = replace(token, body=gzip.compress(token.body), headers={**token.headers, "Content-Encoding": "gzip"})
+    yield "the same as gzip", encoded
     with ExitStack() as senders:
         _send_slowly(senders, sender.port)
         batch = Workload(name="beside", begin=datetime(2026, 1, 1, tzinfo=UTC)).batch(range(65))
@@ -77,6 +80,12 @@ def _known(sender: Sender, key: str) -> Iterator[tuple[str, Request]]:
     yield "a score whose dataType is an object", request("/api/public/scores", _encoded(score))
     event = {"id": "1", "type": "score-create", "timestamp": TIME, "body": score}
     yield "the same in a batch", request("/api/public/ingestion", _encoded({"batch": [event]}))
+    for first in (0, 4000):
+        calls = [{"id": f"c{number}", "name": "look", "result": {"success": False, "error": f"{number} {'a.b-c+' * 170}"}}
+                 for number in range(first, first + 4000)]  # fmt: skip
+        message = {"role": "assistant", "agent_steps": [{"iteration": 0, "tool_calls": calls}]}
+        sender.ask("POST", "/api/v1/sessions/", {"external_id": f"errors-{first}", "messages": [message]}, key)
+    yield "the list of 8,000 errors of 1 KB", request("/api/v1/errors/", b"", method="GET")
     for path in ("/api/v1/import/", "/api/v1/ingest/", "/v1/traces"):
         yield f"60 MB of [] to {path}", request(path, b"[" + b"[]," * 20_000_000 + b"[]]")
         yield f"9 MB of {{}} to {path}", request(path, b"[" + b"{}," * 3_000_000 + b"{}]")

@@ -130,7 +130,18 @@ def _own() -> Iterator[Seed]:
                     body = value.encode() if isinstance(value, str) else msgspec.json.encode(value)
                     seed = Seed(method=method.upper(), routes=(path,), media_type=media_type, body=body)
                     yield replace(seed, prepare=prepares.get(path))
-    yield Seed(routes=("/api/v1/snapshots/",), body=snapshot("nested", 3, 2), prepare=_with_names_of_parts)
+    nested = Seed(routes=("/api/v1/snapshots/",), body=snapshot("nested", 3, 2), prepare=_with_names_of_parts)
+    fork = {
+        "session": "weather-1",
+        "node": "plan",
+        "snapshot": "nested",
+        "overrides": {"a": 1},
+        "nodes": {"a": "nested"},
+    }
+    yield from (
+        nested,
+        replace(nested, body=msgspec.json.encode({"session_id": "fork-1", "fork": fork, "left_out": {"a": 1}})),
+    )
     restored = ("messages/{message_id}/", "sessions/{session_id}/", message)
     yield Seed(routes=tuple(f"/api/v1/{what}restore/" for what in restored), body=b"{}")
 
