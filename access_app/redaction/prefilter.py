@@ -53,8 +53,10 @@ _QUOTE: Final = re.compile(rb"""["\\]""")
 _FIELD: Final = re.compile(rb"""\\|"\s{0,200}:""")
 _LONGEST_FIELD: Final = 1_300
 
-_STRING: Final = re.compile(rb'"(?:[^"\\]+|\\.)*"', re.DOTALL)
-_JSON_ESCAPE: Final = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}(?:\\u[0-9a-fA-F]{4})*)')
+# Some at a time, because a match remembers each step of a repeated group; the second half of a pair stays with the first.
+_JSON_ESCAPE: Final = re.compile(
+    rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}(?:\\u[0-9a-fA-F]{4}){0,1000}(?:\\u[dD][c-fC-F][0-9a-fA-F]{2})?)'
+)
 _SHORT_ESCAPES: Final = {
     rb"\"": b'"', rb"\\": b"\\", rb"\/": b"/", rb"\b": b"\b", rb"\f": b"\f", rb"\n": b"\n", rb"\r": b"\r", rb"\t": b"\t",
 }  # fmt: skip
@@ -224,8 +226,12 @@ def _strings_of(document: bytes) -> Iterator[str]:
     if b"\\" not in document:
         yield from document.decode("utf-8", "surrogatepass").split('"')[1::2]
         return
-    for found in _STRING.finditer(document):
-        yield json.decode(found[0]) if b"\\" in found[0] else found[0][1:-1].decode("utf-8", "surrogatepass")
+    # As long, but without the quotation marks that neither begin nor end a string.
+    plain = document.replace(rb"\\", b"__").replace(rb"\"", b"__")
+    end = -1
+    while (begin := plain.find(b'"', end + 1)) >= 0 and (end := plain.find(b'"', begin + 1)) >= 0:
+        string = document[begin : end + 1]
+        yield json.decode(string) if b"\\" in string else string[1:-1].decode("utf-8", "surrogatepass")
 
 
 @lru_cache(maxsize=256)

@@ -205,12 +205,13 @@ def _index(segment: _Segment, message_ids: Collection[UUID], report: Report) -> 
         by_message[row.message_id].append(row)
     for message_id in sorted(by_message):
         rows = by_message.pop(message_id)
-        if len(segment.rows) + len(rows) > MOST_ROWS or segment.key_count > _MOST_KEYS:
+        if len(segment.rows) + len(rows) > MOST_ROWS:
             segment = segment.followed(report)
-        for first in range(0, len(rows), MOST_ROWS):
-            if first:
+        for row in rows:
+            # A single message may have more rows, and more keys, than a segment.
+            if len(segment.rows) == MOST_ROWS or segment.key_count > _MOST_KEYS:
                 segment = segment.followed(report)
-            segment.add(rows[first : first + MOST_ROWS], sessions[message_id])
+            segment.add(row, sessions[message_id])
     segment.write(report)
 
 
@@ -227,19 +228,18 @@ class _Segment:
         self._keys: list[Keys] = []
         self._marked: dict[Mark, list[int]] = defaultdict(list)
 
-    def add(self, rows: Iterable[RowTexts], session_id: UUID) -> None:
-        for row in rows:
-            if not row.texts:
-                continue
-            for mark in row.marks:
-                self._marked[mark].append(len(self.rows))
-            self.rows.append((row.kind, row.id, row.message_id, session_id))
-            # A newline, so that no gram of two values comes into being that a person would search.
-            text = fold("\n".join(text for _field, text in row.texts))
-            self._texts.append(text)
-            self._characters += len(text)
-            if self._characters > _CHARACTERS_AT_A_TIME:
-                self._cut()
+    def add(self, row: RowTexts, session_id: UUID) -> None:
+        if not row.texts:
+            return
+        for mark in row.marks:
+            self._marked[mark].append(len(self.rows))
+        self.rows.append((row.kind, row.id, row.message_id, session_id))
+        # A newline, so that no gram of two values comes into being that a person would search.
+        text = fold("\n".join(text for _field, text in row.texts))
+        self._texts.append(text)
+        self._characters += len(text)
+        if self._characters > _CHARACTERS_AT_A_TIME:
+            self._cut()
 
     def write(self, report: Report) -> None:
         self._cut()

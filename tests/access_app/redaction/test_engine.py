@@ -789,6 +789,24 @@ def test_shape_without_anchors_finds_the_same_in_raw_json(value: Any) -> None:
         assert may_hold_secrets(["clean", Raw(written.encode()), Raw(b'{"b": 1}')], BADGE) is expected
 
 
+@pytest.mark.parametrize("escape", ["\\n", "\\u0070", '\\"', "\\ud83d\\ude00"])
+def test_search_of_escapes_takes_no_memory_for_each(escape: str) -> None:
+    written = f'{{"a": "{escape * (3_000_000 // len(escape))}"}}'.encode()
+    for shape in BADGE.shapes[-1], Shape("card", re.compile(r"\d{4}-\d{4}")):
+        tracemalloc.start()
+        may_hold_secrets([Raw(written)], replace(DEFAULT_RULES, shapes=(*DEFAULT_RULES.shapes, shape)))
+        _now, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 10 * len(written)
+
+
+def test_halves_of_characters_stay_together_in_any_number_of_escapes() -> None:
+    rules = replace(DEFAULT_RULES, shapes=(*DEFAULT_RULES.shapes, Shape("smile", re.compile("\U0001f600x"))))
+    for before in (*range(4), *range(998, 1_004)):
+        written = rb'{"a": "%b\ud83d\ude00x"}' % (rb"\u0070" * before)
+        assert may_hold_secrets([Raw(written)], rules), before
+
+
 def test_secret_in_a_key_is_not_in_the_paths_of_receipts() -> None:
     token = "ghp_" + "16C7e42F292c" * 3
     clean, receipts = redact({"a": {token: [{"password": "correct-horse-1"}]}})

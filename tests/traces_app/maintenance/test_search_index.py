@@ -68,6 +68,18 @@ def test_large_open_run_is_not_indexed_with_each_event(project: Project) -> None
 
 
 @pytest.mark.django_db
+def test_message_with_many_keys_has_several_segments(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_index, "_MOST_KEYS", 1_000)
+    monkeypatch.setattr(search_index, "_CHARACTERS_AT_A_TIME", 0)
+    calls = [{"name": "search", "args": {"n": " ".join(map(str, range(n, n + 300)))}} for n in range(0, 3_000, 300)]
+    store(project, {"role": "assistant", "content": "start", "agent_steps": [{"iteration": 0, "tool_calls": calls}]})
+    report = index_queued(patience=NO_PATIENCE)
+    assert (report.messages, report.rows) == (1, 11)
+    assert report.segments > 5
+    assert [count(term) for term in ("start", "299", "2999", "3000")] == [1, 1, 1, 0]
+
+
+@pytest.mark.django_db
 def test_merge_keeps_the_youngest_version_of_what_exists(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_index, "MERGED", 3)
     monkeypatch.setattr(search_index, "_MOST_KEYS", 10)

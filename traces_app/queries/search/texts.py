@@ -13,20 +13,27 @@ from enum import IntEnum
 from typing import Any
 from uuid import UUID
 
-from django.db.models import BooleanField, ExpressionWrapper, F, Q, QuerySet
+from django.db.models import BooleanField, ExpressionWrapper, F, Q, QuerySet, TextField
+from django.db.models.functions import Cast
 from msgspec import Struct
 
 from access_app.encryption.keys import encrypting_projects
 from access_app.masked_reading import is_masked
 from messages_app.models import Message, Reference
-from messages_app.sql.beginnings import JsonText
+from messages_app.sql.beginnings import Beginning
 from messages_app.sql.pagination import IdRange
 from traces_app.models import AgentStep, Event, ToolCall
 
 MOST_CHARACTERS = 100_000
 """Of each value only the beginning is searched."""
+MOST_OF_JSON = 2 * MOST_CHARACTERS
+"""Characters of a JSON text that are read, with what is not searched: brackets, quotation marks and escapes."""
 
-_JSON_TOKEN = re.compile(r'"((?:[^"\\]|\\.)*)"|[\[\]{}]+(?:, )?|, ')
+_ROWS_AT_A_TIME = 100
+# The last string may be cut off, also within an escape. A match remembers each step of a repeated group, in 130 bytes.
+_JSON_TOKEN = re.compile(
+    r'"((?:[^"\\]|\\u[0-9a-fA-F]{4}|\\[^u])*)(?:"|(?:\\(?:u[0-9a-fA-F]{0,3})?)?\Z)|[\[\]{}]+(?:, )?|, '
+)
 
 
 class Kind(IntEnum):
@@ -154,16 +161,16 @@ def sessions_of(message_ids: Collection[UUID]) -> dict[UUID, UUID]:
 def words_of_json(text: str) -> str:
     """Return the keys and values of a JSON text as PostgreSQL writes it, one a line, without the escapes of JSON.
 
-    `{"city": "Xi'an", "tags": ["a\\nb"]}` becomes `city: Xi'an`, `tags: a` and `b`. Any depth.
+    `{"city": "Xi'an", "tags": ["a\\nb"]}` becomes `city: Xi'an`, `tags: a` and `b`. Any depth. Only the beginning is read.
     """
-    return _JSON_TOKEN.sub(_word, text).strip("\n")
+    return _JSON_TOKEN.sub(_word, text[:MOST_OF_JSON]).strip("\n")
 
 
 def _word(match: re.Match[str]) -> str:
     string: str | None = match[1]
     if string is None:
         return "\n"
-    return json.loads(match[0]) if "\\" in string else string
+    return json.loads(f'"{string}"') if "\\" in string else string
 
 
 def _texts(kind: Kind, source: Source, column: str, row_ids: Collection[UUID]) -> Iterator[RowTexts]:
@@ -172,8 +179,11 @@ def _texts(kind: Kind, source: Source, column: str, row_ids: Collection[UUID]) -
     within: dict[str, Any] = IdRange(lower=min(row_ids), upper=UUID(int=max(row_ids).int + 1)).periods_of("pk")
     if source.by_session and column == source.message:
         within["session_id__any"] = set(sessions_of(row_ids).values())
-    # JSON comes as text, because it may be nested more deeply than Python decodes.
-    columns: list[Any] = [JsonText(name) if name in source.json else F(name) for name in source.fields]
+    # JSON comes as text, because it may be nested more deeply than Python decodes. A whole value may have 64 MB.
+    columns: list[Any] = [
+        Beginning(Cast(F(name), TextField()), MOST_OF_JSON) if name in source.json else Beginning(name, MOST_CHARACTERS)
+        for name in source.fields
+    ]
     columns += [ExpressionWrapper(condition, BooleanField()) for condition in source.marks.values()]
     # Encrypted values are bound to the ids of their rows. Those of a project that is not encrypted any more are decrypted one by one.
     columns += [F(f"{name}__pk") for name in sorted({name.rpartition("__")[0] for name in source.fields} - {""})]
@@ -184,7 +194,9 @@ def _texts(kind: Kind, source: Source, column: str, row_ids: Collection[UUID]) -
     if encrypted := encrypting_projects():
         # Neither the index nor a search may have their texts.
         rows = rows.exclude(**{f"{source.project}__in": encrypted})
-    for row_id, message_id, *values in rows.values_list("pk", source.message, *columns).iterator(chunk_size=500):
+    for row_id, message_id, *values in rows.values_list("pk", source.message, *columns).iterator(
+        chunk_size=_ROWS_AT_A_TIME
+    ):
         texts = []
         for (name, field), value in zip(source.fields.items(), values, strict=False):
             text = words_of_json(value) if value and name in source.json else value

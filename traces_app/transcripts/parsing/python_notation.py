@@ -13,12 +13,14 @@ import msgspec
 
 _PYTHON = re.compile(r"""\\.|'((?:[^'\\]|\\.)*)'|"(?:[^"\\]|\\.)*"|\b(?:None|True|False)\b""", re.DOTALL)
 """Differences between a Python dictionary and JSON. An escape outside of a string is skipped, so that it begins none."""
+_LONGEST = 1_000_000
+"""Characters of a Python dictionary. A match of _PYTHON remembers each character of a string, in 130 bytes."""
 _ESCAPE = re.compile(r"""\\(.)|\"""", re.DOTALL)
 _CONSTANTS = {"None": "null", "True": "true", "False": "false"}
 
 
 def json_or_python(written: str) -> Any:
-    """Decode a text that is a JSON value or a Python dictionary; return None if it is neither."""
+    """Decode a text that is a JSON value or a Python dictionary; return None if it is neither, or a longer dictionary than _LONGEST."""
     stripped = written.strip()
     if not stripped.startswith(("{", "[")):
         return None
@@ -26,6 +28,8 @@ def json_or_python(written: str) -> Any:
         return msgspec.json.decode(stripped)
     except (msgspec.DecodeError, RecursionError):
         pass
+    if len(stripped) > _LONGEST:
+        return None
     try:
         return msgspec.json.decode(_PYTHON.sub(_as_json, stripped))
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
