@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from tests import steps
 from traces_app.transcripts.spans.conversation import session_of_trace
-from traces_app.transcripts.spans.span import Span, SpanEvent
+from traces_app.transcripts.spans.facts import below
+from traces_app.transcripts.spans.span import DEEPEST, Span, SpanEvent
 
 SECOND = 10**9
 START = 1_780_000_000 * SECOND
@@ -206,3 +207,12 @@ def test_four_times_the_spans_take_about_four_times_as_long(shape: str) -> None:
 @pytest.mark.parametrize("shape", [name for name in SHAPES if "chain" in name or "nested" in name])
 def test_spans_may_be_nested_deeper_than_python_functions(shape: str) -> None:
     assert session_of_trace(SHAPES[shape](5000)).metadata == {"source": "spans"}
+
+
+@pytest.mark.parametrize("part", ["0", "a"])
+def test_attribute_with_many_dots_is_as_deep_as_a_value_may_be(part: str) -> None:
+    found = below({"a." + ".".join([part] * 5000): 1}, "a.")
+    for _level in range(DEEPEST):
+        assert list(found) == [part]
+        found = found[part]
+    assert found == {".".join([part] * (5000 - DEEPEST)): 1}
