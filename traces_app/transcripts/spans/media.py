@@ -17,9 +17,10 @@ from msgspec.structs import replace
 from .span import Attributes, Span
 
 _MARK = "@@@langfuseMedia:"
-# Under `data`, as in messages of Anthropic and Gemini, stands base64 alone; everywhere else a data URL.
+# Under `data`, as in messages of Anthropic and Gemini, stands base64 alone; everywhere else a data URL. A run of backslashes is
+# tried at its beginning only, because a text may be nothing else.
 _REFERENCE = re.compile(
-    r'(?P<bare>\\*"data\\*"\s*:\s*\\*")?@@@langfuseMedia:type=[^|@]{1,200}\|id=(?P<id>[^|@]{1,100})\|source=[^|@]{1,50}@@@'
+    r'(?P<bare>(?<!\\)\\*"data\\*"\s*:\s*\\*")?@@@langfuseMedia:type=[^|@]{1,200}\|id=(?P<id>[^|@]{1,100})\|source=[^|@]{1,50}@@@'
 )
 
 

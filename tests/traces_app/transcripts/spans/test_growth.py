@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests import steps
+from tests import growth, steps
 from traces_app.transcripts.spans.conversation import session_of_trace
 from traces_app.transcripts.spans.facts import below
+from traces_app.transcripts.spans.media import Media, with_media
 from traces_app.transcripts.spans.span import DEEPEST, Span, SpanEvent
+from traces_app.transcripts.turn_records import total_usage
 
 SECOND = 10**9
 START = 1_780_000_000 * SECOND
@@ -216,3 +218,20 @@ def test_attribute_with_many_dots_is_as_deep_as_a_value_may_be(part: str) -> Non
         assert list(found) == [part]
         found = found[part]
     assert found == {".".join([part] * (5000 - DEEPEST)): 1}
+
+
+def test_backslashes_before_no_reference_take_linear_time() -> None:
+    file = Media(trace_id="a" * 32, media_id="m", content_type="image/png", data="")
+
+    def spans(count: int) -> list[Span]:
+        return [span(1, 0, {"text": "\\" * count + "@@@langfuseMedia:"})]
+
+    assert growth.grows_linearly(lambda given: with_media(given, [file]), spans, 40_000, spare=0.02)
+
+
+def test_usage_with_many_names_takes_linear_time() -> None:
+    def usages(count: int) -> list[dict[str, Any]]:
+        return [{"details": {f"tokens {number}": 1}} for number in range(count)]
+
+    assert total_usage(usages(2)) == {"details": {"tokens 0": 1, "tokens 1": 1}}
+    assert growth.grows_linearly(total_usage, usages, 16_000, spare=0.02)
