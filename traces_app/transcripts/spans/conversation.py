@@ -43,6 +43,10 @@ SOURCE = "spans"
 SPAN_ID = "span_id"
 """Key in the metadata of a step and of a call."""
 _MOST_TITLE_CHARACTERS = 200
+MOST_NAME_CHARACTERS = 512
+MOST_TAGS = 50
+MOST_TAG_CHARACTERS = 200
+"""Of the name and the tags of a trace, which are in each of its messages."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = 253_402_300_799 * 10**9
 """The end of the year 9999 in nanoseconds."""
@@ -100,9 +104,9 @@ def session_of_trace(spans: Iterable[Span]) -> records.Session:
         messages += _messages(run, returning, trace_id if not place else f"{trace_id}/{place}")
     about: dict[str, Any] = {TRACE_ID: trace_id}
     if title := _of_the_uppermost(nodes, "title"):
-        about["trace_name"] = title
-    if tags := sorted({tag for node in nodes for tag in node.facts.tags}):
-        about["tags"] = tags
+        about["trace_name"] = title[:MOST_NAME_CHARACTERS]
+    if tags := sorted({tag[:MOST_TAG_CHARACTERS] for node in nodes for tag in node.facts.tags}):
+        about["tags"] = tags[:MOST_TAGS]
     return records.Session(
         external_id=(session_id or trace_id)[:512],
         # A conversation of several traces has no title: which of them arrives last must not decide.

@@ -220,6 +220,14 @@ def test_attribute_with_many_dots_is_as_deep_as_a_value_may_be(part: str) -> Non
     assert found == {".".join([part] * (5000 - DEEPEST)): 1}
 
 
+def test_name_and_tags_in_each_message_are_cut() -> None:
+    tags = {"langfuse.trace.tags": [f"{number:03}" * 100 for number in range(100)], "langfuse.trace.name": "n" * 1000}
+    for message in session_of_trace(star(3, lambda _number: tags)).messages or ():
+        about = message.metadata or {}
+        assert about["trace_name"] == "n" * 512
+        assert about["tags"] == [(f"{number:03}" * 100)[:200] for number in range(50)]
+
+
 def test_backslashes_before_no_reference_take_linear_time() -> None:
     file = Media(trace_id="a" * 32, media_id="m", content_type="image/png", data="")
 
