@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -13,22 +14,26 @@ class TooManySteps(AssertionError):
     """More lines were executed than allowed."""
 
 
+@dataclass
+class Count:
+    lines: int = 0
+
+
 @contextmanager
-def at_most(most: int) -> Iterator[None]:
-    """Raise TooManySteps in the code of the block, wherever it is, once it has executed `most` lines."""
-    left = most
+def at_most(most: float) -> Iterator[Count]:
+    """Raise TooManySteps in the code of the block, wherever it is, once it has executed `most` lines. Yield their count."""
+    count = Count()
 
     def trace(frame: FrameType, event: str, _argument: Any) -> Any:
-        nonlocal left
         if event == "line":
-            left -= 1
-            if left < 0:
+            count.lines += 1
+            if count.lines > most:
                 raise TooManySteps(f"{frame.f_code.co_filename}:{frame.f_lineno}: more than {most} lines were executed")
         return trace
 
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        yield
+        yield count
     finally:
         sys.settrace(before)

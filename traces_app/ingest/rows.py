@@ -13,6 +13,7 @@ So a later snapshot adds to an earlier one, and a call id that a model uses twic
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from traces_app.normalize.pricing import PriceTable, stated_cost
 from traces_app.normalize.records import hyphenated_uuid
 from traces_app.normalize.redaction import receipts_as_json
 from traces_app.normalize.rollup import Rollup, completion, duration_between, rollup
+from traces_app.normalize.trees import circles
 from traces_app.schema import pg_text, records
 from traces_app.schema.health_flags import PARENT_UNKNOWN
 
@@ -208,45 +210,37 @@ def _call_key(in_step: str, position: int, call: records.ToolCall) -> str:
     return f"{in_step}, 'id', {call.id!r}" if call.id else f"{in_step}, 'at', {position}"
 
 
-def _rows_by_name(calls: list[tuple[str, records.ToolCall]], stored: StoredBelow) -> dict[str, list[str]]:
-    """Return the row ids, stored and new, by each name that a `parent` may use for them."""
-    by_name: dict[str, list[str]] = {}
-    names = [(row_id, name) for row_id, call_id in stored.call_ids.items() for name in (str(UUID(row_id)), call_id)]
-    names += [(row_id, name) for row_id, call in calls for name in (call.uuid, call.id) if name]
-    for row_id, name in names:
-        named = by_name.setdefault(name, [])
-        if row_id not in named:
-            named.append(row_id)
-    return by_name
-
-
 def _set_parents(rows: Rows, calls: list[tuple[str, records.ToolCall]], stored: StoredBelow) -> None:
     """Replace the names of parents by row ids. A name that matches no call or several, or closes a cycle, is flagged and
-    kept in the call's metadata. Among calls with the same id, the one without a `uuid` is the parent, because the others
-    can be named by their `uuid`."""
+    kept in the call's metadata."""
     by_name = _rows_by_name(calls, stored)
-    with_uuid = {row_id for row_id, call in calls if call.uuid}
-    parent_of: dict[str, str] = {}
+    parents = {row_id: by_name.get(call.parent) if call.parent else None for row_id, call in calls}
+    places = {row_id: place for place, (row_id, _call) in enumerate(calls)}
+    closing = {max(circle, key=places.__getitem__) for circle in circles(parents)}
+    """The last call of each cycle."""
     for index, (row_id, call) in enumerate(calls):
         if not call.parent:
             continue
         row = rows.calls[index]
-        found = by_name.get(call.parent, [])
-        if len(found) > 1:
-            found = [candidate for candidate in found if candidate not in with_uuid]
-        if len(found) != 1 or _is_ancestor(row_id, found[0], parent_of):
+        if parents[row_id] is None or row_id in closing:
             rows.flags.add(PARENT_UNKNOWN)
             metadata = {**msgspec.json.decode(row.metadata), "parent": call.parent}
             rows.calls[index] = row._replace(metadata=pg_text.json(metadata))
         else:
-            parent_of[row_id] = found[0]
-            rows.calls[index] = row._replace(parent_id=found[0])
+            rows.calls[index] = row._replace(parent_id=parents[row_id])
 
 
-def _is_ancestor(call: str, candidate: str, parent_of: Mapping[str, str]) -> bool:
-    above: str | None = candidate
-    while above is not None:
-        if above == call:
-            return True
-        above = parent_of.get(above)
-    return False
+def _rows_by_name(calls: list[tuple[str, records.ToolCall]], stored: StoredBelow) -> dict[str, str | None]:
+    """Return the row id, stored or new, by each name that a `parent` may use for it; None if the name matches several. Among
+    calls with the same id, the one without a `uuid` is the parent, because the others can be named by their `uuid`."""
+    by_name: dict[str, dict[str, None]] = defaultdict(dict)
+    names = [(row_id, name) for row_id, call_id in stored.call_ids.items() for name in (str(UUID(row_id)), call_id)]
+    names += [(row_id, name) for row_id, call in calls for name in (call.uuid, call.id) if name]
+    for row_id, name in names:
+        by_name[name][row_id] = None
+    with_uuid = {row_id for row_id, call in calls if call.uuid}
+    found: dict[str, str | None] = {}
+    for name, row_ids in by_name.items():
+        named = [row_id for row_id in row_ids if len(row_ids) == 1 or row_id not in with_uuid]
+        found[name] = named[0] if len(named) == 1 else None
+    return found

@@ -19,7 +19,7 @@ open, too. Entries for it that arrive even later are orphans. One turn is always
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -85,7 +85,7 @@ class Conversation:
         """Turns whose last result has arrived."""
         self._turn: Turn | None = None
         """The current turn."""
-        self._waiting: defaultdict[_Key, deque[TurnCall]] = defaultdict(deque)
+        self._waiting: defaultdict[_Key, OrderedDict[TurnCall, None]] = defaultdict(OrderedDict)
         """Open calls by every key under which a result may look for them; answered ones are skipped."""
         self._last_of_id: dict[str, TurnCall] = {}
 
@@ -133,11 +133,10 @@ class Conversation:
                 if call.call.id and self._last_of_id.get(call.call.id) is call:
                     del self._last_of_id[call.call.id]
                 for key in _call_keys(turn, call.call, scope):
-                    queue = self._waiting.get(key, deque())
-                    if call in queue:
-                        queue.remove(call)
-                    if not queue:
-                        self._waiting.pop(key, None)
+                    if (queue := self._waiting.get(key)) is not None:
+                        queue.pop(call, None)
+                        if not queue:
+                            del self._waiting[key]
         message = turn_message(turn)
         return turn.index, with_time(message, *turn.time) if turn.time else message
 
@@ -161,7 +160,7 @@ class Conversation:
             if call.id:
                 self._last_of_id[call.id] = added
             for key in _call_keys(turn, call, reply.scope):
-                self._waiting[key].append(added)
+                self._waiting[key][added] = None
 
     def _add_result(self, result: Result) -> None:
         lookups = _result_keys(self._turn, result)
@@ -205,7 +204,7 @@ class Conversation:
         for key in keys:
             queue = self._waiting.get(key)
             while queue:
-                call = queue.popleft()
+                call, _none = queue.popitem(last=False)
                 if call.result is None:
                     return call
         return None

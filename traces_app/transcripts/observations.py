@@ -22,13 +22,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from traces_app.normalize.json_values import as_json, between, fields, rest, text
+from traces_app.normalize.trees import NearestAbove, circles, walk
 from traces_app.transcripts.entries import Call, Entry, Prompt, Reply, Result
-from traces_app.transcripts.parsing.message_shapes import ParsedMessage, decoded, joined, messages_in
+from traces_app.transcripts.open_calls import OpenCall, OpenCalls, canonical
+from traces_app.transcripts.parsing.message_shapes import ParsedMessage, joined, messages_in
 from traces_app.transcripts.parsing.python_notation import json_or_python
 from traces_app.transcripts.parsing.requests import model_input
 
@@ -86,6 +89,15 @@ class Observation(Struct, kw_only=True):
     children: list[Observation] = []
     used: bool = False
     """True once it has become an entry."""
+    depth: int = 0
+    """The number of observations above it; this and the following are set by `_connect`."""
+    number: int = 0
+    """Its index in a walk through the trees, in which those below it follow it."""
+    number_after: int = 0
+    """The index that follows those below it."""
+    is_below_tool: bool = False
+    agent: str | None = None
+    """The name of the agent to which it belongs, from the nearest observation that has one."""
 
 
 @dataclass(kw_only=True)
@@ -102,13 +114,6 @@ class Trace:
     observations: dict[str, Observation] = field(default_factory=dict)
 
 
-@dataclass
-class _OpenCall:
-    call: Call
-    args: str
-    answered: bool = False
-
-
 class Reader:
     """Turns the traces of one session, in their order, into entries; a repeated message becomes one entry."""
 
@@ -118,33 +123,27 @@ class Reader:
         self._one_run = one_run
         self._seen: Counter[tuple[str, str]] = Counter()
         """Messages read so far: (role, content) and their number."""
-        self._calls: list[_OpenCall] = []
-        """The open calls, and some that were answered."""
-        self._call_ids: set[str | None] = set()
-        """The ids of all calls."""
-        self._call_of: dict[str, Call] = {}
-        """The call that an observation executed, by the id of the observation."""
-        self._claimed: set[str] = set()
-        """The call ids of the tool observations of the trace."""
-        self._observations: dict[str, Observation] = {}
+        self._calls = OpenCalls()
+        self._executed: NearestAbove[Call] = NearestAbove(0)
+        """The calls that observations of the trace executed."""
         self._prompted = False
         self._replied = False
 
     def entries(self, trace: Trace) -> list[Entry]:
         """Return the entries of one trace."""
-        self._observations = trace.observations
+        self._executed = NearestAbove(len(trace.observations))
         self._prompted = self._replied = False
         ordered = _ordered(trace.observations)
         generations = _replying([observation for observation in ordered if observation.kind == "generation"])
         reply_ids = {generation.id for generation in generations}
-        self._claimed = {
-            id_ for observation in ordered if observation.kind == "tool" and (id_ := _own_call_id(observation))
-        }
+        self._calls.begin_trace(
+            {id_ for observation in ordered if observation.kind == "tool" and (id_ := _own_call_id(observation))}
+        )
         for generation, tools in _requested_tools(ordered, reply_ids):
             generation.output = {"role": "assistant", "tool_calls": [_request_of(tool) for tool in tools]}
         entries: list[Entry] = []
         if self._one_run:
-            generations.sort(key=lambda generation: self._is_below_tool(generation))
+            generations.sort(key=lambda generation: generation.is_below_tool)
         first_input = messages_in(generations[0].input) if generations else []
         if not any(message.role == "user" and message.content for message in first_input):
             entries += self._trace_prompt(trace, ordered)
@@ -242,7 +241,7 @@ class Reader:
 
     def _result_in_input(self, result: Result, id_: str, time: datetime | None) -> Iterator[Entry]:
         """Yield a result that is in the input of a generation, and in no observation."""
-        open_call = self._find_open_call(next(iter(result.call_ids), None), result.name, None)
+        open_call = self._calls.find(next(iter(result.call_ids), None), result.name, None)
         if open_call is None:
             return
         open_call.answered = True
@@ -262,7 +261,7 @@ class Reader:
 
     def _generation(self, trace: Trace, generation: Observation) -> Iterator[Entry]:
         generation.used = True
-        parent = self._call_above(generation)
+        parent = self._executed.find(generation.number)
         messages = messages_in(generation.input)
         metadata = dict(generation.metadata)
         if self._one_run:
@@ -295,7 +294,7 @@ class Reader:
             Reply(
                 id=generation.id,
                 content=None,
-                agent_name=self._agent(generation),
+                agent_name=generation.agent,
                 model=generation.model,
                 usage=generation.usage,
                 created_at=generation.start,
@@ -325,7 +324,7 @@ class Reader:
             unknown += [
                 {"role": "tool", "call_id": result.call_ids[0], "content": result.output}
                 for result in message.results
-                if result.call_ids and result.call_ids[0] not in self._call_ids
+                if result.call_ids and not self._calls.knows(result.call_ids[0])
             ]
         return unknown
 
@@ -341,8 +340,7 @@ class Reader:
         if reply.step_id is not None:
             self._replied = True
         self._seen["assistant", _reply_key(message)] += 1
-        self._calls += [_OpenCall(call, _canonical(call.args)) for call in message.calls]
-        self._call_ids.update(call.id for call in message.calls)
+        self._calls.add(message.calls)
         return replace(
             reply,
             content=message.content,
@@ -358,35 +356,33 @@ class Reader:
         if observation.kind == "tool":
             return True
         names = (observation.name, _tool_name(observation.name))
-        return observation.kind != "generation" and any(
-            not open_call.answered and open_call.call.name in names for open_call in self._calls
-        )
+        return observation.kind != "generation" and any(map(self._calls.has_name, names))
 
     def _tool(self, observation: Observation) -> Iterator[Entry]:
         """Yield the result of a tool observation, after a call of its own if no generation requested it."""
         name = observation.tool_name or _tool_name(observation.name)
         output, answer = _tool_output(observation.output)
         call_id = _own_call_id(observation)
-        open_call = self._find_open_call(call_id, name, observation.input)
-        parent = self._call_above(observation)
+        open_call = self._calls.find(call_id, name, observation.input)
+        parent = self._executed.find(observation.number)
         if open_call is None:
             if parent is not None and parent.name == name:
                 # Two instrumentations observed the same call.
-                self._call_of[observation.id] = parent
+                self._executed.put(observation.number, observation.number_after, parent)
                 return
             call = Call(id=call_id or observation.id, name=name, args=observation.input, started_at=observation.start)
-            open_call = _OpenCall(call, "")
+            open_call = OpenCall(call)
             yield Reply(
                 id=f"{observation.id}:call",
                 content=None,
                 calls=[call],
-                agent_name=self._agent(observation),
+                agent_name=observation.agent,
                 created_at=observation.start,
                 step_id=f"{observation.id}:call",
                 parent_call=parent.id if parent is not None else None,
             )
         observation.used = open_call.answered = True
-        self._call_of[observation.id] = open_call.call
+        self._executed.put(observation.number, observation.number_after, open_call.call)
         error = observation.error
         if observation.output is None and error is None and observation.end is None:
             # The call is still running.
@@ -404,66 +400,42 @@ class Reader:
             metadata=observation.metadata | ({"statusMessage": error} if error else {}),
         )
 
-    def _find_open_call(self, call_id: str | None, name: str | None, args: Any) -> _OpenCall | None:
-        """Return the open call with this id, else the one with this name and arguments, else the first with this name."""
-        self._calls = [item for item in self._calls if not item.answered]
-        if call_id is not None:
-            if by_id := next((item for item in self._calls if item.call.id == call_id), None):
-                return by_id
-            if call_id in self._call_ids:
-                # The call was answered before.
-                return None
-        named = [
-            item
-            for item in self._calls
-            if item.call.name == name
-            and (item.call.id is None or (call_id is None and item.call.id not in self._claimed))
-        ]
-        wanted = {_canonical(args), _canonical(fields(args).get("input")), _canonical(fields(args).get("args"))}
-        by_args = next((item for item in named if args is not None and item.args in wanted), None)
-        return by_args or next(iter(named), None)
-
-    def _is_below_tool(self, observation: Observation) -> bool:
-        return any(above.kind == "tool" for above in _ancestors(observation, self._observations))
-
-    def _call_above(self, observation: Observation) -> Call | None:
-        """Return the call whose tool observation contains this one."""
-        ancestors = _ancestors(observation, self._observations)
-        return next((self._call_of[above.id] for above in ancestors if above.id in self._call_of), None)
-
-    def _agent(self, observation: Observation) -> str | None:
-        for above in (observation, *_ancestors(observation, self._observations)):
-            if above.agent_name:
-                return above.agent_name
-            if above.kind == "agent" and above.name:
-                return above.name
-        return None
-
 
 # --- Observations -------------------------------------------------------------------------------------------------
 
 
 def _ordered(observations: dict[str, Observation]) -> list[Observation]:
-    """Set the children, and sort by time; of observations that begin together the outer one comes first."""
-    for observation in observations.values():
-        observation.children = []
-    for observation in observations.values():
-        if observation.parent in observations:
-            observations[observation.parent].children.append(observation)
-    depth = {id_: len(list(_ancestors(observation, observations))) for id_, observation in observations.items()}
+    """Connect, and sort by time; of observations that begin together the outer one comes first."""
+    _connect(observations)
     return sorted(
         observations.values(),
-        key=lambda observation: (observation.start or EARLIEST, depth[observation.id], observation.place),
+        key=lambda observation: (observation.start or EARLIEST, observation.depth, observation.place),
     )
 
 
-def _ancestors(observation: Observation, observations: dict[str, Observation]) -> Iterator[Observation]:
-    """Yield the ancestors, nearest first, each once: in a hostile file they may form a circle."""
-    seen = {observation.id}
-    while observation.parent is not None and observation.parent in observations and observation.parent not in seen:
-        observation = observations[observation.parent]
-        seen.add(observation.id)
-        yield observation
+def _connect(observations: dict[str, Observation]) -> None:
+    """Set the fields of observations that depend on those above and below them. Those on a circle become roots."""
+    for circle in circles({id_: observation.parent for id_, observation in observations.items()}):
+        for id_ in circle:
+            observations[id_].parent = None
+    roots: list[Observation] = []
+    for observation in observations.values():
+        observation.children = []
+    for observation in observations.values():
+        parent = observations.get(observation.parent) if observation.parent is not None else None
+        (parent.children if parent is not None else roots).append(observation)
+    walked = walk(roots, attrgetter("children"))
+    for number, observation in enumerate(walked):
+        observation.number = number
+        own_name = observation.name if observation.kind == "agent" else ""
+        observation.agent = observation.agent_name or own_name or observation.agent
+        for child in observation.children:
+            child.depth = observation.depth + 1
+            child.is_below_tool = observation.is_below_tool or observation.kind == "tool"
+            child.agent = observation.agent
+    for observation in reversed(walked):
+        children = observation.children
+        observation.number_after = children[-1].number_after if children else observation.number + 1
 
 
 def _replying(generations: list[Observation]) -> list[Observation]:
@@ -480,16 +452,14 @@ def _replying(generations: list[Observation]) -> list[Observation]:
 
 def _wrapped(generation: Observation) -> list[Observation]:
     """Return up to two generations below this one and not below a tool; the caller needs to know none, one or more."""
-    seen = {generation.id}
     waiting = list(generation.children)
     wrapped: list[Observation] = []
     while waiting and len(wrapped) < 2:
         below = waiting.pop()
-        if below.id in seen or below.kind == "tool":
+        if below.kind == "tool":
             continue
         if below.kind == "generation":
             wrapped.append(below)
-        seen.add(below.id)
         waiting += below.children
     return wrapped
 
@@ -592,14 +562,9 @@ def _content(value: Any, keys: tuple[str, ...]) -> str | list[Any]:
     return texts[0] if texts and texts[0] else as_json(value)
 
 
-def _canonical(args: Any) -> str:
-    value = decoded(args)
-    return as_json(dict(sorted(value.items()))) if isinstance(value, dict) else as_json(value)
-
-
 def _reply_key(message: ParsedMessage) -> str:
     """Return a text that identifies a reply by its content and its calls."""
-    return as_json([message.content, [call.id or f"{call.name} {_canonical(call.args)}" for call in message.calls]])
+    return as_json([message.content, [call.id or f"{call.name} {canonical(call.args)}" for call in message.calls]])
 
 
 def digest(value: Any) -> bytes:

@@ -130,7 +130,7 @@ def _add_usage(usage: Mapping[str, Any], total: dict[str, Any]) -> None:
     for name, value in usage.items():
         known = total.get(name)
         if isinstance(value, dict):
-            total[name] = dict(known) if isinstance(known, dict) else {}
+            total[name] = known if isinstance(known, dict) else {}
             _add_usage(value, total[name])
         elif _is_number(value) and _is_number(known):
             total[name] = known + value

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
+import pytest
+
 from messages_app import ids
-from traces_app.ingest.rows import StoredBelow, rows_below
+from tests import steps
+from traces_app.ingest.rows import Rows, StoredBelow, rows_below
 from traces_app.normalize.pricing import PriceTable
 from traces_app.schema.records import AgentStep, ToolCall
 
 MESSAGE = ids.message_id(datetime(2026, 3, 1, 12, tzinfo=UTC), "assistant", 0, ("session", "message"))
 
 
-def parents(*calls: ToolCall) -> tuple[list[int | None], set[str]]:
-    """Return the index of each call's parent, and the flags."""
+def rows_of(calls: Sequence[ToolCall]) -> Rows:
     said = [
         ToolCall(id=call.id, uuid=call.uuid, name="a", args={}, status="pending", parent=call.parent) for call in calls
     ]
-    rows = rows_below(
+    return rows_below(
         MESSAGE, 1, (), [AgentStep(iteration=0, tool_calls=said)], {"a": 1}, StoredBelow(), prices=PriceTable(prices=[])
     )
+
+
+def parents(*calls: ToolCall) -> tuple[list[int | None], set[str]]:
+    """Return the index of each call's parent, and the flags."""
+    rows = rows_of(calls)
     places = [UUID(row.id) for row in rows.calls]
     return [places.index(UUID(row.parent_id)) if row.parent_id else None for row in rows.calls], rows.flags
 
@@ -44,3 +53,21 @@ def test_parent_that_matches_several_calls_is_flagged() -> None:
         [None, None, None],
         {"parent_unknown"},
     )
+
+
+def test_call_that_closes_a_cycle_of_parents_is_flagged() -> None:
+    first, second = ToolCall(id="c1", parent="c3"), ToolCall(id="c2", parent="c1")
+    assert parents(first, second, ToolCall(id="c3", parent="c2")) == ([2, 0, None], {"parent_unknown"})
+
+
+@pytest.mark.parametrize("parent", ["c{before}", "same"])
+def test_parents_of_many_calls_take_linear_time(parent: str) -> None:
+    def calls(count: int) -> list[ToolCall]:
+        below = [ToolCall(id=f"c{number}", parent=parent.format(before=number - 1)) for number in range(1, count)]
+        return [ToolCall(id="c0"), *below, *(ToolCall(id="same", uuid=f"u{number}") for number in range(count))]
+
+    few, many = calls(100), calls(400)
+    with steps.at_most(math.inf) as count:
+        rows_of(few)
+    with steps.at_most(5 * count.lines):
+        rows_of(many)

@@ -12,16 +12,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace
 
 from traces_app.normalize.json_values import as_json
 from traces_app.normalize.records import text_of
+from traces_app.normalize.trees import circles, walk
 from traces_app.schema import records
 from traces_app.transcripts import conversation
 from traces_app.transcripts.entries import Entry, Reply
@@ -29,7 +32,7 @@ from traces_app.transcripts.observations import EARLIEST, EMPTY, Observation, Re
 from traces_app.transcripts.parsing.message_shapes import joined, messages_in
 
 from .conventions.registry import facts_of
-from .deliveries import best_of, merged
+from .deliveries import fullness, merged
 from .facts import Facts
 from .span import Span
 
@@ -40,6 +43,10 @@ SOURCE = "spans"
 SPAN_ID = "span_id"
 """Key in the metadata of a step and of a call."""
 _MOST_TITLE_CHARACTERS = 200
+MOST_NAME_CHARACTERS = 512
+MOST_TAGS = 50
+MOST_TAG_CHARACTERS = 200
+"""Of the name and the tags of a trace, which are in each of its messages."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = 253_402_300_799 * 10**9
 """The end of the year 9999 in nanoseconds."""
@@ -53,11 +60,22 @@ class _Node:
     facts: Facts
     parent: _Node | None = None
     children: list[_Node] = field(default_factory=list)
+    depth: int = 0
+    number: int = 0
+    """Its index in a walk through the tree, in which those below it follow it."""
+    number_after: int = 0
+    """The index that follows those below it."""
+    is_open: bool = False
+    """Whether the span or one around it has not ended."""
     is_duplicate: bool = False
+    retriever: _Node | None = None
+    """The uppermost retriever of those that it and the spans around it are."""
+    passages: list[records.Reference] = field(default_factory=list)
+    """What such a retriever found."""
 
-    @property
-    def is_open(self) -> bool:
-        return not self.span.end
+    def is_around(self, other: _Node) -> bool:
+        """Return whether a node is this one or below it."""
+        return self.number <= other.number < self.number_after
 
     @property
     def has_meaning(self) -> bool:
@@ -86,9 +104,9 @@ def session_of_trace(spans: Iterable[Span]) -> records.Session:
         messages += _messages(run, returning, trace_id if not place else f"{trace_id}/{place}")
     about: dict[str, Any] = {TRACE_ID: trace_id}
     if title := _of_the_uppermost(nodes, "title"):
-        about["trace_name"] = title
-    if tags := sorted({tag for node in nodes for tag in node.facts.tags}):
-        about["tags"] = tags
+        about["trace_name"] = title[:MOST_NAME_CHARACTERS]
+    if tags := sorted({tag[:MOST_TAG_CHARACTERS] for node in nodes for tag in node.facts.tags}):
+        about["tags"] = tags[:MOST_TAGS]
     return records.Session(
         external_id=(session_id or trace_id)[:512],
         # A conversation of several traces has no title: which of them arrives last must not decide.
@@ -114,56 +132,86 @@ def _title(name: str | None, messages: Sequence[records.Message]) -> str | None:
 
 def _nodes(spans: Iterable[Span]) -> list[_Node]:
     """Return the nodes of the trace, in their order of start, connected."""
-    known: dict[str, tuple[Span, Facts]] = {}
-    announced: dict[str, tuple[Span, Facts]] = {}
+    deliveries: dict[str, list[tuple[Span, Facts]]] = defaultdict(list)
+    announcements: dict[str, list[tuple[Span, Facts]]] = defaultdict(list)
     pieces: list[Span] = []
     for span in spans:
         if span.revision is not None:
             pieces.append(span)
             continue
         facts = facts_of(span)
-        places, id_ = (announced, span.parent_id) if facts.is_pending else (known, span.span_id)
-        other = places.get(id_)
-        if other is None or best_of(span, other[0]) is span:
-            places[id_] = (span, facts)
+        if facts.is_pending:
+            announcements[span.parent_id].append((span, facts))
+        else:
+            deliveries[span.span_id].append((span, facts))
+    known = {id_: _fullest(found) for id_, found in deliveries.items()}
     for span in merged([*pieces, *(known[id_][0] for id_ in {piece.span_id for piece in pieces} & known.keys())]):
         known[span.span_id] = (span, facts_of(span))
     nodes = {id_: _Node(span, facts) for id_, (span, facts) in known.items()}
-    for id_, (span, facts) in announced.items():
+    for id_, found in announcements.items():
         if id_ not in nodes:
+            span, facts = _fullest(found)
             open_span = replace(span, span_id=id_, parent_id=facts.parent_id or "", end=0)
             nodes[id_] = _Node(open_span, facts)
     ordered = sorted(nodes.values(), key=lambda node: (node.span.start, -node.span.end, node.span.span_id))
-    for node in ordered:
-        parent = nodes.get(node.span.parent_id)
-        if parent is not None and not _is_below(parent, node, nodes):
-            node.parent = parent
-            parent.children.append(node)
-    for node in reversed(ordered):
-        if node.facts.has_no_end:
-            _end_with_children(node)
+    _connect(ordered)
     _mark_duplicates(ordered)
     return ordered
 
 
-def _end_with_children(node: _Node) -> None:
-    """Let a span last from the first start to the last end of those below it; it is open while one of them is."""
-    below = [child.span for child in _with_children(node)[1:]]
-    start = min((span.start for span in (node.span, *below) if span.start), default=0)
-    is_open = any(not span.end for span in below)
-    node.span = replace(node.span, start=start, end=0 if is_open else max((span.end for span in below), default=start))
+def _fullest(found: Sequence[tuple[Span, Facts]]) -> tuple[Span, Facts]:
+    return found[0] if len(found) == 1 else max(found, key=lambda delivery: fullness(delivery[0]))
 
 
-def _is_below(node: _Node, other: _Node, nodes: dict[str, _Node]) -> bool:
-    """Return whether a node is another one or below it: a hostile trace may have a circle."""
-    seen: set[str] = set()
-    current: _Node | None = node
-    while current is not None and current.span.span_id not in seen:
-        if current is other:
-            return True
-        seen.add(current.span.span_id)
-        current = nodes.get(current.span.parent_id)
-    return False
+def _connect(nodes: Sequence[_Node]) -> None:
+    """Set the fields of nodes that depend on those above and below them. Those on a circle become roots."""
+    by_id = {node.span.span_id: node for node in nodes}
+    on_circles = set(chain.from_iterable(circles({id_: node.span.parent_id for id_, node in by_id.items()})))
+    for node in nodes:
+        parent = by_id.get(node.span.parent_id)
+        if parent is not None and node.span.span_id not in on_circles:
+            node.parent = parent
+            parent.children.append(node)
+    walked = walk((node for node in nodes if node.parent is None), attrgetter("children"))
+    for number, node in enumerate(walked):
+        node.number = number
+        node.depth = node.parent.depth + 1 if node.parent is not None else 0
+    for node in reversed(walked):
+        node.number_after = node.children[-1].number_after if node.children else node.number + 1
+    _end_with_children(walked)
+    for node in walked:
+        node.is_open = not node.span.end or (node.parent is not None and node.parent.is_open)
+    _find_passages(walked)
+
+
+def _end_with_children(walked: Sequence[_Node]) -> None:
+    """Let spans without an end of their own last from the first start to the last end of those below them; they are open
+    while one of these is."""
+    lasting: dict[_Node, tuple[int, int]] = {}
+    """The first start and the last end of a span and those below it; 0 without a start, and while one of them is open."""
+    for node in reversed(walked):
+        below = [lasting[child] for child in node.children]
+        start = min((start for start, _end in ((node.span.start, 0), *below) if start), default=0)
+        ends = [end for _start, end in below]
+        if node.facts.has_no_end:
+            node.span = replace(node.span, start=start, end=0 if 0 in ends else max(ends, default=start))
+        ends.append(node.span.end)
+        lasting[node] = start, 0 if 0 in ends else max(ends)
+
+
+def _find_passages(walked: Sequence[_Node]) -> None:
+    """Set what retrievers found. A retriever and the database below it report the same search: the one with more ids and
+    scores says more."""
+    same: dict[_Node, list[list[records.Reference]]] = defaultdict(list)
+    for node in walked:
+        node.retriever = node.parent.retriever if node.parent is not None else None
+        if node.facts.passages:
+            node.retriever = node.retriever or node
+            same[node.retriever].append(node.facts.passages)
+    for retriever, found in same.items():
+        retriever.passages = max(
+            found, key=lambda passages: sum((one.id is not None) + (one.score is not None) for one in passages)
+        )
 
 
 def _mark_duplicates(nodes: Sequence[_Node]) -> None:
@@ -175,18 +223,15 @@ def _mark_duplicates(nodes: Sequence[_Node]) -> None:
     for same in by_response.values():
         best = max(same, key=_content_size)
         for node in same:
-            node.is_duplicate = node is not best and not _are_nested(node, best)
+            node.is_duplicate = not node.is_around(best) and not best.is_around(node)
 
 
 def _content_size(node: _Node) -> tuple[int, int, str]:
     return len(as_json(node.facts.output)), len(as_json(node.facts.input)), node.span.span_id
 
 
-def _are_nested(one: _Node, other: _Node) -> bool:
-    return other in _above(one) or one in _above(other)
-
-
 def _above(node: _Node) -> list[_Node]:
+    """Return the nodes around one, the nearest first."""
     found = []
     while node.parent is not None:
         node = node.parent
@@ -197,7 +242,7 @@ def _above(node: _Node) -> list[_Node]:
 def _of_the_uppermost(nodes: Sequence[_Node], name: str) -> Any:
     """Return a fact of the span that is nearest to the root, of several the first."""
     having = (node for node in nodes if getattr(node.facts, name))
-    nearest = min(having, key=lambda node: len(_above(node)), default=None)
+    nearest = min(having, key=attrgetter("depth"), default=None)
     return getattr(nearest.facts, name) if nearest is not None else None
 
 
@@ -210,27 +255,35 @@ def _runs(roots: Sequence[_Node]) -> list[_Run]:
     uppermost.sort(key=lambda node: node.span.start)
     # Requests and tools without an agent around them belong together, whatever their times: a loop of plain code.
     loose = [node for node in uppermost if not _may_be_run(node)]
-    runs: list[_Run] = [_Run(loose, loose[0].span.start, max(map(_end, loose)))] if loose else []
-    for node in uppermost:
-        if not _may_be_run(node):
-            continue
-        overlapping = next((run for run in runs if node.span.start < run.end and _end(node) > run.start), None)
-        if overlapping is None:
-            runs.append(_Run([node], node.span.start, _end(node)))
+    first = _Run(loose, loose[0].span.start, max(map(_end, loose))) if loose else None
+    runs = [first] if first is not None else []
+    # The agents come in the order of their start, so of their runs only the one that ends last can overlap a further one.
+    last: _Run | None = None
+    for node in filter(_may_be_run, uppermost):
+        run = next((run for run in (first, last) if run is not None and _overlaps(node, run)), None)
+        if run is None:
+            run = _Run([node], node.span.start, _end(node))
+            runs.append(run)
         else:
-            overlapping.nodes.append(node)
-            overlapping.start = min(overlapping.start, node.span.start)
-            overlapping.end = max(overlapping.end, _end(node))
+            run.nodes.append(node)
+            run.start = min(run.start, node.span.start)
+            run.end = max(run.end, _end(node))
+        if run is not first and (last is None or run.end > last.end):
+            last = run
     return sorted(runs, key=lambda run: (run.start, run.nodes[0].span.span_id))
+
+
+def _overlaps(node: _Node, run: _Run) -> bool:
+    return node.span.start < run.end and _end(node) > run.start
 
 
 def _uppermost(node: _Node) -> list[_Node]:
     if node.has_meaning:
         return [node]
     found = []
-    waiting = list(node.children)
+    waiting = deque(node.children)
     while waiting:
-        below = waiting.pop(0)
+        below = waiting.popleft()
         if below.has_meaning:
             found.append(below)
         else:
@@ -255,7 +308,7 @@ def _end(node: _Node) -> int:
 
 
 def _messages(run: _Run, returning: _Node | None, name: str) -> list[records.Message]:
-    nodes = [node for top in run.nodes for node in _with_children(top)]
+    nodes = walk(run.nodes, attrgetter("children"))
     observations = {node.span.span_id: _observation(node, place) for place, node in enumerate(nodes)}
     tops = {node.span.span_id for node in run.nodes}
     for id_ in tops:
@@ -282,10 +335,8 @@ def _returning(run: _Run, *, is_only: bool) -> _Node | None:
     first = run.nodes[0]
     candidates = [first] if len(run.nodes) == 1 and first.facts.kind not in ("generation", "tool") else []
     if is_only:
-        around = _above(first)
-        for other in run.nodes[1:]:
-            above = set(_above(other))
-            around = [node for node in around if node in above]
+        leftmost, rightmost = min(run.nodes, key=attrgetter("number")), max(run.nodes, key=attrgetter("number"))
+        around = [node for node in _above(first) if node.is_around(leftmost) and node.is_around(rightmost)]
         candidates += reversed(around)
     return next((node for node in candidates if node.facts.output not in EMPTY), None)
 
@@ -311,15 +362,6 @@ def _with_returned_text(entries: Sequence[Entry], returning: _Node | None, name:
         metadata={SPAN_ID: returning.span.span_id},
     )
     return [*(entry for entry in entries if entry.id != reply.id), reply]
-
-
-def _with_children(top: _Node) -> list[_Node]:
-    found, waiting = [], [top]
-    while waiting:
-        node = waiting.pop(0)
-        found.append(node)
-        waiting = node.children + waiting
-    return found
 
 
 def _is_last_answer(messages: Sequence[records.Message]) -> list[bool]:
@@ -379,7 +421,7 @@ def _finished(message: records.Message, run: _Run, entries: Collection[Entry], n
     """Return the answer of a run with its identity, state and error."""
     errors = [node.facts.error for node in run.nodes if node.facts.error]
     replies = [entry for entry in entries if isinstance(entry, Reply) and entry.parent_call is None]
-    nodes = [node for top in run.nodes for node in (*_above(top), *_with_children(top))]
+    nodes = walk(run.nodes, attrgetter("children"))
     is_completed = not any(node.is_open for node in nodes) and (
         not any(_has_unknown_end(node) for node in run.nodes)
         or any(node.facts.kind == "agent" and not node.span.parent_id for node in run.nodes)
@@ -400,13 +442,8 @@ def _finished(message: records.Message, run: _Run, entries: Collection[Entry], n
 
 def _references(nodes: Iterable[_Node]) -> list[records.Reference]:
     """Return what the retrievers of a run found, in the order of their start."""
-    found: list[records.Reference] = []
-    for node in sorted({node.span.span_id: node for node in nodes}.values(), key=_place):
-        if not node.facts.passages or any(above.facts.passages for above in _above(node)):
-            continue
-        # A retriever and the database below it report the same search: the one with more ids and scores says more.
-        same = [below.facts.passages for below in _with_children(node) if below.facts.passages]
-        found += max(same, key=lambda passages: sum((one.id is not None) + (one.score is not None) for one in passages))
+    retrievers = {node.retriever for node in nodes if node.retriever is not None}
+    found = [passage for retriever in sorted(retrievers, key=_place) for passage in retriever.passages]
     return [replace(passage, seq=place) for place, passage in enumerate(found)]
 
 

@@ -25,54 +25,49 @@ def merged(deliveries: Iterable[Span]) -> list[Span]:
     return [_whole(found) for found in of_span.values()]
 
 
-def best_of(first: Span, second: Span) -> Span:
-    """Return which of two deliveries of a span to keep, the same whatever their order: the later, else the fuller one."""
-    return max(first, second, key=lambda span: (span.end, len(span.attributes), _content(span)))
+def fullness(span: Span) -> tuple[int, int, bytes]:
+    """Return the key by which the best of several deliveries of a span is the largest: the later, else the fuller one."""
+    return span.end, len(span.attributes), _content(span)
 
 
 def _whole(deliveries: Sequence[Span]) -> Span:
+    if len(deliveries) == 1:
+        return deliveries[0]
     whole = [delivery for delivery in deliveries if delivery.revision is None]
-    found = whole[0] if whole else None
-    for delivery in whole[1:]:
-        found = best_of(found, delivery) if found is not None else delivery
     pieces = [delivery for delivery in deliveries if delivery.revision is not None]
     pieces.sort(key=lambda piece: (piece.revision or 0, _content(piece)))
-    for piece in pieces:
-        found = piece if found is None else _with(found, piece)
-    assert found is not None, "a span is known by a delivery"
-    return found
+    return _joined([*([max(whole, key=fullness)] if whole else []), *pieces])
 
 
-def _with(span: Span, later: Span) -> Span:
-    """Return the span with what a later piece says; empty values overwrite nothing."""
+def _joined(pieces: Sequence[Span]) -> Span:
+    """Return what the pieces of a span say together, later ones before earlier ones; empty values overwrite nothing."""
+    attributes = dict(pieces[0].attributes)
+    for piece in pieces[1:]:
+        for name, value in piece.attributes.items():
+            if value not in _EMPTY or name not in attributes:
+                attributes[name] = value
+    latest = {
+        name: next((value for piece in reversed(pieces) if (value := getattr(piece, name))), getattr(pieces[0], name))
+        for name in ("parent_id", "name", "kind", "start", "end", "status", "status_message")
+    }
     return replace(
-        span,
-        parent_id=later.parent_id or span.parent_id,
-        name=later.name or span.name,
-        kind=later.kind or span.kind,
-        start=later.start or span.start,
-        end=later.end or span.end,
-        status=later.status or span.status,
-        status_message=later.status_message or span.status_message,
-        attributes=span.attributes
-        | {
-            name: value
-            for name, value in later.attributes.items()
-            if value not in _EMPTY or name not in span.attributes
-        },
-        events=_union(span.events, later.events, lambda event: event.time),
-        links=_union(span.links, later.links, lambda link: 0),
-        scope=later.scope if later.scope.name else span.scope,
-        revision=later.revision,
-        redactions=_union(span.redactions, later.redactions, lambda receipt: 0),
+        pieces[0],
+        **latest,
+        attributes=attributes,
+        events=_union([piece.events for piece in pieces], lambda event: event.time),
+        links=_union([piece.links for piece in pieces], lambda link: 0),
+        scope=next((piece.scope for piece in reversed(pieces) if piece.scope.name), pieces[0].scope),
+        revision=pieces[-1].revision,
+        redactions=_union([piece.redactions for piece in pieces], lambda receipt: 0),
     )
 
 
-def _union(first: list[Any], second: list[Any], order: Any) -> list[Any]:
-    """Return the items of both lists, each once, in an order that does not depend on that of the lists."""
-    if not second or first == second:
-        return first
-    found = {_content(item): item for item in (*first, *second)}
+def _union(lists: Sequence[list[Any]], order: Any) -> list[Any]:
+    """Return the items of all lists, each once, in an order that does not depend on that of the lists."""
+    others = [items for items in lists[1:] if items and items != lists[0]]
+    if not others:
+        return lists[0]
+    found = {_content(item): item for items in (lists[0], *others) for item in items}
     return [item for _text, item in sorted(found.items(), key=lambda pair: (order(pair[1]), pair[0]))]
 
 

@@ -13,7 +13,7 @@ from traces_app.schema import records
 from traces_app.transcripts.observations import Kind
 from traces_app.transcripts.parsing.message_shapes import decoded
 
-from .span import Attributes
+from .span import DEEPEST, Attributes
 
 _NOTHING: tuple[Any, ...] = (None, "", [], {})
 
@@ -96,13 +96,13 @@ def first_text(attributes: Attributes, names: tuple[str, ...]) -> str | None:
 def below(attributes: Attributes, prefix: str) -> dict[str, Any]:
     """Rebuild the object that was flattened into attributes: `a.0.b` and `a.1.b` below `a.` become {"0": {"b"}, "1": ...}.
 
-    Objects whose keys are all numbers become lists, in the order of the numbers; gaps close.
+    What is deeper than a value may be keeps its dots.
     """
     tree: dict[str, Any] = {}
     for name, value in attributes.items():
         if not name.startswith(prefix):
             continue
-        *path, last = name[len(prefix) :].split(".")
+        *path, last = name[len(prefix) :].split(".", DEEPEST)
         node = tree
         for part in path:
             inner = node.get(part)
@@ -119,7 +119,7 @@ def below(attributes: Attributes, prefix: str) -> dict[str, Any]:
 
 
 def listed(value: Any) -> Any:
-    """Turn objects with numbers as keys into lists, at every level."""
+    """Turn objects whose keys are all numbers into lists, at every level: in the order of the numbers, gaps close."""
     if not isinstance(value, dict):
         return value
     inner = {key: listed(item) for key, item in value.items()}

@@ -24,9 +24,10 @@ MOST_PUT_IN = 32 * 2**20
 """Characters of Base64 that are put into the spans of a trace in place of references: a file counts for each of its references.
 The messages of the trace are made in memory with all of them whenever it changes."""
 _MARK = "@@@langfuseMedia:"
-# Under `data`, as in messages of Anthropic and Gemini, stands base64 alone; everywhere else a data URL.
+# Under `data`, as in messages of Anthropic and Gemini, stands base64 alone; everywhere else a data URL. A run of backslashes is
+# tried at its beginning only, because a text may be nothing else.
 _REFERENCE = re.compile(
-    r'(?P<bare>\\*"data\\*"\s*:\s*\\*")?@@@langfuseMedia:type=[^|@]{1,200}\|id=(?P<id>[^|@]{1,100})\|source=[^|@]{1,50}@@@'
+    r'(?P<bare>(?<!\\)\\*"data\\*"\s*:\s*\\*")?@@@langfuseMedia:type=[^|@]{1,200}\|id=(?P<id>[^|@]{1,100})\|source=[^|@]{1,50}@@@'
 )
 
 
