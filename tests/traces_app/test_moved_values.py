@@ -16,13 +16,14 @@ from django.urls import reverse
 from access_app.encryption.columns import ENCRYPTED, Column, Form
 from access_app.encryption.envelope import DataKey
 from access_app.encryption.errors import Damaged
-from access_app.encryption.keys import add_key, key_of
+from access_app.encryption.keys import add_key, end_encryption, key_of
 from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.ids import child_id
 from messages_app.models import Message, Session
 from tests.traces_app.conftest import question, store
 from tests.traces_app.planted import Garden, plant
+from traces_app.queries.search.texts import texts_of_messages
 from traces_app.views.session_exports import EXPORTS
 
 OF_THE_MESSAGE = "/api/v1/messages/{message}/?expand=references,results,inputs"
@@ -129,6 +130,28 @@ def test_moved_value_is_refused_where_it_is_looked_up(keeper: None, project: Pro
             if answer.status_code != 503 or "behind the back" not in answer.content.decode():
                 shown.append((path, answer.status_code))
     assert shown == []
+
+
+@pytest.mark.requirement("001-57")
+def test_values_are_searched_while_encryption_is_turned_off(keeper: None, project: Project) -> None:
+    """The statements of the search name the rows of all values that they read."""
+    add_key(project)
+    failed = {
+        "name": "t",
+        "args": {"q": "argword"},
+        "result": {"success": False, "error": "errword", "output": "outword"},
+    }
+    answered = {"role": "assistant", "content": "textword", "agent_steps": [{"tool_calls": [failed]}]}
+    store(project, question(content="askword"), answered, title="nameword")
+    end_encryption(project)
+    words = {
+        word
+        for found in texts_of_messages(list(Message.objects.values_list("pk", flat=True)))
+        for _field, text in found.texts
+        for word in text.split()
+        if word.endswith("word")
+    }
+    assert words == {"q:argword", "errword", "outword", "textword", "askword", "nameword"}
 
 
 @pytest.mark.requirement("001-57")

@@ -519,7 +519,7 @@ def _traces(project_id: int, trace_ids: Collection[str]) -> dict[str, _Trace]:
         # A call without a result may have the id of its span.
         traces[found[message_id]].calls.append((call_id, message_id, spans_of_calls.get(call_id) or name, name))
     steps = AgentStep.with_deleted.filter(**below).order_by("pk")
-    for message_id, span_id in steps.values_list("message_id", span):
+    for _id, message_id, span_id in steps.values_list("pk", "message_id", span):
         if span_id:
             traces[found[message_id]].steps[span_id] = message_id
     return traces

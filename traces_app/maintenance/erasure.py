@@ -327,7 +327,7 @@ def _messages_of(sessions: Collection[UUID]) -> Iterator[UUID]:
 
 def _traces_of(messages: Sequence[UUID]) -> list[UUID]:
     rows = Message.with_deleted.filter(pk__in=messages, metadata__has_key="trace_id").order_by()
-    traces = (_uuid(trace) for trace in rows.values_list("metadata__trace_id", flat=True) if isinstance(trace, str))
+    traces = (_uuid(trace) for _id, trace in rows.values_list("pk", "metadata__trace_id") if isinstance(trace, str))
     return [trace for trace in traces if trace is not None]
 
 

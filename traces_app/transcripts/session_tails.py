@@ -65,9 +65,9 @@ def _held(messages: Collection[UUID]) -> dict[UUID, set[tuple[str, str]]]:
     held: dict[UUID, set[tuple[str, str]]] = defaultdict(set)
     if not messages:
         return held
-    own = Message.objects.filter(pk__in=messages).values_list("pk", "metadata__message_id")
-    steps = AgentStep.objects.filter(message_id__in=messages).values_list("message_id", "metadata__message_id")
-    for message_id, reply in [*own, *steps]:
+    own = Message.objects.filter(pk__in=messages).values_list("pk", "pk", "metadata__message_id")
+    steps = AgentStep.objects.filter(message_id__in=messages).values_list("pk", "message_id", "metadata__message_id")
+    for _id, message_id, reply in [*own, *steps]:
         if isinstance(reply, str):
             held[message_id].add(("reply", reply))
     for message_id, call in ToolCall.objects.filter(message_id__in=messages).values_list("message_id", "call_id"):
