@@ -928,7 +928,8 @@ class SnapshotPart(models.Model):
     below = ArrayField(models.TextField())
     """The parts that it names."""
     assembled_size = models.BigIntegerField(null=True)
-    """`Measure.size` of what it stands for; null if that is unknown, as of parts that an earlier version has stored."""
+    assembled_depth = models.BigIntegerField(null=True)
+    """`Measure` of what it stands for; null if that is unknown, as of parts that an earlier version has stored."""
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["session", "ref"], name="snapshot_part")]

@@ -28,7 +28,7 @@ from traces_app.normalize.pricing import PriceTable, stated_cost
 from traces_app.normalize.records import hyphenated_uuid
 from traces_app.normalize.redaction import receipts_as_json
 from traces_app.normalize.rollup import Rollup, completion, duration_between, rollup
-from traces_app.normalize.trees import circles
+from traces_app.normalize.trees import cycles
 from traces_app.schema import pg_text, records
 from traces_app.schema.health_flags import PARENT_UNKNOWN
 
@@ -216,8 +216,8 @@ def _set_parents(rows: Rows, calls: list[tuple[str, records.ToolCall]], stored: 
     by_name = _rows_by_name(calls, stored)
     parents = {row_id: by_name.get(call.parent) if call.parent else None for row_id, call in calls}
     places = {row_id: place for place, (row_id, _call) in enumerate(calls)}
-    closing = {max(circle, key=places.__getitem__) for circle in circles(parents)}
-    """The last call of each cycle."""
+    # The last call of each cycle.
+    closing = {max(cycle, key=places.__getitem__) for cycle in cycles(parents)}
     for index, (row_id, call) in enumerate(calls):
         if not call.parent:
             continue

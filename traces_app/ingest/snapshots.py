@@ -33,15 +33,24 @@ from .pipeline import ingest
 
 MOST_BYTES = 2**30
 """Of the parts of a session. Recorders have a limit of their own, of 64 MiB by default."""
+MOST_PARTS = 50_000
+"""In a request, because each is a row."""
+_PARTS_AT_ONCE = 1_000
 _MOST_ON_THE_WAY = timedelta(days=1)
 
 _SNAPSHOTS = msgspec.json.Decoder(records.Snapshots)
 
 
 def decode_snapshots(body: bytes) -> records.Snapshots:
-    """Decode and check what a recorder sends. Raise InvalidInput."""
+    """Decode and check what a recorder sends. Raise InvalidInput, and TooLarge for more than MOST_PARTS."""
     try:
         sent = _SNAPSHOTS.decode(body)
+        if len(sent.parts) > MOST_PARTS:
+            raise TooLarge(
+                _("The body has more than %(most)d %(items)s. Split it into several requests.")
+                % {"most": MOST_PARTS, "items": "parts"},
+                field="parts",
+            )
         for ref, content in sent.parts.items():
             value = msgspec.json.decode(content)
             # The second: written in another way between sender and here, for example with spaces.
@@ -162,33 +171,41 @@ def _add(session_id: UUID, redacted: RedactedSnapshots, snapshot: records.Snapsh
     led, needed = _led_to(snapshot.context_ref, outlines)
     of_session = SnapshotPart.objects.filter(session_id=session_id)
     below = {ref: outlines[ref].below() for ref in led}
-    stored = dict(of_session.filter(ref__in=led.union(needed, *below.values())).values_list("ref", "assembled_size"))
-    # What a part stands for that an earlier version stored is unknown, until it is sent again.
-    known = {ref: size for ref, size in stored.items() if size is not None}
+    wanted = of_session.filter(ref__in=led.union(needed, *below.values()))
+    stored: set[str] = set()
+    known: dict[str, Outline] = {}
+    for ref, size, depth in wanted.values_list("ref", "assembled_size", "assembled_depth"):
+        stored.add(ref)
+        # What a part stands for that an earlier version stored is unknown, until it is sent again.
+        if size is not None and depth is not None:
+            known[ref] = Outline(size, depth, [], is_piece=True)
     if missing := needed - known.keys():
         raise Conflict(
             _("Parts of the context are missing: %(refs)s.") % {"refs": ", ".join(sorted(missing)[:3])},
             code="parts_missing",
             field="parts",
         )
-    sizes = {ref: Outline(size, 0, [], is_piece=True) for ref, size in known.items()}
     try:
-        measures = snapshot_parts.measured(snapshot.context_ref, sizes | outlines)
+        measures = snapshot_parts.measured(snapshot.context_ref, known | outlines)
     except (BrokenPartError, TooLargeContextError) as error:
         raise refused(error) from error
     # A rule that has come since may hide what the stored part shows.
-    old = {ref for ref in led & stored.keys() if stored[ref] is None or ref in redacted.changed}
+    old = {ref for ref in led & stored if ref not in known or ref in redacted.changed}
     removed = _remove(session_id, old) if old else 0
     new = {ref: bytes(parts[ref]) for ref in led if ref not in stored or ref in old}
     SnapshotPart.objects.bulk_create(
-        SnapshotPart(
-            session_id=session_id,
-            ref=ref,
-            content=content,
-            below=below[ref],
-            assembled_size=measures[ref].size if measures[ref].is_known else None,
-        )
-        for ref, content in new.items()
+        (
+            SnapshotPart(
+                session_id=session_id,
+                ref=ref,
+                content=content,
+                below=below[ref],
+                assembled_size=measures[ref].size if measures[ref].is_known else None,
+                assembled_depth=measures[ref].depth if measures[ref].is_known else None,
+            )
+            for ref, content in new.items()
+        ),
+        batch_size=_PARTS_AT_ONCE,
     )
     row = Snapshot(
         id=snapshot_id_of(session_id, snapshot),

@@ -1,4 +1,4 @@
-"""Parts of contexts have the size of what they stand for. Null for those that are stored: the table is not rewritten."""
+"""Parts of contexts have the size and the levels of what they stand for. Null for those that are stored: the table is not rewritten."""
 
 from __future__ import annotations
 
@@ -10,4 +10,5 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.AddField("SnapshotPart", "assembled_size", models.BigIntegerField(null=True)),
+        migrations.AddField("SnapshotPart", "assembled_depth", models.BigIntegerField(null=True)),
     ]

@@ -9,8 +9,8 @@ Row = TypeVar("Row")
 Value = TypeVar("Value")
 
 
-def circles(parents: Mapping[str, str | None]) -> list[list[str]]:
-    """Return the ids on each circle of parents, which senders may have made by mistake or to make readers loop.
+def cycles(parents: Mapping[str, str | None]) -> list[list[str]]:
+    """Return the ids on each cycle of parents, which senders may have made by mistake or to make readers loop.
 
     `parents` are the ids of the parents by the ids of their rows; a parent may be unknown.
     """

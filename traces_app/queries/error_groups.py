@@ -189,7 +189,7 @@ def group_of_call(call_id: UUID) -> str | None:
 
 def _of_failed(call_id: UUID, expression: Expression) -> str | None:
     calls = ToolCall.with_deleted.filter(pk=call_id, status=ToolCall.Status.ERROR)
-    found: str | None = calls.values_list(expression, flat=True).first()
+    _id, found = calls.values_list("pk", expression).first() or (None, None)
     return found
 
 

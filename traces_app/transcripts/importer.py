@@ -31,6 +31,7 @@ from .formats import otlp
 from .formats.registry import Format, format_of, is_of
 from .outline import Outline, outline
 from .reports import FileReport
+from .spans.span import Span
 from .storing import batches, store, store_spans
 
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj")
@@ -248,7 +249,7 @@ def _import_document(
 
     try:
         if format_ is otlp:
-            store_spans(otlp.spans(document, leave_out), project_id, report)
+            store_spans(_spans_within(otlp.spans(document, leave_out), values), project_id, report)
             return
         found = (outline(transcript, format_.NAME) for transcript in format_.transcripts(document, skip))
         for batch in batches(_within(found, values)):
@@ -263,11 +264,20 @@ def _import_document(
 
 
 def _within(found: Iterable[Outline], values: ValueBudget | None) -> Iterator[Outline]:
-    """Yield the transcripts, as long as what stands in them for references is within the budget. Raise Unreadable."""
+    """Yield the transcripts, as long as they are within the budget. Raise Unreadable."""
     for one in found:
         if values is not None:
+            values.take_entries(one.count)
             values.take_put_in(one.put_in)
         yield one
+
+
+def _spans_within(spans: Iterable[Span], values: ValueBudget | None) -> Iterator[Span]:
+    """Yield the spans, as long as they are within the budget. Raise Unreadable."""
+    for span in spans:
+        if values is not None:
+            values.take_entries(1)
+        yield span
 
 
 def _format_of(document: Document, wanted: Format | None) -> Format | None:

@@ -28,7 +28,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from traces_app.normalize.json_values import as_json, between, fields, rest, text
-from traces_app.normalize.trees import NearestAbove, circles, walk
+from traces_app.normalize.trees import NearestAbove, cycles, walk
 from traces_app.transcripts.entries import Call, Entry, Prompt, Reply, Result
 from traces_app.transcripts.open_calls import OpenCall, OpenCalls, canonical
 from traces_app.transcripts.parsing.message_shapes import ParsedMessage, joined, messages_in
@@ -414,9 +414,9 @@ def _ordered(observations: dict[str, Observation]) -> list[Observation]:
 
 
 def _connect(observations: dict[str, Observation]) -> None:
-    """Set the fields of observations that depend on those above and below them. Those on a circle become roots."""
-    for circle in circles({id_: observation.parent for id_, observation in observations.items()}):
-        for id_ in circle:
+    """Set the fields of observations that depend on those above and below them. Those on a cycle become roots."""
+    for cycle in cycles({id_: observation.parent for id_, observation in observations.items()}):
+        for id_ in cycle:
             observations[id_].parent = None
     roots: list[Observation] = []
     for observation in observations.values():

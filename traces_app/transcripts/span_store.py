@@ -48,7 +48,7 @@ from traces_app.ingest.turns import take_turns
 from traces_app.models import Context
 from traces_app.models import Span as SpanRow
 from traces_app.schema import pg_text, records
-from traces_app.transcripts.spans.conversation import SOURCE, TRACE_ID, session_of_trace
+from traces_app.transcripts.spans.conversation import MOST_TAG_CHARACTERS, MOST_TAGS, SOURCE, TRACE_ID, session_of_trace
 from traces_app.transcripts.spans.deliveries import merged
 from traces_app.transcripts.spans.media import Media, with_flag, with_media
 from traces_app.transcripts.spans.redaction import redact
@@ -57,9 +57,6 @@ from traces_app.transcripts.spans.wire_scores import scores_in
 
 logger = logging.getLogger(__name__)
 
-MOST_TAGS = 50
-"""Tags that a session takes from its traces."""
-MOST_TAG_LENGTH = 200
 TOO_MUCH_MEDIA = "too_much_media"
 """Why a file is refused: those of its trace would be more than MOST_MEDIA_OF_TRACE."""
 MOST_SPANS_OF_TRACE = 50_000
@@ -561,7 +558,7 @@ def _tag(session_id: UUID, old: Sequence[Message], new: Sequence[records.Message
 
 
 def _tags(metadata: Mapping[str, Any] | None) -> set[str]:
-    return {pg_text.text(tag[:MOST_TAG_LENGTH]) for tag in (metadata or {}).get("tags", ())}
+    return {pg_text.text(tag[:MOST_TAG_CHARACTERS]) for tag in (metadata or {}).get("tags", ())}
 
 
 def _hide_again(stored: SessionOutcome, deleted: Sequence[Message]) -> None:

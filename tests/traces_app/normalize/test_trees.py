@@ -1,4 +1,4 @@
-"""Trees of rows that name their parents: circles, walks, and values of rows above."""
+"""Trees of rows that name their parents: cycles, walks, and values of rows above."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from traces_app.normalize.trees import NearestAbove, circles, walk
+from traces_app.normalize.trees import NearestAbove, cycles, walk
 
 PARENTS = st.dictionaries(st.sampled_from("abcdefgh"), st.none() | st.sampled_from("abcdefghx"))
 
@@ -23,13 +23,13 @@ def above(parents: dict[str, str | None], id_: str) -> list[str]:
 
 @settings(max_examples=examples(200))
 @given(PARENTS)
-def test_rows_on_circles_are_those_above_themselves(parents: dict[str, str | None]) -> None:
-    found = circles(parents)
-    assert sorted(id_ for circle in found for id_ in circle) == sorted(
+def test_rows_on_cycles_are_those_above_themselves(parents: dict[str, str | None]) -> None:
+    found = cycles(parents)
+    assert sorted(id_ for cycle in found for id_ in cycle) == sorted(
         id_ for id_ in parents if id_ in above(parents, id_)
     )
-    for circle in found:
-        assert [parents[id_] for id_ in circle] == [*circle[1:], circle[0]]
+    for cycle in found:
+        assert [parents[id_] for id_ in cycle] == [*cycle[1:], cycle[0]]
 
 
 @settings(max_examples=examples(200))
@@ -37,7 +37,7 @@ def test_rows_on_circles_are_those_above_themselves(parents: dict[str, str | Non
 def test_nearest_value_above_is_found_in_any_order(
     parents: dict[str, str | None], order: list[str], data: st.DataObject
 ) -> None:
-    parents |= dict.fromkeys((id_ for circle in circles(parents) for id_ in circle), None)
+    parents |= dict.fromkeys((id_ for cycle in cycles(parents) for id_ in cycle), None)
     children = {id_: [child for child in sorted(parents) if parents[child] == id_] for id_ in parents}
     walked = walk([id_ for id_ in parents if parents[id_] not in parents], children.__getitem__)
     assert sorted(walked) == sorted(parents)

@@ -15,6 +15,7 @@ from access_app.models import Project
 from messages_app import ids
 from messages_app.models import Session
 from tests.admin_pages import text_of
+from traces_app.ingest import snapshots
 from traces_app.models import Snapshot, SnapshotPart
 from traces_app.normalize.snapshot_values import redact_parts
 from traces_app.queries.snapshots import parts_of
@@ -116,6 +117,24 @@ def test_snapshot_of_too_many_levels_is_refused(owner: Caller, form: str) -> Non
     assert owner.post("snapshots/", sent(*values)).error[:2] == (400, "invalid_input")
     assert owner.post("snapshots/", sent(*chain(60, form))).status == 201
     assert owner.get("snapshots/snapshot-1/").status == 200
+
+
+def test_levels_of_several_requests_are_added_up(owner: Caller) -> None:
+    inner = chain(100, "list")
+    assert owner.post("snapshots/", sent(*inner)).status == 201
+    values: list[Any] = [[{"$part": ref(inner[0])}]]
+    for _level in range(40):
+        values.append([{"$part": ref(values[-1])}])
+    answer = owner.post("snapshots/", sent(*values[::-1], number=2))
+    assert (answer.error[:2], "at most 128 levels" in str(answer.json)) == ((400, "invalid_input"), True)
+    assert Snapshot.objects.count() == 1
+
+
+def test_too_many_parts_are_refused(owner: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "MOST_PARTS", 10)
+    assert owner.post("snapshots/", sent(*chain(9, "list"))).status == 201
+    answer = owner.post("snapshots/", sent(*chain(10, "list"), number=2))
+    assert (answer.error, "more than 10 parts" in str(answer.json)) == ((413, "too_large", "parts"), True)
 
 
 def test_long_list_in_pieces_is_no_deep_context(owner: Caller) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.forked import result_of
+from traces_app.transcripts.files.documents import MOST_ENTRIES
 
 from .conftest import Caller
 from .uploading import Outcome, read
@@ -253,3 +254,11 @@ def test_body_of_many_small_values_is_refused_undecoded(owner: Caller, path: str
     assert (sent.status, sent.json["error"]["code"]) == (413, "too_large")
     assert "JSON values" in sent.json["error"]["message"]
     assert peak < 300 * MEGABYTE
+
+
+def test_upload_of_too_many_entries_is_refused() -> None:
+    chat = b'{"messages":[' + b",".join([b'{"role":"user","content":"a"}'] * (MOST_ENTRIES + 1)) + b"]}"
+    refused(chat, f"more than {MOST_ENTRIES} entries or spans")
+    span = b'{"traceId":"0af7651916cd43dd8448eb211c80319c","spanId":"b7ad6b7169203331"}'
+    spans = b'{"resourceSpans":[{"scopeSpans":[{"spans":[' + b",".join([span] * (MOST_ENTRIES + 1)) + b"]}]}]}"
+    refused(spans, f"more than {MOST_ENTRIES} entries or spans")

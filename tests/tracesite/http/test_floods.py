@@ -19,8 +19,7 @@ from traces_app.ingest.decode import MOST_BELOW, MOST_ITEMS
 from traces_app.ingest.store import MOST_REPEATED
 from traces_app.transcripts.spans import langsmith_runs, otlp_counts
 from traces_app.transcripts.spans.langsmith_runs import LONGEST_HEAD, MOST_PARTS
-from traces_app.transcripts.spans.span import MOST_PARTS as MOST_PARTS_OF_SPANS
-from traces_app.transcripts.spans.span import MOST_SPANS, InvalidBody, TooManyItems
+from traces_app.transcripts.spans.span import MOST_EVENTS_AND_LINKS, MOST_SPANS, InvalidBody, TooManyItems
 from tracesite.weknora.parameters import MAX_SELECTED
 
 MULTIPART = "multipart/form-data; boundary=b"
@@ -59,9 +58,9 @@ FLOODS: dict[str, tuple[str, str, Callable[[], bytes], int]] = {
     "protobuf spans": ("/v1/traces", PROTOBUF, lambda: field(1, field(2, b"\x12\x00" * 1_000_000)), MOST_SPANS),
     "protobuf spans with long tags": (
         "/v1/traces", PROTOBUF, lambda: field(1, field(2, b"\x92\x80\x00\x80\x80\x00" * 100_000)), MOST_SPANS),
-    "protobuf events": ("/v1/traces", PROTOBUF, lambda: request(IDS + b"\x5a\x00" * 300_000), MOST_PARTS_OF_SPANS),
-    "protobuf links": ("/v1/traces", PROTOBUF, lambda: request(IDS + b"\x6a\x00" * 300_000), MOST_PARTS_OF_SPANS),
-    "protobuf resources": ("/v1/traces", PROTOBUF, lambda: b"\x0a\x00" * 300_000, MOST_PARTS_OF_SPANS),
+    "protobuf events": ("/v1/traces", PROTOBUF, lambda: request(IDS + b"\x5a\x00" * 300_000), MOST_EVENTS_AND_LINKS),
+    "protobuf links": ("/v1/traces", PROTOBUF, lambda: request(IDS + b"\x6a\x00" * 300_000), MOST_EVENTS_AND_LINKS),
+    "protobuf resources": ("/v1/traces", PROTOBUF, lambda: b"\x0a\x00" * 300_000, MOST_EVENTS_AND_LINKS),
     "protobuf attributes": ("/v1/traces", PROTOBUF, lambda: request(IDS + b"\x4a\x00" * 2_100_000), otlp_counts.MOST_VALUES),
     "protobuf array": (
         "/v1/traces", PROTOBUF, lambda: request(IDS + field(9, field(2, field(5, b"\x0a\x00" * 2_100_000)))), otlp_counts.MOST_VALUES),
@@ -71,8 +70,8 @@ FLOODS: dict[str, tuple[str, str, Callable[[], bytes], int]] = {
         "/v1/traces", JSON, lambda: listed(b'{"resourceSpans":[{"scopeSpans":[{"spans":[', b"{}", b"]}]}]}", MOST_SPANS + 1), MOST_SPANS),
     "JSON events": (
         "/v1/traces", JSON,
-        lambda: listed(b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"events":[', b"{}", b"]}]}]}]}", MOST_PARTS_OF_SPANS),
-        MOST_PARTS_OF_SPANS),
+        lambda: listed(b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"events":[', b"{}", b"]}]}]}]}", MOST_EVENTS_AND_LINKS),
+        MOST_EVENTS_AND_LINKS),
     "JSON logs": (
         "/v1/logs", JSON, lambda: listed(b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[', b"{}", b"]}]}]}", MOST_SPANS + 1), MOST_SPANS),
     "JSON metrics": (
@@ -81,7 +80,7 @@ FLOODS: dict[str, tuple[str, str, Callable[[], bytes], int]] = {
     "Langfuse events": ("/api/public/ingestion", JSON, lambda: listed(b'{"batch":[', b"{}", b"]}", MOST_SPANS + 1), MOST_SPANS),
     "Langfuse scores": ("/api/public/scores", JSON, lambda: listed(b"[", b"{}", b"]", MOST_SPANS + 1), MOST_SPANS),
     "LangSmith runs": ("/runs/batch", JSON, lambda: listed(b'{"post":[', b"{}", b"]}", MOST_SPANS + 1), MOST_SPANS),
-    "LangSmith events": ("/runs", JSON, lambda: listed(b'{"events":[', b"{}", b"]}", MOST_PARTS_OF_SPANS + 1), MOST_PARTS_OF_SPANS),
+    "LangSmith events": ("/runs", JSON, lambda: listed(b'{"events":[', b"{}", b"]}", MOST_EVENTS_AND_LINKS + 1), MOST_EVENTS_AND_LINKS),
     "LangSmith parts": ("/runs/multipart", MULTIPART, lambda: part(b"a") * 1_200_000 + b"--b--\r\n", MOST_PARTS),
     "LangSmith header lines": (
         "/runs/multipart", MULTIPART, lambda: part(b"a", b"", b"\r\n".join([b"a:"] * 14_000_000)) + b"--b--\r\n", LONGEST_HEAD),
@@ -152,7 +151,7 @@ def test_text_in_protobuf_is_not_counted_as_values(client: Client) -> None:
 
 
 def test_largest_allowed_numbers_are_taken(client: Client) -> None:
-    events = request(IDS + b"\x5a\x00" * (MOST_PARTS_OF_SPANS - 2))
+    events = request(IDS + b"\x5a\x00" * (MOST_EVENTS_AND_LINKS - 2))
     answers = [client.post("/v1/traces", events, content_type=PROTOBUF)]
     body = listed(b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[', b"{}", b"]}]}]}", MOST_SPANS)
     answers.append(client.post("/v1/logs", body, content_type=JSON))

@@ -22,7 +22,7 @@ from traces_app.models import ToolResult
 from traces_app.queries.contexts import inputs
 from traces_app.transcripts import span_store
 from traces_app.transcripts.span_store import has_media, record_media, record_spans
-from traces_app.transcripts.spans.media import MOST_PUT_IN, media_id_of, media_of, with_media
+from traces_app.transcripts.spans.media import MOST_BASE64_PUT_IN, media_id_of, media_of, with_media
 from traces_app.transcripts.spans.span import Span
 from tracesite.langfuse.media import MAX_MEDIA_BYTES
 
@@ -243,8 +243,8 @@ def test_repeated_references_are_replaced_up_to_a_limit(client: Client, project:
     message = Message.objects.get(role="assistant")
     step = message.steps.exclude(input_ref="").get()
     written = bytes(inputs([(str(message.pk), step.input_ref)])[str(message.pk), step.input_ref].messages[0]).decode()
-    put_in = min(times, MOST_PUT_IN // (4 * -(-len(content) // 3)))
+    put_in = min(times, MOST_BASE64_PUT_IN // (4 * -(-len(content) // 3)))
     assert (written.count("base64,"), written.count(reference)) == (put_in, times - put_in)
-    assert len(written) < MOST_PUT_IN + 200 * times
+    assert len(written) < MOST_BASE64_PUT_IN + 200 * times
     # It shows that something is missing.
     assert message.health == (["truncated"] if times > put_in else [])

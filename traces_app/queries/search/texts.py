@@ -18,7 +18,6 @@ from django.db.models.functions import Cast
 from msgspec import Struct
 
 from access_app.encryption.keys import encrypting_projects
-from access_app.encryption.reading import ROW_ID
 from access_app.masked_reading import is_masked
 from messages_app.models import Message, Reference
 from messages_app.sql.beginnings import Beginning
@@ -189,12 +188,7 @@ def _texts(kind: Kind, source: Source, column: str, row_ids: Collection[UUID]) -
     if is_masked():
         # By which rules a row is masked depends on its project; for others it would be one more join.
         columns.append(source.project)
-    rows = source.rows.order_by()
-    for relation in ("session", "result"):
-        if any(name.startswith(f"{relation}__") for name in source.fields):
-            # While the encryption of a project is being turned off, values are encrypted that are bound to the ids of their rows.
-            rows, columns = rows.annotate(**{ROW_ID: F(f"{relation}__pk")}), [*columns, ROW_ID]
-    rows = rows.filter(**{f"{column}__any": list(row_ids)}, **within)
+    rows = source.rows.order_by().filter(**{f"{column}__any": list(row_ids)}, **within)
     if encrypted := encrypting_projects():
         # Neither the index nor a search may have their texts.
         rows = rows.exclude(**{f"{source.project}__in": encrypted})

@@ -30,6 +30,8 @@ MOST_BYTES = 256 * 1024 * 1024
 """Size of the text of one value, and of one line. The decoded value takes several times as much memory."""
 MOST_VALUES = MOST_BYTES // BYTES_PER_VALUE
 """JSON values in the text of one value or of one line."""
+MOST_ENTRIES = 100_000
+"""Entries of transcripts, or spans, in an upload: `{"role":"user"}` takes 15 bytes of it, and each becomes rows."""
 
 _TRIED_LINES = 50
 _TRIED_BYTES = 16 * 1024 * 1024
@@ -206,12 +208,20 @@ class _Reread(RawIOBase):
 
 @dataclass(kw_only=True)
 class ValueBudget:
-    """The number of JSON values that may still be read, and of bytes that references in them may stand for: they limit the memory
-    and the time of an upload."""
+    """What may still be read of an upload, in all files: it limits its memory and its time."""
 
     left: int
+    """JSON values."""
+    entries: int = MOST_ENTRIES
+    """Entries of transcripts, or spans."""
     put_in: int = MOST_PUT_IN
-    """Bytes that may still be put in for references, in all files."""
+    """Bytes that may still be put in for references."""
+
+    def take_entries(self, count: int) -> None:
+        """Raise Unreadable if the entries exceed the budget."""
+        self.entries -= count
+        if self.entries < 0:
+            raise Unreadable(f"more than {MOST_ENTRIES} entries or spans in an upload; import them by the command")
 
     def take_put_in(self, size: int) -> None:
         """Raise Unreadable if what stands for references exceeds the budget."""

@@ -24,12 +24,13 @@ from msgspec.structs import replace
 
 from traces_app.normalize.json_values import as_json
 from traces_app.normalize.records import text_of
-from traces_app.normalize.trees import circles, walk
+from traces_app.normalize.trees import cycles, walk
 from traces_app.schema import records
 from traces_app.transcripts import conversation
 from traces_app.transcripts.entries import Entry, Reply
 from traces_app.transcripts.observations import EARLIEST, EMPTY, Observation, Reader, Trace, returned_text
 from traces_app.transcripts.parsing.message_shapes import joined, messages_in
+from traces_app.transcripts.turn_records import MOST_NAME_CHARACTERS
 
 from .conventions.registry import facts_of
 from .deliveries import fullness, merged
@@ -43,10 +44,9 @@ SOURCE = "spans"
 SPAN_ID = "span_id"
 """Key in the metadata of a step and of a call."""
 _MOST_TITLE_CHARACTERS = 200
-MOST_NAME_CHARACTERS = 512
 MOST_TAGS = 50
 MOST_TAG_CHARACTERS = 200
-"""Of the name and the tags of a trace, which are in each of its messages."""
+"""The tags of a trace, which are in each of its messages and in its session."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = 253_402_300_799 * 10**9
 """The end of the year 9999 in nanoseconds."""
@@ -164,12 +164,12 @@ def _fullest(found: Sequence[tuple[Span, Facts]]) -> tuple[Span, Facts]:
 
 
 def _connect(nodes: Sequence[_Node]) -> None:
-    """Set the fields of nodes that depend on those above and below them. Those on a circle become roots."""
+    """Set the fields of nodes that depend on those above and below them. Those on a cycle become roots."""
     by_id = {node.span.span_id: node for node in nodes}
-    on_circles = set(chain.from_iterable(circles({id_: node.span.parent_id for id_, node in by_id.items()})))
+    on_cycles = set(chain.from_iterable(cycles({id_: node.span.parent_id for id_, node in by_id.items()})))
     for node in nodes:
         parent = by_id.get(node.span.parent_id)
-        if parent is not None and node.span.span_id not in on_circles:
+        if parent is not None and node.span.span_id not in on_cycles:
             node.parent = parent
             parent.children.append(node)
     walked = walk((node for node in nodes if node.parent is None), attrgetter("children"))

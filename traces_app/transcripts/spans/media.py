@@ -20,7 +20,7 @@ from traces_app.schema.records import Message
 
 from .span import Attributes, Span
 
-MOST_PUT_IN = 32 * 2**20
+MOST_BASE64_PUT_IN = 32 * 2**20
 """Characters of Base64 that are put into the spans of a trace in place of references: a file counts for each of its references.
 The messages of the trace are made in memory with all of them whenever it changes."""
 _MARK = "@@@langfuseMedia:"
@@ -29,6 +29,7 @@ _MARK = "@@@langfuseMedia:"
 _REFERENCE = re.compile(
     r'(?P<bare>(?<!\\)\\*"data\\*"\s*:\s*\\*")?@@@langfuseMedia:type=[^|@]{1,200}\|id=(?P<id>[^|@]{1,100})\|source=[^|@]{1,50}@@@'
 )
+_ID_IN_REFERENCE = re.compile(rb"\|id=([^|@]{1,100})\|")
 
 
 class Media(Struct, frozen=True, kw_only=True):
@@ -59,12 +60,12 @@ def media_of(trace_id: str, content_type: str, content: bytes, content_hash: byt
 
 
 def with_media(spans: Sequence[Span], media: Iterable[Media]) -> tuple[list[Span], set[str]]:
-    """Return the spans with media in place of the references to them, up to MOST_PUT_IN, and the ids of media that are left out.
+    """Return the spans with media in place of the references to them, up to MOST_BASE64_PUT_IN, and the ids of media that are left out.
 
     References to those, and to media that are not there, stay as they are.
     """
     by_id = {item.media_id: item for item in media}
-    left = MOST_PUT_IN
+    left = MOST_BASE64_PUT_IN
     left_out: set[str] = set()
     if not by_id:
         return list(spans), left_out
@@ -97,10 +98,10 @@ def with_media(spans: Sequence[Span], media: Iterable[Media]) -> tuple[list[Span
 
 def with_flag(messages: Sequence[Message], left_out: Collection[str]) -> list[Message]:
     """Return the messages, those with references to media that were left out flagged as truncated."""
+    ids = {media_id.encode() for media_id in left_out}
 
     def is_cut(message: Message) -> bool:
-        written = msgspec.json.encode(message)
-        return any(f"|id={media_id}|".encode() in written for media_id in left_out)
+        return not ids.isdisjoint(_ID_IN_REFERENCE.findall(msgspec.json.encode(message)))
 
     return [
         replace(message, health=[*(message.health or ()), TRUNCATED]) if is_cut(message) else message

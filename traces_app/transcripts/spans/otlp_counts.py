@@ -40,7 +40,7 @@ class Found:
 
 
 def check_counts(body: bytes, request: Any) -> None:
-    """Raise TooManyItems if a request, a class of protobuf, holds more than MOST_SPANS, MOST_PARTS or MOST_VALUES.
+    """Raise TooManyItems if a request, a class of protobuf, holds more than MOST_SPANS, MOST_EVENTS_AND_LINKS or MOST_VALUES.
 
     Raise InvalidBody for what is no protobuf.
     """

@@ -21,7 +21,7 @@ MOST_SPANS = 50_000
 64 MiB hold so many ordinary ones."""
 MOST_TRACES = 10_000
 """Traces that the spans of one request may be of, because each costs as much as several spans."""
-MOST_PARTS = 100_000
+MOST_EVENTS_AND_LINKS = 100_000
 """Events and links of the spans of a request, with the resources and scopes that they are listed by."""
 SPANS, PARTS = "spans or other items", "events, links, resources and scopes of spans"
 """What these are called in errors."""
@@ -49,8 +49,8 @@ def check_numbers(spans: int, parts: int = 0) -> None:
     """Raise TooManyItems if a request with so many is to be split."""
     if spans > MOST_SPANS:
         raise TooManyItems(MOST_SPANS, SPANS)
-    if parts > MOST_PARTS:
-        raise TooManyItems(MOST_PARTS, PARTS)
+    if parts > MOST_EVENTS_AND_LINKS:
+        raise TooManyItems(MOST_EVENTS_AND_LINKS, PARTS)
 
 
 class SpanEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
