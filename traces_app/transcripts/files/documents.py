@@ -30,7 +30,7 @@ MOST_BYTES = 256 * 1024 * 1024
 """Size of the text of one value, and of one line. The decoded value takes several times as much memory."""
 MOST_VALUES = MOST_BYTES // BYTES_PER_VALUE
 """JSON values in the text of one value or of one line."""
-MOST_ENTRIES = 100_000
+MOST_ENTRIES = 50_000
 """Entries of transcripts, or spans, in an upload: `{"role":"user"}` takes 15 bytes of it, and each becomes rows."""
 
 _TRIED_LINES = 50
