@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.http import StreamingHttpResponse
-from django.http.response import HttpResponseBase
 
 from benchmarks import processes
 from benchmarks.faults.site import Site, running
@@ -129,9 +127,9 @@ def spin(seconds: float) -> None:
         pass
 
 
-def application(environ: dict[str, Any], start_response: Any) -> HttpResponseBase:
+def application(environ: dict[str, Any], start_response: Any) -> Iterator[bytes]:
     """Answer in `parts`, each of which takes `seconds` of CPU time."""
-    return StreamingHttpResponse(spin(environ["seconds"]) or b"." for _part in range(environ["parts"]))
+    return (spin(environ["seconds"]) or b"." for _part in range(environ["parts"]))
 
 
 def served(limit: CpuLimit, path: str, *, parts: int, seconds: float) -> bytes:
