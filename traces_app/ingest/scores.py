@@ -268,6 +268,9 @@ def _row(project_id: int, redacted: RedactedScore, place: Place, now: datetime) 
     score = redacted.score
     value = score_value(score.value, score.kind, score.label, comment=score.comment)
     created_at = score.created_at or now
+    if not ids.EARLIEST <= created_at < now + ids.LATEST_AHEAD:
+        # SDKs' scores are taken with the times of wrong clocks, as their spans are.
+        created_at = now
     return Score(
         id=ids.session_id(created_at),
         project_id=project_id,

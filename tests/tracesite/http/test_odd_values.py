@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from itertools import islice
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from access_app.keys import create_key
 from access_app.models import Project
@@ -76,6 +79,17 @@ def test_score_of_an_odd_type_is_refused_alone(client: Client) -> None:
     (error,) = answer.json()["errors"]
     assert (error["id"], error["status"], "body.dataType" in error["message"]) == ("2", 400, True)
     assert (SpanRow.objects.count(), Score.objects.count()) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "time", ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "1969-12-31T23:59:59Z", "9999-12-31T23:59:59-14:00"]
+)
+def test_score_of_an_impossible_time_is_kept(client: Client, time: str) -> None:
+    score = {"id": "s1", "traceId": "t1", "name": "q", "value": 1, "timestamp": time}
+    assert client.post("/api/public/scores", score, content_type=JSON).status_code == 200
+    assert timezone.now() - Score.objects.get().created_at < timedelta(minutes=5)
+    feedback = {"id": str(uuid4()), "run_id": str(uuid4()), "key": "k", "score": 1, "created_at": time}
+    assert client.post("/feedback", feedback, content_type=JSON).status_code < 300
 
 
 def test_odd_item_of_traces_is_refused_alone(client: Client) -> None:
