@@ -1,6 +1,6 @@
 """Compare the time machine with an independent model on random graphs: python -m benchmarks.replay_graphs --graphs 10000
 
-The model follows the rules by all simple paths of a graph, as the requirements state them; the time machine by sets of nodes. Each
+The model follows the rules by all simple paths of a graph; the time machine by sets of nodes. Each
 graph is replayed at one of its nodes; then every context that it made invalid is rebuilt, and the replay goes on. The first
 difference ends the program with the graph.
 """

@@ -340,7 +340,7 @@ class Message(models.Model):
 
 
 class Reference(models.Model):
-    """One retrieved passage behind an answer; the fields of WeKnora's SearchResult (requirement 002-20)."""
+    """One retrieved passage behind an answer; the fields of WeKnora's SearchResult."""
 
     id = models.UUIDField(_("id"), primary_key=True)
     message = models.ForeignKey(

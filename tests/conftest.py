@@ -1,4 +1,4 @@
-"""The test database, and the report of requirements that the tests have shown.
+"""The test database, and fixtures for all tests.
 
 Without DATABASE_URL the tests run on a separate embedded PostgreSQL below .tracesite/test, which does not wait for the disk.
 It must run before Django reads its settings, so this file names the settings module instead of pyproject.toml. Each run
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import os
-import textwrap
 import threading
 import time
 from collections import defaultdict
@@ -214,26 +213,17 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-# --- Requirements -------------------------------------------------------------------------------------------
-
-passed: set[str] = set()
-failed: set[str] = set()
-
-
 def fixtures_of(item: pytest.Item) -> list[str]:
     return item.fixturenames if isinstance(item, pytest.Function) else []
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Attach the requirement ids to the test reports, which pytest-xdist sends to the reporting process, and order the tests.
+    """Order the tests for pytest-xdist.
 
     Tests that take minutes and those that share a server of their own or a wheel come first, because at the end one process
     would have to wait for them. A folder of them is for one process, so that it makes these once, and each process gets some:
     with `--maxschedchunk` the first so many tests are for the first process, as many for the second, and so on.
     """
-    for item in items:
-        for mark in item.iter_markers("requirement"):
-            item.user_properties.extend(("requirement", requirement) for requirement in mark.args)
     folders: defaultdict[Path, list[pytest.Item]] = defaultdict(list)
     others: list[pytest.Item] = []
     for item in items:
@@ -267,19 +257,3 @@ def pytest_collection_finish() -> None:
     """Leave out what was collected whenever Python looks for garbage: most of a million objects that stay."""
     gc.collect()
     gc.freeze()
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    ids = {str(value) for name, value in report.user_properties if name == "requirement"}
-    if report.failed:
-        failed.update(ids)
-    elif report.when == "call" and report.passed:
-        passed.update(ids)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List the requirements for which at least one test passed and none failed."""
-    shown = sorted(passed - failed)
-    if shown:
-        terminalreporter.section(f"{len(shown)} requirements shown")
-        terminalreporter.write_line(textwrap.fill(" ".join(shown), width=104))

@@ -311,7 +311,6 @@ def test_every_route_has_a_row_and_every_row_a_route() -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.requirement("001-54", "001-55", "001-56")
 def test_routes_let_in_whom_the_table_names_and_record_it(
     cast: dict[str, tuple[Client, dict[str, str]]], ids: dict[str, str]
 ) -> None:
@@ -355,7 +354,6 @@ def test_routes_let_in_whom_the_table_names_and_record_it(
 
 
 @pytest.mark.django_db
-@pytest.mark.requirement("001-54")
 def test_lists_offer_actions_to_whom_the_table_names(
     cast: dict[str, tuple[Client, dict[str, str]]], ids: dict[str, str]
 ) -> None:

@@ -198,7 +198,6 @@ def files() -> list[str]:
     )
 
 
-@pytest.mark.requirement("002-02")
 def test_dependencies_point_one_way() -> None:
     found = [violation for path in files() for violation in violations(path, (ROOT / path).read_text())]
     assert found == []
@@ -232,7 +231,6 @@ def test_circle_through_three_packages_is_found() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
 
 
-@pytest.mark.requirement("004-73")
 def test_traces_app_has_at_most_12_rooms() -> None:
     beside = {"__init__", "models", "apps", "urls", "migrations", "management"}
     assert (

@@ -196,7 +196,6 @@ def sampled(**fields: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.requirement("001-45")
 def test_project_page_sets_the_shares_of_recorders(admin: Client, project: Project) -> None:
     page = f"{PROJECTS}{project.pk}/change/"
     content = admin.get(page).content.decode()
@@ -258,7 +257,6 @@ def test_the_help_about_recorders_is_translated(admin: Client, project: Project)
     assert "要记录的会话比例，取值 0 到 1" in answer.content.decode()
 
 
-@pytest.mark.requirement("001-50")
 def test_project_page_sets_the_retention(admin: Client, project: Project) -> None:
     page = f"{PROJECTS}{project.pk}/change/"
     fields = {"retention_days": "90", "trash_days": "7", "retention_way": "whole", "keep_pinned": "on"}

@@ -22,7 +22,6 @@ pytestmark = pytest.mark.urls("tests.access_app.urls")
 WHO = "/api/who/"
 
 
-@pytest.mark.requirement("000-41")
 @pytest.mark.parametrize("header", ["Authorization", "X-API-Key"])
 @pytest.mark.parametrize("scheme", ["Bearer ", "bearer   "])
 def test_a_key_opens_its_project_by_either_header(client: Client, token: str, header: str, scheme: str) -> None:
@@ -42,7 +41,6 @@ def test_login_of_a_request_is_read_once(client: Client, staff: User, project: P
     assert sum('FROM "auth_user"' in query["sql"] for query in queries) == 1
 
 
-@pytest.mark.requirement("001-56")
 def test_request_without_credentials_gets_401_naming_the_header(client: Client, db: None) -> None:
     answer = client.get(WHO)
 

@@ -50,7 +50,6 @@ def test_create_project_refuses_a_slug_that_is_taken(project: Project) -> None:
         run("create_project", "owner")
 
 
-@pytest.mark.requirement("001-50")
 def test_retention_is_set_by_commands(db: None) -> None:
     run("create_project", "web", "--retention", "90", "--trash-days", "7", "--keep-tag", "golden", "--keep-tag", "a b")
     assert run("set_retention", "--project", "web") == (

@@ -212,7 +212,6 @@ def test_key_is_rotated_in_the_admin(login: Callable[[User], Client], superuser:
 # --- Masked values ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("001-54")
 def test_masked_key_only_reads_and_so_does_its_successor(project: Project, superuser: User) -> None:
     client = Client()
     client.force_login(superuser)

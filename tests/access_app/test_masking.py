@@ -33,7 +33,6 @@ def hide_seven(path: str, value: Any) -> Any:
     return "seven" if value == 7 else value
 
 
-@pytest.mark.requirement("001-52")
 @pytest.mark.parametrize(
     ("kind", "value", "before", "after"),
     [
@@ -131,7 +130,6 @@ def test_changed_rule_counts_at_once_in_its_process(
     assert list(entries.values_list("action", flat=True)) == ["create", "change", "delete"]
 
 
-@pytest.mark.requirement("001-52")
 def test_rule_without_its_function_removes_every_value(project: Project, settings: Any) -> None:
     settings.TRACESITE_MASKING_FUNCTIONS = [FUNCTION]
     save_rule(project, "mine", "function", FUNCTION)
@@ -194,7 +192,6 @@ json_values = st.recursive(
 )
 
 
-@pytest.mark.requirement("001-52")
 @given(value=json_values, rules=st.sampled_from(RULES))
 def test_quick_checks_skip_nothing_that_a_rule_removes(value: Any, rules: Rules) -> None:
     # A function forces the long way.

@@ -83,7 +83,6 @@ def user_of(client: Client) -> User | None:
     return User.objects.filter(pk=client.session.get("_auth_user_id")).first()
 
 
-@pytest.mark.requirement("001-51")
 def test_groups_of_the_provider_give_and_take_roles(site: Client, provider: str, project: Project) -> None:
     grant_role(project, Group.objects.create(name="on-call"), Role.ANALYST)
     assert 'href="/oidc/authenticate/' in site.get("/admin/login/").content.decode()

@@ -35,7 +35,6 @@ def allowed(user: User) -> dict[str, set[str]]:
 # --- Who has which role -------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("001-54")
 def test_role_includes_those_before_it(staff: User, project: Project, stranger: Project) -> None:
     assert allowed(staff) == {"viewer": set(), "analyst": set(), "editor": set(), "owner": set()}
     grant_role(project, staff, Role.EDITOR)
@@ -96,7 +95,6 @@ def test_membership_is_of_one_user_or_one_group(staff: User, project: Project) -
 # --- REST ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("001-54", "001-56")
 @pytest.mark.parametrize(
     ("role", "statuses"),
     [
@@ -153,7 +151,6 @@ def test_member_writes_only_where_the_role_allows(
 # --- Admin --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("001-54")
 def test_owner_manages_own_project_only(
     login: Callable[[User], Client], staff: User, project: Project, stranger: Project
 ) -> None:

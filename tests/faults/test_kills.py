@@ -27,7 +27,6 @@ from tracesite.recorder.time_machine import TimeMachine, Workflow
 KILLS = kills(3)
 
 
-@pytest.mark.requirement("002-21")
 def test_what_was_acknowledged_is_found_whole_and_once_whatever_is_killed(site: Site) -> None:
     # To us the end of one of its processes is what the end of PostgreSQL is: one of the two is enough here. A server and a
     # purge are killed beside a second server, too: see test_side_by_side.py.

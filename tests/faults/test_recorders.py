@@ -10,7 +10,6 @@ from benchmarks.faults.recorders import DELAY_MS, OUTAGES, SLACK_MS, kills, outa
 from benchmarks.faults.site import Site
 
 
-@pytest.mark.requirement("001-46", "001-60")
 def test_server_that_is_away_gets_everything_once_later(site: Site, tmp_path: Path) -> None:
     found = outages(site, tmp_path, 500, pause_ms=0.5)
     assert [one.kind for one in found] == list(OUTAGES)
@@ -23,7 +22,6 @@ def test_server_that_is_away_gets_everything_once_later(site: Site, tmp_path: Pa
         assert one.exit_seconds < 20, one
 
 
-@pytest.mark.requirement("001-46")
 @pytest.mark.parametrize("is_away", [False, True])
 def test_kill_loses_only_what_the_worker_has_not_written(site: Site, tmp_path: Path, is_away: bool) -> None:
     directory = tmp_path / f"killed-{'away' if is_away else 'there'}"

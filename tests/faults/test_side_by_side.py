@@ -9,8 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-import pytest
-
 from benchmarks.faults.kills import Campaign
 from benchmarks.faults.site import ROOT, Server, Site
 from benchmarks.ports import free_port
@@ -73,7 +71,6 @@ def test_two_servers_on_one_database_do_not_get_in_each_others_way(site: Site) -
         second.stop()
 
 
-@pytest.mark.requirement("002-21")
 def test_a_migration_beside_a_server_that_takes_messages_costs_no_write(site: Site) -> None:
     before = deadlocks(site)
     with closing(Campaign(site, seed=4, pause=0.6)) as campaign:

@@ -55,7 +55,6 @@ def ids_of(client: Client, query: str = "") -> list[int]:
     return [entry["id"] for entry in answer.json()["results"]]
 
 
-@pytest.mark.requirement("001-55")
 def test_owners_find_entries_of_their_project(entries: dict[str, int], project: Project, stranger: Project) -> None:
     owner = reader(project, Role.OWNER)
     of_project = [entries[name] for name in ("all", "several", "refused", "read")]
@@ -92,7 +91,6 @@ def test_owners_find_entries_of_their_project(entries: dict[str, int], project: 
     assert ids_of(root) == sorted(entries.values(), reverse=True)
 
 
-@pytest.mark.requirement("001-54", "001-55")
 def test_others_do_not_see_the_log(entries: dict[str, int], project: Project) -> None:
     _key, token = create_key(project, "agent", list(Scope.values))
     editor = reader(project, Role.EDITOR)
@@ -107,7 +105,6 @@ def test_others_do_not_see_the_log(entries: dict[str, int], project: Project) ->
     assert b"auditentry" not in editor.get("/admin/").getvalue()
 
 
-@pytest.mark.requirement("001-55")
 def test_pages_of_the_admin_search_and_export_the_log(entries: dict[str, int], project: Project) -> None:
     owner, place = reader(project, Role.OWNER), "/admin/access_app/auditentry/"
 

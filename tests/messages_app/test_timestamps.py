@@ -12,7 +12,6 @@ from messages_app import ids
 from messages_app.timestamps import instant_text, parse_instant, parse_limit
 
 
-@pytest.mark.requirement("000-33")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -33,7 +32,6 @@ def test_rfc_3339_in_all_its_forms_is_understood(text: str, expected: datetime) 
     assert expected == parse_instant(text)
 
 
-@pytest.mark.requirement("000-33")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

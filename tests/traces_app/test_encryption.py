@@ -62,7 +62,6 @@ def events_of(client: Client) -> str:
     return client.get("/api/v1/sessions/s2/events/").getvalue().decode()
 
 
-@pytest.mark.requirement("001-57")
 def test_values_of_all_fields_are_in_no_table_and_are_read_back(encrypted: Project, client_of_key: Client) -> None:
     garden = Garden("word{}")
     plant(garden, client_of_key)
@@ -77,7 +76,6 @@ def test_values_of_all_fields_are_in_no_table_and_are_read_back(encrypted: Proje
     assert "tsenc1:" not in text and "tscut" not in text
 
 
-@pytest.mark.requirement("001-57")
 def test_content_under_readable_keys_and_beginnings_of_large_fields_are_encrypted(
     encrypted: Project, client_of_key: Client
 ) -> None:
@@ -111,7 +109,6 @@ def test_content_under_readable_keys_and_beginnings_of_large_fields_are_encrypte
     assert [session.external_id for session in forked_among(encrypted.pk, ["s2"])] == ["s3"]
 
 
-@pytest.mark.requirement("001-57")
 def test_what_is_stored_is_encrypted_with_each_new_key(keeper: None, project: Project, client_of_key: Client) -> None:
     garden = Garden("word{}")
     plant(garden, client_of_key)
@@ -147,7 +144,6 @@ def test_what_is_stored_is_encrypted_with_each_new_key(keeper: None, project: Pr
     assert list(actions) == ["key_create", "key_rotate", "key_rotate"]
 
 
-@pytest.mark.requirement("001-57")
 def test_encryption_is_turned_off_and_on_again(encrypted: Project, client_of_key: Client) -> None:
     garden = Garden("word{}")
     plant(garden, client_of_key)
@@ -184,7 +180,6 @@ def test_encryption_is_turned_off_and_on_again(encrypted: Project, client_of_key
         call_command("decrypt_project", "plain", "--yes")
 
 
-@pytest.mark.requirement("001-57")
 def test_moved_value_stops_the_rewriting_with_its_place(encrypted: Project) -> None:
     store(encrypted, question(), answer())
     first, second = Message.objects.order_by("pk")
@@ -199,7 +194,6 @@ def test_moved_value_stops_the_rewriting_with_its_place(encrypted: Project) -> N
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.requirement("001-57")
 def test_keys_are_exchanged_and_turned_off_beside_writers(
     keeper: None, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,7 +246,6 @@ def newest_of_contents(project: Project) -> bool:
         return all(content.startswith(f"tsenc1:{newest}") for content in contents)
 
 
-@pytest.mark.requirement("001-57")
 def test_what_would_look_into_values_is_refused(encrypted: Project, client_of_key: Client) -> None:
     store(encrypted, question(), answer())
     message = Message.objects.get(external_id="a1").pk
@@ -275,7 +268,6 @@ def test_what_would_look_into_values_is_refused(encrypted: Project, client_of_ke
     assert "tsenc1:" not in str(errors)
 
 
-@pytest.mark.requirement("001-57")
 def test_server_without_the_key_refuses_to_read_and_to_store(
     encrypted: Project, stranger: Project, client_of_key: Client
 ) -> None:
@@ -300,7 +292,6 @@ def test_server_without_the_key_refuses_to_read_and_to_store(
     assert "Shanghai" in client_of_key.get("/api/v1/messages/").getvalue().decode()
 
 
-@pytest.mark.requirement("001-57")
 def test_merging_masking_and_viewers_are_as_without_encryption(encrypted: Project, client_of_key: Client) -> None:
     first = store(encrypted, question(), answer(), title="Weather", metadata={"a": 1})
     again = store(encrypted, question(), answer(), title="Weather", metadata={"a": 1})
@@ -326,7 +317,6 @@ def test_merging_masking_and_viewers_are_as_without_encryption(encrypted: Projec
         assert Message.objects.get(external_id="a1").content.startswith("tsenc1:")
 
 
-@pytest.mark.requirement("001-57")
 def test_envelope_that_was_sent_is_not_opened(encrypted: Project, stranger: Project) -> None:
     store(encrypted, question(content="The word is Kaleidoscope."))
     with as_stored():

@@ -52,7 +52,6 @@ def dump() -> str:
     return "\n".join(texts)
 
 
-@pytest.mark.requirement("001-51", "001-52")
 def test_rule_applies_to_every_way_in(project: Project, caplog: pytest.LogCaptureFixture) -> None:
     save_rule(project, "staff", "pattern", r"EMP-\d{6}")
     token = create_key(project, "agent", ["read", "write"])[1]

@@ -366,7 +366,6 @@ def reader_of(project: Project, *, is_viewer: bool, sees_pages: bool = True) -> 
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.requirement("001-51", "001-52", "001-54")
 def test_values_under_rules_for_new_data_are_nowhere(
     project: Project, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -384,7 +383,6 @@ def test_values_under_rules_for_new_data_are_nowhere(
 
 
 @pytest.mark.django_db
-@pytest.mark.requirement("001-51", "001-52")
 def test_values_that_a_function_hides_are_not_stored(project: Project, allowed: None) -> None:
     bed = sown(project, FUNCTION, "store")
     assert len(bed.planted) > 120
@@ -392,7 +390,6 @@ def test_values_that_a_function_hides_are_not_stored(project: Project, allowed: 
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.requirement("001-52", "001-54")
 @pytest.mark.parametrize("rules", [WORDS | PLACES, FUNCTION], ids=["rules", "function"])
 def test_values_under_rules_for_readers_are_nowhere_for_viewers(
     project: Project, rules: Rules, allowed: None, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]

@@ -56,7 +56,6 @@ def from_another_column(table: str, name: str, key: DataKey, row: bytes) -> str 
     return moved(others[0], key, row) if others else None
 
 
-@pytest.mark.requirement("001-57")
 def test_moved_value_is_refused_whatever_its_column(keeper: None, project: Project, stranger: Project) -> None:
     add_key(project)
     add_key(stranger)
@@ -100,7 +99,6 @@ def test_moved_value_is_refused_whatever_its_column(keeper: None, project: Proje
     assert shown == []
 
 
-@pytest.mark.requirement("001-57")
 def test_moved_value_is_refused_where_it_is_looked_up(keeper: None, project: Project) -> None:
     """By what reads one column only: files of single values, and the first error of a chain."""
     add_key(project)
@@ -132,7 +130,6 @@ def test_moved_value_is_refused_where_it_is_looked_up(keeper: None, project: Pro
     assert shown == []
 
 
-@pytest.mark.requirement("001-57")
 def test_values_are_searched_while_encryption_is_turned_off(keeper: None, project: Project) -> None:
     """The statements of the search name the rows of all values that they read."""
     add_key(project)
@@ -154,7 +151,6 @@ def test_values_are_searched_while_encryption_is_turned_off(keeper: None, projec
     assert words == {"q:argword", "errword", "outword", "textword", "askword", "nameword"}
 
 
-@pytest.mark.requirement("001-57")
 @pytest.mark.parametrize("value", ["content", "content::text", "left(content, 1000) AS excerpt", "metadata -> 'plan'"])
 def test_statement_without_the_id_of_a_row_is_refused(keeper: None, project: Project, value: str) -> None:
     add_key(project)
@@ -169,7 +165,6 @@ def test_statement_without_the_id_of_a_row_is_refused(keeper: None, project: Pro
             cursor.fetchall()
 
 
-@pytest.mark.requirement("001-57")
 def test_moved_value_ends_every_export(keeper: None, project: Project) -> None:
     add_key(project)
     store(project, *(question(external_id=f"m{at}", content="x" * 150_000) for at in range(30)))

@@ -64,7 +64,6 @@ def archived(folder: Path) -> str:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.requirement("001-51", "001-54")
 def test_secrets_of_all_fields_are_nowhere(
     project: Project,
     client_of_key: Client,
@@ -93,7 +92,6 @@ def test_secrets_of_all_fields_are_nowhere(
     assert client_of_key.get("/api/v1/search/", {"q": "ghp_16C7"}).json()["results"] == []
 
 
-@pytest.mark.requirement("001-51")
 def test_ids_are_stored_as_they_came(client_of_key: Client) -> None:
     """A changed id would be another one than the sender's, and the same for several."""
     session, message, call, run = (SECRET.format(f"{number:012}") for number in range(4))
@@ -107,7 +105,6 @@ def test_ids_are_stored_as_they_came(client_of_key: Client) -> None:
     assert Session.objects.get().external_id == session
 
 
-@pytest.mark.requirement("001-51", "001-52")
 def test_rule_applies_to_what_is_stored(project: Project, client_of_key: Client) -> None:
     garden = Garden(STAFF)
     plant(garden, client_of_key)

@@ -72,7 +72,6 @@ def backup(site: Site, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     return Path(done.stdout.partition(": ")[0]), before
 
 
-@pytest.mark.requirement("001-59")
 def test_a_backup_made_under_writes_is_restored_whole(site: Site, backup: tuple[Path, Load]) -> None:
     path, before = backup
     assert (path.stat().st_mode & 0o777, [each.name for each in path.parent.iterdir()]) == (0o700, [path.name])

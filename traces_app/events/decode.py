@@ -23,7 +23,7 @@ from .scores import SCORE, check_score
 
 _NAMES = {"sessionId": "session_id", "taskId": "session_id", "messageId": "message_id", "agentId": "agent"}
 _AGENT = ("agentId", "agent_id", "nodeId")
-"""Keys of `data` that name the agent: monitors put its id there (requirement 004-46)."""
+"""Keys of `data` that name the agent: monitors put its id there."""
 _LONGEST_NAME = 512
 MOST_SESSIONS = 1_000
 """Sessions that the events of one request may be of: each is locked, and PostgreSQL's table of locks is for all."""

@@ -14,7 +14,7 @@ _LONGEST_TASK = 400
 
 
 def made_id(event: records.Event) -> str:
-    """Return `task_milliseconds_` and a digest of six base-36 digits (requirement 004-43), or of twelve without a time."""
+    """Return `task_milliseconds_` and a digest of six base-36 digits, or of twelve without a time."""
     fields: dict[str, Any] = {name: getattr(event, name) for name in event.__struct_fields__ if name != "session_id"}
     digest = blake2b(msgspec.json.encode(fields, order="sorted"), digest_size=16).digest()
     task = event.session_id[:_LONGEST_TASK]

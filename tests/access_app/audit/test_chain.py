@@ -66,7 +66,6 @@ def chained(project: Project) -> Project:
     return project
 
 
-@pytest.mark.requirement("001-55")
 def test_keys_and_roles_are_recorded(project: Project) -> None:
     user = User.objects.create_user("eve")
     key, _token = create_key(project, "agent", ["read"])
@@ -88,7 +87,6 @@ def test_keys_and_roles_are_recorded(project: Project) -> None:
     assert set(AuditEntry.objects.values_list("project", flat=True)) == {project.pk}
 
 
-@pytest.mark.requirement("001-55")
 def test_admin_changes_name_login_and_address(project: Project, staff: User, superuser: User) -> None:
     membership = grant_role(project, staff, Role.ANALYST)
     form = {
@@ -142,7 +140,6 @@ def test_entries_are_chained_for_each_project(chained: Project, stranger: Projec
     assert output.count("1 newer entries are not chained yet") == 1
 
 
-@pytest.mark.requirement("001-55")
 @pytest.mark.parametrize("sequence", range(1, LENGTH + 1))
 @pytest.mark.parametrize("column", COLUMNS)
 def test_changed_column_is_found(chained: Project, column: str, sequence: int) -> None:
@@ -160,7 +157,6 @@ def test_changed_column_is_found(chained: Project, column: str, sequence: int) -
     assert broken_at(chained.pk, anchor) == place
 
 
-@pytest.mark.requirement("001-55")
 @pytest.mark.parametrize("sequence", range(1, LENGTH + 1))
 def test_removed_entry_is_found(chained: Project, sequence: int) -> None:
     anchor = head_of(chained.pk)
@@ -168,7 +164,6 @@ def test_removed_entry_is_found(chained: Project, sequence: int) -> None:
     assert broken_at(chained.pk, anchor) == min(sequence + 1, LENGTH)
 
 
-@pytest.mark.requirement("001-55")
 @pytest.mark.parametrize("sequence", range(1, LENGTH))
 def test_entries_removed_at_the_start_are_found(chained: Project, sequence: int) -> None:
     tamper(f"DELETE FROM access_app_auditentry WHERE sequence <= {sequence}")
@@ -178,7 +173,6 @@ def test_entries_removed_at_the_start_are_found(chained: Project, sequence: int)
     assert raised.value.returncode == 1
 
 
-@pytest.mark.requirement("001-55")
 @pytest.mark.parametrize(("first", "second"), list(combinations(range(1, LENGTH + 1), 2)))
 def test_swapped_entries_are_found(chained: Project, first: int, second: int) -> None:
     tamper(
@@ -189,7 +183,6 @@ def test_swapped_entries_are_found(chained: Project, first: int, second: int) ->
     assert broken_at(chained.pk) == first
 
 
-@pytest.mark.requirement("001-55")
 @pytest.mark.parametrize("sequence", range(1, LENGTH + 1))
 def test_entry_added_after_each_is_found(chained: Project, sequence: int) -> None:
     tamper(
@@ -202,7 +195,6 @@ def test_entry_added_after_each_is_found(chained: Project, sequence: int) -> Non
     assert broken_at(chained.pk) == sequence + 1
 
 
-@pytest.mark.requirement("001-55")
 @pytest.mark.parametrize("kept", [3, 0])
 def test_truncated_end_is_found_by_the_anchor(chained: Project, tmp_path: Path, kept: int) -> None:
     anchors = tmp_path / "anchors.json"
@@ -224,7 +216,6 @@ def test_anchor_file_of_another_form_is_refused(db: None, tmp_path: Path) -> Non
         verify(anchor_file=path)
 
 
-@pytest.mark.requirement("001-55")
 def test_database_refuses_changes_of_entries(chained: Project) -> None:
     record(AuditAction.READ, project_id=chained.pk)
     for change in (
@@ -287,7 +278,6 @@ def test_purge_while_the_chain_is_verified_is_no_break(chained: Project) -> None
     assert broken_at(chained.pk) is None
 
 
-@pytest.mark.requirement("001-55")
 @pytest.mark.parametrize("change", ["hash = repeat('0', 64)", "previous_hash = repeat('0', 64)", "detail = '{}'"])
 def test_change_where_a_purge_ended_is_found(chained: Project, change: str) -> None:
     purge_before(timezone.now())
@@ -300,7 +290,6 @@ def test_change_where_a_purge_ended_is_found(chained: Project, change: str) -> N
     assert broken_at(chained.pk, anchor) == LENGTH + 2
 
 
-@pytest.mark.requirement("001-55")
 def test_purge_that_contradicts_the_anchor_is_found(chained: Project) -> None:
     purge_before(timezone.now())
     assert broken_at(chained.pk, Head(LENGTH, "0" * 64)) == LENGTH + 1

@@ -30,7 +30,6 @@ def application_role() -> Iterator[str]:
         operator.execute(f"DROP ROLE {name}")
 
 
-@pytest.mark.requirement("001-55")
 def test_role_with_the_documented_grants_only_appends(application_role: str, project: Project) -> None:
     grants = re.findall(r"^    (GRANT .*) TO tracesite_app;$", DOCS.read_text(), re.MULTILINE)
     assert len(grants) == 4

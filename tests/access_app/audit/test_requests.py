@@ -48,7 +48,6 @@ def stored(key: Any, token: str) -> Session:
     return Session.objects.get()
 
 
-@pytest.mark.requirement("001-55", "002-23")
 def test_requests_of_a_key_leave_one_entry_each(project: Project, stranger: Project, stored: Session) -> None:
     key, token = create_key(project, "agent", list(Scope.values))
     message = Message.objects.get()
@@ -102,7 +101,6 @@ def _json(data: Any) -> bytes:
     return json.dumps(data).encode()
 
 
-@pytest.mark.requirement("001-55")
 def test_actions_of_the_admin_name_their_rows(project: Project, stranger: Project, stored: Session) -> None:
     user = User.objects.create_user("eve", is_staff=True)
     grant_role(project, user, Role.OWNER)
@@ -147,7 +145,6 @@ def test_entry_of_several_projects_names_them(project: Project, stranger: Projec
     assert (found[0].project_id, found[0].detail["projects"]) == (None, "all")
 
 
-@pytest.mark.requirement("001-55")
 def test_logins_failed_logins_and_logouts_are_recorded() -> None:
     user = User.objects.create_superuser("eve", password="right-horse-battery")
     client = Client()
@@ -169,7 +166,6 @@ def test_logins_failed_logins_and_logouts_are_recorded() -> None:
     assert len(found) == 10
 
 
-@pytest.mark.requirement("001-55")
 def test_commands_leave_one_entry(project: Project, stored: Session) -> None:
     out = StringIO()
     with recorded() as found:

@@ -37,7 +37,6 @@ def data_key(keeper: None, project: Project) -> DataKey:
     return key
 
 
-@pytest.mark.requirement("001-57")
 def test_each_form_is_read_back_wherever_it_stands(data_key: DataKey) -> None:
     text = 'Grüße "quoted" \\ \x00 \U0001f600'
     sealed = data_key.sealed(CONTENT, ROW, text)
@@ -56,7 +55,6 @@ def test_each_form_is_read_back_wherever_it_stands(data_key: DataKey) -> None:
         assert data_key.sealed(ARGS, ROW, nothing) == nothing
 
 
-@pytest.mark.requirement("001-57")
 def test_changed_or_moved_value_is_refused_and_a_lookalike_is_a_text(data_key: DataKey, stranger: Project) -> None:
     sealed = data_key.sealed(CONTENT, ROW, "secret")
     flipped = sealed[:-8] + ("A" if sealed[-8] != "A" else "B") + sealed[-7:]
@@ -82,7 +80,6 @@ def test_changed_or_moved_value_is_refused_and_a_lookalike_is_a_text(data_key: D
     assert open_value(f"{{{sealed!r}: 1}}".replace("'", '"')) == f'{{"{sealed}": 1}}', "a key of JSON"
 
 
-@pytest.mark.requirement("001-57")
 def test_server_without_the_right_master_key_refuses(data_key: DataKey, project: Project) -> None:
     sealed = data_key.sealed(CONTENT, ROW, "secret")
     assert check_data_keys(None, databases=["default"]) == []
@@ -138,7 +135,6 @@ def test_master_key_comes_from_a_file_or_a_command(settings: Any, tmp_path: Path
         master_keys()
 
 
-@pytest.mark.requirement("001-57")
 def test_destroyed_key_is_final(data_key: DataKey, project: Project) -> None:
     sealed, args = data_key.sealed(CONTENT, ROW, "secret"), data_key.sealed(ARGS, ROW, '{"a":1}')
     with pytest.raises(CommandError, match="--yes"):

@@ -35,7 +35,6 @@ LEFT = [
 ]
 
 
-@pytest.mark.requirement("001-52")
 @pytest.mark.parametrize(("preset", "text"), [(preset, text) for preset, texts in FOUND.items() for text in texts])
 def test_preset_finds_value_in_every_form(preset: str, text: str) -> None:
     rules = replace(DEFAULT_RULES, shapes=(*DEFAULT_RULES.shapes, *PRESETS[preset]))

@@ -22,7 +22,6 @@ TOOLS = [
 ]
 
 
-@pytest.mark.requirement("003-11")
 @pytest.mark.parametrize("value", TOOLS)
 @pytest.mark.parametrize("indent", [None, 2])
 def test_tool_json_is_removed_from_the_shown_text(value: object, indent: int | None) -> None:
@@ -33,7 +32,6 @@ def test_tool_json_is_removed_from_the_shown_text(value: object, indent: int | N
     assert without_tool_json(f"I looked.\n```json\n{text}\n```\nThere are 3.") == "I looked.\n\nThere are 3."
 
 
-@pytest.mark.requirement("003-11")
 @pytest.mark.parametrize("value", [{"success": False, "error": "no table"}, {"success": True, "data": {"rows": ["}"]}}])
 def test_outcome_json_alone_in_the_text_is_removed(value: object) -> None:
     text = json.dumps(value)
@@ -45,7 +43,6 @@ def test_outcome_json_alone_in_the_text_is_removed(value: object) -> None:
     assert without_tool_json(example) == example
 
 
-@pytest.mark.requirement("003-11")
 @pytest.mark.parametrize(
     "text",
     [

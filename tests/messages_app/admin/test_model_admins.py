@@ -490,7 +490,6 @@ def test_session_page_shows_the_conversation(staff: Client, project: Project) ->
     )
 
 
-@pytest.mark.requirement("003-11")
 def test_answer_hides_tool_json_and_shows_it_on_demand(staff: Client, project: Project) -> None:
     slipped = '{"needs_clarification": true, "questions": ["哪一年？"]}'
     session = store(project, "talk", content=f"Which year? {slipped}")

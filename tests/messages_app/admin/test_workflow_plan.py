@@ -17,7 +17,6 @@ def names(workflow: Any) -> list[list[str]]:
     return [[one.id for one in layer] for layer in layers_of(workflow, {})]
 
 
-@pytest.mark.requirement("004-11")
 def test_agents_are_layered_by_their_dependencies() -> None:
     workflow = {"agents": [agent("d", "b", "c"), agent("a"), agent("b", "a"), agent("c", "a")]}
     assert names(workflow) == [["a"], ["b", "c"], ["d"]]

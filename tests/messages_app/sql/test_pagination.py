@@ -68,7 +68,6 @@ def test_newest_page_of_session_is_oldest_first() -> None:
     assert PageRequest(order="asc", finish_ties=True) == page_request(QueryDict(), by_time=True, newest_page_first=True)
 
 
-@pytest.mark.requirement("002-11")
 @pytest.mark.parametrize(
     ("query", "field", "message"),
     [

@@ -188,7 +188,6 @@ def test_failed_call_is_three_clicks_away(
         assert complaints == []
 
 
-@pytest.mark.requirement("000-53")
 @pytest.mark.parametrize("data", ["samples", "real"])
 def test_failed_call_is_at_most_two_clicks_from_home(
     transactional_db: None, session_key: str, browser: Browser, live_server: Any, data: str
@@ -306,7 +305,6 @@ def long_run(transactional_db: None) -> str:
     return f"/admin/messages_app/message/{outcome.messages[0].id}/change/?open=all"
 
 
-@pytest.mark.requirement("000-53")
 def test_long_run_is_shown_in_pages(long_run: str, session_key: str, browser: Browser, live_server: Any) -> None:
     for context in browse(browser, session_key, live_server.url):
         page, complaints = watched(context)

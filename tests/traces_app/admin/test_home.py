@@ -263,7 +263,6 @@ def test_storage_tells_sizes_trash_and_what_a_purge_frees(staff: Client, project
     )
 
 
-@pytest.mark.requirement("001-50")
 @pytest.mark.usefixtures("traces")
 def test_storage_says_what_retention_removes_next(staff: Client, project: Project) -> None:
     def said() -> str:

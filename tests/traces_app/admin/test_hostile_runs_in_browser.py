@@ -80,7 +80,6 @@ def paths(transactional_db: None) -> list[str]:
     ]
 
 
-@pytest.mark.requirement("000-47", "001-35")
 def test_hostile_trace_is_only_text_on_every_page(
     paths: list[str], session_key: str, browser: Browser, live_server: Any
 ) -> None:

@@ -48,7 +48,6 @@ def statements(client: Client, page: str, fields: dict[str, str]) -> tuple[HttpR
     return answer, len(counted_in(queries))
 
 
-@pytest.mark.requirement("001-51", "001-52")
 def test_preview_shows_places_and_changes_nothing(owner: Client, project: Project, page: str) -> None:
     project_page = owner.get(f"/admin/access_app/project/{project.pk}/change/")
     assert links_of(project_page)["Masking of stored traces"] == page
@@ -89,7 +88,6 @@ def test_bad_choices_are_named(owner: Client, project: Project, page: str, field
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.requirement("001-51", "001-52")
 def test_rules_are_applied_in_the_background(owner: Client, project: Project, page: str) -> None:
     store(project, said("by EMP-471193"), title="of EMP-471194")
     save_rule(project, "staff", "pattern", r"EMP-\d{6}")

@@ -123,7 +123,6 @@ def pages(trace: dict[str, Any]) -> Iterator[str]:
     yield f"{MESSAGES}{trace['message_id']}/search/?q=giraffe"
 
 
-@pytest.mark.requirement("001-54")
 def test_no_page_shows_another_project(trace: dict[str, Any], project: Project, stranger: Project) -> None:
     own = store(project, {"external_id": "m", "role": "assistant", "content": "Mine."})
     client = member((project, Role.OWNER))
@@ -149,7 +148,6 @@ def test_analyst_sees_the_pages_of_the_project(trace: dict[str, Any], stranger: 
     assert shown > 25
 
 
-@pytest.mark.requirement("001-54")
 @pytest.mark.parametrize(
     ("role", "edits", "purges"), [(Role.ANALYST, False, False), (Role.EDITOR, True, False), (Role.OWNER, True, True)]
 )

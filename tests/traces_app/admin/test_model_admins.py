@@ -63,7 +63,6 @@ def steps(count: int, calls: int, **fields: Any) -> list[dict[str, Any]]:
 # --- The run of a message ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("000-05")
 def test_message_page_shows_steps_and_nested_calls(staff: Client, run: UUID) -> None:
     text = text_of(staff.get(page_of(run)))
     parts = [
@@ -93,7 +92,6 @@ def test_first_failure_is_at_the_top_and_links_to_its_call(staff: Client, run: U
         assert f"Call “{wanted}” is not in this run." in text_of(staff.get(f"{page_of(run)}?call={wanted}"))
 
 
-@pytest.mark.requirement("000-53")
 def test_failure_on_another_page_is_reached_by_its_link(staff: Client, project: Project) -> None:
     many = steps(60, 3)
     many[50]["tool_calls"][1]["result"] = {"success": False, "error": "boom"}
@@ -250,7 +248,6 @@ def test_durations_of_run_are_named(staff: Client, project: Project) -> None:
     assert "Run time 1 min 51 s" in session
 
 
-@pytest.mark.requirement("000-51")
 def test_error_of_a_run_is_shown_at_the_top(staff: Client, project: Project) -> None:
     message = store(project, answer(agent_steps=[], error="context length exceeded")).messages[0].id
     assert message is not None
@@ -290,7 +287,6 @@ def test_call_page_shows_each_value_once_and_no_blank_ones(staff: Client, projec
     assert 'class="thought"' not in page.content.decode()
 
 
-@pytest.mark.requirement("000-50")
 def test_call_without_result_is_shown_as_pending(staff: Client, project: Project) -> None:
     waiting = answer(agent_steps=[{"tool_calls": [{"id": "c", "name": "wait"}]}], is_completed=False)
     message = store(project, waiting).messages[0].id
@@ -336,7 +332,6 @@ def test_hostile_traces_are_shown_as_text_everywhere(staff: Client, project: Pro
         assert html.count("<main ") == html.count("</main>") == 1, url
 
 
-@pytest.mark.requirement("000-53")
 def test_value_of_many_megabytes_shows_its_beginning(staff: Client, project: Project) -> None:
     long = {"output": "0123456789\n" * 500_000, "data": {"rows": ["数据"] * 20_000}}
     message = store(project, answer(agent_steps=steps(1, 1, result=long))).messages[0].id
@@ -349,7 +344,6 @@ def test_value_of_many_megabytes_shows_its_beginning(staff: Client, project: Pro
     assert "Only the first 64.0\xa0KB of 5.2\xa0MB are shown." in html_of(staff.get(f"{CALLS}{call.pk}/change/"))
 
 
-@pytest.mark.requirement("000-53")
 def test_run_of_2000_steps_and_5_mb_values_is_split_into_pages(staff: Client, project: Project) -> None:
     many = steps(2_000, 1)
     for place in (0, 1, 1_999):
@@ -373,7 +367,6 @@ def test_run_of_2000_steps_and_5_mb_values_is_split_into_pages(staff: Client, pr
     assert whole == "thought 1999 " + "t" * 5_000_000
 
 
-@pytest.mark.requirement("000-53")
 def test_whole_trace_is_downloaded(staff: Client, project: Project) -> None:
     outcome = store(project, question(), answer(agent_steps=steps(1, 1)))
     links = links_of(staff.get(f"{SESSIONS}{outcome.id}/change/"))
@@ -431,7 +424,6 @@ LONG_TEXT = "<script>alert(1)</script> \u202e 数据\n" * 10_000
 LONG_JSON = {"rows": [{"n": 12345678901234567890, "text": "<b>数据</b>"}] * 5_000}
 
 
-@pytest.mark.requirement("000-53")
 @pytest.mark.parametrize(
     ("place", "value", "extension"),
     [
@@ -486,7 +478,6 @@ def test_download_of_unknown_value_leads_to_list(staff: Client, client: Client, 
     assert client.get(url).status_code == 403
 
 
-@pytest.mark.requirement("004-03")
 def test_session_page_lists_its_contexts(staff: Client, project: Project) -> None:
     prompts = [{"session_id": "weather", "type": "prompt_build", "data": {"text": f"Be kind. {n}"}} for n in range(60)]
     record_events(project.pk, [redact_event(msgspec.convert(one, records.Event), DEFAULT_RULES) for one in prompts])
@@ -501,7 +492,6 @@ def test_session_page_lists_its_contexts(staff: Client, project: Project) -> Non
     assert "ctx_" not in html_of(staff.get(page))
 
 
-@pytest.mark.requirement("004-03")
 def test_session_page_lists_contexts_of_every_kind(staff: Client, project: Project) -> None:
     asked = [{"role": "user", "content": "Which weather?"}]
     sent = [
@@ -721,7 +711,6 @@ def test_trace_rows_are_read_only(staff: Client, run: UUID) -> None:
 # --- Adding rows --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("002-22")
 def test_session_added_by_staff_has_an_id_and_empty_lists(staff: Client, project: Project) -> None:
     form = {"project": project.pk, "title": "Talk", "external_id": "talk-1", "end_user": "", "tags": "a,b"}
     response = staff.post(f"{SESSIONS}add/", form, follow=True)
@@ -739,7 +728,6 @@ def test_session_added_by_staff_has_an_id_and_empty_lists(staff: Client, project
     assert LogEntry.objects.get().object_id == str(session.pk)
 
 
-@pytest.mark.requirement("002-22")
 def test_message_added_by_staff_has_an_id_and_empty_lists(staff: Client, project: Project) -> None:
     outcome = store(project, question())
     link = links_of(staff.get(f"{SESSIONS}{outcome.id}/change/"))["Add a message"]

@@ -71,7 +71,6 @@ def share_of(page: Page, drawn: Any) -> tuple[float, float]:
     return tuple((x - axis["x"]) / axis["width"] for x in (box["x"], box["x"] + box["width"]))
 
 
-@pytest.mark.requirement("000-47", "000-50", "001-35")
 def test_tree_folds_finds_and_jumps_to_failures(run: str, session_key: str, browser: Browser, live_server: Any) -> None:
     for context in browse(browser, session_key, live_server.url):
         page, complaints = watched(context)
@@ -155,7 +154,6 @@ def test_first_rows_are_usable_before_the_others(
         assert complaints == []
 
 
-@pytest.mark.requirement("001-36")
 def test_waterfall_zooms_and_shows_gaps(run: str, session_key: str, browser: Browser, live_server: Any) -> None:
     for context in browse(browser, session_key, live_server.url, theme="dark"):
         page, complaints = watched(context)

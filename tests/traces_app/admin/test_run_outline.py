@@ -26,7 +26,6 @@ def url_of(message_id: UUID, node_id: UUID | None = None) -> str:
     return f"{url}{node_id}/" if node_id else url
 
 
-@pytest.mark.requirement("000-47")
 def test_outline_has_rows_in_reading_order(staff: Client, project: Project) -> None:
     outline = staff.get(url_of(answered(project))).json()
     names = [outline["names"][name] for name in outline["named"]]
@@ -60,7 +59,6 @@ def first_rows_of(client: Client, message_id: UUID) -> Any:
     return json.loads(found[1])
 
 
-@pytest.mark.requirement("000-47")
 def test_first_rows_come_with_the_page(staff: Client, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     message_id = answered(project)
     whole = staff.get(url_of(message_id)).json()

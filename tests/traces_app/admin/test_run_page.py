@@ -56,7 +56,6 @@ def names(tree: list[Drawn]) -> list[str]:
     return [name for node in tree for name in [node[0], *names(node[1:])]]
 
 
-@pytest.mark.requirement("000-05")
 def test_calls_are_in_their_steps_in_order() -> None:
     assert tree_of([(0, [(1, None), (2, None)]), (1, [(3, None)])]) == [
         ["step 0", ["call 1"], ["call 2"]],
@@ -144,7 +143,6 @@ def texts_of(node: CallNode | StepNode) -> Any:
     return node.texts
 
 
-@pytest.mark.requirement("000-05")
 def test_read_run_returns_steps_and_calls_with_texts(project: Project) -> None:
     run = read_run(answered(project))
     assert [(step.iteration, texts_of(step).thought.head) for step in run.steps] == [
@@ -170,7 +168,6 @@ def test_read_run_returns_steps_and_calls_with_texts(project: Project) -> None:
     assert (run.number, run.pages, run.more_failures, run.is_cut) == (1, 1, 0, False)
 
 
-@pytest.mark.requirement("000-51", "000-50")
 def test_run_without_steps_and_call_without_result_are_read(project: Project) -> None:
     assert read_run(answered(project, agent_steps=[])).steps == []
     pending = store(
@@ -197,7 +194,6 @@ def many_steps(count: int, calls: int = 3, **result: Any) -> list[dict[str, Any]
     ]
 
 
-@pytest.mark.requirement("000-53")
 def test_steps_of_very_long_run_are_each_on_one_page(project: Project) -> None:
     message_id = answered(project, agent_steps=many_steps(2_000, 1))
     pages = [read_run(message_id, page=number) for number in range(1, 41)]
@@ -206,7 +202,6 @@ def test_steps_of_very_long_run_are_each_on_one_page(project: Project) -> None:
     assert not any(page.is_cut for page in pages)
 
 
-@pytest.mark.requirement("000-53")
 def test_long_run_has_pages_and_call_selects_its_page(project: Project) -> None:
     steps = many_steps(60)
     steps[50]["tool_calls"][1]["result"] = {"success": False, "error": "boom"}
@@ -338,7 +333,6 @@ def test_step_with_very_many_calls_is_cut_and_marked(project: Project) -> None:
     assert all(node.texts is not None for node in step.below)
 
 
-@pytest.mark.requirement("000-53")
 def test_long_values_share_the_room_of_a_page(project: Project) -> None:
     long = "0123456789" * 100_000
     run = read_run(answered(project, agent_steps=many_steps(1, 2, output=long)))

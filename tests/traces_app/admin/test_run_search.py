@@ -60,7 +60,6 @@ def found(client: Client, run: UUID, query: str) -> set[str]:
     return names
 
 
-@pytest.mark.requirement("001-26")
 @pytest.mark.parametrize("indexed", [True, False])
 def test_steps_and_calls_of_the_run_are_found(staff: Client, run: UUID, indexed: bool) -> None:
     if indexed:

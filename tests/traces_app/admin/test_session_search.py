@@ -38,7 +38,6 @@ def search_of(client: Client, session: SessionOutcome, query: str, **others: Any
     return answered
 
 
-@pytest.mark.requirement("001-26")
 @pytest.mark.parametrize("indexed", [True, False])
 def test_search_leads_to_each_place(staff: Client, session: SessionOutcome, indexed: bool) -> None:
     if indexed:

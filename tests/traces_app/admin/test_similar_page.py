@@ -29,7 +29,6 @@ def page_of(message: UUID) -> str:
     return f"/admin/messages_app/message/{message}/similar/"
 
 
-@pytest.mark.requirement("001-26")
 def test_run_leads_to_runs_like_it_and_their_comparison(staff: Client, run: UUID) -> None:
     page = staff.get(links_of(staff.get(f"/admin/messages_app/message/{run}/change/"))["Runs like this one"])
     text = text_of(page)
@@ -42,7 +41,6 @@ def test_run_leads_to_runs_like_it_and_their_comparison(staff: Client, run: UUID
     assert "0 changed" not in text_of(staff.get(links_of(page)["Compare"]))
 
 
-@pytest.mark.requirement("001-26")
 def test_failed_run_leads_to_failures_like_it(staff: Client, run: UUID) -> None:
     page = staff.get(links_of(staff.get(f"/admin/messages_app/message/{run}/change/"))["Failures like this one"])
     text = text_of(page)

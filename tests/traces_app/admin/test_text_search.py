@@ -27,7 +27,6 @@ def weather(request: pytest.FixtureRequest, project: Project) -> None:
         index_queued(patience=timedelta(0))
 
 
-@pytest.mark.requirement("001-27")
 def test_lists_find_the_error_that_is_on_the_screen(admin_client: Client) -> None:
     assert len(rows_of(admin_client.get(SESSIONS, {"q": "unknown city"}))) == 1
     (message,) = rows_of(admin_client.get(MESSAGES, {"q": "unknown city"}))

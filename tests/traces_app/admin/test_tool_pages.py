@@ -55,7 +55,6 @@ def traces(project: Project) -> None:
     )
 
 
-@pytest.mark.requirement("000-48", "001-37")
 @pytest.mark.usefixtures("traces")
 def test_tools_are_listed_with_figures_and_change(staff: Client) -> None:
     page = staff.get(STATISTICS)
@@ -168,7 +167,6 @@ def test_filters_limit_the_calls_of_both_pages_and_the_csv(staff: Client, projec
         assert staff.get(STATISTICS, {**wrong, "format": "csv"}).status_code == 302
 
 
-@pytest.mark.requirement("001-37")
 def test_tool_page_marks_slow_times_arguments_and_runs(
     staff: Client, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,7 +190,6 @@ def test_tool_page_marks_slow_times_arguments_and_runs(
         assert chart in text
 
 
-@pytest.mark.requirement("001-37")
 def test_charts_of_a_tool_show_the_period_before(staff: Client, project: Project) -> None:
     five = datetime(2026, 3, 2, 5, 10, tzinfo=UTC)
     store(project, run("now", five, call("search", 1300, q=1), call("search", 1000, "unknown", q=2)))

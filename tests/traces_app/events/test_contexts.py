@@ -25,7 +25,6 @@ def value_of(context: Context) -> Any:
     return json.loads(context.content)["value"]
 
 
-@pytest.mark.requirement("004-12", "004-55", "004-58")
 def test_event_of_prompt_keeps_kind_length_and_reference() -> None:
     data, (context,) = kept("prompt_build", {"agentId": "n1", "role": "system", "text": "Be kind. 你好"})
     assert data == {"agentId": "n1", "kind": "system", "length": 11, "contextRef": context.ref}
@@ -41,7 +40,6 @@ def test_event_of_prompt_keeps_kind_length_and_reference() -> None:
     assert kept("agent_start", {"text": "Be kind."}) == ({"text": "Be kind."}, [])
 
 
-@pytest.mark.requirement("004-03", "004-58")
 @pytest.mark.parametrize("name", ["conversation", "messages", "currentMessages"])
 def test_conversation_and_variables_are_one_context(name: str) -> None:
     said = {"step": "s1", "model": "gpt", name: [SYSTEM, QUESTION], "variables": {"city": "上海", "days": 3}}

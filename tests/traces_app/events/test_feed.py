@@ -50,7 +50,6 @@ def run(project: Project) -> tuple[Session, Any]:
     return session, message.id
 
 
-@pytest.mark.requirement("004-33")
 def test_event_of_session_without_external_id_names_our_id(run: tuple[Session, Any]) -> None:
     session, _message_id = run
     Session.objects.filter(pk=session.pk).update(external_id="")

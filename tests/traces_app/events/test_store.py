@@ -198,7 +198,6 @@ def forget_all() -> None:
             cursor.execute(f"DELETE FROM {table}")
 
 
-@pytest.mark.requirement("000-11", "000-42", "004-13", "004-14", "004-15", "004-16", "004-36")
 def test_run_of_all_types_becomes_its_rows(project: Project) -> None:
     effective = {type_ for type_, spec in EVENT_TYPES.items() if spec.stage != "note"}
     assert {one["type"] for one in TRACE} >= effective
@@ -327,7 +326,6 @@ def test_edited_session_stays_until_an_event_changes_it(project: Project) -> Non
     assert Session.objects.get().title == "Climate"
 
 
-@pytest.mark.requirement("000-11", "000-42")
 def test_run_is_readable_at_every_moment(project: Project) -> None:
     for at, one in enumerate(TRACE, 1):
         send(project, one)
@@ -335,7 +333,6 @@ def test_run_is_readable_at_every_moment(project: Project) -> None:
         assert [event.seq for event in events_after(Session.objects.get().pk, 0, 100)] == list(range(1, at + 1))
 
 
-@pytest.mark.requirement("000-46")
 @settings(
     max_examples=examples(10),
     deadline=None,
@@ -399,7 +396,6 @@ WITHOUT_IDS = [
 ]
 
 
-@pytest.mark.requirement("003-33")
 @settings(
     max_examples=examples(15),
     deadline=None,
@@ -430,7 +426,6 @@ def test_calls_without_ids_are_paired_in_any_arrival_order(transactional_db: Non
     assert {problem.kind for problem in check(tally=Tally())} == {"orphan_result"}
 
 
-@pytest.mark.requirement("004-58")
 @pytest.mark.parametrize("at_once", [1, 3, len(TRACE)])
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("trace", [TRACE, RECORDED], ids=["all types", "recorded"])
@@ -455,7 +450,6 @@ def test_run_addressed_by_id_has_the_same_question(project: Project) -> None:
     assert list(messages) == [("user", "run:prompt", "What now?", True), ("assistant", "run", "This.", True)]
 
 
-@pytest.mark.requirement("004-43")
 @pytest.mark.django_db(transaction=True)
 def test_two_senders_of_the_same_events_write_rows_once() -> None:
     project = Project.objects.create(slug="owner")

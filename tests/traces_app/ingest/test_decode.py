@@ -38,7 +38,6 @@ def test_ndjson_is_one_session_a_line() -> None:
     assert [session.external_id for session in decode.decode_ingest(body, ndjson=True)] == ["a", "b"]
 
 
-@pytest.mark.requirement("000-59")
 def test_unknown_fields_are_kept_in_metadata() -> None:
     document = {
         "role": "assistant",
@@ -65,7 +64,6 @@ def test_unknown_fields_are_kept_in_metadata() -> None:
 STEP = {"agent_steps": [{"tool_calls": [{"name": "t"}]}]}
 
 
-@pytest.mark.requirement("002-18", "003-20")
 @pytest.mark.parametrize(
     ("document", "field", "words"),
     [

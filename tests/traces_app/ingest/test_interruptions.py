@@ -257,7 +257,6 @@ def test_stale_run_of_paused_session_stays_open(project: Project) -> None:
     assert close() == "Closed 0 runs without data for 24 hours."
 
 
-@pytest.mark.requirement("004-16")
 @pytest.mark.parametrize("said", ["", "running", "planning"])
 def test_session_without_open_run_is_aborted_until_its_sender_is_back(
     project: Project, owner: Caller, staff: Client, said: str

@@ -38,9 +38,6 @@ def patch(project: Project, message_id: UUID, body: str, **fields: int) -> Messa
     return change_message([project.pk], message_id, change, **fields)
 
 
-@pytest.mark.requirement(
-    "000-01", "000-02", "000-03", "000-05", "000-07", "000-13", "000-14", "000-16", "000-20", "000-25"
-)
 def test_whole_run_is_stored_as_rows(project: Project) -> None:
     outcome = store(project, question(), answer())
 
@@ -75,7 +72,6 @@ def test_whole_run_is_stored_as_rows(project: Project) -> None:
     assert (session.input_tokens, session.output_tokens, session.duration_ms) == (120, 30, 142)
 
 
-@pytest.mark.requirement("002-13")
 def test_ids_are_in_reading_order_the_user_first_on_equal_times(project: Project) -> None:
     store(project, answer(), question(), question(external_id="q2", content="And?"))
     assert list(Message.objects.order_by("id").values_list("external_id", flat=True)) == ["q1", "q2", "a1"]
@@ -268,7 +264,6 @@ def test_id_of_foreign_message_gives_no_access_to_it(project: Project, stranger:
     assert Message.objects.get(pk=victim).content == question()["content"]
 
 
-@pytest.mark.requirement("000-42")
 def test_running_message_accepts_steps_and_completion(project: Project) -> None:
     start = answer(content="", is_completed=False, usage=None)
     first, second = start["agent_steps"]
@@ -291,7 +286,6 @@ def test_running_message_accepts_steps_and_completion(project: Project) -> None:
     assert (session.message_count, session.call_count, session.failure_count, session.input_tokens) == (1, 4, 1, 120)
 
 
-@pytest.mark.requirement("000-45")
 def test_completed_message_takes_no_new_steps_but_late_results(project: Project) -> None:
     open_call = {"id": "late", "name": "slow", "args": {}}
     store(project, answer(agent_steps=[{"iteration": 0, "tool_calls": [open_call]}]))
@@ -316,7 +310,6 @@ def test_import_may_grow_a_completed_message(project: Project) -> None:
     assert set(Session.objects.values_list("status", flat=True)) == {"completed"}
 
 
-@pytest.mark.requirement("003-37")
 def test_call_id_that_repeats_stays_several_calls(project: Project) -> None:
     call = {"id": "same", "name": "roll", "args": {}, "result": {"output": "6"}}
     steps = [{"tool_calls": [call, call]}, {"tool_calls": [call]}]
@@ -356,7 +349,6 @@ def test_circle_of_parents_is_cut(project: Project) -> None:
     assert ToolCall.objects.filter(parent__isnull=False).count() == 1
 
 
-@pytest.mark.requirement("000-26")
 def test_failure_always_has_a_reason(project: Project) -> None:
     results = [{"success": False}, {"status": "error", "output": "exit 1"}, {"error": {"code": 7}}]
     calls = [{"id": str(i), "name": "t", "args": {}, "result": result} for i, result in enumerate(results)]
@@ -367,7 +359,6 @@ def test_failure_always_has_a_reason(project: Project) -> None:
     assert set(ToolCall.objects.values_list("status", flat=True)) == {"error"}
 
 
-@pytest.mark.requirement("000-21")
 @pytest.mark.parametrize(
     ("args", "stored"),
     [
@@ -401,7 +392,6 @@ def test_characters_postgresql_cannot_store_are_escaped(project: Project) -> Non
     assert (Tool.objects.get().name, ToolResult.objects.get().output) == ("t\\u0000", "\\ud800")
 
 
-@pytest.mark.requirement("000-54", "000-61")
 def test_big_values_and_long_runs_are_stored_whole(project: Project) -> None:
     big = "长" * 2_000_000
     steps = [{"tool_calls": [{"name": "t", "args": {"n": n}} for n in range(5)]} for _ in range(50)]
@@ -429,7 +419,6 @@ def test_secrets_are_taken_out_with_a_receipt(project: Project) -> None:
     ]
 
 
-@pytest.mark.requirement("000-44")
 def test_result_is_a_row_of_its_own_and_rewrites_no_content(project: Project) -> None:
     call = {"id": "c1", "name": "search", "args": {}}
     said = {"is_completed": False, "content": "long " * 10_000}
@@ -481,7 +470,6 @@ def test_purged_message_is_not_revived(project: Project) -> None:
     assert not Message.objects.exists()
 
 
-@pytest.mark.requirement("002-36", "000-36")
 def test_delete_and_restore_keep_the_session_counters(project: Project) -> None:
     outcome = store(project, question(), answer())
     assert outcome.id is not None and outcome.messages[1].id is not None
@@ -519,7 +507,6 @@ def test_message_of_another_session_is_not_deleted(project: Project) -> None:
 # --- Changing a message -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("000-55", "000-56", "002-09")
 def test_two_writers_of_one_version_do_not_overwrite_each_other(project: Project) -> None:
     message_id = store(project, question()).messages[0].id
     assert message_id is not None
@@ -531,7 +518,6 @@ def test_two_writers_of_one_version_do_not_overwrite_each_other(project: Project
     assert Message.objects.get().content == "first"
 
 
-@pytest.mark.requirement("000-12")
 def test_patch_may_empty_fields_and_moves_updated_at_only(project: Project) -> None:
     message_id = store(project, answer(error="boom", metadata={"a": 1})).messages[0].id
     assert message_id is not None
@@ -583,7 +569,6 @@ def test_missing_months_are_created(project: Project) -> None:
     assert sorted(Message.objects.values_list("created_at", flat=True)) == sorted(months)
 
 
-@pytest.mark.requirement("002-23")
 def test_writes_are_logged_with_ids_and_without_content(project: Project, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     outcome = store(project, question(content="a secret question"))

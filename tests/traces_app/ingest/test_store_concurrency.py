@@ -71,7 +71,6 @@ def test_senders_of_the_same_batches_do_not_deadlock() -> None:
     assert set(Session.objects.values_list("message_count", "call_count", "failure_count")) == {(2, 4, 1)}
 
 
-@pytest.mark.requirement("002-21")
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("table", ["messages_app_message", "traces_app_toolresult", "messages_app_session"])
 @at_once_and_step_by_step

@@ -72,7 +72,6 @@ def conversations(draw: st.DrawFn) -> list[list[tuple[str, dict[str, Any]]]]:
     return batches
 
 
-@pytest.mark.requirement("000-55", "002-21")
 @pytest.mark.django_db(transaction=True)
 @settings(
     max_examples=examples(12),

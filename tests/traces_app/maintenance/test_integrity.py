@@ -71,7 +71,6 @@ def leaf(table: str) -> str:
     return Period.of(NOON).leaf(table)
 
 
-@pytest.mark.requirement("000-18", "000-50", "000-51")
 def test_stored_data_has_no_problems_deleted_or_not(project: Project, outcome: SessionOutcome) -> None:
     assert outcome.id and outcome.messages[1].id
     store(project, question(), answer(agent_steps=[]), external_id="no steps")
@@ -90,7 +89,6 @@ def test_stored_data_has_no_problems_deleted_or_not(project: Project, outcome: S
     assert found() == []
 
 
-@pytest.mark.requirement("000-14", "000-18")
 @pytest.mark.parametrize(
     ("iterations", "problems"),
     [
@@ -116,7 +114,6 @@ def test_missing_and_repeated_iterations_are_reported(
     assert found() == problems
 
 
-@pytest.mark.requirement("000-18")
 @pytest.mark.parametrize(
     ("agents", "problems"),
     [
@@ -156,7 +153,6 @@ def test_imported_turn_after_its_answer_has_no_gap() -> None:
     assert imported.messages[1].metadata == {"answer_iteration": 1}
 
 
-@pytest.mark.requirement("000-18")
 def test_calls_without_results_are_reported(outcome: SessionOutcome) -> None:
     ToolResult.objects.filter(call=call(0)).delete()
     assert found() == [("call_without_result", f"calls {call(0).pk}")]
@@ -168,7 +164,6 @@ def test_calls_without_results_are_reported(outcome: SessionOutcome) -> None:
     assert found() == []
 
 
-@pytest.mark.requirement("000-18")
 def test_orphans_are_reported_only_by_a_full_check(project: Project, outcome: SessionOutcome) -> None:
     message_id = outcome.messages[1].id
     assert message_id
@@ -198,7 +193,6 @@ def test_orphans_are_reported_only_by_a_full_check(project: Project, outcome: Se
     assert ("orphan_result", "flagged on arrival") in found(project_id=project.pk)
 
 
-@pytest.mark.requirement("000-18")
 def test_missing_steps_and_parents_of_calls_are_reported(project: Project, outcome: SessionOutcome) -> None:
     assert outcome.messages[1].id
     nowhere = ids.child_id(outcome.messages[1].id, "nowhere")
@@ -212,7 +206,6 @@ def test_missing_steps_and_parents_of_calls_are_reported(project: Project, outco
     assert found() == [("parent_missing", "flagged on arrival")]
 
 
-@pytest.mark.requirement("000-18")
 def test_parent_cycles_are_reported(outcome: SessionOutcome) -> None:
     a, b, c, d = (call(number).pk for number in range(4))
     for child, parent in ((a, b), (b, a), (c, c), (d, a)):
@@ -221,7 +214,6 @@ def test_parent_cycles_are_reported(outcome: SessionOutcome) -> None:
     assert ("parent_cycle", f"calls {circle}") in found()
 
 
-@pytest.mark.requirement("000-18")
 def test_counts_that_disagree_are_reported(project: Project, outcome: SessionOutcome) -> None:
     Message.objects.filter(role="assistant").update(step_count=3, failure_count=0, duration_ms=None)
     Session.objects.update(message_count=F("message_count") + 1, output_tokens=0)
@@ -242,7 +234,6 @@ def test_counts_that_disagree_are_reported(project: Project, outcome: SessionOut
     ]
 
 
-@pytest.mark.requirement("000-18")
 def test_ids_with_another_time_are_reported(outcome: SessionOutcome) -> None:
     Message.objects.filter(role="assistant").update(created_at=NOON + timedelta(microseconds=1))
     Session.objects.update(created_at=NOON + timedelta(days=1))
@@ -262,7 +253,6 @@ def test_ids_with_another_time_are_reported(outcome: SessionOutcome) -> None:
     ]
 
 
-@pytest.mark.requirement("000-18")
 def test_foreign_projects_and_lost_sessions_are_reported(
     project: Project, stranger: Project, outcome: SessionOutcome
 ) -> None:
@@ -302,7 +292,6 @@ def run_command(*arguments: str) -> tuple[list[str], int]:
     return out.getvalue().splitlines(), 0
 
 
-@pytest.mark.requirement("000-18")
 def test_exit_status_depends_on_problems(outcome: SessionOutcome) -> None:
     whole = "Checked 1 session with 2 messages, 2 steps and 4 calls: no problems."
     assert run_command() == ([whole], 0)
@@ -387,7 +376,6 @@ def test_help_names_every_kind_of_problem(capsys: pytest.CaptureFixture[str]) ->
 # --- What is derived from the rows ------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("000-18", "000-51")
 def test_repair_mends_counters_keys_and_index(project: Project, outcome: SessionOutcome) -> None:
     empty = store(project, answer(external_id="no texts", content="", agent_steps=[]), external_id="other")
     index_queued(patience=timedelta(0))

@@ -76,7 +76,6 @@ def verdict_on(message_id: UUID) -> bool:
         {"is_completed": False, "completed_at": None, "agent_steps": [{"tool_calls": [call("f", result=None)]}]},
     ],
 )
-@pytest.mark.requirement("000-18")
 def test_usual_messages_are_plainly_in_order(project: Project, fields: dict[str, Any]) -> None:
     message_id = store(project, plain(**fields)).messages[0].id
     assert message_id
@@ -90,7 +89,6 @@ _NOWHERE = "'00000000-0000-0000-0000-000000000001'"
 _ELSEWHERE = ids.child_id(ids.message_id(NOON + timedelta(seconds=1), "assistant"), "row")
 
 
-@pytest.mark.requirement("000-18")
 def test_every_damage_of_a_plain_message_is_found(project: Project, stranger: Project) -> None:
     message_id = store(project, plain()).messages[0].id
     assert message_id

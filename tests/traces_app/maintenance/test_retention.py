@@ -24,7 +24,7 @@ from traces_app.normalize.redaction import redact_score
 from traces_app.queries.scores import find_place
 from traces_app.schema import records
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.requirement("001-50")]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 NOW = timezone.now()
 

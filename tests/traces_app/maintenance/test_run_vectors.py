@@ -64,7 +64,6 @@ def runs(project: Project, monkeypatch: pytest.MonkeyPatch) -> UUID:
 
 
 @pytest.mark.django_db
-@pytest.mark.requirement("001-26")
 def test_stored_vectors_find_what_comparing_everything_finds(runs: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
     stored = found(runs)
     assert stored["same"] == (1, 1)

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from traces_app.normalize.call_ids import folded, folded_name, handoff_target
 
 
-@pytest.mark.requirement("003-31")
 @pytest.mark.parametrize("times", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize(
     "id_", ["call_xxx", "call_1", "toolu_01A09q90qw90lq917835lq9", "fc_1", "functions.search:0", "a1b2c3"]
@@ -18,7 +17,6 @@ def test_repeated_id_is_folded(id_: str, times: int) -> None:
     assert folded(id_ * times) == id_
 
 
-@pytest.mark.requirement("003-31")
 @pytest.mark.parametrize(
     "id_",
     ["", "1", "11", "1111", "aaaa", "abab", "tartar", "call_", "call_call_", "123123", "123456123456", "------------"]
@@ -28,14 +26,12 @@ def test_other_ids_are_unchanged(id_: str) -> None:
     assert folded(id_) == id_
 
 
-@pytest.mark.requirement("003-32")
 def test_repeated_name_is_folded() -> None:
     assert folded_name("execute_sql_queryexecute_sql_query") == "execute_sql_query"
     assert folded_name("searchsearchsearch") == "search"
     assert folded_name("查询订单列表查询订单列表") == "查询订单列表"
 
 
-@pytest.mark.requirement("003-32")
 def test_short_name_is_folded_only_with_other_evidence() -> None:
     assert folded_name("bashbash") == "bashbash"
     assert folded_name("bashbash", known={"bash"}) == "bash"
@@ -56,7 +52,6 @@ def test_unit_is_folded_from_any_number_of_repetitions(unit: str, times: int) ->
     assert folded(unit * times) in (unit * times, folded(unit * 2), folded(unit))
 
 
-@pytest.mark.requirement("003-17")
 def test_handoff_names_its_target() -> None:
     assert [handoff_target(name) for name in ("transfer_to_billing", "transfer_to_", "transfer_money", "")] == [
         "billing",

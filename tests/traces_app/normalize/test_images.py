@@ -41,7 +41,6 @@ def read(output: Any, **said: Any) -> records.ToolResult:
     return made
 
 
-@pytest.mark.requirement("003-24")
 @pytest.mark.parametrize("declared", ["png", "jpeg", "webp", "x-icon"])
 def test_data_url_gets_type_of_its_content(declared: str) -> None:
     text = f"Here: ![map](data:image/{declared};name=a.png;base64,{GIF}) and more."
@@ -51,14 +50,12 @@ def test_data_url_gets_type_of_its_content(declared: str) -> None:
     assert made.raw == text
 
 
-@pytest.mark.requirement("003-24")
 def test_declared_type_is_used_if_bytes_are_unknown() -> None:
     assert read("data:image/png;base64,AAAA").attachments == [image("AAAA", "image/png")]
     svg = "data:image/svg+xml,%3Csvg%3E"
     assert read(f"<img src='{svg}'>").attachments == [at(svg, "image/svg+xml")]
 
 
-@pytest.mark.requirement("003-25")
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -76,7 +73,6 @@ def test_url_is_an_image_by_its_extension_and_stays_in_the_text(text: str, found
     assert (made.output, made.attachments or [], made.raw) == (text, found, None)
 
 
-@pytest.mark.requirement("003-26")
 @pytest.mark.parametrize(
     ("url", "is_image"),
     [
@@ -97,7 +93,6 @@ def test_hosts_that_serve_images_are_known(url: str, is_image: bool) -> None:
     assert read(f"at {url} now").attachments == ([at(url)] if is_image else None)
 
 
-@pytest.mark.requirement("003-27")
 @pytest.mark.parametrize("name", ["base64Data", "base64", "image", "screenshot", "imageData"])
 def test_base64_in_a_field_of_json_is_an_image(name: str) -> None:
     made = read(f'{{"page": 1, "shot": {{"{name}": "{JPEG}"}}}}')
@@ -106,7 +101,6 @@ def test_base64_in_a_field_of_json_is_an_image(name: str) -> None:
     assert made.attachments == [image(JPEG, "image/jpeg")]
 
 
-@pytest.mark.requirement("003-27")
 def test_json_field_with_other_content_is_unchanged() -> None:
     for value in ("a cat on a mat " * 10, "short", encoded(b"%PDF-1.7"), encoded(b"PK\x03\x04")):
         said = {"image": value, "page": 1}
@@ -116,7 +110,6 @@ def test_json_field_with_other_content_is_unchanged() -> None:
     assert read({**declared, "mimeType": "image/tiff"}).attachments == [image(encoded(b"????"), "image/tiff")]
 
 
-@pytest.mark.requirement("003-28")
 @pytest.mark.parametrize(
     ("start", "type_"),
     [
@@ -138,7 +131,6 @@ def test_bare_base64_of_something_else_is_text() -> None:
         assert read(encoded(start, LONG)).attachments is None
 
 
-@pytest.mark.requirement("003-29")
 def test_repeated_image_in_any_form_is_attached_once() -> None:
     big = encoded(b"\x89PNG\r\n\x1a\n", LONG)
     said = {

@@ -29,7 +29,6 @@ def result(said: Any, **call: Any) -> records.ToolResult:
     return made
 
 
-@pytest.mark.requirement("000-24", "000-26", "003-13", "003-14", "003-15")
 @pytest.mark.parametrize(
     ("said", "status", "error"),
     [
@@ -59,13 +58,11 @@ def test_status_of_call_is_used_if_result_has_none() -> None:
     assert result(None, status="error").error == NO_REASON
 
 
-@pytest.mark.requirement("000-25")
 def test_output_that_is_not_text_is_kept_as_text_and_as_data() -> None:
     normal = result({"output": {"城市": "上海"}})
     assert (normal.output, normal.data) == ('{"城市":"上海"}', {"城市": "上海"})
 
 
-@pytest.mark.requirement("000-23")
 def test_durations_are_whole_milliseconds_and_follow_from_times() -> None:
     start = "2026-03-01T12:00:00Z"
     call = {"name": "t", "started_at": start}
@@ -101,7 +98,6 @@ def test_times_are_utc_and_an_impossible_one_is_flagged() -> None:
     assert (odd.created_at, odd.health) == (NOW, ["time_out_of_range"])
 
 
-@pytest.mark.requirement("003-09", "003-10")
 def test_text_of_content_parts_is_joined_and_the_parts_are_kept() -> None:
     parts = [{"type": "text", "text": "图里"}, {"type": "image_url"}, "有什么", {"type": "text", "text": "？ "}]
     assert text_of(parts) == ("图里 有什么 ？", parts)
@@ -154,7 +150,6 @@ def normal_calls(*said: dict[str, Any]) -> tuple[list[records.ToolCall], list[st
     return step.tool_calls or [], normal.health or []
 
 
-@pytest.mark.requirement("003-31", "003-32")
 def test_repeated_id_and_name_are_folded_and_original_kept() -> None:
     (call, child), flags = normal_calls(
         {"id": "call_7call_7", "name": "bashbash"}, {"id": "call_8", "name": "ls", "parent": "call_7call_7"}
@@ -165,21 +160,18 @@ def test_repeated_id_and_name_are_folded_and_original_kept() -> None:
     assert flags == ["repaired_id", "repaired_name"]
 
 
-@pytest.mark.requirement("003-32")
 def test_short_repeated_name_is_that_of_a_tool_called_before() -> None:
     calls, flags = normal_calls({"name": "bashbash"}, {"name": "bash"}, {"name": "bashbash"})
     assert [call.name for call in calls] == ["bashbash", "bash", "bash"]
     assert flags == ["repaired_name"]
 
 
-@pytest.mark.requirement("003-30")
 @pytest.mark.parametrize("name", [None, "", "  \n"])
 def test_call_without_a_name_is_kept_and_flagged(name: str | None) -> None:
     (call,), flags = normal_calls({"id": "c1", "name": name, "args": {"a": 1}})
     assert (call.name, call.args, flags) == ("", {"a": 1}, ["empty_tool_name"])
 
 
-@pytest.mark.requirement("003-17")
 def test_handoff_without_result_is_complete_and_names_target() -> None:
     calls, _flags = normal_calls(
         {"name": "transfer_to_billing"},
@@ -193,7 +185,6 @@ def test_handoff_without_result_is_complete_and_names_target() -> None:
     ]
 
 
-@pytest.mark.requirement("003-34", "003-38")
 def test_arguments_that_are_no_json_are_kept_and_flagged() -> None:
     said = {"sql_query": "SELECT 1", "connection_id": "c", "timeout": 30}
     text = msgspec.json.encode(said).decode()

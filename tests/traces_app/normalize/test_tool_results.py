@@ -42,14 +42,12 @@ TAKEN_APART = {
 }
 
 
-@pytest.mark.requirement("003-01", "003-02", "003-05", "003-07", "003-19")
 def test_object_and_its_json_text_are_the_same_record() -> None:
     text = json.dumps(ENVELOPE, ensure_ascii=False)
     assert form(read(text)) == {**TAKEN_APART, "raw": text}
     assert form(read(ENVELOPE)) == {**TAKEN_APART, "raw": msgspec.json.encode(ENVELOPE).decode()}
 
 
-@pytest.mark.requirement("003-03", "003-05")
 def test_json_encoded_several_times_is_parsed() -> None:
     text = json.dumps(ENVELOPE)
     for _time in range(4):
@@ -121,7 +119,6 @@ def test_wrappings_beyond_the_limit_are_kept() -> None:
 # --- How it went ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("003-13", "003-14", "003-15", "003-16", "003-18")
 @pytest.mark.parametrize(
     ("inside", "status", "error"),
     [
@@ -151,7 +148,6 @@ def test_object_may_state_its_outcome(inside: Any, status: str, error: str) -> N
         assert (made.status, made.error) == (status, error)
 
 
-@pytest.mark.requirement("003-13", "003-14", "003-15")
 def test_stated_outcome_wins_over_everything_inside() -> None:
     assert read('{"success": false, "error": "x"}', status="success").status == "success"
     assert read('{"success": true}', success=False).status == "error"
@@ -163,7 +159,6 @@ def test_stated_outcome_wins_over_everything_inside() -> None:
     )
 
 
-@pytest.mark.requirement("003-16")
 @pytest.mark.parametrize(
     "text",
     [
@@ -190,7 +185,6 @@ def test_text_that_starts_like_an_error_is_an_error(text: str) -> None:
     assert (read(text).status, read(text).error) == ("error", text)
 
 
-@pytest.mark.requirement("003-06", "003-16")
 @pytest.mark.parametrize(
     "text",
     [
@@ -215,7 +209,6 @@ def test_text_about_errors_is_no_error(text: str) -> None:
     assert read(text).status == "success"
 
 
-@pytest.mark.requirement("003-23")
 @pytest.mark.parametrize(
     "received",
     [
@@ -262,7 +255,6 @@ def test_error_shapes_of_one_tool_give_one_form(received: dict[str, Any]) -> Non
 # --- Messages and blocks --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("003-04")
 def test_result_of_mcp_is_its_text_its_data_and_its_files() -> None:
     image = {"type": "image", "data": "iVBORw0KGgoAAAA=", "mimeType": "image/png"}
     link = {"type": "resource_link", "uri": "file:///a.csv"}
@@ -314,7 +306,6 @@ _TOOL_MESSAGE = {
 }
 
 
-@pytest.mark.requirement("003-14")
 @pytest.mark.parametrize(
     "received",
     [
@@ -453,7 +444,6 @@ _SAID = st.one_of(
 )
 
 
-@pytest.mark.requirement("003-01", "003-02")
 @given(st.one_of(st.dictionaries(_FIELDS, _SAID, max_size=4), st.lists(_values, max_size=3)).filter(_is_json))
 def test_any_object_and_its_json_text_are_the_same_record(value: Any) -> None:
     def said(found: Any) -> dict[str, Any]:
@@ -464,7 +454,6 @@ def test_any_object_and_its_json_text_are_the_same_record(value: Any) -> None:
     assert said(msgspec.json.decode(msgspec.json.encode(value))) == said(msgspec.json.encode(value).decode())
 
 
-@pytest.mark.requirement("003-02")
 @given(st.dictionaries(_FIELDS, _SAID, max_size=4).filter(_is_json))
 def test_result_decoded_at_once_is_the_one_read_as_an_object(value: Any) -> None:
     message = {"role": "assistant", "agent_steps": [{"tool_calls": [{"name": "t", "result": value}]}]}

@@ -97,7 +97,6 @@ def runs_of(project: Project) -> Any:
 
 
 @override_settings(TRACESITE_EMBEDDER=FUNCTION)
-@pytest.mark.requirement("001-26")
 def test_function_embeds_questions(project: Project) -> None:
     run = runs_of(project)
     assert brought_up_to_date() == 3
@@ -111,7 +110,6 @@ def test_function_embeds_questions(project: Project) -> None:
     assert found(run)["money"][1] == pytest.approx(0.7071, abs=0.01)
 
 
-@pytest.mark.requirement("001-26")
 def test_service_embeds_each_question_once(project: Project, service: Service) -> None:
     run = runs_of(project)
     asked(project, "again", NOON, "Will it rain?")

@@ -40,7 +40,6 @@ def leaves_of(sql: str) -> set[str]:
     return set(re.findall(r" on (\w+_y\d{4}m\d\d)", plan))
 
 
-@pytest.mark.requirement("000-43")
 def test_page_reads_one_partition_of_each_table(months: list[str]) -> None:
     with CaptureQueriesContext(connection) as queries:
         found = messages([months[1]])
@@ -100,7 +99,6 @@ def test_messages_read_selected_columns_only(months: list[str]) -> None:
     assert ("role" in columns, "content" in columns, "metadata" in columns) == (True, False, False)
 
 
-@pytest.mark.requirement("000-05")
 def test_steps_and_calls_are_in_reading_order_however_they_came(project: Project) -> None:
     def step(iteration: int, *names: str) -> dict[str, Any]:
         return {"iteration": iteration, "tool_calls": [{"id": name, "name": name} for name in names]}

@@ -321,7 +321,6 @@ def assert_agrees(
     return found
 
 
-@pytest.mark.requirement("000-48", "001-37")
 @pytest.mark.django_db
 @settings(
     max_examples=examples(6),

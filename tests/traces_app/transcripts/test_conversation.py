@@ -73,7 +73,6 @@ def _output(call: records.ToolCall) -> Any:
     return call.result.output if isinstance(call.result, records.ToolResult) else None
 
 
-@pytest.mark.requirement("003-12")
 def test_turn_between_user_messages_is_one_assistant_message() -> None:
     entries = talk(
         Prompt(id="", role="system", content="Be kind."),
@@ -127,7 +126,6 @@ def test_system_message_within_a_turn_does_not_end_it() -> None:
     ]
 
 
-@pytest.mark.requirement("003-37")
 def test_result_with_repeated_id_answers_the_next_open_call() -> None:
     entries = talk(
         user("Go"), asks("c1:a", "c1:b"), result("one", "c1"), result("two", "c1"), asks("c1:a"), result("three", "c1")
@@ -139,7 +137,6 @@ def test_result_with_repeated_id_answers_the_next_open_call() -> None:
     ]
 
 
-@pytest.mark.requirement("003-35")
 def test_scope_distinguishes_equal_call_ids_of_two_agents() -> None:
     def asking(scope: str) -> Reply:
         return Reply(id="", content=None, agent_name=scope, scope=scope, calls=[Call(id="c1", name="a", args={})])
@@ -170,7 +167,6 @@ def test_result_with_id_answers_call_without_id_by_order() -> None:
     assert outline(messages(entries))[1][3] == [(0, None, [(None, "a", "for a"), ("c2", "b", "for b")])]
 
 
-@pytest.mark.requirement("003-31", "003-33")
 def test_repeated_id_on_either_side_matches_its_call() -> None:
     doubled, plain_ids = asks("call_1call_1:a", "call_2call_2:b"), asks("call_3:c", "call_4:d")
     entries = talk(user("Go"), doubled, result("two", "call_2"), result("one", "call_1"), plain_ids)
@@ -185,7 +181,6 @@ def test_repeated_id_on_either_side_matches_its_call() -> None:
     assert third.metadata == {"repaired_id": "call_3call_3call_3"}
 
 
-@pytest.mark.requirement("003-33")
 def test_exact_id_takes_precedence_over_repaired_id() -> None:
     entries = talk(
         user("Go"), asks("call_1call_1:a", "call_1:b"), result("for b", "call_1"), result("lost", "call_9call_9")

@@ -17,7 +17,6 @@ def call_ids(results: list[dict[str, Any]]) -> list[str]:
     return sorted(result["id"] for result in results)
 
 
-@pytest.mark.requirement("000-19", "001-29")
 def test_call_has_the_ids_of_session_message_and_step(viewer: Caller, weather: SessionOutcome) -> None:
     (found,) = viewer.get("tool-calls/", call_id="call_b").results
     (message,) = viewer.get("messages/", call_id="call_b").results
@@ -43,7 +42,6 @@ def test_call_has_the_ids_of_session_message_and_step(viewer: Caller, weather: S
     assert found == viewer.get(f"tool-calls/{found['uuid']}/").json
 
 
-@pytest.mark.requirement("000-49", "001-31")
 @pytest.mark.parametrize(
     ("parameters", "expected"),
     [
@@ -80,7 +78,6 @@ def test_only_the_fields_that_are_asked_for_are_answered(viewer: Caller, weather
     assert [expected] == viewer.get("tool-calls/", call_id="call_a", fields="session_id,iteration,result").results
 
 
-@pytest.mark.requirement("000-39")
 @pytest.mark.parametrize(
     ("query", "error"),
     [

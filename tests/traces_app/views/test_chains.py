@@ -14,7 +14,6 @@ from traces_app.ingest.batch import SessionOutcome
 from .conftest import Answer, Caller
 
 
-@pytest.mark.requirement("001-18", "001-28")
 def test_chain_is_the_tree_of_its_calls(viewer: Caller, weather: SessionOutcome) -> None:
     chain = str(weather.messages[1].id)
     uuids = {call["id"]: call["uuid"] for call in viewer.get("tool-calls/").results}
@@ -96,7 +95,6 @@ def test_chain_is_the_tree_of_its_calls(viewer: Caller, weather: SessionOutcome)
     assert [summary] == viewer.get("chains/").results
 
 
-@pytest.mark.requirement("001-28")
 def test_chain_is_found_by_the_trackers_id(viewer: Caller, project: Project) -> None:
     message = {
         "external_id": "chain-1772366400000000",
@@ -109,7 +107,6 @@ def test_chain_is_found_by_the_trackers_id(viewer: Caller, project: Project) -> 
     assert viewer.get("chains/chain-1772366400000000/").error == (409, "ambiguous_chain", None)
 
 
-@pytest.mark.requirement("001-28")
 @pytest.mark.parametrize("name", ["chain-1", "0193e0f0-0000-7000-8000-000000000000", "%00"])
 def test_unknown_chain_is_a_clear_404(viewer: Caller, weather: SessionOutcome, name: str) -> None:
     assert viewer.get(f"chains/{name}/").error == (404, "chain_not_found", None)
@@ -148,7 +145,6 @@ def runs(project: Project) -> None:
     )
 
 
-@pytest.mark.requirement("001-25", "001-30", "001-32", "001-33", "001-34")
 @pytest.mark.parametrize(
     ("parameters", "expected"),
     [
@@ -177,7 +173,6 @@ def test_chains_are_filtered(viewer: Caller, runs: None, parameters: dict[str, A
     assert expected == [chain["external_id"] for chain in found]
 
 
-@pytest.mark.requirement("001-34")
 def test_first_error_and_root_are_by_reading_order(viewer: Caller, runs: None) -> None:
     said = ("external_id", "root_tool_id", "success", "error_message")
     found = [tuple(chain[name] for name in said) for chain in viewer.get("chains/", order="asc").results]

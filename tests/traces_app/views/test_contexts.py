@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from messages_app.models import Message, Session
 from traces_app.events.contexts import MOST
 from traces_app.models import AgentStep, Context, ToolCall
@@ -33,7 +31,6 @@ def send(owner: Caller, *events: dict[str, Any]) -> list[dict[str, Any]]:
     return [one["data"] for one in owner.get("sessions/task-1/events/?limit=1000").results]
 
 
-@pytest.mark.requirement("004-03", "004-58", "004-59", "004-60")
 def test_conversation_and_variables_are_read_whole_and_in_parts(owner: Caller, viewer: Caller) -> None:
     (data,) = send(owner, event("llm_request_start", data={"conversation": MESSAGES, "variables": VARIABLES}))
     ref = data["contextRef"]
@@ -59,7 +56,6 @@ def test_conversation_and_variables_are_read_whole_and_in_parts(owner: Caller, v
     assert viewer.get(f"{url}variables/", keys="tokens\x00").json["variables"] == {"tokens\\u0000": [1]}
 
 
-@pytest.mark.requirement("004-12", "004-55", "004-58")
 def test_prompts_of_each_agent_are_stored_by_reference(owner: Caller) -> None:
     prompts = [("n1", "system", "Be kind."), ("n1", "user", "Weather?"), ("n2", "system", "Be kind.")]
     said = send(
@@ -100,7 +96,6 @@ def test_last_entries_of_conversation_of_any_length_are_read(owner: Caller) -> N
     assert owner.get(url, last=3).json == {"ref": data["contextRef"], "length": 1500, "entries": messages[-3:]}
 
 
-@pytest.mark.requirement("004-02", "004-03", "004-58")
 def test_session_lists_the_references_of_its_contexts(owner: Caller) -> None:
     tree = {"name": "Weather", "agents": [{"id": "n1"}]}
     said = send(
@@ -165,7 +160,6 @@ def test_contexts_are_read_page_by_page(owner: Caller) -> None:
     assert len(owner.get("sessions/task-1/").json["context_refs"]) == 20
 
 
-@pytest.mark.requirement("004-14", "004-57")
 def test_large_value_is_stored_by_reference_and_whole_in_rows(owner: Caller) -> None:
     args, result, thought = {"text": "a" * MOST}, "结" * MOST, "t" * MOST
     plan = {"name": "Large", "agents": [{"id": "n1", "task": "w" * MOST}]}

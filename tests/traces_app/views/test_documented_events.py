@@ -58,7 +58,6 @@ MONITORED = [
 ]
 
 
-@pytest.mark.requirement("003-33", "004-46")
 @pytest.mark.parametrize("trace", [TWO_AGENTS, MONITORED], ids=["events", "messages"])
 def test_result_reaches_the_call_of_its_own_agent(owner: Caller, trace: list[dict[str, Any]]) -> None:
     assert owner.post("events/", trace).status == 200
@@ -75,7 +74,6 @@ def test_agent_beside_data_wins_over_the_one_in_it(owner: Caller) -> None:
     assert list(Event.objects.values_list("agent", flat=True)) == ["outer", "n1"]
 
 
-@pytest.mark.requirement("004-74", "004-75")
 @pytest.mark.parametrize("at_once", [1, 4, 100])
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("trace", [TWO_AGENTS, MONITORED], ids=["events", "messages"])
@@ -180,7 +178,6 @@ def by_patch(owner: Caller, call: dict[str, Any]) -> None:
     assert owner.patch(f"messages/{Message.objects.get().pk}/", patch).status == 200
 
 
-@pytest.mark.requirement("003-30")
 @pytest.mark.parametrize("call", NAMELESS, ids=["null", "missing", "empty", "blank"])
 @pytest.mark.parametrize("way", [by_ingest, by_events, by_monitor_messages, by_callbacks, by_import, by_patch])
 def test_call_without_a_name_is_kept_and_flagged(owner: Caller, way: Any, call: dict[str, Any]) -> None:
@@ -221,7 +218,6 @@ def test_result_for_a_known_call_needs_no_name(owner: Caller, way: str) -> None:
 # --- Results without a call -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("003-33")
 def test_result_that_finds_no_call_is_flagged(owner: Caller) -> None:
     owner.post(
         "events/", [event(0, "workflow_execute_start"), event(1, "tool_call_complete", call_id="gone", result="x")]

@@ -49,7 +49,6 @@ def rows(task: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.mark.requirement("004-11", "004-74", "004-75")
 @pytest.mark.parametrize("name", [*FILES, *DONE_ONLY])
 def test_task_of_two_agents_gives_steps_calls_and_results(owner: Caller, name: str) -> None:
     sent = owner.post("eko/callbacks/", {"messages": messages_of(name)})
@@ -70,7 +69,6 @@ def test_task_of_two_agents_gives_steps_calls_and_results(owner: Caller, name: s
     assert Session.objects.get().workflow["name"] == Session.objects.get().title
 
 
-@pytest.mark.requirement("004-74", "004-75")
 @pytest.mark.parametrize("name", SCRIPTED)
 def test_agents_with_equal_call_ids_stay_apart(owner: Caller, name: str) -> None:
     messages = messages_of(name)
@@ -88,7 +86,6 @@ def test_agents_with_equal_call_ids_stay_apart(owner: Caller, name: str) -> None
     assert {call[5] for call in stored["calls"]} == {"success", "error"}
 
 
-@pytest.mark.requirement("004-74")
 @pytest.mark.parametrize(
     ("at_once", "name"),
     # One by one is a thousand requests, which `make fuzz` sends of all files.

@@ -211,7 +211,6 @@ def test_errors_need_the_scope_read(project: Project) -> None:
 # --- Errors like that of a call ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("001-26")
 @pytest.mark.usefixtures("errors")
 def test_errors_like_that_of_a_call_come_first(viewer: Caller, project: Project) -> None:
     near = failed("read", "timeout after 9 s of waiting")

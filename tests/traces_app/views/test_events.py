@@ -32,7 +32,6 @@ def read(owner: Caller, query: str = "", session: str = "task-1") -> list[dict[s
     return found
 
 
-@pytest.mark.requirement("004-01", "004-33", "004-42", "004-43")
 def test_event_is_stored_once_and_returned_as_sent(owner: Caller) -> None:
     one = event("tool_call_start", id="mine", number=7, agent="n1", data={"name": "search", "call_id": "c1"}, extra=1)
     sent = owner.post("events/", {"events": [one]})
@@ -68,7 +67,6 @@ def test_event_is_stored_once_and_returned_as_sent(owner: Caller) -> None:
     assert Event.objects.count() == 1
 
 
-@pytest.mark.requirement("004-43")
 def test_event_without_id_gets_one_derived_from_content(owner: Caller) -> None:
     sent = [owner.post("events/", event(agent="n1")) for _time in range(2)]
     first, second = (one.json["results"][0] for one in sent)
@@ -85,7 +83,6 @@ def test_events_are_accepted_as_ndjson_list_and_object(owner: Caller) -> None:
     assert [(one["seq"], one["external_id"]) for one in read(owner)] == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
 
 
-@pytest.mark.requirement("004-10", "004-64")
 def test_after_continues_behind_the_last_number(owner: Caller) -> None:
     owner.post("events/", [event(id=str(n), level="warn" if n == 3 else None) for n in range(5)])
     page = owner.get("sessions/task-1/events/?limit=2").json
@@ -97,7 +94,6 @@ def test_after_continues_behind_the_last_number(owner: Caller) -> None:
     assert read(owner, "?category=tool") == []
 
 
-@pytest.mark.requirement("004-34", "004-35", "004-36")
 @pytest.mark.parametrize(
     ("body", "field"),
     [
@@ -150,9 +146,6 @@ def test_event_for_deleted_session_is_refused_others_stored(owner: Caller) -> No
     assert Event.objects.count() == 2
 
 
-@pytest.mark.requirement(
-    "004-40", "004-44", "004-45", "004-46", "004-47", "004-48", "004-49", "004-50", "004-51", "004-52", "004-55"
-)
 def test_monitor_messages_are_events(owner: Caller) -> None:
     owner.post(
         "events/",
@@ -229,7 +222,6 @@ def run_of_monitor_messages() -> list[dict[str, Any]]:
     return [monitor(type_, payload, MS + at) for at, (type_, payload) in enumerate(told)]
 
 
-@pytest.mark.requirement("004-02", "004-12", "004-36", "004-40", "004-44", "004-56", "004-57")
 def test_monitor_messages_produce_the_types_of_the_adapter(owner: Caller) -> None:
     for message in run_of_monitor_messages():
         sent = owner.post("events/", message).json
@@ -254,7 +246,6 @@ def test_monitor_messages_produce_the_types_of_the_adapter(owner: Caller) -> Non
     assert sorted(session["context_refs"]) == sorted(one["contextRef"] for one in data("prompt_build"))
 
 
-@pytest.mark.requirement("004-16", "004-52")
 @pytest.mark.parametrize(
     ("status", "phase", "is_completed"),
     [
@@ -278,7 +269,6 @@ def test_session_message_sets_the_status_of_the_session(
     assert [one["is_completed"] for one in owner.get("sessions/task-1/messages/").results] == [is_completed]
 
 
-@pytest.mark.requirement("002-29", "002-30", "002-31", "000-42")
 def test_events_are_readable_as_a_message_at_once(owner: Caller) -> None:
     """The run in the message API after each event: the call, then its result, then the answer."""
 

@@ -194,7 +194,6 @@ def test_upload_without_transcript_is_refused_with_reasons(owner: Caller, body: 
     assert sent.json["error"]["message"].startswith(f"No transcript was found. {reason}")
 
 
-@pytest.mark.requirement("002-18")
 def test_messages_of_unknown_roles_are_left_out_and_reported(owner: Caller) -> None:
     roles = ["developer", "user", "assistant", "tool", "critic"]
     sent = owner.post("import/", [{"role": role, "content": role} for role in roles])

@@ -23,7 +23,6 @@ def lines(*sessions: dict[str, Any]) -> bytes:
     return b"\n".join(msgspec.json.encode(session) for session in sessions)
 
 
-@pytest.mark.requirement("000-03", "000-41")
 def test_sessions_with_messages_and_traces_are_stored_at_once(owner: Caller) -> None:
     sent = owner.post(
         "ingest/", batch({"external_id": "one", "messages": [question(), answer()]}, {"external_id": "two"})
@@ -56,7 +55,6 @@ def test_sessions_as_ndjson_are_stored_alike(owner: Caller, end: bytes) -> None:
     assert Message.objects.count() == 1
 
 
-@pytest.mark.requirement("002-21")
 @pytest.mark.parametrize(
     ("body", "media_type", "error"),
     [

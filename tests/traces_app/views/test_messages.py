@@ -27,10 +27,6 @@ def without(document: dict[str, Any], *fields: str) -> dict[str, Any]:
 # --- Shapes ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement(
-    "000-01", "000-02", "000-05", "000-06", "000-07", "000-10", "000-11", "000-12", "000-13", "000-15", "000-16", "000-17",
-    "000-19", "000-20", "000-22", "000-23", "000-24", "000-25", "000-26", "002-04", "002-17", "002-19",
-)  # fmt: skip
 def test_message_is_returned_with_all_fields(viewer: Caller, weather: SessionOutcome) -> None:
     message = weather.messages[1].id
     found = viewer.get(f"messages/{message}/")
@@ -136,12 +132,10 @@ def test_message_is_returned_with_all_fields(viewer: Caller, weather: SessionOut
     assert document == viewer.get("sessions/weather/messages/").results[1]
 
 
-@pytest.mark.requirement("000-09", "000-51")
 def test_message_without_steps_has_an_empty_list(viewer: Caller, weather: SessionOutcome) -> None:
     assert viewer.get(f"messages/{weather.messages[0].id}/").json["agent_steps"] == []
 
 
-@pytest.mark.requirement("000-10", "002-20")
 def test_references_are_returned_with_all_fields(owner: Caller, weather: SessionOutcome) -> None:
     reference = {
         "id": "chunk-1",
@@ -172,7 +166,6 @@ def test_references_are_returned_with_all_fields(owner: Caller, weather: Session
     assert [reference, empty] == made.json["knowledge_references"]
 
 
-@pytest.mark.requirement("000-21", "000-27", "000-50", "000-61")
 def test_odd_calls_are_returned_as_sent(owner: Caller, weather: SessionOutcome) -> None:
     calls = [
         {"id": "open", "name": "slow"},
@@ -214,7 +207,6 @@ def test_odd_calls_are_returned_as_sent(owner: Caller, weather: SessionOutcome) 
     assert owner.get("messages/", has_errors="false", tool="zero").results == []
 
 
-@pytest.mark.requirement("000-54", "000-61")
 def test_fifty_steps_and_five_megabytes_are_returned(owner: Caller, weather: SessionOutcome) -> None:
     steps = [
         {"iteration": i, "tool_calls": [{"id": f"c{i}-{j}", "name": "t", "result": {"output": "x"}} for j in range(5)]}
@@ -228,7 +220,6 @@ def test_fifty_steps_and_five_megabytes_are_returned(owner: Caller, weather: Ses
     ]
 
 
-@pytest.mark.requirement("000-59")
 def test_unknown_fields_are_kept_in_the_metadata(owner: Caller, weather: SessionOutcome) -> None:
     body = {"role": "user", "content": "x", "mood": "good", "channel": "web"}
     assert owner.post(f"sessions/{weather.id}/messages/", body).json["metadata"] == {"mood": "good", "channel": "web"}
@@ -330,7 +321,6 @@ def mixed(project: Project) -> SessionOutcome:
     )
 
 
-@pytest.mark.requirement("000-07", "002-14", "002-15", "002-38")
 @pytest.mark.parametrize(
     ("parameters", "expected"),
     [
@@ -369,7 +359,6 @@ def test_messages_are_filtered(
     assert expected[::-1] == names(viewer.get("messages/", **parameters).results)
 
 
-@pytest.mark.requirement("000-39")
 def test_messages_can_be_filtered_by_existing_session(
     viewer: Caller, mixed: SessionOutcome, weather: SessionOutcome
 ) -> None:
@@ -378,7 +367,6 @@ def test_messages_can_be_filtered_by_existing_session(
     assert viewer.get("messages/", session="none").error == (404, "session_not_found", "session")
 
 
-@pytest.mark.requirement("002-18")
 @pytest.mark.parametrize(
     ("query", "field"),
     [
@@ -410,7 +398,6 @@ def test_huge_numbers_in_filters_find_nothing(viewer: Caller, weather: SessionOu
 # --- Making and changing ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("002-01", "002-03")
 def test_created_message_has_a_location_header(owner: Caller, weather: SessionOutcome) -> None:
     made = owner.post("sessions/weather/messages/", {"role": "user", "content": "And tomorrow?", "external_id": "q2"})
     assert made.status == 201
@@ -452,7 +439,6 @@ def test_empty_list_of_messages_is_accepted(owner: Caller, weather: SessionOutco
     assert owner.post("sessions/weather/messages/", " []").json == {"results": [], "refused": []}
 
 
-@pytest.mark.requirement("000-45")
 def test_completed_message_refuses_new_steps(owner: Caller, weather: SessionOutcome) -> None:
     late = answer(agent_steps=[{"iteration": 5, "tool_calls": [{"id": "late", "name": "late"}]}])
     assert owner.post("sessions/weather/messages/", late).error == (409, "message_completed", None)
@@ -470,7 +456,6 @@ def test_deleted_message_refuses_data(owner: Caller, weather: SessionOutcome) ->
     assert owner.post("sessions/weather/messages/", question()).error == (409, "message_deleted", None)
 
 
-@pytest.mark.requirement("000-08", "002-18", "002-21")
 @pytest.mark.parametrize(
     ("body", "field"),
     [
@@ -497,7 +482,6 @@ def test_body_other_than_json_is_refused(owner: Caller, weather: SessionOutcome,
     assert owner.post("sessions/weather/messages/", body).error == (400, "invalid_json", None)
 
 
-@pytest.mark.requirement("000-56", "002-09")
 def test_update_requires_the_current_version(owner: Caller, weather: SessionOutcome) -> None:
     path = f"messages/{weather.messages[1].id}/"
     read = owner.get(path).headers["ETag"]
@@ -516,7 +500,6 @@ def test_update_requires_the_current_version(owner: Caller, weather: SessionOutc
     assert (by_session.status, by_session.json["version"]) == (200, 3)
 
 
-@pytest.mark.requirement("000-12")
 def test_update_changes_only_updated_at_among_the_times(owner: Caller, weather: SessionOutcome) -> None:
     path = f"messages/{weather.messages[1].id}/"
     before, after = owner.get(path).json, owner.patch(path, {"version": 1, "content": "x"}).json
@@ -530,7 +513,6 @@ def test_invalid_if_match_is_refused(owner: Caller, weather: SessionOutcome, hea
     assert owner.patch(path, {"content": "x"}, If_Match=header).error == (400, "invalid_input", "If-Match")
 
 
-@pytest.mark.requirement("000-11", "000-45", "000-50")
 def test_unfinished_message_grows_and_is_completed(owner: Caller, weather: SessionOutcome) -> None:
     open_call = {"id": "c1", "name": "search"}
     made = owner.post(
@@ -554,7 +536,6 @@ def test_unfinished_message_grows_and_is_completed(owner: Caller, weather: Sessi
 # --- Deleting and restoring ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("000-35", "002-10", "002-35", "002-37")
 @pytest.mark.parametrize("path", ["messages/{}/", "sessions/weather/messages/{}/"])
 def test_message_is_deleted_once_and_restored_whole(owner: Caller, weather: SessionOutcome, path: str) -> None:
     path = path.format(weather.messages[1].id)
@@ -573,7 +554,6 @@ def test_message_is_deleted_once_and_restored_whole(owner: Caller, weather: Sess
     assert owner.get("sessions/weather/").json["call_count"] == 4
 
 
-@pytest.mark.requirement("000-35")
 def test_message_of_another_session_is_404_and_not_deleted(
     owner: Caller, project: Project, weather: SessionOutcome
 ) -> None:
@@ -589,7 +569,6 @@ def test_message_of_another_session_is_404_and_not_deleted(
     assert owner.get(f"messages/{weather.messages[1].id}/").status == 200
 
 
-@pytest.mark.requirement("002-37")
 @pytest.mark.parametrize(
     "name", ["0193e0f0-0000-7000-8000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff", "m1", "%00"]
 )
@@ -599,7 +578,6 @@ def test_unknown_message_is_a_clear_404(owner: Caller, weather: SessionOutcome, 
             assert missing.error == (404, "message_not_found", None)
 
 
-@pytest.mark.requirement("000-37")
 def test_trash_shows_messages_deleted_with_their_session(owner: Caller, weather: SessionOutcome) -> None:
     owner.delete("sessions/weather/")
     assert names(owner.get("messages/", deleted="true").results) == ["a1", "q1"]

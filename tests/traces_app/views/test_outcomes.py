@@ -280,7 +280,6 @@ def rows() -> dict[str, tuple[Row, str | None]]:
     return found
 
 
-@pytest.mark.requirement("003-01", "003-02", "003-08")
 @pytest.mark.parametrize("way", WAYS)
 def test_result_of_any_shape_is_one_record(owner: Caller, way: Callable[[Caller, list[Sent]], None]) -> None:
     all_sent = sent()

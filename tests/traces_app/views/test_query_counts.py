@@ -68,7 +68,6 @@ def run(number: int, steps: int, calls: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.mark.requirement("000-04", "000-43")
 @pytest.mark.parametrize(("route", "most"), ROUTES, ids=[route for route, _most in ROUTES])
 def test_lists_take_constant_queries(owner: Caller, project: Project, route: str, most: int) -> None:
     session = store(project, run(0, 1, 2), external_id="big")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
@@ -28,7 +27,6 @@ def test_project_without_settings_returns_null(client: Client, project: Project)
     assert "no-store" in answer.headers["Cache-Control"]
 
 
-@pytest.mark.requirement("001-45", "004-67")
 def test_recorder_settings_are_returned_as_sampling_reads_them(client: Client, project: Project) -> None:
     token = create_key(project, "agent", ["write"])[1]
     for rate in (0.5, 0, 1):

@@ -28,7 +28,6 @@ def stored(owner: Caller, *calls: dict[str, Any]) -> list[dict[str, Any]]:
     return calls_found
 
 
-@pytest.mark.requirement("003-01", "003-02", "003-03", "003-05", "003-07", "003-08", "003-19")
 def test_object_and_its_encoded_json_give_one_record(owner: Caller) -> None:
     once = json.dumps(ENVELOPE)
     thrice = json.dumps(json.dumps(once))
@@ -43,7 +42,6 @@ def test_object_and_its_encoded_json_give_one_record(owner: Caller) -> None:
     assert results == [expected, {**expected, "raw": once}, {**expected, "raw": thrice}]
 
 
-@pytest.mark.requirement("003-04", "003-06", "003-16", "003-18")
 def test_text_blocks_and_mcp_results_are_normalized(owner: Caller) -> None:
     content = [{"type": "text", "text": "No such table."}, {"type": "image", "data": PNG, "mimeType": "image/png"}]
     image = {"type": "image", "media_type": "image/png", "data": PNG}
@@ -85,7 +83,6 @@ def test_separate_output_and_data_are_unchanged(owner: Caller) -> None:
     assert call["result"] == said
 
 
-@pytest.mark.requirement("003-20")
 @pytest.mark.parametrize("status", ["done", "failed", "SUCCESS", "", 1, True])
 def test_call_status_other_than_the_three_is_refused(owner: Caller, status: Any) -> None:
     message = {"role": "assistant", "agent_steps": [{"tool_calls": [{"name": "t", "status": status}]}]}
@@ -96,14 +93,12 @@ def test_call_status_other_than_the_three_is_refused(owner: Caller, status: Any)
     assert owner.get("sessions/").results == []
 
 
-@pytest.mark.requirement("003-18")
 @pytest.mark.parametrize("status", ["done", "shipped", 1, True])
 def test_other_status_in_a_result_is_data_of_the_tool(owner: Caller, status: Any) -> None:
     (call,) = stored(owner, {"result": {"status": status}})
     assert (call["status"], call["result"]["data"]) == ("success", {"status": status})
 
 
-@pytest.mark.requirement("003-21")
 def test_schema_describes_the_contract_of_a_result(client: Client) -> None:
     document = client.get("/api/v1/schema/", headers={"Accept": "application/json"}).json()
     schemas = document["components"]["schemas"]
@@ -114,7 +109,6 @@ def test_schema_describes_the_contract_of_a_result(client: Client) -> None:
     assert result.keys() == {"status", "success", "output", "data", "error", "metadata", "attachments", "raw"}
 
 
-@pytest.mark.requirement("003-30", "003-34", "003-38")
 def test_calls_without_name_or_valid_arguments_are_flagged(owner: Caller) -> None:
     args = {"sql_query": "SELECT 1", "connection_id": "c", "timeout": 30}
     failure = {"status": "error", "error": "Malformed arguments."}
@@ -127,7 +121,6 @@ def test_calls_without_name_or_valid_arguments_are_flagged(owner: Caller) -> Non
     assert message["health"] == ["empty_tool_name", "invalid_arguments"]
 
 
-@pytest.mark.requirement("003-31", "003-32", "003-36", "003-37")
 def test_calls_have_distinct_ids(owner: Caller) -> None:
     doubled = {"id": "call_7call_7", "name": "queryquery"}
     folded, again, made, other = stored(owner, doubled, {"id": "call_7"}, {"id": None}, {"id": None})
@@ -139,14 +132,12 @@ def test_calls_have_distinct_ids(owner: Caller) -> None:
     assert found["uuid"] == made["uuid"]
 
 
-@pytest.mark.requirement("003-36")
 def test_generated_call_id_does_not_replace_a_given_one(owner: Caller) -> None:
     stored(owner, {"uuid": "mine", "id": "call_said"})
     (call,) = stored(owner, {"uuid": "mine", "id": None, "result": "Done."})
     assert (call["id"], call["status"]) == ("call_said", "success")
 
 
-@pytest.mark.requirement("003-17")
 def test_handoff_is_returned_complete(owner: Caller) -> None:
     (call,) = stored(owner, {"name": "transfer_to_billing"})
     assert (call["status"], call["result"], call["metadata"]) == ("success", None, {"handoff_to": "billing"})

@@ -30,7 +30,6 @@ def found(caller: Caller, q: str, **parameters: Any) -> list[str]:
     return [result["message_id"] for result in caller.get("search/", q=q, **parameters).results]
 
 
-@pytest.mark.requirement("001-27")
 def test_search_finds_texts_of_messages_steps_calls_and_results(owner: Caller, searched: SessionOutcome) -> None:
     asked, answered = (str(message.id) for message in searched.messages)
     assert found(owner, "weather in shanghai") == [asked]
@@ -64,7 +63,6 @@ def test_hits_tell_where_each_term_was_found(owner: Caller, searched: SessionOut
     assert call["args"] == {"city": "Atlantis"}
 
 
-@pytest.mark.requirement("001-27")
 def test_lists_of_messages_and_calls_take_a_search(owner: Caller, searched: SessionOutcome) -> None:
     assert [one["id"] for one in owner.get("messages/", q="myth").results] == [str(searched.messages[1].id)]
     calls = owner.get("tool-calls/", q="atlantis").results
@@ -73,7 +71,6 @@ def test_lists_of_messages_and_calls_take_a_search(owner: Caller, searched: Sess
     assert owner.get("tool-calls/", q="atlantis -myth tool:ask").results == []
 
 
-@pytest.mark.requirement("001-27")
 def test_sessions_are_found_with_the_place_of_each_term(
     project: Project, owner: Caller, searched: SessionOutcome
 ) -> None:
@@ -158,7 +155,6 @@ def test_masked_values_are_found_nowhere(owner: Caller, project: Project) -> Non
     assert len(owner.get("search/", q="my key is").results) == 1
 
 
-@pytest.mark.requirement("001-27")
 def test_pages_follow_each_other_both_ways(project: Project, owner: Caller) -> None:
     store(project, *(question(external_id=str(n), created_at=NOON + timedelta(days=n)) for n in range(9)))
     index_queued(patience=timedelta(0))

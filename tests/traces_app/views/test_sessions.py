@@ -32,7 +32,6 @@ def ids(results: list[dict[str, Any]]) -> list[str]:
 # --- Reading ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("000-40")
 def test_session_is_returned_with_all_fields(viewer: Caller, weather: SessionOutcome) -> None:
     found = viewer.get(f"sessions/{weather.id}/").json
     times = [found.pop(name) for name in ("created_at", "updated_at", "active_at")]
@@ -84,7 +83,6 @@ def test_external_id_equal_to_another_id_does_not_hide_it(
     assert viewer.get(f"sessions/{weather.id}/").json["external_id"] == "weather"
 
 
-@pytest.mark.requirement("000-39", "002-08", "002-16")
 @pytest.mark.parametrize(
     "name", ["nothing", "0193e0f0-0000-7000-8000-000000000000", "%00", "'; DROP TABLE", "a%0Ab", "❤"]
 )
@@ -99,7 +97,6 @@ def test_unknown_session_is_a_clear_404_on_all_routes(
     assert answer.error == (404, "session_not_found", None)
 
 
-@pytest.mark.requirement("000-39", "002-08", "002-36")
 def test_deleted_session_is_404_on_all_routes(owner: Caller, weather: SessionOutcome) -> None:
     message = weather.messages[1].id
     call = owner.get("tool-calls/").results[0]["uuid"]
@@ -210,7 +207,6 @@ def test_cursors_reach_all_sessions(viewer: Caller, project: Project) -> None:
 # --- Writing ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("002-03")
 def test_created_session_has_a_location_header(owner: Caller) -> None:
     made = owner.post("sessions/", {"external_id": "task-1", "title": "A task", "metadata": {"k": "v"}})
     assert made.status == 201
@@ -272,7 +268,6 @@ def test_secrets_in_a_session_are_redacted_with_a_receipt(owner: Caller, weather
     assert changed.json["redactions"][0]["path"] == "metadata.password"
 
 
-@pytest.mark.requirement("002-36", "002-37")
 def test_session_is_soft_deleted_once(owner: Caller, weather: SessionOutcome) -> None:
     assert ((gone := owner.delete(f"sessions/{weather.id}/")).status, gone.body) == (204, b"")
     session = Session.with_deleted.get(pk=weather.id)
@@ -410,7 +405,6 @@ class TestMembersOfStaff:
         made = post("/api/v1/sessions/?project=stranger", **{"X-CSRFToken": token})
         assert (made.status_code, made.json()["project"]) == (201, "stranger")
 
-    @pytest.mark.requirement("001-54")
     def test_role_decides_what_staff_may_do(self, weather: SessionOutcome, project: Project) -> None:
         bob = User.objects.create_user("bob", is_staff=True)
         client = Client()
@@ -550,7 +544,6 @@ def _steps(message: dict[str, Any]) -> Any:
     return steps
 
 
-@pytest.mark.requirement("000-47")
 def test_chain_is_exported_as_plain_text(viewer: Caller, project: Project, staff: Client) -> None:
     found = {
         "id": "1",

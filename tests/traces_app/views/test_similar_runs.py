@@ -48,7 +48,6 @@ def run(project: Project) -> UUID:
     return asked(project, "given", NOON, "Weather in Shanghai?", ("search", ""), ("read", TIMEOUT))
 
 
-@pytest.mark.requirement("001-26")
 def test_similar_runs_come_first(viewer: Caller, run: UUID) -> None:
     found = viewer.get(f"messages/{run}/similar/").json
     first = Message.objects.get(external_id="same")
@@ -82,7 +81,6 @@ def test_limit_keeps_the_most_similar_runs(viewer: Caller, run: UUID) -> None:
     assert found["score"] == 1
 
 
-@pytest.mark.requirement("001-26")
 def test_failures_are_found_by_their_errors(viewer: Caller, project: Project, run: UUID) -> None:
     asked(project, "failed", NOON, "Buy 5 kg", ("pay", "timeout after 8 s"))
     found = viewer.get(f"messages/{run}/similar/", by="errors").results

@@ -39,7 +39,6 @@ def ref(value: Any) -> str:
     return ref_of(msgspec.json.encode(value))
 
 
-@pytest.mark.requirement("004-22", "004-32", "004-61")
 def test_snapshot_is_read_whole_and_in_parts(owner: Caller, viewer: Caller, outsider: Caller) -> None:
     long = ["x" * 300, {"$type": "tuple", "value": [1, "\u0000"]}]
     context = {"messages": {"$list": ref([None, long]), "tail": ["y"]}, "system": {"$part": ref("exact")}}

@@ -21,7 +21,6 @@ def message(*calls: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {"role": "assistant", "created_at": NOON, "agent_steps": [{"tool_calls": list(calls)}], **fields}
 
 
-@pytest.mark.requirement("000-48", "001-37")
 @pytest.mark.parametrize("is_stored", [False, True], ids=["rows", "stored"])
 def test_statistics_of_a_tool_over_http(
     viewer: Caller, project: Project, weather: SessionOutcome, is_stored: bool
@@ -100,7 +99,6 @@ def test_bad_parameter_of_statistics_is_named(viewer: Caller, query: str) -> Non
     assert (400, "invalid_input", query.partition("=")[0]) == viewer.get(f"tools/stats/?{query}").error
 
 
-@pytest.mark.requirement("001-37")
 def test_examples_show_where_a_tool_is_slow(viewer: Caller, project: Project) -> None:
     def called(duration: int | None, city: str) -> dict[str, Any]:
         return {"name": "map", "args": {"city": city}, "duration": duration}

@@ -33,7 +33,6 @@ NEVER = {
 }  # fmt: skip
 
 
-@pytest.mark.requirement("000-48", "000-50")
 def test_tool_has_statistics_of_its_calls(viewer: Caller, project: Project, weather: SessionOutcome) -> None:
     store(project, {"role": "assistant", "is_completed": False, "created_at": "2026-03-01T12:00:00Z",
                     "agent_steps": [{"tool_calls": [{"name": "search"}]}]})  # fmt: skip
@@ -45,7 +44,6 @@ def test_tool_has_statistics_of_its_calls(viewer: Caller, project: Project, weat
     ]
 
 
-@pytest.mark.requirement("000-48")
 @pytest.mark.parametrize(
     ("parameters", "counted"),
     [
@@ -90,7 +88,6 @@ def test_tools_are_paged(viewer: Caller, weather: SessionOutcome) -> None:
     assert [pages[0][0], pages[1][0]] == [each["name"] for each in back]
 
 
-@pytest.mark.requirement("003-30")
 def test_calls_without_tool_name_are_found_but_not_a_tool(viewer: Caller, project: Project) -> None:
     store(project, answer(agent_steps=[{"tool_calls": [{"name": " ", "id": "c1"}, {"name": "search", "id": "c2"}]}]))
     assert [tool["name"] for tool in viewer.get("tools/").results] == ["search"]

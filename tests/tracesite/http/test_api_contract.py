@@ -118,7 +118,6 @@ def check(case: Case, headers: dict[str, str], *, statuses: range) -> int:
     return response.status_code
 
 
-@pytest.mark.requirement("000-40")
 @pytest.mark.parametrize("mode", list(GenerationMode))
 @pytest.mark.parametrize("label", OPERATIONS)
 def test_generated_request_gets_documented_response(

@@ -289,7 +289,6 @@ KINDS: dict[str, Callable[[Server], None]] = {
 }
 
 
-@pytest.mark.requirement("002-18")
 @pytest.mark.parametrize("kind", KINDS)
 def test_bad_connection_gets_documented_response(kind: str, server: Server) -> None:
     KINDS[kind](server)

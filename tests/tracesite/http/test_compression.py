@@ -78,7 +78,6 @@ def test_encoding_follows_the_weights_of_accept_encoding(accept: str, chosen: st
     assert chosen_encoding(accept) == chosen
 
 
-@pytest.mark.requirement("000-52")
 @pytest.mark.parametrize("accept", ["gzip", "zstd"])
 def test_large_response_is_compressed_if_accepted(client: Client, weather: SessionOutcome, accept: str) -> None:
     path = f"/api/v1/messages/{weather.messages[1].id}/"
@@ -97,7 +96,6 @@ def test_large_response_is_compressed_if_accepted(client: Client, weather: Sessi
         assert "Accept-Encoding" in each.headers["Vary"]
 
 
-@pytest.mark.requirement("000-52")
 @pytest.mark.parametrize("accept", ["gzip", "zstd"])
 def test_export_is_compressed_while_streaming(client: Client, weather: SessionOutcome, accept: str) -> None:
     path = "/api/v1/sessions/weather/export/"

@@ -35,7 +35,6 @@ ANSWERS = [
 ]
 
 
-@pytest.mark.requirement("000-41")
 @pytest.mark.parametrize(("what", "status", "body"), ANSWERS)
 def test_view_errors_have_api_error_shape(client: Client, what: str, status: int, body: dict[str, Any]) -> None:
     answer = client.get(f"/api/raise/{what}/")
@@ -96,7 +95,6 @@ def test_unreadable_bodies_are_refused(client: Client, settings: Any) -> None:
     assert (large.status_code, large.json()) == (413, error("too_large", "The request is too large."))
 
 
-@pytest.mark.requirement("002-24")
 @pytest.mark.django_db
 def test_database_failure_is_logged_and_answered_503(client: Client, log_lines: LogLines) -> None:
     answer = client.get("/api/raise/database/")
@@ -124,7 +122,6 @@ def test_database_away_is_logged_in_one_line(client: Client, log_lines: LogLines
     assert not [line for line in lines if "exc_info" in line]
 
 
-@pytest.mark.requirement("002-24")
 @pytest.mark.parametrize("path", ["/api/raise/unforeseen/", "/api/plain/unforeseen/"])
 def test_unforeseen_error_is_logged_and_answered_without_details(
     client: Client, log_lines: LogLines, path: str

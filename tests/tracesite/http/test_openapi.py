@@ -162,7 +162,6 @@ def test_request_fields_and_parameters_have_descriptions(document: dict[str, Any
     assert fields["ToolCallInput.duration"] == "Milliseconds. Default: from `started_at` to `completed_at`."
 
 
-@pytest.mark.requirement("001-18")
 def test_durations_are_milliseconds_except_in_chains(document: dict[str, Any]) -> None:
     units = {
         name: schema["properties"]["duration"]["description"].split()[0].strip(".,;")

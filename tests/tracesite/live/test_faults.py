@@ -24,7 +24,6 @@ from .conftest import Viewers, hear, hear_events
 RUNS = how_many(4)
 
 
-@pytest.mark.requirement("004-64", "002-34")
 @pytest.mark.parametrize("kind", kills.KINDS)
 def test_killed_server_loses_and_duplicates_no_events(site: Site, kind: kills.Kind) -> None:
     """The same as `python -m benchmarks.live.kills`, with a few kills of each kind."""
@@ -37,7 +36,6 @@ def test_killed_server_loses_and_duplicates_no_events(site: Site, kind: kills.Ki
     assert came_back >= {"listener": 0, "process": RUNS * 4, "socket": RUNS}[kind]
 
 
-@pytest.mark.requirement("004-64")
 def test_killed_reader_connections_lose_no_events(site: Site, agent: Agent, database: psycopg.Connection[Any]) -> None:
     last = 210
     loyal = [Loyal(site, agent.external_id, last, streams=streams) for streams in (False, True)]
@@ -64,7 +62,6 @@ def test_killed_reader_connections_lose_no_events(site: Site, agent: Agent, data
     assert [one.has_all for one in loyal] == [True, True]
 
 
-@pytest.mark.requirement("002-34")
 def test_history_growing_while_read_joins_live_events(
     viewers: Viewers, site: Site, agent: Agent, database: psycopg.Connection[Any]
 ) -> None:
@@ -95,7 +92,6 @@ def test_lost_notification_only_delays_events(
     assert hear_events(viewer, 1) == [1]
 
 
-@pytest.mark.requirement("002-32")
 def test_failing_client_does_not_stop_others(
     viewers: Viewers, key: dict[str, str], agent: Agent, database: psycopg.Connection[Any]
 ) -> None:
@@ -114,7 +110,6 @@ def test_failing_client_does_not_stop_others(
     assert seen == list(range(1, 401))
 
 
-@pytest.mark.requirement("004-64")
 def test_reload_makes_clients_reconnect_and_serves_them(
     viewers: Viewers, site: Site, key: dict[str, str], agent: Agent, database: psycopg.Connection[Any]
 ) -> None:

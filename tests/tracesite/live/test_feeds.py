@@ -60,7 +60,6 @@ async def follow(hub: Hub, after: int = 0) -> Subscription:
     return subscription
 
 
-@pytest.mark.requirement("002-34")
 @given(st.lists(st.tuples(st.sampled_from(["add", "read", "take", "come"]), st.integers(0, 8)), max_size=60))
 def test_feed_sends_each_number_once_or_reports_it_dropped(
     doings: list[tuple[str, int]],
@@ -99,7 +98,6 @@ def test_feed_sends_each_number_once_or_reports_it_dropped(
         asyncio.run(run())
 
 
-@pytest.mark.requirement("004-66")
 def test_slow_follower_gets_range_of_dropped_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "KEPT_EVENTS", 5)
 

@@ -8,8 +8,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from benchmarks import processes
 from benchmarks.faults.site import Site
 from tests.test_architecture import ROOT, imports_of
@@ -34,7 +32,6 @@ def ask(port: int, method: str, path: str, key: dict[str, str], body: Any = None
     return json.loads(content)
 
 
-@pytest.mark.requirement("002-28", "004-54", "004-71")
 def test_stored_events_are_pushed_over_both_protocols(viewers: Viewers, port: int, key: dict[str, str]) -> None:
     first, *others = [{"session_id": "said over the API", **event} for event in EVENTS]
     ask(port, "POST", "/api/v1/events/", key, {"events": [first]})
@@ -63,7 +60,6 @@ def listening_ports(pid: int) -> set[int]:
     return found
 
 
-@pytest.mark.requirement("004-73")
 def test_server_speaks_http_and_websocket_on_its_only_port(
     site: Site, viewers: Viewers, port: int, key: dict[str, str]
 ) -> None:
@@ -76,7 +72,6 @@ def test_server_speaks_http_and_websocket_on_its_only_port(
     assert socket.hear()["type"] == "waiting"
 
 
-@pytest.mark.requirement("004-18", "002-32")
 def test_live_part_only_reads_and_storing_does_not_import_it() -> None:
     forwarding = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "tracesite" / "live").glob("*.py")}
     known = {found.module for path, text in forwarding.items() for found in imports_of(path, text)}

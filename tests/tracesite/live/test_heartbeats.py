@@ -44,7 +44,6 @@ def until_heartbeat(stream: http.client.HTTPResponse) -> None:
 
 
 @pytest.mark.minutes
-@pytest.mark.requirement("004-65", "004-66")
 def test_heartbeats_come_at_their_interval_and_find_lost_peers_not_slow_ones(
     site: Site, agents: Callable[[], Agent]
 ) -> None:

@@ -39,7 +39,6 @@ def ask(port: int, key: dict[str, str]) -> Iterator[Callable[..., Any]]:
     connection.close()
 
 
-@pytest.mark.requirement("002-27", "002-33", "002-34", "004-13", "004-43", "004-58")
 def test_run_is_pushed_live_and_stored_as_message(
     key: dict[str, str], viewers: Viewers, ask: Callable[..., Any]
 ) -> None:

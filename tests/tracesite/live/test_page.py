@@ -115,7 +115,6 @@ def numbers_on(page: Page) -> list[int]:
     return rows
 
 
-@pytest.mark.requirement("002-34", "004-64", "004-71")
 @pytest.mark.parametrize(("language", "word"), [("en", "Live: new events"), ("zh-CN", "实时：新事件")])
 def test_page_follows_through_cuts_without_gaps_or_duplicates(
     site: Site,
@@ -270,7 +269,6 @@ def test_page_of_ended_session_shows_its_status(
         assert complaints == []
 
 
-@pytest.mark.requirement("000-47", "001-35")
 @pytest.mark.parametrize(
     ("language", "working", "step"),
     [("en", "Working… No step yet.", "1 step so far"), ("zh-CN", "正在运行，尚无步骤。", "已有 1 步")],

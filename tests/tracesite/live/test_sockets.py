@@ -20,7 +20,6 @@ from .conftest import Viewers, another_key, hear, hear_events, inode_of, until_c
 Database = psycopg.Connection[Any]
 
 
-@pytest.mark.requirement("004-53", "004-54", "004-62")
 def test_subscriber_receives_state_and_events(
     key: dict[str, str], agent: Agent, database: Database, viewers: Viewers
 ) -> None:
@@ -59,7 +58,6 @@ def test_subscriber_receives_state_and_events(
     assert hear(viewer, "session_update")["data"] == {"status": "paused"}
 
 
-@pytest.mark.requirement("004-08")
 def test_events_reach_subscribers_of_their_session_only(
     key: dict[str, str], agents: Callable[[], Agent], database: Database, viewers: Viewers
 ) -> None:
@@ -77,7 +75,6 @@ def test_events_reach_subscribers_of_their_session_only(
         assert hear(viewer, "monitor_event")["event"]["data"] == {"of": "other"}
 
 
-@pytest.mark.requirement("004-71", "004-64")
 def test_subscription_starts_at_beginning_or_after_number(
     key: dict[str, str], agent: Agent, database: Database, viewers: Viewers
 ) -> None:
@@ -94,7 +91,6 @@ def test_subscription_starts_at_beginning_or_after_number(
     assert hear_events(again, 752) == [750, 751, 752]
 
 
-@pytest.mark.requirement("004-62", "004-63")
 def test_other_messages_and_unknown_fields_are_ignored(
     key: dict[str, str], agent: Agent, database: Database, viewers: Viewers
 ) -> None:
@@ -211,7 +207,6 @@ def test_deleted_session_sends_session_deleted(
     assert hear(viewer, "error")["error"]["code"] == "not_found"
 
 
-@pytest.mark.requirement("004-65")
 def test_idle_socket_gets_heartbeats(key: dict[str, str], agent: Agent, viewers: Viewers) -> None:
     begin = time.monotonic()
     viewer = viewers.socket(key)
@@ -220,7 +215,6 @@ def test_idle_socket_gets_heartbeats(key: dict[str, str], agent: Agent, viewers:
     assert time.monotonic() - begin > 0.8
 
 
-@pytest.mark.requirement("004-65")
 def test_client_that_stops_reading_is_disconnected(
     site: Site, key: dict[str, str], agent: Agent, database: Database, viewers: Viewers
 ) -> None:

@@ -43,7 +43,6 @@ def test_subscription_that_fails_does_not_keep_a_connection(viewers: Viewers) ->
         viewer.hear()
 
 
-@pytest.mark.requirement("004-65")
 def test_connection_that_subscribed_with_a_key_stays(viewers: Viewers, site: Site, agent: Agent) -> None:
     viewer = viewers.socket()
     viewer.subscribe(agent.external_id, apiKey=site.key)

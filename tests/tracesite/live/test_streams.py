@@ -20,7 +20,6 @@ from .conftest import Viewers, another_key, hear, hear_events
 Database = psycopg.Connection[Any]
 
 
-@pytest.mark.requirement("004-71", "002-34")
 def test_stream_has_stored_and_new_events_with_numbers(
     viewers: Viewers, key: dict[str, str], agent: Agent, database: Database
 ) -> None:
@@ -36,7 +35,6 @@ def test_stream_has_stored_and_new_events_with_numbers(
     ]
 
 
-@pytest.mark.requirement("004-64")
 def test_reconnect_with_last_event_id_continues(
     viewers: Viewers, key: dict[str, str], agent: Agent, database: Database
 ) -> None:
@@ -46,7 +44,6 @@ def test_reconnect_with_last_event_id_continues(
     assert hear_events(viewers.stream(agent.external_id, key | {"Last-Event-ID": "4"}, after=2), 5) == [5]
 
 
-@pytest.mark.requirement("004-65")
 def test_idle_stream_gets_heartbeats(viewers: Viewers, key: dict[str, str], agent: Agent) -> None:
     assert hear(viewers.stream(agent.external_id, key), "heartbeat")["_event"] == "heartbeat"
 

@@ -57,7 +57,6 @@ def is_silent(viewer: WebSocket | EventStream) -> bool:
     return [viewer.hear()["type"] for _ in range(2)] == ["heartbeat", "heartbeat"]
 
 
-@pytest.mark.requirement("004-42", "004-71", "004-33")
 def test_subscription_before_first_event_gets_every_event(
     viewers: Viewers, port: int, key: dict[str, str], name: str
 ) -> None:

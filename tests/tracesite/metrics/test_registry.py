@@ -158,7 +158,6 @@ def test_request_is_counted_by_route_with_time_and_size(scraped: Client) -> None
 
 
 @pytest.mark.django_db
-@pytest.mark.requirement("002-25")
 def test_labels_hold_no_text_of_senders(scraped: Client, project: Project) -> None:
     store(project, question(content="the secret of the message"), answer(), external_id="the-name-of-a-session")
     before = samples(scrape(scraped))

@@ -91,7 +91,6 @@ def test_recorded_run_is_in_the_tables_after_flush(sink: DatabaseSink) -> None:
     recorder.close(60)
 
 
-@pytest.mark.requirement("001-47")
 def test_batch_sent_twice_is_stored_once(sink: DatabaseSink) -> None:
     events = [call(number) for number in range(20)]
     assert [sink.send(events), sink.send(events), sink.send(events[3:])] == [20, 20, 17]
@@ -190,7 +189,6 @@ def test_missing_project_is_named(transactional_db: None) -> None:
     sink.close(time.monotonic() + 60)
 
 
-@pytest.mark.requirement("001-45", "004-67")
 def test_project_settings_are_read_every_30_seconds(sink: DatabaseSink, owner: Project) -> None:
     assert sink.settings() == ServerSettings()
     Project.objects.update(sampling_rate=0.25, sampling_tools={"search": 0.5})
@@ -203,7 +201,6 @@ def test_project_settings_are_read_every_30_seconds(sink: DatabaseSink, owner: P
     assert sink.settings() == ServerSettings()
 
 
-@pytest.mark.requirement("001-45", "004-67")
 def test_sampled_out_tool_is_counted(sink: DatabaseSink, owner: Project) -> None:
     Project.objects.update(sampling_tools={"poll": 0})
     recorder = Recorder(sink=sink, strict=True)

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tracesite.recorder.eko_contexts import EkoContexts, children_of
 from tracesite.recorder.testing import RecorderForTests
 
@@ -27,7 +25,6 @@ class Eko:
         self.got += 1
 
 
-@pytest.mark.requirement("004-20", "004-61")
 def test_callback_messages_keep_contexts_of_agents_and_calls() -> None:
     recorder = RecorderForTests()
     eko = recorder.enable(Eko(), snapshots=True)

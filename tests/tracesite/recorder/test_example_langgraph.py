@@ -24,7 +24,6 @@ def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.requirement("000-01", "000-03")
 def test_example_arrives_at_a_server(live_server: LiveServer, capsys: pytest.CaptureFixture[str]) -> None:
     project = Project.objects.create(slug="demo")
     _, key = create_key(project, name="agent", scopes=list(Scope))

@@ -44,7 +44,6 @@ def shown(comparison: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
 
 
 @pytest.mark.django_db
-@pytest.mark.requirement("004-26", "004-72")
 def test_failed_run_is_replayed_and_goes_on(store: SnapshotStore, project: Project) -> None:
     recorder = RecorderForTests()
     session_id, replay = failed_and_replayed(recorder, store)
@@ -83,7 +82,6 @@ def test_failed_run_is_replayed_and_goes_on(store: SnapshotStore, project: Proje
 
 
 @pytest.mark.django_db
-@pytest.mark.requirement("004-20", "004-72")
 def test_langgraph_is_replayed_from_the_state_of_its_node(project: Project) -> None:
     recorder, store = RecorderForTests(), MemoryStore()
     session_id, replay = example_langgraph_replay.failed_and_replayed(recorder, store)
@@ -115,7 +113,6 @@ def test_langgraph_is_replayed_from_the_state_of_its_node(project: Project) -> N
 
 
 @pytest.mark.django_db
-@pytest.mark.requirement("004-20", "004-72")
 def test_eko_task_is_replayed_from_the_agent_that_failed(store: SnapshotStore, project: Project) -> None:
     recorder = RecorderForTests()
     session_id, replay = example_eko_replay.failed_and_replayed(recorder, store)

@@ -144,7 +144,6 @@ def test_events_arrive_in_order_and_none_is_left(fake: FakeTracesite, sinks: Sin
     assert sinks.files() == []
 
 
-@pytest.mark.requirement("001-47")
 def test_batch_is_bounded_compressed_and_authorized(fake: FakeTracesite, sinks: Sinks) -> None:
     sink = sinks.to(fake.url + "/prefix/")
     sink.send([event(number, 5000) for number in range(1000)])
@@ -294,7 +293,6 @@ def test_retry_after_is_respected_during_flush(fake: FakeTracesite, sinks: Sinks
     assert fake.posts()[1].at - fake.posts()[0].at >= 1
 
 
-@pytest.mark.requirement("001-46")
 def test_silent_server_does_not_delay_the_agent(sinks: Sinks, caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         sink = sinks.to(f"http://127.0.0.1:{silent.getsockname()[1]}", read_timeout=300)

@@ -254,7 +254,6 @@ SCRIPT = [
 ]  # fmt: skip
 
 
-@pytest.mark.requirement("000-14", "000-16", "000-20", "003-17", "003-38")
 def test_recorded_run_equals_its_imported_transcript(project: Project, other: Project) -> None:
     with recording() as recorder:
         state = agent(SCRIPT).invoke(asks(), on_thread(recorder))
@@ -283,7 +282,6 @@ def test_recorded_run_equals_its_imported_transcript(project: Project, other: Pr
 RUN = UUID("01900000-0000-7000-8000-000000000001")
 
 
-@pytest.mark.requirement("000-15", "004-39")
 def test_run_is_sent_event_by_event() -> None:
     script = [reply("Let me look.", ("c1", "get_weather", {"city": "Oslo"})), reply("31 degrees.")]
     fields = {"request_id": "req-1", "user_id": "ada", "app": "cli"}
@@ -535,7 +533,6 @@ def test_stream_makes_one_step_without_token_events() -> None:
     ]
 
 
-@pytest.mark.requirement("001-61")
 def test_concurrent_runs_are_separate_messages() -> None:
     async def both(recorder: RecorderForTests) -> None:
         threads = ("one", "two", "three")
@@ -615,7 +612,6 @@ def test_models_tools_and_chains_without_graph_are_messages() -> None:
 # --- Failures -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("004-39")
 def test_tool_exception_passes_and_fails_the_message() -> None:
     script = [reply("", ("c1", "get_weather", {"city": "Atlantis"}))]
     with recording() as recorder, pytest.raises(ValueError, match="^no such city"):
@@ -791,7 +787,6 @@ def test_prompt_is_the_last_human_message(inputs: dict[str, Any], prompt: Any) -
     assert recorder.events[0]["data"]["prompt"] == prompt
 
 
-@pytest.mark.requirement("000-10")
 def test_retriever_is_a_call_with_unique_references(project: Project) -> None:
     script = [reply("", ("c1", "get_weather", {"city": "Oslo"})), reply("At the sea.")]
     with recording() as recorder:
@@ -821,7 +816,6 @@ def test_retriever_is_a_call_with_unique_references(project: Project) -> None:
 # --- Effects on the host ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("004-17", "004-37")
 def test_graph_and_other_callbacks_are_not_affected() -> None:
     class Other(BaseCallbackHandler):
         def __init__(self) -> None:
@@ -841,7 +835,6 @@ def test_graph_and_other_callbacks_are_not_affected() -> None:
     assert sorted(map(str, beside.heard)) == sorted(map(str, alone.heard))
 
 
-@pytest.mark.requirement("004-69")
 def test_disabled_recorder_records_nothing() -> None:
     recorder = RecorderForTests(enabled=False)
     handler = TracesiteHandler(recorder)

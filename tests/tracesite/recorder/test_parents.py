@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import zip_longest
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -190,7 +189,6 @@ def parents(recorder: RecorderForTests) -> dict[str, str | None]:
 OF_A_TREE = settings(max_examples=examples(50), suppress_health_check=[HealthCheck.too_slow])
 
 
-@pytest.mark.requirement("001-61")
 @OF_A_TREE
 @given(st.lists(nodes(WAYS_HERE), min_size=1, max_size=3))
 def test_parents_are_right_over_threads_and_generators(forest: list[Node]) -> None:
@@ -205,7 +203,6 @@ def test_parents_are_right_over_threads_and_generators(forest: list[Node]) -> No
     assert {event["message_id"] for event in recorder.events} == {"m"}
 
 
-@pytest.mark.requirement("001-61")
 @OF_A_TREE
 @given(st.lists(nodes(WAYS_IN_A_LOOP), min_size=1, max_size=3))
 def test_parents_are_right_over_tasks_and_async_generators(forest: list[Node]) -> None:
@@ -222,7 +219,6 @@ def test_parents_are_right_over_tasks_and_async_generators(forest: list[Node]) -
     assert {event["message_id"] for event in recorder.events} == {"m"}
 
 
-@pytest.mark.requirement("001-61", "001-62")
 def test_concurrent_runs_do_not_see_each_other() -> None:
     recorder = RecorderForTests()
 

@@ -79,7 +79,6 @@ def adds_up(recorder: Recorder) -> bool:
     return report.recorded == report.delivered_to_sink + report.sampled_out + report.dropped + report.queued
 
 
-@pytest.mark.requirement("001-46", "001-60")
 def test_agent_does_not_wait_for_the_sink() -> None:
     sink = Gate()
     recorder = RecorderForTests(sink=sink)
@@ -98,7 +97,6 @@ def test_agent_does_not_wait_for_the_sink() -> None:
     assert len(recorder.events) == 1002
 
 
-@pytest.mark.requirement("001-47")
 def test_events_come_in_batches() -> None:
     sink = Gate()
     recorder = RecorderForTests(sink=sink)

@@ -52,7 +52,6 @@ def losses(recorder: RecorderForTests) -> dict[str, int] | None:
     return recorder.events[-1]["data"].get("recorder")
 
 
-@pytest.mark.requirement("001-51")
 @pytest.mark.parametrize(
     ("args", "path"),
     [
@@ -74,7 +73,6 @@ def test_secrets_leave_a_receipt_and_nothing_else(args: Any, path: str) -> None:
     assert losses(recorder) == {"redacted": 1}
 
 
-@pytest.mark.requirement("001-51")
 def test_secrets_are_found_in_every_field() -> None:
     token = f"Bearer {SECRET}"
     with (
@@ -98,7 +96,6 @@ def test_secrets_are_found_in_every_field() -> None:
     assert losses(recorder) == {"redacted": 11}
 
 
-@pytest.mark.requirement("001-52")
 @pytest.mark.parametrize("functions", [str.upper, ["mask"], {str.upper}])
 def test_functions_that_are_not_a_list_are_refused(functions: Any) -> None:
     with pytest.raises(ValueError, match=r"Privacy\.functions: expected a list of functions\."):
@@ -156,7 +153,6 @@ FORMS: dict[str, Any] = {
 }
 
 
-@pytest.mark.requirement("001-52")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("custom", CUSTOM)
 def test_custom_rule_redacts_every_form(custom: str, form: str) -> None:
@@ -170,7 +166,6 @@ def test_custom_rule_redacts_every_form(custom: str, form: str) -> None:
     assert losses(recorder) == {"redacted": 3}
 
 
-@pytest.mark.requirement("001-52")
 @pytest.mark.parametrize("form", FORMS)
 def test_custom_key_is_redacted_by_the_engine(form: str) -> None:
     clean, receipts = redact({"a": FORMS[form]}, CUSTOM["key"].rules)
@@ -178,7 +173,6 @@ def test_custom_key_is_redacted_by_the_engine(form: str) -> None:
     assert [receipt.rule for receipt in receipts] == ["iban"]
 
 
-@pytest.mark.requirement("001-52")
 def test_rules_change_at_run_time() -> None:
     with recording() as recorder, recorder.message():
         for keys in ([], ["iban"], []):
@@ -190,7 +184,6 @@ def test_rules_change_at_run_time() -> None:
     assert begun == ["DE1", MARKER, "DE1"]
 
 
-@pytest.mark.requirement("001-52")
 def test_value_of_a_failing_function_is_redacted() -> None:
     def fails(path: str, value: Any) -> Any:
         if path.startswith("data.args"):
@@ -216,7 +209,6 @@ def test_function_result_without_json_form_drops_the_event() -> None:
     assert [event["data"]["recorder"] for event in recorder.events if ".r" in event["id"]] == [{"dropped": 1}]
 
 
-@pytest.mark.requirement("001-53")
 def test_long_values_are_cut_and_reported() -> None:
     begun, recorder = recorded({"text": "x" * 300}, Privacy(max_bytes=100), result="Größe" * 100)
     assert begun["args"] == {"_raw": '{"text":"' + "x" * 91 + "… [211 of 311 bytes were cut]"}
@@ -227,7 +219,6 @@ def test_long_values_are_cut_and_reported() -> None:
     assert losses(recorder) == {"truncated": 2}
 
 
-@pytest.mark.requirement("001-53")
 @pytest.mark.parametrize("text", ["x" * 100, "字" * 33, "x", ""])
 def test_value_within_the_limit_is_whole(text: str) -> None:
     _begun, recorder = recorded(None, Privacy(max_bytes=100), result=text)
@@ -235,14 +226,12 @@ def test_value_within_the_limit_is_whole(text: str) -> None:
     assert losses(recorder) is None
 
 
-@pytest.mark.requirement("001-53")
 def test_limits_count_bytes() -> None:
     _begun, recorder = recorded(None, Privacy(max_bytes=100), result="字" * 34)
     assert end_of(recorder)["truncated"] == [{"path": "data.result", "bytes": 102}]
     assert end_of(recorder)["result"] == "字" * 33 + "… [2 of 102 bytes were cut]"
 
 
-@pytest.mark.requirement("001-51", "001-53")
 def test_secret_at_a_cut_is_redacted_before_cutting() -> None:
     text = "x" * 90 + f" Authorization: Bearer {SECRET * 20}"
     begun, recorder = recorded(None, Privacy(max_bytes=120), result=text)
@@ -250,7 +239,6 @@ def test_secret_at_a_cut_is_redacted_before_cutting() -> None:
     assert begun["args"] is None
 
 
-@pytest.mark.requirement("001-53")
 def test_oversized_session_keeps_its_names() -> None:
     fields = {"title": "Weather", "description": "d" * 200, "metadata": {"a": "m" * 200}}
     with (
@@ -270,7 +258,6 @@ def test_oversized_session_keeps_its_names() -> None:
     assert losses(recorder) == {"truncated": 2}
 
 
-@pytest.mark.requirement("001-49")
 def test_lean_keeps_names_durations_and_outcomes() -> None:
     with (
         recording(privacy=Privacy(lean=True)) as recorder,
@@ -301,7 +288,6 @@ def test_lean_keeps_names_durations_and_outcomes() -> None:
     ]
 
 
-@pytest.mark.requirement("001-49")
 @pytest.mark.parametrize("result", [results.error("boom"), {"success": False}, "Error: no such file"])
 def test_lean_keeps_a_failure_a_failure(result: Any) -> None:
     _begun, recorder = recorded(None, Privacy(lean=True), result=result)
@@ -313,7 +299,6 @@ def test_lean_keeps_a_failure_a_failure(result: Any) -> None:
     }
 
 
-@pytest.mark.requirement("001-52", "001-53")
 @pytest.mark.parametrize(
     ("wrong", "kind"),
     [
@@ -409,7 +394,6 @@ def expected(values: Sequence[Any]) -> list[tuple[Any, list[tuple[str, str]]]]:
     return [(clean["args"], [(receipt.path, receipt.rule) for receipt in receipts]) for clean, receipts in found]
 
 
-@pytest.mark.requirement("001-51")
 @settings(max_examples=examples(150))
 @given(st.lists(VALUES, min_size=1, max_size=4))
 def test_batch_search_finds_all_that_single_search_finds(values: list[Any]) -> None:
@@ -424,7 +408,6 @@ def test_batch_search_finds_all_that_single_search_finds(values: list[Any]) -> N
     assert recorded == expected(values)
 
 
-@pytest.mark.requirement("001-51")
 @settings(max_examples=examples(100))
 @given(TEXTS, TEXTS)
 def test_texts_are_searched_like_arguments(thought: str, error: str) -> None:
@@ -447,7 +430,6 @@ def test_clean_events_are_one_line_of_json_each() -> None:
 # --- Files ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("001-51")
 def test_secrets_are_in_no_file_of_the_recorder(tmp_path: Path) -> None:
     places = ("title", "session", "question", "thought", "args", "result", "error", "context", "bytes", "answer")
     values = {place: f"ghp_{sha1(place.encode(), usedforsecurity=False).hexdigest()[:36]}" for place in places}

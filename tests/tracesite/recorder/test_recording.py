@@ -69,7 +69,6 @@ def work(recorder: Recorder) -> None:
         pass
 
 
-@pytest.mark.requirement("004-68", "004-69")
 def test_destination_is_chosen_in_one_place(
     fake: FakeTracesite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,7 +163,6 @@ def test_trace_tool_works_with_invalid_environment(
 # --- Losses -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("001-46")
 def test_losses_of_a_full_spool_are_reported_once(tmp_path: Path) -> None:
     port = free_port()
     recorder = Recorder(
@@ -199,7 +197,6 @@ def test_losses_of_a_full_spool_are_reported_once(tmp_path: Path) -> None:
     assert len(set(reports)) == len(reports)
 
 
-@pytest.mark.requirement("001-48")
 @pytest.mark.django_db(transaction=True)
 def test_compressed_events_are_read_unchanged(
     live_server: Any, client: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -23,7 +23,6 @@ MADE = [
 ]
 
 
-@pytest.mark.requirement("003-18", "003-19", "003-22", "003-23")
 def test_result_has_one_of_three_states() -> None:
     assert [json.loads(results.as_json(made)) for made in MADE] == [
         {
@@ -46,7 +45,6 @@ def test_result_has_one_of_three_states() -> None:
     assert "找到一条" in results.as_json(MADE[0])
 
 
-@pytest.mark.requirement("003-22")
 @pytest.mark.parametrize("made", MADE)
 def test_result_survives_its_json(made: records.ToolResult) -> None:
     assert normalize_result(made, None) is made
@@ -59,13 +57,11 @@ def test_result_survives_its_json(made: records.ToolResult) -> None:
     )
 
 
-@pytest.mark.requirement("000-60")
 def test_search_results_are_the_list_in_the_data() -> None:
     assert results.search_results(MADE[0]) == [{"id": 1}]
     assert results.search_results(results.read('{"success": true, "data": {"results": []}}')) == []
 
 
-@pytest.mark.requirement("000-60")
 @pytest.mark.parametrize(
     "data", [None, {}, [], "results", {"results": None}, {"results": {"id": 1}}, {"results": "[]"}]
 )
@@ -80,7 +76,6 @@ class Row(msgspec.Struct):
     title: str = ""
 
 
-@pytest.mark.requirement("000-60")
 def test_data_convert_to_a_type_or_raise() -> None:
     made = results.success([{"id": 1}, {"id": 2, "title": "b"}])
     assert results.data_as(made, list[Row]) == [Row(1), Row(2, "b")]

@@ -34,7 +34,6 @@ def sessions(recorder: RecorderForTests) -> list[str]:
     return list(dict.fromkeys(event["session_id"] for event in recorder.events))
 
 
-@pytest.mark.requirement("001-43", "004-67")
 @pytest.mark.parametrize(("rate", "least", "most"), [(0, 0, 0), (0.1, 70, 130), (1, 1000, 1000)])
 def test_share_of_sessions_is_kept_whole(rate: float, least: int, most: int) -> None:
     with recording(sampling=Sampling(rate=rate)) as recorder:
@@ -49,7 +48,6 @@ def test_share_of_sessions_is_kept_whole(rate: float, least: int, most: int) -> 
     assert report.recorded == report.delivered_to_sink + report.sampled_out
 
 
-@pytest.mark.requirement("001-43", "004-67")
 @pytest.mark.parametrize(("rate", "least", "most"), [(0, 0, 0), (0.1, 60, 140), (1, 1000, 1000)])
 def test_share_of_calls_is_kept_and_the_rest_counted(rate: float, least: int, most: int) -> None:
     with recording(sampling=Sampling(tools={"search": rate})) as recorder, recorder.message():
@@ -67,7 +65,6 @@ def test_share_of_calls_is_kept_and_the_rest_counted(rate: float, least: int, mo
     assert recorder.report().sampled_out == 2 * (1000 - kept)
 
 
-@pytest.mark.requirement("001-44", "004-67")
 @pytest.mark.parametrize("failing", ["call", "outer", "step", "message"])
 def test_failed_entries_are_kept_with_their_parents(failing: str) -> None:
     with recording(sampling=Sampling(rate=0)) as recorder:
@@ -86,7 +83,6 @@ def test_failed_entries_are_kept_with_their_parents(failing: str) -> None:
     assert recorder.events == []
 
 
-@pytest.mark.requirement("001-44", "004-67")
 @pytest.mark.parametrize(
     "result",
     [
@@ -112,7 +108,6 @@ def test_result_the_server_reads_as_failure_is_kept(result: Any) -> None:
     assert tree(recorder.events) == ["message", "  find"]
 
 
-@pytest.mark.requirement("001-44")
 def test_slow_calls_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0]
     monkeypatch.setattr(time, "perf_counter_ns", lambda: now[0])
@@ -134,7 +129,6 @@ def test_slow_calls_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sessions(recorder) == ["slow"]
 
 
-@pytest.mark.requirement("001-45")
 def test_sampling_changes_by_assignment() -> None:
     with recording() as recorder:
         run(recorder, "all")
@@ -166,7 +160,6 @@ class ToldSink(MemorySink):
         return ServerSettings(sampling=self.sampling)
 
 
-@pytest.mark.requirement("001-45", "004-67")
 def test_sampling_changes_by_server_settings() -> None:
     sink = ToldSink()
     recorder = RecorderForTests(sink=sink, sampling=Sampling(rate=0, tools={"plan": 0}))
@@ -275,7 +268,6 @@ TREES = st.recursive(
 )
 
 
-@pytest.mark.requirement("001-44", "004-67")
 @given(
     runs=st.lists(st.lists(TREES, max_size=3), min_size=1, max_size=4),
     rate=st.sampled_from([0, 0.5, 1]),

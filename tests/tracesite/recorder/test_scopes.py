@@ -166,7 +166,6 @@ def test_async_with_records_the_same() -> None:
     assert tree(recorder.events) == ["message", "  step", "    find"]
 
 
-@pytest.mark.requirement("001-61")
 def test_start_within_names_the_parent() -> None:
     with recording() as recorder:
         message = recorder.message("a").start()
@@ -200,7 +199,6 @@ def test_updates_work_before_and_after_the_end() -> None:
     ]
 
 
-@pytest.mark.requirement("001-62")
 def test_message_in_a_message_is_separate() -> None:
     with recording() as recorder:
         with (
@@ -237,7 +235,6 @@ def test_message_in_a_message_is_separate() -> None:
     }
 
 
-@pytest.mark.requirement("001-63")
 def test_call_open_at_the_end_of_its_message_ends_itself() -> None:
     with recording() as recorder:
         with recorder.message("a", external_id="m") as message:
@@ -471,7 +468,6 @@ def test_dataclasses_and_models_are_recorded_by_fields() -> None:
 # --- Off ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("004-69")
 def test_disabled_recorder_has_the_same_methods() -> None:
     on, off = RecorderForTests(), RecorderForTests(enabled=False)
 

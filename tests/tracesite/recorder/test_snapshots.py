@@ -39,7 +39,6 @@ def restored(recorder: Recorder, node: str, session: str = "s") -> Any:
     return recorder.snapshots.context(snapshot)
 
 
-@pytest.mark.requirement("004-20", "004-21")
 def test_snapshot_is_a_deep_copy(make: Callable[..., RecorderForTests]) -> None:
     recorder = make()
     context = {"messages": [{"role": "user", "content": "x" * 1000}], "variables": {"city": {"name": "Oslo"}}}
@@ -54,7 +53,6 @@ def test_snapshot_is_a_deep_copy(make: Callable[..., RecorderForTests]) -> None:
     assert restored(recorder, "plan") == before
 
 
-@pytest.mark.requirement("004-22", "004-61", "004-09")
 def test_index_has_id_time_nodes_and_reference(make: Callable[..., RecorderForTests]) -> None:
     recorder = make()
     for nodes in (["a"], ["b", "c", "b"]):
@@ -72,7 +70,6 @@ def test_index_has_id_time_nodes_and_reference(make: Callable[..., RecorderForTe
     assert again.context_ref == index[0]["contextRef"]
 
 
-@pytest.mark.requirement("004-24")
 def test_latest_snapshot_of_node_is_found(make: Callable[..., RecorderForTests]) -> None:
     recorder = make()
     for number in range(3):
@@ -82,7 +79,6 @@ def test_latest_snapshot_of_node_is_found(make: Callable[..., RecorderForTests])
     assert recorder.snapshots.store.latest("s", "unknown") is None
 
 
-@pytest.mark.requirement("004-30")
 def test_growing_context_costs_only_its_growth(make: Callable[..., RecorderForTests]) -> None:
     recorder = make()
     source = random.Random(1)
@@ -246,7 +242,6 @@ def test_lean_privacy_keeps_no_context(make: Callable[..., RecorderForTests]) ->
     assert recorder.snapshots.left_out("s") == {"lean": 1}
 
 
-@pytest.mark.requirement("004-30")
 def test_every_nth_snapshot_is_kept_and_others_are_counted(make: Callable[..., RecorderForTests]) -> None:
     recorder = make(every=3)
     kept = [recorder.snapshot({"n": node}, nodes=[f"n{node}"], session="s") is not None for node in range(8)]
@@ -254,7 +249,6 @@ def test_every_nth_snapshot_is_kept_and_others_are_counted(make: Callable[..., R
     assert recorder.snapshots.left_out("s") == {"every": 5}
 
 
-@pytest.mark.requirement("004-30")
 def test_only_errors_keeps_snapshots_before_an_error(make: Callable[..., RecorderForTests]) -> None:
     recorder = make(only_errors=True)
     for session, fails in (("good", False), ("bad", True)):
@@ -271,7 +265,6 @@ def test_only_errors_keeps_snapshots_before_an_error(make: Callable[..., Recorde
     assert restored(recorder, "n25", "bad") == {"node": 25, "text": "x" * 1000}
 
 
-@pytest.mark.requirement("004-30")
 def test_budget_of_session_limits_its_bytes(make: Callable[..., RecorderForTests]) -> None:
     recorder = make(session_bytes=11_000)
     for node in range(10):
@@ -460,7 +453,6 @@ class Agent:
         return self.call_llm("go on")
 
 
-@pytest.mark.requirement("004-20", "004-22", "004-70")
 @pytest.mark.parametrize("snapshots", ["state.messages", lambda agent: agent.state["messages"]])
 def test_enabled_agent_keeps_context_before_requests_and_calls(snapshots: Any) -> None:
     recorder = RecorderForTests()

@@ -22,8 +22,6 @@ Graph = Mapping[str, Sequence[str]]
 Make = Callable[..., RecorderForTests]
 
 
-@pytest.mark.requirement("004-26", "004-27", "004-28")
-@pytest.mark.requirement("004-29", "004-72")
 @pytest.mark.parametrize(
     ("graph", "node", "mapped", "pruned"),
     [
@@ -58,12 +56,10 @@ def test_children_use_new_context_and_later_nodes_none(
     }
 
 
-@pytest.mark.requirement("004-27", "004-28", "004-29")
 def test_random_graphs_are_mapped_as_in_the_model() -> None:
     replay_graphs.check(graphs=200, seed=23)
 
 
-@pytest.mark.requirement("004-23", "004-24", "004-25")
 def test_latest_snapshot_is_restored_and_overridden(store: SnapshotStore, make: Make) -> None:
     recorder = make(privacy=Privacy(keys=["iban"]))
     got: list[Any] = []
@@ -97,7 +93,6 @@ def test_latest_snapshot_is_restored_and_overridden(store: SnapshotStore, make: 
     assert tree(recorder.events) == ["message"] * 3
 
 
-@pytest.mark.requirement("004-24")
 def test_node_that_cannot_be_replayed_is_an_error(store: SnapshotStore, make: Make) -> None:
     recorder = make(every=2)
     machine = TimeMachine(store, Workflow.chain(lambda _node, context, _overrides: context, ["a", "b"]))
@@ -122,7 +117,6 @@ def test_node_that_cannot_be_replayed_is_an_error(store: SnapshotStore, make: Ma
             machine.replay(session_id="s", node_id="a", **wrong)  # type: ignore[arg-type]
 
 
-@pytest.mark.requirement("004-31")
 def test_recorded_results_answer_tools(store: SnapshotStore, make: Make) -> None:
     recorder = make()
     ran: list[str] = []

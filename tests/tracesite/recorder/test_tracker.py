@@ -87,7 +87,6 @@ def parents(chain: ToolCallChain) -> dict[str, str | None]:
 # --- Objects ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("001-01")
 def test_new_chain_has_default_values() -> None:
     chain = ToolCallChain("chain-1", "planner")
     assert abs(chain.created_at - datetime.now(UTC)) < timedelta(seconds=60)
@@ -105,7 +104,6 @@ def test_new_chain_has_default_values() -> None:
     )
 
 
-@pytest.mark.requirement("001-02")
 def test_new_call_has_default_values() -> None:
     node = ToolCallNode("search", "chain-1-1")
     assert abs(node.started_at - datetime.now(UTC)) < timedelta(seconds=60)
@@ -128,7 +126,6 @@ def test_new_call_has_default_values() -> None:
 # --- Chains and calls -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("001-03", "001-05", "001-16", "001-17")
 def test_chain_starts_and_ends() -> None:
     tracker = ticking()
     chain_id = tracker.start_tool_chain("planner", {"user": "ada"})
@@ -149,7 +146,6 @@ def test_chain_starts_and_ends() -> None:
     assert tracker.chain_context.current_call_stack == []
 
 
-@pytest.mark.requirement("001-03", "001-05", "001-09", "001-12")
 def test_context_returns_the_objects() -> None:
     context = ToolCallChainContext()
     chain = context.start_chain("chain-7", "planner")
@@ -163,7 +159,6 @@ def test_context_returns_the_objects() -> None:
     assert None is context.end_chain()
 
 
-@pytest.mark.requirement("001-04")
 def test_chain_ids_are_unique_microseconds() -> None:
     now = time.time_ns()
     tracker = ToolCallChainTracker(clock=lambda: now)
@@ -173,7 +168,6 @@ def test_chain_ids_are_unique_microseconds() -> None:
     assert all(one.removeprefix("chain-").isdecimal() for one in ids)
 
 
-@pytest.mark.requirement("001-04")
 def test_chain_ids_of_threads_are_unique() -> None:
     tracker = ToolCallChainTracker(clock=lambda: START)
     with ThreadPoolExecutor(8) as pool:
@@ -181,7 +175,6 @@ def test_chain_ids_of_threads_are_unique() -> None:
     assert len(set(ids)) == 4000
 
 
-@pytest.mark.requirement("001-06", "001-07", "001-13", "001-16")
 def test_ending_without_an_open_chain_or_call_raises() -> None:
     tracker = ticking()
     assert None is tracker.end_tool_chain()
@@ -198,7 +191,6 @@ def test_ending_without_an_open_chain_or_call_raises() -> None:
         tracker.end_tool_call()
 
 
-@pytest.mark.requirement("001-08")
 def test_calls_of_every_chain_count_from_one() -> None:
     tracker = ticking()
     for _round in range(2):
@@ -211,7 +203,6 @@ def test_calls_of_every_chain_count_from_one() -> None:
         assert [f"{chain_id}-1", f"{chain_id}-2", f"{chain_id}-3"] == ids
 
 
-@pytest.mark.requirement("001-09", "001-10", "001-11")
 def test_call_is_inside_the_innermost_open_one() -> None:
     tracker = ticking()
     chain = tracker.get_call_chain_by_id(tracker.start_tool_chain("a"))
@@ -231,7 +222,6 @@ def test_call_is_inside_the_innermost_open_one() -> None:
     assert a == chain.root_call_id
 
 
-@pytest.mark.requirement("001-10")
 def test_first_of_several_roots_is_the_root() -> None:
     tracker = ticking()
     tracker.start_tool_chain("a")
@@ -244,7 +234,6 @@ def test_first_of_several_roots_is_the_root() -> None:
     assert roots == chain.to_dict()["root_calls"]
 
 
-@pytest.mark.requirement("001-12")
 def test_innermost_call_ends() -> None:
     tracker = ticking()
     tracker.start_tool_chain("a")
@@ -264,7 +253,6 @@ def test_innermost_call_ends() -> None:
     ) == ("out", True, None)
 
 
-@pytest.mark.requirement("001-14", "001-15")
 def test_chain_fails_with_any_call_and_keeps_the_first_error() -> None:
     tracker = ticking()
     tracker.start_tool_chain("a")
@@ -277,7 +265,6 @@ def test_chain_fails_with_any_call_and_keeps_the_first_error() -> None:
     assert (chain.success, chain.error_message) == (False, "first")
 
 
-@pytest.mark.requirement("001-63")
 def test_calls_open_at_the_end_are_unfinished() -> None:
     tracker = ticking()
     tracker.start_tool_chain("a")
@@ -290,7 +277,6 @@ def test_calls_open_at_the_end_are_unfinished() -> None:
         tracker.end_tool_call()
 
 
-@pytest.mark.requirement("001-62")
 def test_chain_inside_a_chain_takes_and_loses_no_calls() -> None:
     tracker = ticking()
     first = tracker.start_tool_chain("first")
@@ -327,7 +313,6 @@ def test_chains_never_ended_do_not_pile_up() -> None:
 # --- Threads and tasks -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("001-61")
 def test_tasks_share_their_parent_and_adopt_nothing() -> None:
     tracker = ToolCallChainTracker()
 
@@ -356,7 +341,6 @@ def test_tasks_share_their_parent_and_adopt_nothing() -> None:
     assert chain.success
 
 
-@pytest.mark.requirement("001-61")
 def test_each_thread_has_its_own_chain() -> None:
     tracker = ToolCallChainTracker()
     together = threading.Barrier(8)
@@ -380,7 +364,6 @@ def test_each_thread_has_its_own_chain() -> None:
         assert {str(number): None, f"{number}-in": str(number)} == parents(chain)
 
 
-@pytest.mark.requirement("001-61")
 def test_thread_pool_works_in_the_carried_chain() -> None:
     tracker = ToolCallChainTracker()
     tracker.start_tool_chain("root")
@@ -433,7 +416,6 @@ def test_task_that_outlives_its_chain_has_none() -> None:
 Trees = st.recursive(st.just(()), lambda below: st.lists(below, max_size=4).map(tuple), max_leaves=15)
 
 
-@pytest.mark.requirement("001-09", "001-61")
 @given(tree=Trees, parallel=st.lists(st.booleans(), min_size=1, max_size=10))
 def test_parents_are_right_in_any_tree_of_tasks(tree: Any, parallel: list[bool]) -> None:
     tracker = ToolCallChainTracker()
@@ -482,7 +464,6 @@ OPERATIONS = st.one_of(
 )
 
 
-@pytest.mark.requirement("001-05", "001-07", "001-09", "001-12", "001-13", "001-14", "001-15", "001-62", "001-63")
 @given(operations=st.lists(OPERATIONS, max_size=60))
 def test_tracker_agrees_with_a_simple_model(operations: list[Any]) -> None:
     tracker = ticking()
@@ -530,7 +511,6 @@ def test_tracker_agrees_with_a_simple_model(operations: list[Any]) -> None:
 # --- Documents --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("001-18")
 def test_chain_document_has_these_fields() -> None:
     tracker = ticking()
     chain_id = tracker.start_tool_chain("search", {"user": "ada"})
@@ -571,7 +551,6 @@ def test_chain_document_has_these_fields() -> None:
     assert document == json.loads(json.dumps(document))
 
 
-@pytest.mark.requirement("001-18")
 def test_document_has_the_keys_of_the_server() -> None:
     """The server adds a chain's location and number of calls, and a call's step and the id that the model gave."""
     tracker = ticking()
@@ -588,7 +567,6 @@ def test_document_has_the_keys_of_the_server() -> None:
     assert set() == set(CALL_KEYS) - of_call
 
 
-@pytest.mark.requirement("001-18")
 def test_missing_times_are_null() -> None:
     tracker = ticking()
     chain = tracker.get_call_chain_by_id(tracker.start_tool_chain("search"))
@@ -599,7 +577,6 @@ def test_missing_times_are_null() -> None:
     assert [call["completed_at"] for call in document["calls"].values()] == [None]
 
 
-@pytest.mark.requirement("001-19")
 @pytest.mark.parametrize(
     ("result", "text"),
     [
@@ -750,7 +727,6 @@ class BrokenContexts:
         raise OSError("database is away")
 
 
-@pytest.mark.requirement("001-20")
 def test_context_manager_gets_the_document_and_chain_stays() -> None:
     contexts = Contexts()
     tracker = ticking(context_manager=contexts)
@@ -761,7 +737,6 @@ def test_context_manager_gets_the_document_and_chain_stays() -> None:
     assert [("tool", chain.to_dict())] == contexts.made
 
 
-@pytest.mark.requirement("001-21")
 def test_failing_store_is_logged_and_breaks_nothing(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     tracker = ticking(context_manager=BrokenContexts(), folder=tmp_path / "file" / "chains")
@@ -779,7 +754,6 @@ def test_failing_store_is_logged_and_breaks_nothing(caplog: pytest.LogCaptureFix
     ] == ["OSError", "NotADirectoryError"]
 
 
-@pytest.mark.requirement("001-22")
 def test_least_recently_used_chain_is_removed_first() -> None:
     tracker = ticking(most_chains=3)
     ids = []
@@ -793,7 +767,6 @@ def test_least_recently_used_chain_is_removed_first() -> None:
     assert len(tracker._known()) == 3
 
 
-@pytest.mark.requirement("001-22")
 def test_active_chain_is_found_and_grows() -> None:
     tracker = ticking(most_chains=1)
     chain_id = tracker.start_tool_chain("a")
@@ -815,7 +788,6 @@ def test_invalid_limits_raise(options: dict[str, Any], tmp_path: Path) -> None:
         ToolCallChainTracker(**options)
 
 
-@pytest.mark.requirement("001-23")
 def test_finished_chains_are_read_back_from_the_disk(tmp_path: Path) -> None:
     folder = tmp_path / "chains"
     tracker = ticking(folder=folder, most_files=3)
@@ -943,7 +915,6 @@ def test_chains_are_found_by_time(asked: tuple[ToolCallChainTracker, list[str]])
 # --- Tools ---------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("001-38")
 def test_tool_is_registered_once() -> None:
     tracker = ticking()
     assert tracker.register_tool_with_tracking("search", "Search", "Finds things", "web") is True
@@ -952,7 +923,6 @@ def test_tool_is_registered_once() -> None:
     assert (tool.name, tool.description, tool.category_id) == ("Search", "Finds things", "web")
 
 
-@pytest.mark.requirement("001-39")
 def test_recorded_usage_is_a_call_with_its_duration() -> None:
     with recording() as recorder:
         tracker = ticking(recorder=recorder)
@@ -983,7 +953,6 @@ def test_unregistered_usage_is_logged() -> None:
     assert tracker.record_tool_usage_with_tracking("search", {}, None, float("nan"), True) is False
 
 
-@pytest.mark.requirement("001-40", "001-42")
 def test_dispatched_call_returns_the_result_of_its_tool() -> None:
     tracker = ticking()
     answer = {"status": "success", "result": {"rows": [1]}}
@@ -1005,7 +974,6 @@ def test_dispatched_call_returns_the_result_of_its_tool() -> None:
     ) == ("query", True, {"sql": "x"}, {"rows": [1]})
 
 
-@pytest.mark.requirement("001-40")
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
@@ -1029,7 +997,6 @@ def test_answer_decides_the_outcome(answer: Any, expected: tuple[Any, bool, str 
     assert expected == (node.result, node.success, node.error_message)
 
 
-@pytest.mark.requirement("001-41")
 def test_dispatched_call_records_and_raises_its_error() -> None:
     tracker = ticking()
     failure = ValueError("no such table")
@@ -1054,7 +1021,6 @@ def test_dispatched_call_records_and_raises_its_error() -> None:
     assert (chain.success, chain.error_message) == (False, "no such table")
 
 
-@pytest.mark.requirement("001-40", "001-61")
 def test_concurrent_dispatched_calls_share_their_parent() -> None:
     tracker = ToolCallChainTracker()
 
@@ -1157,7 +1123,6 @@ def test_disabled_or_failing_recorder_changes_nothing() -> None:
         recorder.close(60)
 
 
-@pytest.mark.requirement("001-18", "001-30")
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("lean", [False, True])
 def test_server_finds_chain_by_its_root_tool(lean: bool) -> None:
@@ -1187,7 +1152,6 @@ def test_server_finds_chain_by_its_root_tool(lean: bool) -> None:
     assert [call["tool_id"] for call in document["calls"].values()] == ["read"]
 
 
-@pytest.mark.requirement("001-18", "001-63")
 @pytest.mark.django_db(transaction=True)
 def test_server_has_the_same_chain() -> None:
     Project.objects.create(slug="owner")

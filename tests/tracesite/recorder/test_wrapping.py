@@ -117,7 +117,6 @@ def outcome(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[st
         return "raised", error.args
 
 
-@pytest.mark.requirement("004-06", "004-17", "004-41")
 @pytest.mark.parametrize("kind", KINDS)
 def test_hooks_are_called_before_and_after(kind: str) -> None:
     hook_calls: list[Any] = []
@@ -133,7 +132,6 @@ def test_hooks_are_called_before_and_after(kind: str) -> None:
     assert [("before", args), ("after", value, args)] == hook_calls
 
 
-@pytest.mark.requirement("004-06", "004-41")
 @pytest.mark.parametrize("kind", KINDS)
 def test_error_hook_is_called_and_the_error_raised(kind: str) -> None:
     hook_calls: list[Any] = []
@@ -147,7 +145,6 @@ def test_error_hook_is_called_and_the_error_raised(kind: str) -> None:
     assert ["before", (Refused, ("nowhere",), "nowhere")] == hook_calls
 
 
-@pytest.mark.requirement("004-17")
 @pytest.mark.parametrize("kind", KINDS)
 def test_wrapped_function_keeps_its_kind(kind: str) -> None:
     function = KINDS[kind]
@@ -164,7 +161,6 @@ def test_wrapped_function_keeps_its_kind(kind: str) -> None:
     assert [question(function) for question in questions] == [question(wrapped) for question in questions]
 
 
-@pytest.mark.requirement("004-17", "004-41")
 @given(
     kind=st.sampled_from(list(KINDS)),
     city=st.sampled_from(["Rome", "nowhere"]),
@@ -190,7 +186,6 @@ def test_failing_hooks_break_nothing(kind: str, city: str, broken: set[str], giv
     assert len(set(expected) & broken) == guard.failures
 
 
-@pytest.mark.requirement("004-17")
 def test_wrapped_generator_takes_send_and_close() -> None:
     hook_calls: list[Any] = []
 
@@ -299,7 +294,6 @@ def data_of(events: list[dict[str, Any]], type_: str) -> list[dict[str, Any]]:
     return [event["data"] for event in events if event["type"] == type_]
 
 
-@pytest.mark.requirement("004-05", "004-38", "004-39", "004-70")
 def test_agent_is_started_enabled_and_run() -> None:
     with recording() as recorder:
         agent = recorder.enable(Agent(), session="task-1")
@@ -323,7 +317,6 @@ def test_agent_is_started_enabled_and_run() -> None:
     assert result["result"] == "31 degrees in Rome"
 
 
-@pytest.mark.requirement("004-38")
 def test_prompts_are_recorded_with_kind_length_and_text() -> None:
     for privacy, texts in [
         (Privacy(), ["You are a planner.", "The weather in Rome, password=[redacted]"]),
@@ -336,7 +329,6 @@ def test_prompts_are_recorded_with_kind_length_and_text() -> None:
         assert texts == [prompt.get("text") for prompt in prompts]
 
 
-@pytest.mark.requirement("004-39", "004-06")
 def test_errors_are_recorded_and_raised_again() -> None:
     with recording() as recorder:
         agent = recorder.enable(Agent())
@@ -360,7 +352,6 @@ def test_failure_in_the_result_is_the_error_of_the_run() -> None:
     assert (ended["error"], ended["result"]) == ("broke", "no answer")
 
 
-@pytest.mark.requirement("004-37")
 def test_callback_keeps_its_methods_and_arguments() -> None:
     listener = Listener()
     with recording() as recorder:
@@ -375,7 +366,6 @@ def test_callback_keeps_its_methods_and_arguments() -> None:
     assert [data["agent_name"] for data in data_of(recorder.events, "agent_start")] == ["planner"]
 
 
-@pytest.mark.requirement("004-37")
 @pytest.mark.parametrize("make", [lambda heard: {"onMessage": heard}, lambda heard: heard])
 def test_callbacks_may_be_dicts_or_functions(make: Callable[[Any], Any]) -> None:
     heard: list[Any] = []
@@ -425,7 +415,6 @@ MESSAGES = [
 ]
 
 
-@pytest.mark.requirement("004-37")
 def test_callback_that_raises_does_so_and_is_recorded() -> None:
     class Broken(Listener):
         def on_message(self, message: Any, context: Any = None) -> str:
@@ -438,7 +427,6 @@ def test_callback_that_raises_does_so_and_is_recorded() -> None:
     assert len(data_of(recorder.events, "agent_start")) == 1
 
 
-@pytest.mark.requirement("004-37", "004-17")
 def test_callback_is_called_when_recording_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing:
         def get(self) -> None:
@@ -454,7 +442,6 @@ def test_callback_is_called_when_recording_fails(monkeypatch: pytest.MonkeyPatch
     recorder.close(60)
 
 
-@pytest.mark.requirement("004-37")
 def test_asynchronous_callback_stays_one_and_keeps_its_order() -> None:
     class Later(Listener):
         async def on_message(self, message: Any, context: Any = None) -> str:  # type: ignore[override]
@@ -475,7 +462,6 @@ def test_asynchronous_callback_stays_one_and_keeps_its_order() -> None:
     assert [f"e{number}" for number in range(5)] == [data["error"] for data in data_of(recorder.events, "agent_error")]
 
 
-@pytest.mark.requirement("004-17")
 def test_disable_leaves_no_trace() -> None:
     agent = Agent(Listener(), {"get_weather": Weather(), "shout": str.upper, "own": plain})
     before = {name: dict(vars(one)) for name, one in objects_of(agent).items()}
@@ -500,7 +486,6 @@ def objects_of(agent: Agent) -> dict[str, Any]:
     return {"agent": agent, "callback": agent.callback, "tool": agent.tools["get_weather"]}
 
 
-@pytest.mark.requirement("004-69")
 @pytest.mark.parametrize("off", [Recorder(enabled=False), Recorder(sink=MemorySink(), enabled=False)])
 def test_disabled_recorder_touches_nothing(off: Recorder) -> None:
     agent = Agent(Listener())
@@ -510,7 +495,6 @@ def test_disabled_recorder_touches_nothing(off: Recorder) -> None:
     assert agent is off.disable(agent)
 
 
-@pytest.mark.requirement("004-69")
 def test_enabled_object_works_after_its_recorder_is_closed() -> None:
     with recording() as recorder:
         agent = recorder.enable(Agent())
@@ -540,7 +524,6 @@ def test_tool_alone_is_recorded() -> None:
     assert tree(recorder.events) == ["message", "  get_weather"]
 
 
-@pytest.mark.requirement("004-17")
 def test_deep_copy_calls_its_own_methods_and_pickle_is_unchanged() -> None:
     with recording() as recorder:
         agent = recorder.enable(Agent())
@@ -676,7 +659,6 @@ def test_agent_in_a_tool_is_nested_in_its_call() -> None:
     assert [step["agent_name"] for step in steps] == ["planner", "planner", "researcher", "researcher"]
 
 
-@pytest.mark.requirement("004-05", "004-17")
 def test_concurrent_asynchronous_agents_are_kept_apart() -> None:
     class Slow:
         name = "slow"
@@ -731,7 +713,6 @@ def test_threads_are_kept_apart() -> None:
     assert {one: {"city": f"c{prompt[1:]}"} for one, prompt in prompts.items()} == calls
 
 
-@pytest.mark.requirement("004-37")
 def test_callback_without_a_run_makes_one_run_for_each_task() -> None:
     class Quiet:
         def __init__(self) -> None:
@@ -757,7 +738,6 @@ def test_callback_without_a_run_makes_one_run_for_each_task() -> None:
     assert data_of(by_task["t2"], "workflow_execute_complete")[0]["result"] == "42"
 
 
-@pytest.mark.requirement("004-19")
 def test_lean_recorder_keeps_metadata_only() -> None:
     with recording(privacy=Privacy(lean=True)) as recorder:
         agent = recorder.enable(Agent(Listener()))
@@ -782,7 +762,6 @@ def test_lean_recorder_keeps_metadata_only() -> None:
     ]
 
 
-@pytest.mark.requirement("004-19")
 def test_wrapper_keeps_no_object_of_the_host_alive() -> None:
     class Value:
         pass
@@ -846,7 +825,6 @@ def test_response_of_a_model_is_read_from_its_client(value: Any, expected: Answe
 # --- Subscribers ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("004-04", "002-32")
 def test_subscribers_get_all_events() -> None:
     heard: list[Any] = []
     with recording() as recorder:
@@ -862,7 +840,6 @@ def test_subscribers_get_all_events() -> None:
         assert len(heard) < len(recorder.sink.events)
 
 
-@pytest.mark.requirement("002-32", "004-04")
 class Passing:
     """An agent whose parts return the response of their request, as they are or as streams."""
 
@@ -1004,7 +981,6 @@ def test_failing_subscriber_stops_neither_stream_nor_sink() -> None:
     assert len(heard) == recorder.guard.failures > 5
 
 
-@pytest.mark.requirement("002-32")
 def test_failing_sink_stops_no_subscriber() -> None:
     class Broken(MemorySink):
         def send(self, events: Any) -> int:
@@ -1018,7 +994,6 @@ def test_failing_sink_stops_no_subscriber() -> None:
     assert {"workflow_execute_start", "workflow_execute_complete"} <= {event["type"] for event in heard}
 
 
-@pytest.mark.requirement("004-07", "004-38")
 @pytest.mark.django_db(transaction=True)
 def test_recorded_agent_is_on_the_server() -> None:
     Project.objects.create(slug="owner")

@@ -24,7 +24,6 @@ def answered(client: Client, method: str, path: str, **more: Any) -> tuple[int, 
     return response.status_code, json.loads(response.content)
 
 
-@pytest.mark.requirement("000-41")
 def test_key_is_accepted_in_either_header(project: Project) -> None:
     token = create_key(project, "chat", ["read"])[1]
     for header in ("X-API-Key", "Authorization"):
@@ -112,7 +111,6 @@ def test_invalid_host_gets_error_shape(db: None) -> None:
     assert (response.status_code, response.json()["code"]) == (400, 1000)
 
 
-@pytest.mark.requirement("002-26")
 def test_request_id_is_returned(weknora: WeKnora, db: None) -> None:
     for path, status in (("sessions", 200), ("sessions/x", 404), ("nothing", 404)):
         assert weknora.raw("get", path, headers={"X-Request-ID": "req-7"})[0] == status

@@ -59,10 +59,6 @@ def send(site: Site, path: str, body: Any) -> Any:
     return json.loads(content)
 
 
-@pytest.mark.requirement(
-    *("000-06", "000-10", "000-21", "000-23", "000-28", "000-29", "000-30", "000-34", "000-35", "000-41", "000-59"),
-    "002-20",
-)
 def test_go_client_works_unchanged(site: Site, tmp_path: Path) -> None:
     assert GO is not None, "skipped otherwise"
     reference = {"content": "31 °C", "metadata": {"page": 7}, "match_type": 4}

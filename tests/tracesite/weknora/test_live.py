@@ -132,7 +132,6 @@ def send(ask: Callable[..., Any], **fields: Any) -> tuple[str, str]:
 # --- Answers with events ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("000-42", "000-45", "002-33")
 def test_running_answer_streams_to_its_end_as_over_websocket(
     follow: Callable[..., Stream],
     run: Callable[..., tuple[str, str]],
@@ -160,7 +159,6 @@ def test_running_answer_streams_to_its_end_as_over_websocket(
     assert (complete.done, complete.data and complete.data["total_steps"]) == (True, 1)
 
 
-@pytest.mark.requirement("000-41", "002-26")
 def test_finished_answer_is_sent_at_once(
     follow: Callable[..., Stream], run: Callable[..., tuple[str, str]], key: dict[str, str]
 ) -> None:
@@ -210,7 +208,6 @@ def test_failed_answer_ends_with_error_done(
     assert follow(session, message).to_the_end() == ["agent_query", "tool_call", "error", "error"]
 
 
-@pytest.mark.requirement("002-34", "004-64")
 def test_reconnect_replays_from_start_without_duplicates(
     follow: Callable[..., Stream],
     run: Callable[..., tuple[str, str]],

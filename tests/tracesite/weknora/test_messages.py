@@ -55,7 +55,6 @@ def front_end(load: Callable[[str | None], list[Message]], limit: int) -> Iterat
     yield []
 
 
-@pytest.mark.requirement("000-06", "000-10", "000-21", "000-23", "000-28", "000-59", "002-20")
 def test_load_returns_whole_trace_in_client_shape(weknora: WeKnora, project: Project) -> None:
     reference = {
         "id": "chunk-1", "content": "31 °C", "knowledge_id": "doc-1", "chunk_index": 3, "knowledge_title": "Weather",
@@ -97,7 +96,6 @@ def test_load_returns_whole_trace_in_client_shape(weknora: WeKnora, project: Pro
     ]  # fmt: skip
 
 
-@pytest.mark.requirement("000-09", "000-22", "000-57", "000-58", "000-59")
 def test_load_omits_empty_fields_and_adds_own(weknora: WeKnora) -> None:
     call = {"name": "search", "metadata": {"trace": {"cost": 0.5}}, "retries": 2}
     steps = [{"thought": "t", "evaluation": {"score": 0.9}, "reasoning_content": "r", "tool_calls": [call]}]
@@ -122,7 +120,6 @@ def test_load_omits_empty_fields_and_adds_own(weknora: WeKnora) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.requirement("000-21", "000-26", "000-50")
 def test_load_with_any_tool_data_is_decoded(weknora: WeKnora, project: Project) -> None:
     results: list[Any] = [
         {"output": "x", "data": [1, 2.5]},
@@ -155,7 +152,6 @@ def test_load_with_any_tool_data_is_decoded(weknora: WeKnora, project: Project) 
     assert found[7].result is not None and found[7].result.images == [picture]
 
 
-@pytest.mark.requirement("000-28", "000-29", "000-34", "002-12", "002-13")
 @pytest.mark.parametrize("step", [1, 3, 45])
 def test_paging_by_first_message_returns_each_once(weknora: WeKnora, project: Project, step: int) -> None:
     session = store(project, *make_messages(45, step=step))
@@ -167,7 +163,6 @@ def test_paging_by_first_message_returns_each_once(weknora: WeKnora, project: Pr
     assert [len(page) for page in pages] == {1: [20, 20, 5], 3: [21, 21, 3], 45: [45, 0]}[step]
 
 
-@pytest.mark.requirement("000-30", "000-31", "000-32", "000-34")
 def test_paging_during_changes_returns_each_once(weknora: WeKnora, project: Project) -> None:
     session = store(project, *make_messages(45, step=2))
     seen: list[str] = []
@@ -189,7 +184,6 @@ def test_paging_by_last_message_repeats_newest_page(weknora: WeKnora, project: P
     ]
 
 
-@pytest.mark.requirement("000-30", "000-32", "000-33")
 @pytest.mark.parametrize(
     ("cursor", "last"),
     [
@@ -244,7 +238,6 @@ def test_resource_urls_unknown_is_refused(weknora: WeKnora, project: Project) ->
     assert refused(lambda: weknora.load(session.id, resource_urls="both"))[:2] == (400, 1000)
 
 
-@pytest.mark.requirement("000-35", "000-39", "002-37")
 def test_delete_message_of_other_session_or_twice_is_404(weknora: WeKnora, project: Project) -> None:
     session = store(project, *make_messages(2))
     other = store(project, *make_messages(1), external_id="other")
@@ -256,7 +249,6 @@ def test_delete_message_of_other_session_or_twice_is_404(weknora: WeKnora, proje
     assert [found.content for found in weknora.load(session.id)] == ["m1"]
 
 
-@pytest.mark.requirement("000-39")
 @pytest.mark.parametrize("name", ["unknown", "550e8400-e29b-41d4-a716-446655440000", "%00", "a%0Ab"])
 def test_load_unknown_session_is_404(weknora: WeKnora, db: None, name: str) -> None:
     for call in (lambda: weknora.load(name), lambda: weknora.load(name, 0), lambda: weknora.delete_message(name, "x")):
@@ -271,7 +263,6 @@ def test_load_foreign_or_deleted_session_is_404(weknora: WeKnora, stranger_of: W
     assert refused(lambda: weknora.load(session.id)) == (404, 1003, BODY_404)
 
 
-@pytest.mark.requirement("000-04", "000-43")
 def test_load_query_count_is_constant(weknora: WeKnora, project: Project) -> None:
     def queries() -> int:
         with CaptureQueriesContext(connection) as captured:
@@ -286,7 +277,6 @@ def test_load_query_count_is_constant(weknora: WeKnora, project: Project) -> Non
     assert queries() == few <= 8
 
 
-@pytest.mark.requirement("000-10", "002-20")
 def test_load_returns_newer_fields_of_references(weknora: WeKnora) -> None:
     picture = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
     newer = {

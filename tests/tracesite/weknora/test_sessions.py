@@ -79,7 +79,6 @@ def test_body_is_json_with_any_content_type(weknora: WeKnora) -> None:
         assert (media_type, response.status_code) == (media_type, 201)
 
 
-@pytest.mark.requirement("000-39")
 def test_unknown_session_is_404_on_every_route(weknora: WeKnora, stranger_of: WeKnora, db: None) -> None:
     session = weknora.create(title="mine").id
     for client, name in ((weknora, "unknown"), (stranger_of, session)):
@@ -200,7 +199,6 @@ def test_delete_many_exceeding_one_statement_deletes_all(weknora: WeKnora, proje
     assert weknora.sessions().total == 0
 
 
-@pytest.mark.requirement("002-36")
 def test_clear_deletes_messages_and_keeps_session(weknora: WeKnora, project: Project) -> None:
     session = store(project, question(), answer(), *make_messages(3, name="later"))
     assert session.id is not None

@@ -54,7 +54,6 @@ from traces_app.schema import records
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.mark.requirement("001-24", "001-50")
 @pytest.mark.parametrize("length", ["MONTH", "DAY"])
 def test_dropped_periods_are_restored_to_the_same_rows(
     project: Project, stranger: Project, tmp_path: Path, settings: Any, length: str
@@ -86,7 +85,6 @@ def test_dropped_periods_are_restored_to_the_same_rows(
     run("verify_traces", "--strict")
 
 
-@pytest.mark.requirement("001-24", "001-50")
 def test_project_is_dropped_restored_and_archived_again(
     project: Project, stranger: Project, staff: Client, tmp_path: Path
 ) -> None:
@@ -149,7 +147,6 @@ def test_project_is_dropped_restored_and_archived_again(
     assert exports() == restored
 
 
-@pytest.mark.requirement("001-24", "001-50")
 def test_periods_of_another_length_are_archived_as_before(project: Project, tmp_path: Path, settings: Any) -> None:
     folder = open_folder(str(tmp_path))
     tell(project, "first", JANUARY)
@@ -334,7 +331,6 @@ def test_every_partitioned_table_is_archived_or_derived() -> None:
     assert {table.name for table in TABLES} - archived == set()
 
 
-@pytest.mark.requirement("001-57")
 def test_archive_of_an_encrypted_project_has_nothing_readable(project: Project, tmp_path: Path) -> None:
     with master_key(MASTER_KEY):
         add_key(project)
@@ -357,7 +353,6 @@ def test_archive_of_an_encrypted_project_has_nothing_readable(project: Project, 
         assert b"Shanghai" not in b"".join(exports().values())
 
 
-@pytest.mark.requirement("001-57")
 def test_moved_encrypted_value_is_neither_archived_nor_restored(project: Project, tmp_path: Path) -> None:
     with master_key(MASTER_KEY):
         add_key(project)

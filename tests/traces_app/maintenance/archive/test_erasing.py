@@ -179,7 +179,6 @@ def read_by_key(project: Project) -> None:
     assert client.post("/api/v1/scores/", score, "application/json").status_code == 400
 
 
-@pytest.mark.requirement("001-50")
 def test_person_is_erased_everywhere_and_others_are_untouched(tmp_path: Path) -> None:
     projects = [Project.objects.create(slug=f"p{number}") for number in range(5)]
     planted = plant(projects)

@@ -64,7 +64,6 @@ def make_bucket(address: str) -> None:
             return
 
 
-@pytest.mark.requirement("001-24", "001-50")
 def test_archive_in_s3_is_restored_queried_and_erased(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     tell(project, "ann", MARCH)
     tell(project, "bob", MARCH)

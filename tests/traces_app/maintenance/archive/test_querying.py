@@ -42,7 +42,6 @@ def query(folder: Path | str, *arguments: str) -> str:
     return out.getvalue()
 
 
-@pytest.mark.requirement("001-50")
 def test_duckdb_counts_the_same_calls_by_tool(project: Project, stranger: Project, tmp_path: Path) -> None:
     fill(project, stranger)
     counted = ToolCall.objects.values_list("project__slug", "tool__name", "status").annotate(Count("pk"))

@@ -181,7 +181,6 @@ def environment() -> dict[str, str]:
 # --- By age -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("000-36", "000-38")
 def test_expired_month_is_dropped_and_its_sessions_removed(project: Project) -> None:
     tell(project, "old", JANUARY)
     tell(project, "new", FEBRUARY)
@@ -195,7 +194,6 @@ def test_expired_month_is_dropped_and_its_sessions_removed(project: Project) -> 
     assert Tool.objects.count() == 3
 
 
-@pytest.mark.requirement("000-36", "000-38")
 def test_expired_messages_of_a_kept_month_are_removed(project: Project) -> None:
     tell(project, "old", FEBRUARY)
     tell(project, "new", MID_FEBRUARY)
@@ -246,7 +244,6 @@ def scores_left() -> list[str]:
     return sorted(Score.with_deleted.values_list("name", flat=True))
 
 
-@pytest.mark.requirement("000-36", "000-38")
 def test_scores_are_removed_with_month_message_or_session(project: Project) -> None:
     for name, at in (("january", JANUARY), ("february", FEBRUARY), ("trash", MARCH), ("kept", MARCH)):
         tell(project, name, at)
@@ -272,7 +269,6 @@ def test_scores_are_removed_with_month_message_or_session(project: Project) -> N
     assert scores_left() == ["of february", "of kept", "waiting"]
 
 
-@pytest.mark.requirement("000-36", "000-38")
 def test_contexts_are_removed_with_month_message_or_session(project: Project) -> None:
     prompts(project, "long", JANUARY, FEBRUARY, MARCH)
     prompts(project, "trash", MARCH)
@@ -345,7 +341,6 @@ def test_old_session_without_messages_is_removed(project: Project) -> None:
     assert list(Session.objects.values_list("external_id", flat=True)) == ["new and empty"]
 
 
-@pytest.mark.requirement("001-24")
 def test_days_are_dropped_beside_a_month_that_existed(project: Project, settings: Any) -> None:
     tell(project, "january 10", JANUARY)
     settings.TRACESITE_PARTITIONS = "DAY"
@@ -383,7 +378,6 @@ def test_month_is_emptied_not_dropped_inside_a_transaction(project: Project) -> 
 # --- By time in the trash -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("000-36", "000-38", "002-36")
 def test_trash_is_purged_only_after_its_retention(project: Project) -> None:
     old, new, live = (tell(project, name, FEBRUARY) for name in ("old", "new", "live"))
     assert old.id and new.id and live.messages[1].id
@@ -473,7 +467,6 @@ def test_purge_of_session_removes_only_its_messages(project: Project) -> None:
 # --- Leftovers ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("000-37", "000-38")
 @pytest.mark.parametrize("way", ["month", "batches", "trashed session", "trashed message"])
 def test_purged_message_leaves_no_rows(project: Project, way: str) -> None:
     secret_answer = answer(
@@ -520,7 +513,6 @@ def test_purged_message_leaves_no_rows(project: Project, way: str) -> None:
     assert list(Tool.objects.values_list("name", flat=True)) == ["search"]
 
 
-@pytest.mark.requirement("000-37")
 @pytest.mark.parametrize("scope", [Scope(created_before=MARCH), Scope(created_before=MID_FEBRUARY)])
 def test_request_for_purged_data_is_not_found(project: Project, scope: Scope) -> None:
     outcome = tell(project, "gone", FEBRUARY)
@@ -546,7 +538,6 @@ def test_request_for_purged_data_is_not_found(project: Project, scope: Scope) ->
     assert Tool.objects.get(name="get_weather").calls.count() == 2
 
 
-@pytest.mark.requirement("000-38")
 @pytest.mark.parametrize("until", [MARCH, MID_FEBRUARY])
 def test_purged_data_cannot_return_for_thirty_days(project: Project, until: datetime) -> None:
     def send() -> list[tuple[str | None, list[str | None]]]:
@@ -768,7 +759,6 @@ def test_unknown_project_names_at_most_ten_projects(db: None) -> None:
     assert str(refused.value) == f"There is no project 'nobody'. Existing projects: {named}, ..."
 
 
-@pytest.mark.requirement("000-38")
 def test_purge_command_removes_and_reports(project: Project) -> None:
     tell(project, "old", JANUARY)
     tell(project, "newer", FEBRUARY)

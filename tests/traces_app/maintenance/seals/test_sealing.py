@@ -48,7 +48,6 @@ def patch(project: Project, message_id: UUID, **fields: object) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.requirement("001-58")
 def test_changes_of_the_application_seal_again(project: Project) -> None:
     message_id = store_run(project)
     assert seal().sealed == 2
@@ -137,7 +136,6 @@ def test_mark_counts_once(project: Project) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.requirement("001-58")
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [

@@ -98,7 +98,6 @@ def one_row(kind: Kind) -> str:
 
 
 @pytest.mark.django_db
-@pytest.mark.requirement("001-58")
 def test_each_column_changed_by_sql_is_found(project: Project) -> None:
     message_id, other = store_sealed(project)
     missed = []
@@ -127,7 +126,6 @@ def test_null_and_empty_text_differ(project: Project) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.requirement("001-58")
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_row_removed_added_or_moved_is_found(project: Project, kind: Kind) -> None:
     message_id, other = store_sealed(project)
@@ -168,7 +166,6 @@ def test_renamed_tool_changes_its_calls(project: Project) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.requirement("001-58")
 def test_message_removed_by_sql_is_named_even_without_its_seal(project: Project) -> None:
     message_id, _other = store_sealed(project)
     tables = {"id": "messages_app_message", "message_id": "traces_app_agentstep"}

@@ -142,7 +142,6 @@ def write_something(project: Project, random_: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(examples(2)))
-@pytest.mark.requirement("001-27")
 def test_search_finds_what_a_scan_finds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random_ = random.Random(seed)
     monkeypatch.setattr(search_index, "_MOST_KEYS", random_.choice([50, 5_000]))

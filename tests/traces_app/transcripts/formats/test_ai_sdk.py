@@ -181,7 +181,6 @@ def test_tool_error_part_is_failed_result_of_its_call() -> None:
     assert result(document) == records.ToolResult(status="error", output="no such city")
 
 
-@pytest.mark.requirement("003-09")
 @pytest.mark.parametrize(
     ("part", "url"),
     [
@@ -241,7 +240,6 @@ def test_naive_time_is_utc_and_flagged() -> None:
     assert (question.created_at, question.health) == (datetime(2025, 3, 4, 12, tzinfo=UTC), ["naive_time"])
 
 
-@pytest.mark.requirement("003-30")
 def test_empty_names_and_missing_ids_are_kept() -> None:
     part = {"type": "dynamic-tool", "toolCallId": "", "toolName": "", "state": "input-available", "input": {}}
     assert [(c.id, c.name) for c in calls(only([USER, {"id": "a1", "role": "assistant", "parts": [part]}]))] == [

@@ -122,7 +122,6 @@ def test_step_has_thought_reasoning_and_calls() -> None:
     ]
 
 
-@pytest.mark.requirement("003-14")
 @pytest.mark.parametrize(
     ("fields", "status"), [({"status": "error"}, "error"), ({"status": "success"}, "success"), ({}, "success")]
 )

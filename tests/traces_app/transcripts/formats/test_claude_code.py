@@ -88,7 +88,6 @@ def outline(session: records.Session) -> list[Any]:
 # --- Lines ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("003-33")
 def test_lines_of_api_message_around_results_are_one_reply() -> None:
     session = only(LINES)
     assert outline(session) == [
@@ -126,7 +125,6 @@ def test_duration_in_tool_use_result_is_that_of_call() -> None:
     assert [call.duration for call in reading.calls(only(lines))] == [1500]
 
 
-@pytest.mark.requirement("003-35")
 def test_result_without_call_is_kept_and_flagged() -> None:
     session = only([*LINES[:3], line("user", "u9", [done("toolu_9", is_error=True)], 9)])
     message = (session.messages or [])[1]

@@ -193,7 +193,6 @@ PARALLEL = [
 ]
 
 
-@pytest.mark.requirement("003-33")
 def test_parallel_agents_with_equal_call_ids_stay_apart() -> None:
     (session,), _left_out = read(PARALLEL)
     (message,) = outline(session)

@@ -141,7 +141,6 @@ def test_reply_has_model_usage_and_other_fields() -> None:
     assert first_step.metadata == {"additional_kwargs": {"x": 1}, "response_metadata": {"finish_reason": "tool_calls"}}
 
 
-@pytest.mark.requirement("003-35")
 def test_tool_message_gives_text_data_and_status() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:,x"}}
     content = [{"type": "text", "text": "chart"}, image]
@@ -156,7 +155,6 @@ def test_tool_message_gives_text_data_and_status() -> None:
     )
 
 
-@pytest.mark.requirement("003-35")
 def test_tool_message_without_call_is_an_orphan() -> None:
     bare = {"type": "tool", "content": "{'a': 1}", "tool_call_id": "5", "name": "lookup", "id": None}
     (_question, answer) = only([HUMAN, bare])
@@ -166,7 +164,6 @@ def test_tool_message_without_call_is_an_orphan() -> None:
     assert (call.result.status, call.result.output) == (None, "{'a': 1}")
 
 
-@pytest.mark.requirement("003-38")
 def test_invalid_tool_call_has_failed_with_raw_arguments() -> None:
     invalid = {"type": "invalid_tool_call", "id": "c9", "name": "lookup", "args": "{bad", "error": None}
     beside = {"tool_calls": [{"id": "c9", "type": "function", "function": {"name": "lookup", "arguments": "{bad"}}]}
@@ -200,7 +197,6 @@ def test_status_success_leaves_decision_to_content() -> None:
     assert (call.status, call.result.status, call.result.error) == ("error", "error", "no such table")
 
 
-@pytest.mark.requirement("003-30")
 def test_odd_names_and_ids_are_kept() -> None:
     doubled = {"id": "call_abccall_abc", "name": "lookuplookup", "args": {}, "type": "tool_call"}
     first_step = step(AI | {"tool_calls": [{"id": None, "name": "", "args": {}, "type": "tool_call"}, doubled]})
@@ -262,7 +258,6 @@ def test_all_message_types_are_read() -> None:
     assert left_out == [("[7]", "unknown type 'critic'"), ("[8]", "not an object")]
 
 
-@pytest.mark.requirement("003-37")
 def test_two_messages_with_one_id_in_a_list_are_kept() -> None:
     assert [m.external_id for m in only([HUMAN, HUMAN, DONE])] == ["h1", "h1#2", "a2"]
 

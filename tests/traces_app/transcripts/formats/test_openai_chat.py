@@ -257,7 +257,6 @@ def test_crashed_run_without_messages_is_failed_session() -> None:
 # --- Messages -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("003-09")
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
@@ -321,7 +320,6 @@ def test_failed_tool_is_detected_by_its_result() -> None:
     assert [has_failed(c) for c in step.tool_calls or ()] == [True, False, False, True]
 
 
-@pytest.mark.requirement("003-35")
 def test_result_parts_are_text_and_attachments() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:,x"}}
     answer = {"role": "tool", "tool_call_id": "c1", "name": "a", "content": [{"type": "text", "text": "Seen"}, image]}

@@ -379,7 +379,6 @@ ANSWERED: dict[str, tuple[dict[str, Any], dict[str, Any], str, Any, Any, str | N
 }  # fmt: skip
 
 
-@pytest.mark.requirement("003-33")
 @pytest.mark.parametrize(("item", "answer", "name", "args", "output", "status"), ANSWERED.values(), ids=ANSWERED)
 def test_calls_are_answered_by_their_outputs(
     item: dict[str, Any], answer: dict[str, Any], name: str, args: Any, output: Any, status: str | None
@@ -397,7 +396,6 @@ def test_output_parts_are_text_and_attachments() -> None:
     assert call.result == records.ToolResult(output="Seen", attachments=[image])
 
 
-@pytest.mark.requirement("003-09")
 def test_single_text_is_plain_other_parts_are_kept() -> None:
     image = {"type": "input_image", "image_url": "data:,x"}
     (item, many, _answer) = only(

@@ -161,7 +161,6 @@ def test_changed_instructions_are_a_system_message() -> None:
     ]
 
 
-@pytest.mark.requirement("003-09")
 def test_prompts_may_have_images_and_files() -> None:
     content = [
         "See",

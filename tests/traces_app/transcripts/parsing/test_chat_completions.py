@@ -36,7 +36,6 @@ def test_pieces_are_joined() -> None:
         [{"id": "c1", "function": {"name": "look", "arguments": "{}"}}],
     ],
 )  # fmt: skip
-@pytest.mark.requirement("003-31")
 def test_call_in_any_chunks_is_one_call(pieces: list[dict[str, Any]]) -> None:
     message = merged([chunk(tool_calls=[piece]) for piece in pieces])
     assert message["tool_calls"] == [{"type": "function", "id": "c1", "function": {"name": "look", "arguments": "{}"}}]

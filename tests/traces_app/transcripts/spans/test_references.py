@@ -53,7 +53,6 @@ def as_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-@pytest.mark.requirement("000-10")
 @pytest.mark.parametrize(
     "attributes",
     [
