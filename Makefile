@@ -1,29 +1,18 @@
 # Commands for users and developers. Needs python3 (3.11 or newer), make and a package index, nothing else.
 #
-#   make run     serve on http://127.0.0.1:8000 with sample data; HOST=, PORT= and WORKERS= change that
-#   make test    run the tests; ARGS= is passed to pytest
-#   make compile   load all tests once, so that the first run is faster
-#   make test-postgresql15   run the database tests on Debian's PostgreSQL 15; takes minutes
-#   make test-pgbouncer   run the tests of the API through PgBouncer in both of its modes; takes minutes
-#   make test-replicas   run a server on a PostgreSQL with a replica that lags, stops, and is promoted; takes minutes
-#   make test-benchmarks   run the benchmarks on small data, and compare their floors; takes minutes
-#   make test-kills   run the tests of killed processes with more kills of each kind; takes minutes
-#   make test-slow   run the tests that take half a minute and more for what others show in part
-#   make test-access   call every route as every kind of caller; takes minutes
-#   make test-accessibility   look at every page with axe-core in both languages and colour schemes, and on phones; takes minutes
-#   make fuzz    send many generated requests to every operation of the API, EXAMPLES= of each kind, and run the property
-#                tests with ten times as many examples
-#   make lint    check style, types and migrations
-#   make bench   run the benchmarks
-#   make load    restart a server under load; partly needs wrk: ARGS='--restarts 20'
-#   make failover   kill the primary of two PostgreSQL under Patroni; needs Debian's patroni and etcd-server: ARGS='--kills 20'
-#   make sbom    list what a server consists of, in CycloneDX, from requirements-server.lock into SBOM=
-#   make audit   look up known vulnerabilities of the packages in the lock files: ARGS='--vulnerability-service osv'
+#   make run           serve on http://127.0.0.1:8000 with sample data; HOST=, PORT= and WORKERS= change that
+#   make test          run the tests of functions, database, HTTP and admin; ARGS= is passed to pytest
+#   make test-system   run those with processes, servers, wheels, browsers and the SDKs of others
+#   make lint          check style, types and migrations
+#   make fuzz          send many generated requests to every operation of the API, EXAMPLES= of each kind, and run the property
+#                      tests with ten times as many examples
+#   make lock          compile all lock files; PACKAGE= upgrades one package. Needs uv
+#   make sbom          list what a server consists of, in CycloneDX, from requirements-server.lock into SBOM=
+#   make audit         look up known vulnerabilities of the packages in the lock files: ARGS='--vulnerability-service osv'
 #   make screenshots   take the pictures of README and docs from the sample traces; needs Debian's chromium
-#   make setup   create .venv from requirements.lock, the first step of all others. LOCK=requirements-server.lock suffices to serve
-#   make sdks    install the SDKs whose processes the tests start, an S3 server, and axe-core, below .sdks; part of make test
-#   make lock    compile all lock files; PACKAGE= upgrades one package. Needs uv
-#   make reset   delete the embedded database of this directory
+#   make reset         delete the embedded database of this directory
+#
+# CONTRIBUTING.md has what takes longer. Each of these makes .venv first.
 
 HOST ?= 127.0.0.1
 PORT ?= 8000
@@ -37,52 +26,24 @@ PACKAGE ?=
 PYTHON := .venv/bin/python
 INSTALLED := .venv/installed.lock
 
-.PHONY: run test compile test-postgresql15 test-pgbouncer test-replicas test-benchmarks test-kills test-slow test-access test-accessibility fuzz lint bench load failover sbom audit screenshots setup venv sdks lock reset
+.PHONY: run test test-system compile fuzz lint sbom audit screenshots setup venv sdks lock reset
 
 run: setup
 	@$(PYTHON) manage.py serve --demo --host $(HOST) --port $(PORT) --workers $(WORKERS)
 
-test: setup sdks
-	@$(PYTHON) -m pytest -n 3 --maxschedchunk 100 --ignore=tests/test_postgresql15.py $(ARGS)
+test: setup
+	@$(PYTHON) -m pytest -n 3 --maxschedchunk 100 -m 'not system' $(ARGS)
 
-# Whatever each process of `make test` would compile by itself.
+test-system: setup sdks
+	@$(PYTHON) -m pytest -n 3 --maxschedchunk 100 -m system $(ARGS)
+
+# Whatever each process of the tests would compile by itself.
 compile: setup
 	@output=$$($(PYTHON) -m pytest --collect-only --quiet 2>&1) || { echo "$$output"; exit 1; }
 
-test-postgresql15: setup
-	@$(PYTHON) -m pytest tests/test_postgresql15.py --timeout 7200 $(ARGS)
-
-test-pgbouncer: export TEST_PGBOUNCER := 1
-test-pgbouncer: setup
-	@$(PYTHON) -m pytest tests/test_pgbouncer.py --timeout 7200 $(ARGS)
-
-test-replicas: export TEST_REPLICAS := 1
-test-replicas: setup
-	@$(PYTHON) -m pytest tests/test_replicas.py $(ARGS)
-
-test-benchmarks: export TEST_BENCHMARKS := 1
-test-benchmarks: setup
-	@$(PYTHON) -m pytest tests/benchmarks $(ARGS)
-
-test-kills: export TEST_KILLS := 1
-test-kills: setup
-	@$(PYTHON) -m pytest $$(grep -rl 'tests.kills' tests --include='test_*.py') $(ARGS)
-
-test-slow: export TEST_SLOW := 1
-test-slow: setup sdks
-	@$(PYTHON) -m pytest $$(grep -rl 'tests.slow' tests --include='test_*.py') $(ARGS)
-
-test-access: export TEST_ACCESS := 1
-test-access: setup
-	@$(PYTHON) -m pytest tests/test_access_matrix.py $(ARGS)
-
-test-accessibility: export TEST_ACCESSIBILITY := 1
-test-accessibility: setup sdks
-	@$(PYTHON) -m pytest tests/traces_app/admin/test_accessibility.py $(ARGS)
-
 fuzz: setup
 	@FUZZ_EXAMPLES=$(EXAMPLES) $(PYTHON) -m pytest -n 2 tests/tracesite/http/test_api_contract.py $(ARGS)
-	@TEST_EXAMPLES=10 $(PYTHON) -m pytest -n 2 --timeout 3600 $$(grep -rl 'hypothesis\|tests.examples' tests --include='test_*.py') $(ARGS)
+	@TEST_EXAMPLES=10 $(PYTHON) -m pytest -n 2 --timeout 3600 $$(grep -rl 'hypothesis\|import.*examples' tests --include='test_*.py') $(ARGS)
 
 # Commands that need the settings but no data use the tests' database.
 lint: export TRACESITE_DATA_DIR := .tracesite/test
@@ -91,15 +52,6 @@ lint: setup
 	$(PYTHON) -m ruff format --check
 	DATABASE_URL=postgresql://unused $(PYTHON) -m mypy
 	$(PYTHON) manage.py makemigrations --check --dry-run
-
-bench: setup
-	@$(PYTHON) -m benchmarks $(ARGS)
-
-load: setup
-	@$(PYTHON) -m benchmarks.restart $(ARGS)
-
-failover: setup
-	@$(PYTHON) -m benchmarks.failover $(ARGS)
 
 sbom: .sdks/audit/installed.lock
 	@mkdir -p $(dir $(SBOM))

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import chain, product
 from pathlib import Path
 
@@ -31,7 +32,8 @@ from playwright.sync_api import Browser, expect, sync_playwright
 from pytest_django.live_server_helper import LiveServer
 
 from tests.chromium import CHROMIUM
-from tests.examples import examples
+from tests.length import examples
+from tests.paths import ROOT
 from tracesite.processes import is_running
 from tracesite.serving import embedded_postgres
 
@@ -41,7 +43,7 @@ SHARED = {"site", "server", "wheel"}
 
 
 def provide_database() -> None:
-    os.environ["TRACESITE_DATA_DIR"] = str(Path(__file__).resolve().parent.parent / ".tracesite" / "test")
+    os.environ["TRACESITE_DATA_DIR"] = str(ROOT / ".tracesite" / "test")
     os.environ["DJANGO_SETTINGS_MODULE"] = "tracesite.settings"
     if not os.environ.get("DATABASE_URL"):
         embedded_postgres.ensure(durable=False)
@@ -211,6 +213,34 @@ def browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+# --- Tests of processes -------------------------------------------------------------------------------------
+
+STARTS_A_PROCESS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"}
+running: pytest.Item | None = None
+
+
+def refuse_processes(event: str, _arguments: tuple[object, ...]) -> None:
+    """Keep tests without the mark `system` quick: an audit hook, because any library may start a process."""
+    if event in STARTS_A_PROCESS and running is not None and running.get_closest_marker("system") is None:
+        raise RuntimeError("A test that starts a process has the mark `system`.")
+
+
+sys.addaudithook(refuse_processes)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool | None, bool | None]:
+    global running
+    running = item
+    try:
+        return (yield)
+    finally:
+        running = None
+
+
+# --- Order --------------------------------------------------------------------------------------------------
 
 
 def fixtures_of(item: pytest.Item) -> list[str]:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.paths import ROOT
+
 BINARIES = Path("/usr/lib/postgresql/15/bin")
 PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 START_SECONDS = 120

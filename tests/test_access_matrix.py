@@ -1,20 +1,18 @@
 """Compare who may call each route with the table of docs/access.md: every route and method, by all kinds of callers.
 
 Who may is a ladder of roles on every route, so that on each run the two callers at the edge try it, and others by turns. All of
-them on all routes take a minute more: `make test-access`.
+them on all routes take a minute more: `TEST_AT_LENGTH=1`.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,9 +29,11 @@ from access_app.keys import create_key, revoke_key
 from access_app.masking import save_rule
 from access_app.models import ApiKey, AuditEntry, Project, Role, Scope
 from access_app.roles import grant_role
+from tests.length import AT_LENGTH
+from tests.paths import ROOT
 from traces_app.schema.snapshot_parts import ref_of
 
-TABLE = Path(__file__).resolve().parents[1] / "docs" / "access.md"
+TABLE = ROOT / "docs" / "access.md"
 CANARY = "matrix-canary"
 SESSION = "matrix-session"
 TIME_MACHINE = {
@@ -71,7 +71,6 @@ BLIND = FOREIGN | DEAD | {"nobody", "staff", "viewer", "masked key", "write key"
 """Who must not read the content: a masking rule hides it from viewers."""
 LADDER = ["staff", "viewer", "analyst", "editor", "owner", "superuser"]
 """Each may what those before it may."""
-HAS_ALL = "TEST_ACCESS" in os.environ
 """Whether everybody calls each route; otherwise those between whom the table draws the line, and some others by turns."""
 OF_ROLE = {
     "viewer": {
@@ -256,7 +255,7 @@ def callers_of(path: str, number: int, expected: frozenset[str]) -> set[str]:
     The owner of another project and its key, which has all scopes, show that none of another project may; a viewer of it sees
     what is masked.
     """
-    if HAS_ALL:
+    if AT_LENGTH:
         return set(EVERYBODY)
 
     def one_of(names: Iterable[str]) -> list[str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.paths import ROOT
+
 LAYERS = ["access_app", "messages_app", "traces_app", "tracesite"]  # each may import those before it
 # The packages of traces_app from the ground up: each may import those before it. See docs/architecture.md.
 FLOORS = [
@@ -69,8 +71,13 @@ class Import(NamedTuple):
     module: str
 
 
-def imports_of(path: str, source: str) -> Iterator[Import]:
-    """Every module that a file imports, with relative imports written out."""
+@cache
+def imports_of(path: str, source: str) -> list[Import]:
+    """Every module that a file imports, with relative imports written out. Several tests ask for the same files."""
+    return list(_imports_of(path, source))
+
+
+def _imports_of(path: str, source: str) -> Iterator[Import]:
     package = path.removesuffix(".py").split("/")[:-1]
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

@@ -6,11 +6,10 @@ import re
 import shutil
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.paths import ROOT
 
 
 def has_docker() -> bool:

@@ -12,6 +12,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 
 from access_app.conf import Conf, Setting
 from messages_app.audit_log import AuditFilterSet
+from tests.paths import ROOT
 from traces_app.queries.filters import (
     CallFilterSet,
     ChainFilterSet,
@@ -26,7 +27,6 @@ from traces_app.schema.health_flags import FLAGS
 from traces_app.transcripts.formats.registry import FORMATS
 from tracesite.http.foreign_apis import foreign_api_of
 
-ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 OURS = ("access_app", "messages_app", "traces_app", "tracesite")
 

@@ -1,6 +1,6 @@
 """Run the database tests on PostgreSQL 15, the oldest version that Tracesite supports.
 
-This doubles the time of a test run, so it has a separate command: `make test-postgresql15`.
+This doubles the time of a test run, so it is done at length only.
 """
 
 from __future__ import annotations
@@ -8,12 +8,16 @@ from __future__ import annotations
 import pytest
 
 from tests.debian_postgres import BINARIES, postgres, run_pytest, url
+from tests.length import at_length
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(7200)]
 
 DATABASE_TESTS = ["tests/access_app", "tests/messages_app", "tests/traces_app"]
 # Tests in these folders that do not use the database.
 LEFT_OUT = ["*_in_browser.py", "*/formats/*", "*/redaction/*", "*/test_safe_text.py"]
 
 
+@at_length
 @pytest.mark.skipif(not BINARIES.exists(), reason=f"no PostgreSQL 15 in {BINARIES}")
 def test_database_tests_pass_on_postgresql_15() -> None:
     with postgres() as home:

@@ -33,6 +33,8 @@ from benchmarks.restart.restarts import KINDS, Supervised, supervised
 from tests.faults.test_restart import wait_for
 from tracesite.serving import server
 
+pytestmark = pytest.mark.system
+
 FILES = ROOT / "docs" / "production"
 UNITS = sorted(path.name for path in FILES.iterdir() if path.suffix in (".service", ".socket", ".timer"))
 NGINX = (FILES / "nginx.conf").read_text()

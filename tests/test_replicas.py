@@ -1,6 +1,6 @@
 """A server with a primary and a replica that follows it by streaming replication, as docs/replicas.md has it.
 
-The whole of them takes a minute, so it has a separate command: `make test-replicas`.
+It takes a minute, so it is done at length only.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ import pytest
 
 from benchmarks.ports import free_port
 from tests.debian_postgres import BINARIES, ROOT, control, postgres, replica_of, url, url_of_both
+from tests.length import at_length
 from tests.tracesite.serving.test_serve import request, serving
 
 pytestmark = [
-    pytest.mark.skipif("TEST_REPLICAS" not in os.environ, reason="it takes a minute: make test-replicas"),
+    pytest.mark.system,
+    at_length,
     pytest.mark.skipif(not BINARIES.exists(), reason="PostgreSQL 15 is not installed"),
 ]
 

@@ -14,14 +14,17 @@ from typing import Any
 
 import pytest
 
-from tests.slow import slow
+from tests.length import at_length
+from tests.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 LOCKS = sorted(path.name for path in ROOT.glob("requirements*.lock"))
 
-pytestmark = pytest.mark.skipif(
-    not (ROOT / ".sdks" / "audit" / "installed.lock").exists(), reason="`make sdks` installs the tools below .sdks"
-)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(
+        not (ROOT / ".sdks" / "audit" / "installed.lock").exists(), reason="`make sdks` installs the tools below .sdks"
+    ),
+]
 
 
 def make(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -76,7 +79,7 @@ def test_audit_fails_for_a_known_vulnerability(vulnerable: str | None, status: i
     assert ("MADE-UP-1" in done.stdout) == bool(vulnerable)
 
 
-@slow  # it waits for each of several tries
+@at_length  # it waits for each of several tries
 def test_audit_fails_without_advisories() -> None:
     done = make("audit", "ARGS=--vulnerability-service osv --osv-url http://127.0.0.1:1 --timeout 2")
     assert done.returncode == 2

@@ -7,12 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+import pytest
+
+from tests.paths import ROOT
 
 DIFFERENT = {"DATA_DIR", "AUDIT_LOGINS"}
 """The site has its own directory, and records its logins."""
 
 
+@pytest.mark.system
 def test_defaults_of_the_site_are_those_of_conf(tmp_path: Path) -> None:
     program = (
         "from access_app.conf import PREFIX, Conf, Setting\n"

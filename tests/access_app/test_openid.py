@@ -83,6 +83,7 @@ def user_of(client: Client) -> User | None:
     return User.objects.filter(pk=client.session.get("_auth_user_id")).first()
 
 
+@pytest.mark.system
 def test_groups_of_the_provider_give_and_take_roles(site: Client, provider: str, project: Project) -> None:
     grant_role(project, Group.objects.create(name="on-call"), Role.ANALYST)
     assert 'href="/oidc/authenticate/' in site.get("/admin/login/").content.decode()
@@ -105,6 +106,7 @@ def test_groups_of_the_provider_give_and_take_roles(site: Client, provider: str,
     assert not eve.groups.exists()
 
 
+@pytest.mark.system
 def test_local_user_and_unusable_names_are_refused(site: Client, provider: str) -> None:
     User.objects.create_superuser("root", password="a right and long password")
     inactive = User(username="gone", is_active=False)
@@ -123,6 +125,7 @@ def test_local_user_and_unusable_names_are_refused(site: Client, provider: str) 
     assert {user.username for user in User.objects.all()} == {"root", "gone"}
 
 
+@pytest.mark.system
 def test_answer_counts_once_and_for_its_browser(site: Client, provider: str) -> None:
     callback = to_callback(site, provider, "3", preferred_username="eve")
     stranger = Client(raise_request_exception=False)
@@ -137,11 +140,13 @@ def test_answer_counts_once_and_for_its_browser(site: Client, provider: str) -> 
     assert user_of(site) is None
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("after", ["https://evil.example/", "//evil.example", "javascript:alert(1)"])
 def test_login_does_not_redirect_elsewhere(site: Client, provider: str, after: str) -> None:
     assert log_in(site, provider, "4", after, preferred_username="eve").headers["Location"] == "/admin/"
 
 
+@pytest.mark.system
 def test_tokens_of_another_issuer_or_for_another_client_are_refused(site: Client, provider: str, settings: Any) -> None:
     for name, value in (("TRACESITE_OIDC_ISSUER", "https://other.example"), ("OIDC_RP_CLIENT_ID", "another")):
         callback = to_callback(site, provider, "5", preferred_username="eve")
@@ -152,6 +157,7 @@ def test_tokens_of_another_issuer_or_for_another_client_are_refused(site: Client
         assert user_of(site) is None, name
 
 
+@pytest.mark.system
 def test_provider_that_fails_is_no_failure_of_the_site(site: Client, provider: str, settings: Any) -> None:
     callback = to_callback(site, provider, "6", preferred_username="eve")
     settings.OIDC_VERIFY_KID = True
@@ -163,6 +169,7 @@ def test_provider_that_fails_is_no_failure_of_the_site(site: Client, provider: s
     assert site.post("/admin/login/", {"username": "ada", "password": "p"}).status_code == 302
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("variables", "text"),
     [

@@ -97,6 +97,7 @@ def test_header_is_ignored_unless_it_is_set(client: Client, db: None) -> None:
     assert not User.objects.exists()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("variables", "text"),
     [

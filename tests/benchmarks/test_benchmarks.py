@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pkgutil
 import statistics
 import subprocess
@@ -32,6 +31,8 @@ from benchmarks.report import Line, at_least, at_most
 from benchmarks.workload import CALLS, RARE_TOOL, STEPS, TOOLS, Workload, of_reading
 from messages_app.models import Message
 from messages_app.sql.periods import Period
+from tests.length import at_length
+from tests.paths import ROOT
 from traces_app.events.decode import decode_events
 from traces_app.events.store import record_events
 from traces_app.ingest.decode import decode_ingest
@@ -45,8 +46,8 @@ from traces_app.transcripts.formats.registry import FORMATS
 from traces_app.transcripts.span_store import record_spans, spans_of
 from traces_app.transcripts.spans.otlp_protobuf import decode_traces
 
-ROOT = Path(__file__).resolve().parents[2]
-at_length = pytest.mark.skipif("TEST_BENCHMARKS" not in os.environ, reason="it takes a minute: make test-benchmarks")
+pytestmark = pytest.mark.system
+
 SMALL = "--messages 40 --runs 1 --shapes 1x1 1x20 --scale 0.01 --seconds 0.005 --workers 1"
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from django.test import override_settings
 
 from benchmarks.mutated_bodies import mutations, seeds
 from benchmarks.mutated_bodies.sending import Outcome, Request
+from tests.length import at_length
+from tests.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-at_length = pytest.mark.skipif("TEST_BENCHMARKS" not in os.environ, reason="it takes a minute: make test-benchmarks")
+pytestmark = pytest.mark.system
 
 
 def test_every_route_with_a_body_has_a_seed() -> None:

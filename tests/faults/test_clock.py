@@ -21,7 +21,7 @@ from traces_app.normalize.records import normalise_patch
 from traces_app.normalize.redaction import redact_message_patch
 from traces_app.schema import records
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.system, pytest.mark.django_db(transaction=True)]
 
 RIGHT = datetime(2026, 3, 10, 12, tzinfo=UTC)
 # A second back, an hour back, to the start of the computer's time, a month ahead, and right again.

@@ -11,6 +11,8 @@ from benchmarks.faults.findings import contradictions
 from messages_app.sql.periods import Length, Period
 from traces_app.ingest.partitions import ensure_periods
 
+pytestmark = pytest.mark.system
+
 
 @pytest.mark.parametrize(
     ("length", "suffix"), [("DAY", "y2031m05d03"), ("WEEK", "y2031m05d01w"), ("MONTH", "y2031m05")]

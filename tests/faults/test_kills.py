@@ -18,11 +18,13 @@ from benchmarks import processes
 from benchmarks.faults import findings
 from benchmarks.faults.kills import KINDS, Campaign
 from benchmarks.faults.site import Site
-from tests.kills import HAS_ALL, kills
+from tests.length import AT_LENGTH, kills
 from tracesite.recorder.server_snapshots import ServerStore
 from tracesite.recorder.snapshotting import SnapshotPurged, Snapshots
 from tracesite.recorder.testing import RecorderForTests
 from tracesite.recorder.time_machine import TimeMachine, Workflow
+
+pytestmark = pytest.mark.system
 
 KILLS = kills(3)
 
@@ -30,7 +32,7 @@ KILLS = kills(3)
 def test_what_was_acknowledged_is_found_whole_and_once_whatever_is_killed(site: Site) -> None:
     # To us the end of one of its processes is what the end of PostgreSQL is: one of the two is enough here. A server and a
     # purge are killed beside a second server, too: see test_side_by_side.py.
-    kinds = [kind for kind in KINDS if kind != "backend" and (HAS_ALL or kind not in ("server", "purge"))]
+    kinds = [kind for kind in KINDS if kind != "backend" and (AT_LENGTH or kind not in ("server", "purge"))]
     with closing(Campaign(site, seed=1, pause=0.2)) as campaign:
         for kind in kinds * KILLS:
             assert (kind, campaign.round(kind)) == (kind, [])

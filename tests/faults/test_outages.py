@@ -21,6 +21,8 @@ import pytest
 from benchmarks import processes
 from benchmarks.faults.site import Site, running
 
+pytestmark = pytest.mark.system
+
 # Every kind of path: none, a key, a cookie; reading, writing, the admin, the pages around.
 PATHS = [
     ("GET", "/readyz", None),

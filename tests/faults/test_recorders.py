@@ -9,6 +9,8 @@ import pytest
 from benchmarks.faults.recorders import DELAY_MS, OUTAGES, SLACK_MS, kills, outages
 from benchmarks.faults.site import Site
 
+pytestmark = pytest.mark.system
+
 
 def test_server_that_is_away_gets_everything_once_later(site: Site, tmp_path: Path) -> None:
     found = outages(site, tmp_path, 500, pause_ms=0.5)

@@ -25,6 +25,8 @@ from benchmarks.restart.load import IDLE_SECONDS, Load
 from benchmarks.restart.restarts import KINDS, Kind, Supervised, supervised
 from tracesite.serving.server import LINGER_SECONDS
 
+pytestmark = pytest.mark.system
+
 PATIENCE_SECONDS = 180
 PAUSE = 1.5
 """Seconds at most between two requests of a client: some of them are under way all the time, and there is time to restart."""

@@ -9,10 +9,14 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
+import pytest
+
 from benchmarks.faults.kills import Campaign
 from benchmarks.faults.site import ROOT, Server, Site
 from benchmarks.ports import free_port
-from tests.slow import slow
+from tests.length import at_length
+
+pytestmark = pytest.mark.system
 
 # A later version adds a column to the two kinds of tables and an index, as its migrations would: one table in each, and
 # so in each transaction. One that changes both tables at once holds the first while it waits for the second, and a
@@ -55,7 +59,7 @@ def at_work(campaign: Campaign) -> Iterator[None]:
             thread.join()
 
 
-@slow
+@at_length
 def test_two_servers_on_one_database_do_not_get_in_each_others_way(site: Site) -> None:
     second = Server(port=free_port(), log=site.data_dir / "second.log", environment=site.environment, workers=1)
     try:

@@ -109,6 +109,7 @@ def insert_session(project: int, name: str, status: str, *runs: dict[str, Any]) 
             )  # fmt: skip
 
 
+@pytest.mark.system
 def test_sessions_of_earlier_version_get_status_and_problems(old_database: None) -> None:
     project = 1
     insert("access_app_project", id=project, slug="owner", name="", created_at=NOON)

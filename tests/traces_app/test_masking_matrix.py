@@ -41,6 +41,8 @@ from traces_app.views.session_exports import EXPORTS
 from tracesite.backups import back_up
 from tracesite.live import feeds
 
+pytestmark = pytest.mark.system
+
 Rules = Mapping[str, tuple[str, str, str]]
 """Kind of the rule, its value, and the form of a planted value, by the name of the rule."""
 
@@ -365,6 +367,7 @@ def reader_of(project: Project, *, is_viewer: bool, sees_pages: bool = True) -> 
     )
 
 
+@pytest.mark.system
 @pytest.mark.django_db(transaction=True)
 def test_values_under_rules_for_new_data_are_nowhere(
     project: Project, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]

@@ -193,6 +193,19 @@ KINDS_OF_CALLBACKS = (
     "debug_plan_start", "debug_agent_finished", "debug_llm_request_start", "debug_tool_call_finished", "debug_task_finished",
 )  # fmt: skip
 
+LANGFUSE_EVENTS: list[Any] = [
+    {"id": str(number), "type": kind, "timestamp": TIME, "body": json.loads(json.dumps(body))}
+    for number, (kind, body) in enumerate(
+        [
+            ("trace-create", TRACE_BODY),
+            ("generation-create", OBSERVATION),
+            ("observation-update", OBSERVATION),
+            ("score-create", LANGFUSE_SCORE),
+            ("dataset-run-item-create", {"traceId": "t", "observationId": "o", "runName": "r"}),
+        ]
+    )
+]
+
 WIRES: dict[str, tuple[Callable[[bytes], object], Any]] = {
     "OTLP traces": (
         traces,
@@ -204,24 +217,10 @@ WIRES: dict[str, tuple[Callable[[bytes], object], Any]] = {
     ),
     "OTLP logs": (logs, {"resourceLogs": [{"resource": RESOURCE, "scopeLogs": [{"scope": SCOPE, "logRecords": [LOG]}]}]}),
     "OTLP metrics": (otlp_json.count_metrics, {"resourceMetrics": [{"scopeMetrics": [{"metrics": [{"name": "m"}]}]}]}),
-    "Langfuse batch": (
-        langfuse_batch,
-        {
-            "batch": [
-                {"id": str(number), "type": kind, "timestamp": TIME, "body": json.loads(json.dumps(body))}
-                for number, (kind, body) in enumerate(
-                    [
-                        ("trace-create", TRACE_BODY),
-                        ("generation-create", OBSERVATION),
-                        ("observation-update", OBSERVATION),
-                        ("score-create", LANGFUSE_SCORE),
-                        ("dataset-run-item-create", {"traceId": "t", "observationId": "o", "runName": "r"}),
-                    ]
-                )
-            ],
-            "metadata": {"sdk_version": "2"},
-        },
-    ),
+    **{
+        f"Langfuse {event['type']}": (langfuse_batch, {"batch": [event], "metadata": {"sdk_version": "2"}})
+        for event in LANGFUSE_EVENTS
+    },
     "Langfuse scores": (lambda body: langfuse_events.decode_scores(body, NOW), [LANGFUSE_SCORE]),
     "LangSmith batch": (lambda body: langsmith(langsmith_runs.decode_batch(body)), {"post": [RUN_BODY], "patch": [{"id": RUN}]}),
     "LangSmith run": (lambda body: langsmith(langsmith_runs.decode_run(body, "patch", RUN)), RUN_BODY),
@@ -243,7 +242,8 @@ WIRES: dict[str, tuple[Callable[[bytes], object], Any]] = {
     "scores": (decode.decode_scores, [SCORE]),
     "events": (lambda body: [redaction.redact_event(event, RULES) for event in decode_events(body, ndjson=False)], {"events": [EVENT]}),
     "monitor messages": (lambda body: decode_events(body, ndjson=False), [MONITOR]),
-    "callbacks": (callbacks, [{"type": kind, **json.loads(json.dumps(CALLBACK))} for kind in KINDS_OF_CALLBACKS]),
+    **{f"callback {kind}": (callbacks, [{"type": kind, **CALLBACK}]) for kind in KINDS_OF_CALLBACKS},
+    "callbacks of a run": (callbacks, [{"type": kind, **CALLBACK} for kind in ("workflow", "tool_use", "tool_result", "error")]),
 }  # fmt: skip
 
 
@@ -261,7 +261,6 @@ def test_odd_value_is_taken_or_refused(wire: str) -> None:
             raise AssertionError(place) from error
 
 
-LANGFUSE_EVENTS = WIRES["Langfuse batch"][1]["batch"]
 BATCHES: dict[str, tuple[Callable[[list[Any]], list[Any]], list[Any]]] = {
     "Langfuse": (
         lambda events: [

@@ -20,6 +20,8 @@ from benchmarks.faults.site import ROOT, Site, running
 from benchmarks.restart.load import Load
 from tracesite.backups import BackupError, back_up, check_files, newest, read_manifest
 
+pytestmark = pytest.mark.system
+
 PAUSE = 1.5
 """Seconds at most between two requests of a client: writers that never rest take the time of everything beside them."""
 ROWS = "SELECT count(*) FROM messages_app_message"

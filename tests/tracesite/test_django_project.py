@@ -20,9 +20,11 @@ from psycopg import sql
 
 from benchmarks.ports import free_port
 from tests.conftest import DATABASE_NAME
-from tests.slow import slow
+from tests.length import at_length
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.system
+
 IN_SETTINGS, ONE_DATABASE, URLS, OWN_DATABASE, ASGI, RECORDER = re.findall(
     r"```python\n(.*?)```", (ROOT / "docs" / "django_project.md").read_text(), re.DOTALL
 )
@@ -187,7 +189,7 @@ def database() -> Iterator[dict[str, str]]:
 
 
 # The site itself is one PostgreSQL, so that of the two this shows less that no other test does.
-@pytest.mark.parametrize("arrangement", [pytest.param("one PostgreSQL", marks=slow), "SQLite and PostgreSQL"])
+@pytest.mark.parametrize("arrangement", [pytest.param("one PostgreSQL", marks=at_length), "SQLite and PostgreSQL"])
 @pytest.mark.minutes
 def test_project(shop: Shop, database: dict[str, str], arrangement: str) -> None:
     if arrangement == "one PostgreSQL":

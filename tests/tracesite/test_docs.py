@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from django.contrib.staticfiles.finders import find
 from django.test import Client
 from playwright.sync_api import Browser, expect
@@ -32,6 +33,7 @@ def test_docs_page_loads_own_files_only() -> None:
     assert all(find(path.removeprefix("/static/")) for path in loaded)
 
 
+@pytest.mark.system
 @needs_chromium
 def test_docs_page_in_browser_shows_every_operation(browser: Browser, live_server: Any) -> None:
     complaints: list[str] = []

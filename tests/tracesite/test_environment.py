@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
+from tests.paths import ROOT
 from tracesite import environment
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+pytestmark = pytest.mark.system
 
 
 @pytest.mark.parametrize(

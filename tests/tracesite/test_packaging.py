@@ -17,7 +17,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.paths import ROOT
+
+pytestmark = pytest.mark.system
+
 SOURCES = ["access_app", "messages_app", "traces_app", "tracesite", "templates", "locale"]
 # Paths in the wheel that differ from those in the tree: see [tool.setuptools] in pyproject.toml.
 MOVED = {"templates": "tracesite/templates", "locale": "tracesite/locale"}

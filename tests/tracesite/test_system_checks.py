@@ -25,10 +25,10 @@ from django.middleware.csrf import CsrfViewMiddleware
 from django.test import override_settings
 from django.utils.module_loading import import_string
 
+from tests.paths import ROOT
 from tracesite import system_checks
 from tracesite.serving import embedded_postgres
 
-ROOT = Path(__file__).resolve().parents[2]
 GOOD = system_checks.Server(
     version=17,
     encoding="UTF8",
@@ -143,6 +143,7 @@ def test_deployment_checks_report_local_settings(
         assert ids(system_checks.check_deployment(None)) == expected
 
 
+@pytest.mark.system
 def test_check_deploy_is_clean_with_the_settings_of_production(tmp_path: Path) -> None:
     """Of the warnings that are silenced, only those remain that the settings explain, and docs/security.md names them."""
     given = dict(re.findall(r'^(\w+)="(.*)"$', (ROOT / "docs" / "production" / "tracesite.env").read_text(), re.M))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -14,8 +13,9 @@ from django.db import Error, connection, transaction
 from access_app.audit.chain import append_recorded, first_broken_link
 from access_app.audit.record import record
 from access_app.models import AuditAction, AuditEntry, Project
+from tests.paths import ROOT
 
-DOCS = Path(__file__).parents[3] / "docs/audit.md"
+DOCS = ROOT / "docs/audit.md"
 
 
 @pytest.fixture

@@ -113,6 +113,7 @@ def test_new_connection_of_a_server_without_master_key_finds_the_data_keys() -> 
         forget_keys()
 
 
+@pytest.mark.system
 def test_master_key_comes_from_a_file_or_a_command(settings: Any, tmp_path: Path) -> None:
     path = tmp_path / "key"
     path.write_text(f"{MASTER_KEY}\n{OTHER_MASTER_KEY}\n")

@@ -21,8 +21,8 @@ from access_app.redaction.engine import MAX_DEPTH, Receipt, may_hold_secrets, re
 from access_app.redaction.rules import DEFAULT_RULES, MARKER, PathRule, Shape, key_named
 from access_app.redaction.text import lower, secrets_by_name
 from access_app.redaction.values import Unread
-from tests.examples import examples
 from tests.growth import grows_linearly
+from tests.length import examples
 
 SECRET = "S3cret-hunter2"
 

@@ -15,8 +15,8 @@ from msgspec import Raw
 from access_app.redaction import prefilter
 from access_app.redaction.engine import Receipt, may_hold_secrets, redact
 from access_app.redaction.rules import DEFAULT_RULES, MARKER, KeyRule, Rules, Shape
-from tests.examples import examples
 from tests.growth import grows_linearly
+from tests.length import examples
 
 from .corpus import innocents, trials
 

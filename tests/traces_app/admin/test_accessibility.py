@@ -2,12 +2,11 @@
 
 tests/tracesite/live/test_page.py looks at the live page, which needs a server of its own. /api/v1/docs/ and the
 form of a user are left out: Swagger UI and a script of Django's admin make faults there that templates cannot mend.
-`make test-accessibility` looks at all pages in all ways, which takes a minute more.
+At length it looks at all pages in all ways, which takes a minute more.
 """
 
 from __future__ import annotations
 
-import os
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +22,7 @@ from messages_app import writes
 from messages_app.models import SavedView
 from tests.axe import AXE, faults_of, faults_of_width, needs_axe
 from tests.chromium import needs_chromium
+from tests.length import AT_LENGTH
 from tests.traces_app.admin.test_admin_in_browser import session_key
 from tests.traces_app.conftest import answer, question, store
 from traces_app.ingest.scores import Place, PlacedScore, store_scores
@@ -32,7 +32,7 @@ from traces_app.normalize.redaction import redact_score
 from traces_app.schema import records
 from tracesite.samples.loader import load_samples
 
-pytestmark = [needs_chromium, needs_axe]
+pytestmark = [pytest.mark.system, needs_chromium, needs_axe]
 __all__ = ["session_key"]  # a fixture
 
 NOWHERE = "/admin/nowhere/"
@@ -41,7 +41,6 @@ LOOKS: list[dict[str, Any]] = [
     {"locale": "zh-CN", "color_scheme": "dark", "viewport": {"width": 1440, "height": 900}},
     {"locale": "en", "color_scheme": "light", "viewport": {"width": 390, "height": 844}},
 ]
-HAS_ALL = "TEST_ACCESSIBILITY" in os.environ
 ON_PHONES = 4
 """Pages at the beginning of the list, home and lists, whose layout on phones is another one: axe-core looks at these there,
 and of all others only the width is tested, because it takes most of the time."""
@@ -49,7 +48,7 @@ and of all others only the width is tested, because it takes most of the time.""
 
 def pages_of(look: dict[str, Any], pages: list[str]) -> tuple[list[str], list[str]]:
     """Return the pages that are visited in a look, and those of them that axe-core looks at."""
-    if HAS_ALL:
+    if AT_LENGTH:
         return pages, pages
     if look is LOOKS[-1]:
         return pages, pages[:ON_PHONES]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import date, timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -24,6 +23,7 @@ from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import writes
 from messages_app.models import Message, Session
 from tests.chromium import needs_chromium
+from tests.paths import SHARED
 from tests.traces_app.conftest import answer, question, store
 from traces_app.ingest.scores import Place, PlacedScore, store_scores
 from traces_app.models import AgentStep, ModelPrice, Score, Tool, ToolCall
@@ -33,13 +33,13 @@ from traces_app.transcripts.importer import import_paths
 from tracesite.samples.loader import load_samples
 from tracesite.samples.replayed import load_replayed
 
-REAL_TRACE = Path(__file__).parents[4] / "shared/data/claude_code/entire_thinking72_errors10_bb-781d6f3a8e-0.jsonl"
+REAL_TRACE = SHARED / "claude_code/entire_thinking72_errors10_bb-781d6f3a8e-0.jsonl"
 HOSTILE = (
     "<script>document.title = 'broken in'</script><img src=x onerror=\"document.title = 'broken in'\">"
     "</div></details></main><a href=\"javascript:document.title = 'broken in'\">\u202e\x1b[31m"
 )
 
-pytestmark = needs_chromium
+pytestmark = [pytest.mark.system, needs_chromium]
 
 
 @pytest.fixture

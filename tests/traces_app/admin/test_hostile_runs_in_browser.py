@@ -15,7 +15,7 @@ from tests.traces_app.admin.test_admin_in_browser import HOSTILE, browse, sessio
 from tests.traces_app.conftest import answer, question, store
 from traces_app.models import ToolCall
 
-pytestmark = needs_chromium
+pytestmark = [pytest.mark.system, needs_chromium]
 __all__ = ["session_key"]  # a fixture
 
 DEEP = "[" * 10_000 + "]" * 10_000

@@ -14,7 +14,7 @@ from tests.traces_app.admin.test_admin_in_browser import HOSTILE, browse, sessio
 from tests.traces_app.conftest import NOON, answer, store
 from traces_app.queries.search import found, in_run
 
-pytestmark = needs_chromium
+pytestmark = [pytest.mark.system, needs_chromium]
 __all__ = ["session_key"]  # a fixture
 
 PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from access_app.models import Project
 from messages_app.models import Message
-from tests.examples import examples
+from tests.length import examples
 from traces_app.events import contexts
 from traces_app.maintenance.integrity import Tally, check
 from traces_app.models import AgentStep, Context, Event

@@ -23,7 +23,7 @@ from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import ids
 from messages_app.models import Message, Reference, Session
 from messages_app.writes import delete_message, delete_session
-from tests.examples import examples
+from tests.length import examples
 from tests.traces_app.conftest import NOON, statements_in
 from traces_app.events import contexts, projection, run_cache
 from traces_app.events.batch import EventOutcome

@@ -17,7 +17,7 @@ from access_app.db.base import DatabaseWrapper
 from access_app.models import Project
 from messages_app import ids
 from messages_app.models import Message, MessageKey, Reference, Session
-from tests.examples import examples
+from tests.length import examples
 from tests.traces_app.conftest import NOON, answer, question, session_of, store
 from traces_app.ingest import id_cache, sessions
 from traces_app.ingest import store as writes

@@ -28,12 +28,12 @@ from access_app.db.direct import connection_parameters
 from access_app.models import AuditAction, AuditEntry, Project
 from messages_app.models import Message, Session
 from tests.admin_pages import text_of
+from tests.paths import ROOT
 from tests.traces_app.conftest import answer, store
 from traces_app.ingest.partitions import TABLES
 from traces_app.maintenance.jobs import JOBS, RETRY, start
 from traces_app.models import JobRun, SearchSegment, ToolPeriod, UnindexedMessage
 
-ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs" / "production.md"
 BY_NAME = {job.name: job for job in JOBS}
 
@@ -167,6 +167,7 @@ def test_job_runs_once_at_a_time(project: Project) -> None:
     assert len({job.lock for job in JOBS}) == len(JOBS)
 
 
+@pytest.mark.system
 @pytest.mark.django_db(transaction=True)
 def test_two_processes_run_each_due_job_once(project: Project, tmp_path: Path) -> None:
     """Two `work --once` that begin at the same moment: each job is done by one of them, and nothing is done twice."""

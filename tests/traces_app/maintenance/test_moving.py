@@ -31,7 +31,7 @@ from access_app.visibility import ALL_PROJECTS
 from messages_app.models import Message, PurgedPeriod, SealMark, Session, SessionTombstone
 from messages_app.sql.merged import in_each
 from tests.admin_pages import html_of
-from tests.examples import examples
+from tests.length import examples
 from tests.project_databases import copies
 from tests.traces_app.conftest import answer, question, store
 from traces_app.maintenance import moving
@@ -235,6 +235,7 @@ def test_interrupted_move_is_taken_back_or_ended(client: Client, monkeypatch: py
         moved("elsewhere")
 
 
+@pytest.mark.system
 def test_maintenance_reaches_projects_in_three_databases(transactional_db: None, tmp_path: Path) -> None:
     projects = {alias: Project.objects.create(slug=f"in-{alias}") for alias in (PRIMARY, *TENANTS)}
     clients = {}

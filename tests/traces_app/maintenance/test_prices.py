@@ -16,6 +16,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from access_app.models import Project
+from tests.paths import ROOT
 from traces_app.ingest.prices import current_prices, forget_prices
 from traces_app.maintenance.prices import SHIPPED, shipped_prices
 from traces_app.models import ModelPrice
@@ -151,4 +152,4 @@ def test_missing_file_is_an_error(tmp_path: Path) -> None:
 
 
 def test_shipped_file_is_in_the_package() -> None:
-    assert SHIPPED.is_file() and '"*.json"' in (Path(__file__).parents[3] / "pyproject.toml").read_text()
+    assert SHIPPED.is_file() and '"*.json"' in (ROOT / "pyproject.toml").read_text()

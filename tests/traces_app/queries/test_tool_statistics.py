@@ -26,7 +26,7 @@ from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import ids, writes
 from messages_app.models import ChangedHour, Message, Session
 from messages_app.sql.pagination import IdRange
-from tests.examples import examples
+from tests.length import examples
 from tests.traces_app.conftest import NOON, store
 from traces_app.ingest.changes import change_message
 from traces_app.ingest.removal import remove_messages

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import get_args
 
 import pytest
 
+from tests.paths import ROOT
 from traces_app.events.projection import EventFact, about, run_state, subject_of
 from traces_app.schema.event_types import EVENT_TYPES, EventSpec, EventType, check
 from traces_app.schema.records import ToolCall, text_fields
 
-ROOT = Path(__file__).resolve().parents[3]
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EVERY_TYPE = pytest.mark.parametrize("type_", get_args(EventType))
 

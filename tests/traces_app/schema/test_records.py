@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+import pytest
+
+from tests.paths import ROOT
 
 # Without the preparation in records.py this ends with a segmentation fault in 6 of 20 runs.
 _FIRST_USE = """
@@ -26,6 +27,7 @@ for thread in threads: thread.join()
 """
 
 
+@pytest.mark.system
 def test_concurrent_first_use_of_record_does_not_crash() -> None:
     runs = [
         subprocess.run([sys.executable, "-c", _FIRST_USE], cwd=ROOT, capture_output=True, check=False).returncode

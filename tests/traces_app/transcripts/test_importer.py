@@ -29,7 +29,8 @@ from access_app.models import Project
 from messages_app.models import Message, Session
 from messages_app.writes import delete_session
 from tests import steps
-from tests.examples import examples
+from tests.length import examples
+from tests.paths import SHARED
 from tests.traces_app.transcripts.files.test_archives import zip_archives
 from traces_app.ingest.batch import Refusal
 from traces_app.management.commands import import_transcripts
@@ -43,7 +44,6 @@ from traces_app.transcripts.importer import import_paths, import_source
 from traces_app.transcripts.outline import DIGEST_BYTES
 from traces_app.transcripts.reports import Counts, FileReport
 
-SHARED = Path(__file__).parents[4] / "shared" / "data"
 OWN = Path(__file__).parent / "formats" / "transcripts"
 
 TALK: list[dict[str, Any]] = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,8 @@ from msgspec.structs import replace
 from access_app.models import Project
 from messages_app.models import Message, MessageKey, Session
 from messages_app.sql.periods import Period
-from tests.examples import examples
+from tests.length import examples
+from tests.paths import SHARED
 from traces_app.ingest.partitions import TABLES
 from traces_app.models import AgentStep, ToolCall, ToolResult
 from traces_app.models import Span as SpanRow
@@ -26,7 +26,7 @@ from traces_app.transcripts.span_store import record_spans
 from traces_app.transcripts.spans import otlp_json
 from traces_app.transcripts.spans.span import Span, TooManyItems
 
-GENERATED = Path(__file__).resolve().parents[4] / "shared" / "data" / "otlp" / "generated"
+GENERATED = SHARED / "otlp" / "generated"
 SCENARIOS = ("openinference-langgraph", "logfire-pydantic-ai", "native-strands", "vercel-ai-legacy")
 needs_data = pytest.mark.skipif(not GENERATED.exists(), reason="needs ../shared/data")
 

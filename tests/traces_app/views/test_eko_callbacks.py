@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from messages_app.models import Message, Session
-from tests.examples import FACTOR
+from tests.length import FACTOR
+from tests.paths import SHARED
 from traces_app.models import AgentStep, Context, Event, ToolCall, ToolResult
 
 from .conftest import Caller
 
-EKO = Path(__file__).resolve().parents[4] / "shared" / "data" / "eko"
+EKO = SHARED / "eko"
 FILES = ("eko_callback_messages.jsonl", "eko4_callback_messages.jsonl")
 DONE_ONLY = ("eko_callback_messages_done_only.json", "eko4_callback_messages_done_only.json")
 SCRIPTED = ("eko_3.1.5_callbacks.jsonl", "eko_3.1.5_parallel_callbacks.jsonl", "eko_4x_callbacks.jsonl")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.examples import examples
+from tests.length import examples
 from traces_app.schema import records
 
 from .conftest import Caller

@@ -7,7 +7,6 @@ import json
 import random
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -17,13 +16,14 @@ from django.test import Client
 
 from access_app.keys import create_key
 from access_app.models import Project
+from tests.paths import ROOT
 from tests.traces_app.conftest import answer, question, store
 from tests.tracesite.http.test_bad_requests import KINDS as ON_THE_CONNECTION
 from traces_app.events.decode import MOST_SESSIONS
 from traces_app.ingest import decode
 from traces_app.ingest.store import MOST_REPEATED
 
-TABLE = Path(__file__).resolve().parents[3] / "docs" / "bad_input.md"
+TABLE = ROOT / "docs" / "bad_input.md"
 MESSAGES = "sessions/weather/messages/"
 NINES = int("9" * 300)
 JSON = "application/json"

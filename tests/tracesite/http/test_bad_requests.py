@@ -26,7 +26,7 @@ from messages_app.models import Session
 from tests.tracesite.serving.test_serve import serving
 
 # Without this mark pytest-django does not create the database.
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.system, pytest.mark.django_db]
 
 HOST = b"Host: localhost\r\n"
 HEALTH = b"GET /healthz HTTP/1.1\r\n" + HOST

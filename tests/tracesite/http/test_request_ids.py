@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+import pytest
+
+from tests.paths import ROOT
+
 BROKEN = """
 import sys
 from traces_app.schema import records
@@ -45,6 +47,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.system
 def test_error_of_a_declaration_is_the_last_line_of_a_command() -> None:
     found = run(BROKEN)
     assert found.returncode != 0
@@ -53,6 +56,7 @@ def test_error_of_a_declaration_is_the_last_line_of_a_command() -> None:
     )
 
 
+@pytest.mark.system
 def test_setting_up_the_log_imports_no_app() -> None:
     found = run(SET_UP)
     assert (found.returncode, found.stdout) == (0, "[]\n"), found.stderr

@@ -16,6 +16,8 @@ from benchmarks.live.viewer import Closed, Refused
 
 from .conftest import Viewers, another_key, hear
 
+pytestmark = pytest.mark.system
+
 _LOG_IN = """
 from django.contrib.auth.models import Permission, User
 from django.test import Client

@@ -17,9 +17,11 @@ from benchmarks.live import kills
 from benchmarks.live.agents import Agent
 from benchmarks.live.loyal import PATIENCE_SECONDS, Loyal
 from benchmarks.live.viewer import Closed
-from tests.kills import kills as how_many
+from tests.length import kills as how_many
 
 from .conftest import Viewers, hear, hear_events
+
+pytestmark = pytest.mark.system
 
 RUNS = how_many(4)
 

@@ -8,9 +8,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks import processes
 from benchmarks.faults.site import Site
-from tests.test_architecture import ROOT, imports_of
+from tests.paths import ROOT
+from tests.test_architecture import imports_of
 
 from .conftest import Viewers, hear
 
@@ -32,6 +35,7 @@ def ask(port: int, method: str, path: str, key: dict[str, str], body: Any = None
     return json.loads(content)
 
 
+@pytest.mark.system
 def test_stored_events_are_pushed_over_both_protocols(viewers: Viewers, port: int, key: dict[str, str]) -> None:
     first, *others = [{"session_id": "said over the API", **event} for event in EVENTS]
     ask(port, "POST", "/api/v1/events/", key, {"events": [first]})
@@ -60,6 +64,7 @@ def listening_ports(pid: int) -> set[int]:
     return found
 
 
+@pytest.mark.system
 def test_server_speaks_http_and_websocket_on_its_only_port(
     site: Site, viewers: Viewers, port: int, key: dict[str, str]
 ) -> None:

@@ -19,6 +19,8 @@ from benchmarks.live.viewer import EventStream, WebSocket
 
 from .conftest import hear, hear_events, inode_of, until_closed
 
+pytestmark = pytest.mark.system
+
 DEFAULT_SECONDS = 15
 QUICK_SECONDS = 4
 

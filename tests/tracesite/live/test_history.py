@@ -39,6 +39,7 @@ def ask(port: int, key: dict[str, str]) -> Iterator[Callable[..., Any]]:
     connection.close()
 
 
+@pytest.mark.system
 def test_run_is_pushed_live_and_stored_as_message(
     key: dict[str, str], viewers: Viewers, ask: Callable[..., Any]
 ) -> None:

@@ -27,7 +27,7 @@ PASSWORD = "correct horse battery"
 ZONE = "Asia/Kathmandu"  # UTC+05:45
 HOSTILE = "<img src=x onerror=\"document.title = 'broken in'\">"
 
-pytestmark = needs_chromium
+pytestmark = [pytest.mark.system, needs_chromium]
 
 
 class Network:

@@ -17,6 +17,8 @@ from benchmarks.live.viewer import Closed, Refused
 
 from .conftest import Viewers, another_key, hear, hear_events, inode_of, until_closed
 
+pytestmark = pytest.mark.system
+
 Database = psycopg.Connection[Any]
 
 

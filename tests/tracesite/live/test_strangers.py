@@ -21,6 +21,8 @@ from tracesite.live.sockets import KEY_SECONDS, LONGEST_QUEUE
 
 from .conftest import Viewers, hear
 
+pytestmark = pytest.mark.system
+
 MB = 2**20
 
 

@@ -17,6 +17,8 @@ from tracesite.serving.server import BACKLOG
 
 from .conftest import Viewers, another_key, hear, hear_events
 
+pytestmark = pytest.mark.system
+
 Database = psycopg.Connection[Any]
 
 

@@ -27,6 +27,8 @@ from .conftest import Viewers, another_key, hear, hear_events
 from .test_admission import cookie_of
 from .test_feeds import SESSION, Memory
 
+pytestmark = pytest.mark.system
+
 Database = psycopg.Connection[Any]
 
 _NUMBERS = count(1)

@@ -33,6 +33,7 @@ from access_app.models import Project
 from benchmarks.faults.site import Site, running
 from messages_app.models import SealMark
 from messages_app.sql.periods import Period
+from tests.paths import ROOT
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.ingest.metrics import TABLES
 from traces_app.maintenance.seals.sealing import seal_marked
@@ -42,7 +43,6 @@ from tracesite import environment
 from tracesite.metrics.database import project_database_metrics, replica_metrics
 from tracesite.metrics.registry import render
 
-ROOT = Path(__file__).resolve().parents[3]
 TOKEN = "a-token-of-the-tests"
 DOCUMENT = (ROOT / "docs" / "metrics.md").read_text()
 
@@ -382,6 +382,7 @@ def send_until_all_have_counted(site: Site, prefix: str) -> int:
     raise AssertionError("one of the workers gets nothing")
 
 
+@pytest.mark.system
 def test_metrics_add_up_over_workers_and_keep_dead_ones(site: Site) -> None:
     before = scrape_site(site)
     sent = send_until_all_have_counted(site, "first")
@@ -410,6 +411,7 @@ def test_metrics_add_up_over_workers_and_keep_dead_ones(site: Site) -> None:
     assert len(files_of(site)) == files
 
 
+@pytest.mark.system
 def test_counters_survive_a_reload(site: Site) -> None:
     calls = stored_calls(scrape_site(site))
     send(site, "before-the-restart")
@@ -425,6 +427,7 @@ def test_counters_survive_a_reload(site: Site) -> None:
     assert len({file.parent for file in files_of(site)}) == 1
 
 
+@pytest.mark.system
 def test_new_server_resets_counters_and_removes_old_files(site: Site) -> None:
     send(site, "before")
     before = {file.parent for file in files_of(site)}
@@ -457,12 +460,14 @@ sys.stdout.buffer.write(registry.render([]))
 """
 
 
+@pytest.mark.system
 def test_worker_on_a_full_disk_counts_for_itself(tmp_path: Path) -> None:
     limited = CHILD.replace("if os.fork", "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\nif os.fork")
     assert run_child(limited, tmp_path) == 3
     assert [file.name for file in tmp_path.glob("*/*")] == ["held"]
 
 
+@pytest.mark.system
 def test_unlocked_directories_are_removed_and_locked_ones_kept(tmp_path: Path) -> None:
     assert run_child(CHILD, tmp_path) == 3
     (first,) = (path for path in tmp_path.iterdir() if path.is_dir())

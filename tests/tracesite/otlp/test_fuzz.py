@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from access_app.keys import create_key
 from access_app.models import Project
-from tests.examples import examples
+from tests.length import examples
 from tests.traces_app.transcripts.formats.reading import mangled
 from traces_app.models import Span as SpanRow
 from traces_app.transcripts.spans import otlp_json, otlp_protobuf

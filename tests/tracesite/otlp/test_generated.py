@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +13,12 @@ from django.test import Client
 from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Message
+from tests.paths import SHARED
 from traces_app.models import AgentStep, ToolCall
 
 pytestmark = pytest.mark.django_db
 
-DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
+DATA = SHARED
 GENERATED = DATA / "otlp" / "generated"
 SCENARIOS = sorted(path.name for path in GENERATED.iterdir()) if GENERATED.exists() else []
 

@@ -39,6 +39,7 @@ def test_old_package_exports_every_public_name() -> None:
     assert all(getattr(old, name) is getattr(tracesite.recorder, name) for name in tracesite.recorder.__all__)
 
 
+@pytest.mark.system
 def test_old_command_still_runs() -> None:
     command = [sys.executable, "-m", "traces_app.recorder", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -10,10 +10,9 @@ from pytest_django.live_server_helper import LiveServer
 from access_app.keys import create_key
 from access_app.models import Project, Scope
 from messages_app.models import Message, Session
+from tests.paths import ROOT
 from traces_app.models import ToolCall
 from tracesite.recorder import example_langgraph
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(autouse=True)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import ast
 import logging
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.paths import ROOT
 from tracesite.recorder import MemorySink, Recorder
 from tracesite.recorder.guard import Guard, failure_of, instead_of_failing
 from tracesite.recorder.testing import RecorderForTests, recording
 
-ROOT = Path(__file__).resolve().parents[3]
 GUARD = "tracesite/recorder/guard.py"
 
 

@@ -23,6 +23,7 @@ from access_app.models import Project, Scope
 from benchmarks.ports import free_port
 from messages_app.models import Session
 from messages_app.writes import delete_session
+from tests.paths import ROOT
 from traces_app.models import Event, ToolCall
 from tracesite.recorder import http_sink
 from tracesite.recorder.__main__ import main
@@ -32,7 +33,6 @@ from tracesite.recorder.sinks import Clean, ServerSampling, ServerSettings, Sink
 from .servers import FakeTracesite, Request, Response, error, json_response, serve
 
 KEY = "ts_0123456789abcdef"
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def event(name: object, size: int = 0) -> Clean:
@@ -544,6 +544,7 @@ def killed_while_sending(url: str, sinks: Sinks, prefix: str, seconds: float) ->
     return (first + rest).decode().split()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("part", range(4))
 def test_events_before_a_kill_arrive_once(sinks: Sinks, part: int) -> None:
     """20 kills in all, at seeded moments: half of them while a server answers, half while there is none."""
@@ -572,6 +573,7 @@ def test_events_before_a_kill_arrive_once(sinks: Sinks, part: int) -> None:
     assert sinks.files() == []
 
 
+@pytest.mark.system
 def test_two_draining_processes_double_nothing(sinks: Sinks) -> None:
     port = free_port()
     handed_over: list[str] = []
@@ -586,6 +588,7 @@ def test_two_draining_processes_double_nothing(sinks: Sinks) -> None:
     assert sinks.files() == []
 
 
+@pytest.mark.system
 def test_parent_and_forked_child_deliver_their_own_events(fake: FakeTracesite, sinks: Sinks) -> None:
     script = """
         sink.send([event(f"before-{one}") for one in range(300)])
@@ -613,6 +616,7 @@ def test_parent_and_forked_child_deliver_their_own_events(fake: FakeTracesite, s
     assert sinks.files() == []
 
 
+@pytest.mark.system
 def test_process_without_close_leaves_events_on_the_disk(sinks: Sinks) -> None:
     port = free_port()
     script = "sink.send([event(f'e{one}') for one in range(100)]); os._exit(0)"
@@ -644,6 +648,7 @@ def test_flush_without_threads_sends_by_itself(
     assert time.monotonic() - begun < 60
 
 
+@pytest.mark.system
 def test_events_are_sent_at_interpreter_exit(fake: FakeTracesite, sinks: Sinks) -> None:
     script = """
         import atexit
@@ -758,6 +763,7 @@ def test_proxy_is_used_for_other_machines_only(
 # --- The command ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_command_lists_and_sends_waiting_events(
     sinks: Sinks, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -789,6 +795,7 @@ def test_command_lists_and_sends_waiting_events(
     assert capsys.readouterr().out == f"No events wait in {sinks.root}.\n"
 
 
+@pytest.mark.system
 def test_command_reports_the_event_of_a_cut_off_line(
     fake: FakeTracesite, sinks: Sinks, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -801,6 +808,7 @@ def test_command_reports_the_event_of_a_cut_off_line(
     assert capsys.readouterr().out == "4 events were delivered, 0 wait, 2 were lost.\n"
 
 
+@pytest.mark.system
 def test_events_of_a_changed_key_are_sent_with_the_new_one(
     fake: FakeTracesite, sinks: Sinks, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -828,6 +836,7 @@ def test_command_without_a_server_names_missing_options(
     )
 
 
+@pytest.mark.system
 def test_events_of_other_addresses_are_sent_on_request(
     fake: FakeTracesite, sinks: Sinks, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -970,6 +979,7 @@ def burst(
     return time.monotonic() - began, done.stderr.decode()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("response", [error(401, "invalid_api_key"), error(404)])
 def test_exit_does_not_wait_for_a_server_that_refuses_the_key(
     fake: FakeTracesite, sinks: Sinks, response: Response
@@ -981,6 +991,7 @@ def test_exit_does_not_wait_for_a_server_that_refuses_the_key(
     assert "Events are not delivered" in log
 
 
+@pytest.mark.system
 def test_exit_goes_on_while_the_server_takes_events(fake: FakeTracesite, sinks: Sinks) -> None:
     def slowly(_request: Request) -> None:
         time.sleep(0.45)
@@ -1037,6 +1048,7 @@ def test_tracesite_stores_events_and_knows_duplicates(live_server: Any, sinks: S
     sink.close(soon())
 
 
+@pytest.mark.system
 @pytest.mark.django_db(transaction=True)
 def test_burst_and_clean_exit_leave_nothing_behind(live_server: Any, sinks: Sinks) -> None:
     project = Project.objects.create(slug="owner")

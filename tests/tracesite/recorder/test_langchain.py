@@ -873,6 +873,7 @@ def test_runs_are_removed_at_their_end_or_beyond_the_limit(
         assert len(handler._runs) == 3
 
 
+@pytest.mark.system
 def test_missing_langchain_is_named() -> None:
     program = (
         "import sys; sys.modules['langchain_core'] = None\n"
@@ -884,6 +885,7 @@ def test_missing_langchain_is_named() -> None:
     assert done.stdout == "tracesite.recorder.langchain needs langchain-core: pip install langchain-core.\n"
 
 
+@pytest.mark.system
 def test_recorder_does_not_import_langchain() -> None:
     program = "import sys, tracesite.recorder; print([name for name in sys.modules if name.startswith('lang')])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

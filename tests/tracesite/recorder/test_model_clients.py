@@ -7,7 +7,6 @@ import json
 import re
 import textwrap
 from collections.abc import Coroutine, Iterator
-from pathlib import Path
 from typing import Any, TypeVar
 
 import anthropic
@@ -20,6 +19,7 @@ from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel
 
 from access_app.models import Project
+from tests.paths import ROOT
 from tests.tracesite.sdks import provider as provider_module
 from tests.tracesite.sdks.provider import ADVICE, ANSWER, REASONING, provider
 from tracesite.recorder import Recorder, model_clients
@@ -430,7 +430,7 @@ def test_stream_cut_at_any_byte_is_read_and_unfinished(api: Api) -> None:
 
 @pytest.mark.parametrize("package", ["openai", "anthropic"])
 def test_example_of_the_docs_is_recorded(package: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    document = (Path(__file__).parents[3] / "docs" / "recorder.md").read_text()
+    document = (ROOT / "docs" / "recorder.md").read_text()
     found = re.search(rf"(?m)^    from {package} import (.*\n)(?:    .*\n)+", document)
     assert found is not None
     example = textwrap.dedent(found[0])

@@ -112,6 +112,7 @@ KILLED = """
 """
 
 
+@pytest.mark.system
 @pytest.mark.django_db
 def test_run_of_killed_process_is_closed_and_ended_one_is_not(machine: Machine, project: Project) -> None:
     machine.run(KILLED)
@@ -129,6 +130,7 @@ def test_run_of_killed_process_is_closed_and_ended_one_is_not(machine: Machine, 
     assert Session.objects.get().status == "aborted"
 
 
+@pytest.mark.system
 def test_run_is_known_when_all_events_were_delivered_before(machine: Machine) -> None:
     process = machine.start("""
         recorder.message("Go", external_id="open").enter()
@@ -143,6 +145,7 @@ def test_run_is_known_when_all_events_were_delivered_before(machine: Machine) ->
     assert machine.left() == []
 
 
+@pytest.mark.system
 def test_run_of_living_process_is_not_closed(machine: Machine) -> None:
     machine.start("""
         recorder.message("Go", external_id="shared").enter()
@@ -163,6 +166,7 @@ def test_run_of_living_process_is_not_closed(machine: Machine) -> None:
     assert machine.left() == []
 
 
+@pytest.mark.system
 def test_run_that_forked_child_works_on_is_not_closed(machine: Machine) -> None:
     process = machine.start("""
         recorder.session("s").enter()
@@ -184,6 +188,7 @@ def test_run_that_forked_child_works_on_is_not_closed(machine: Machine) -> None:
     assert interrupted(machine.delivered()) == ["open"]
 
 
+@pytest.mark.system
 def test_run_that_process_left_open_at_its_end_is_not_closed(machine: Machine) -> None:
     machine.run("""
         recorder.message("Go", external_id="paused").enter()
@@ -193,6 +198,7 @@ def test_run_that_process_left_open_at_its_end_is_not_closed(machine: Machine) -
     assert interrupted(machine.delivered()) == []
 
 
+@pytest.mark.system
 def test_undelivered_interruption_is_sent_by_next_process(machine: Machine) -> None:
     machine.run(KILLED)
     (directory,) = machine.root.iterdir()

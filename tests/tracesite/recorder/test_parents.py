@@ -12,7 +12,7 @@ from itertools import zip_longest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.examples import examples
+from tests.length import examples
 from tracesite.recorder import Recorder
 from tracesite.recorder.testing import RecorderForTests
 

@@ -18,11 +18,10 @@ from typing import Any
 
 import pytest
 
+from tests.paths import ROOT
 from tracesite.recorder import JsonLinesSink, MemorySink, NullSink, Recorder, Sampling
 from tracesite.recorder.sinks import Clean
 from tracesite.recorder.testing import RecorderForTests
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 class Gate(MemorySink):
@@ -330,6 +329,7 @@ def code_of(process: subprocess.Popen[bytes]) -> int:
         return process.wait(120)
 
 
+@pytest.mark.system
 def test_forked_child_records_without_repeating(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     recorder = Recorder(sink=JsonLinesSink(path), delay_ms=10_000)
@@ -352,6 +352,7 @@ def test_forked_child_records_without_repeating(tmp_path: Path) -> None:
     assert {event["message_id"] for event in events} == {"m"}
 
 
+@pytest.mark.system
 def test_fork_of_a_busy_process_does_not_hang(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     recorder = Recorder(sink=JsonLinesSink(path), delay_ms=0.1)
@@ -405,6 +406,7 @@ MULTIPROCESSING = """
 """
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("inherited", [True, False])
 def test_multiprocessing_children_send_at_their_end(tmp_path: Path, inherited: bool) -> None:
     path = tmp_path / "trace.jsonl"
@@ -460,6 +462,7 @@ FORKSERVER = """
 """
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("pool", [False, True])
 def test_forkserver_children_send_all_at_their_end(tmp_path: Path, pool: bool) -> None:
     path = tmp_path / "trace.jsonl"
@@ -532,6 +535,7 @@ def test_exit_goes_on_while_the_sink_delivers(
     assert len(recorder.sink.events) == 102, "nothing is taken any more"  # type: ignore[attr-defined]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("end", "code"),
     [
@@ -560,6 +564,7 @@ def test_exit_of_a_process_sends_the_rest(tmp_path: Path, end: str, code: int) -
     assert names(path) == ["tool"]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("asked", "before", "expected", "code"),
     [
@@ -594,6 +599,7 @@ def test_sigterm_is_handled_on_request(
     assert names(path) == expected
 
 
+@pytest.mark.system
 def test_held_entries_are_kept_when_sigterm_ends_the_process(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     script = """
@@ -607,6 +613,7 @@ def test_held_entries_are_kept_when_sigterm_ends_the_process(tmp_path: Path) -> 
     assert [event["type"] for event in lines(path)] == ["workflow_execute_start", "tool_call_start"]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("end", ["recorder.flush()", "recorder.close()", ""])
 def test_sigterm_during_the_last_delivery_loses_nothing(tmp_path: Path, end: str) -> None:
     path = tmp_path / "trace.jsonl"
@@ -628,6 +635,7 @@ def test_sigterm_during_the_last_delivery_loses_nothing(tmp_path: Path, end: str
     assert (len(lines(path)), names(path)) == (4, ["tool"])
 
 
+@pytest.mark.system
 def test_sigterm_ends_forked_children_as_without_recorder(tmp_path: Path) -> None:
     script = """
         recorder = Recorder(sink=JsonLinesSink(PATH), handle_sigterm=True)
@@ -652,6 +660,7 @@ def test_sigterm_handler_in_another_thread_is_refused(caplog: pytest.LogCaptureF
     assert "ValueError" in caplog.text
 
 
+@pytest.mark.system
 def test_signal_while_counting_a_loss_does_not_deadlock(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     script = """

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from access_app.redaction.engine import redact
 from access_app.redaction.rules import MARKER
 from benchmarks.ports import free_port
-from tests.examples import examples
+from tests.length import examples
+from tests.paths import ROOT
 from tracesite.recorder import Privacy, Recorder, results
 from tracesite.recorder.sinks import Clean
 from tracesite.recorder.snapshot_stores import SqliteStore
@@ -316,7 +317,7 @@ def test_invalid_rules_raise_at_construction(wrong: dict[str, Any], kind: type[E
 
 
 def test_only_one_module_makes_clean_events() -> None:
-    package = Path(__file__).resolve().parents[3] / "tracesite" / "recorder"
+    package = ROOT / "tracesite" / "recorder"
     makers = {
         path.name
         for path in package.glob("*.py")

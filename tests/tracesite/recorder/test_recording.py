@@ -21,6 +21,7 @@ from access_app.keys import create_key
 from access_app.models import Project, Scope
 from benchmarks.ports import free_port
 from messages_app.models import Message, Session
+from tests.paths import ROOT
 from traces_app.models import AgentStep, Context, ToolCall
 from tracesite.recorder import (
     JsonLinesSink,
@@ -38,8 +39,6 @@ from tracesite.recorder.testing import RecorderForTests
 from tracesite.recorder.testing import recording as recording_for_tests
 
 from .servers import FakeTracesite, serve
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -419,6 +418,7 @@ def first_example(path: str) -> str:
     return textwrap.dedent(found[0]).strip()
 
 
+@pytest.mark.system
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("path", ["README.md", "docs/recorder.md"])
 def test_first_example_is_a_whole_run(live_server: Any, path: str) -> None:

@@ -146,6 +146,7 @@ def test_other(replaying):
 """
 
 
+@pytest.mark.system
 @pytest.mark.django_db
 def test_exported_session_answers_a_test_by_the_fixture(tmp_path: Path) -> None:
     with recording() as recorder, recorder.session("weather-1"), recorder.message("How is Oslo?"):

@@ -83,6 +83,7 @@ def test_data_convert_to_a_type_or_raise() -> None:
         results.data_as(results.success([{"id": "x"}]), list[Row])
 
 
+@pytest.mark.system
 def test_results_work_without_django() -> None:
     code = "import sys; from tracesite.recorder import results; results.success(); print('django' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

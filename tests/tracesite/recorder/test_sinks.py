@@ -60,6 +60,7 @@ def test_unwritable_file_loses_events_and_counts_them(tmp_path: Path) -> None:
     assert (recorder.report().dropped, recorder.report().delivered_to_sink) == (2, 0)
 
 
+@pytest.mark.system
 def test_full_disk_leaves_no_joined_lines(tmp_path: Path) -> None:
     script = f"""
 import resource, signal

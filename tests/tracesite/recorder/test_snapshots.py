@@ -356,6 +356,7 @@ def test_memory_store_purges_least_recently_used_session() -> None:
     assert recorder.snapshots.store.snapshot(latest.id) is None
 
 
+@pytest.mark.system
 def test_sqlite_file_is_private_and_read_by_another_process(tmp_path: Path) -> None:
     path = tmp_path / "snapshots.db"
     recorder = Recorder(sink=MemorySink(), snapshots=Snapshots(SqliteStore(path)), strict=True)
@@ -409,6 +410,7 @@ def check_whole(snapshots: Snapshots, at_least: int) -> None:
     snapshots.store.close()
 
 
+@pytest.mark.system
 def test_killed_process_leaves_whole_snapshots(tmp_path: Path) -> None:
     path = tmp_path / "snapshots.db"
     for moment in (5, 23):
@@ -416,6 +418,7 @@ def test_killed_process_leaves_whole_snapshots(tmp_path: Path) -> None:
         check_whole(Snapshots(SqliteStore(path)), moment)
 
 
+@pytest.mark.system
 @pytest.mark.django_db(transaction=True)
 def test_killed_process_leaves_whole_snapshots_on_server(live_server: Any) -> None:
     project = Project.objects.create(slug="owner")

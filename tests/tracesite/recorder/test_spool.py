@@ -194,6 +194,7 @@ def test_limit_holds_for_all_processes_of_a_destination(shelf: Shelf) -> None:
 # --- Dead processes ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_events_of_a_killed_process_are_found(shelf: Shelf) -> None:
     dead_process(shelf.root, 'spool.append([b\'{"id":"a"}\', b\'{"id":"b"}\'])')
     spool = shelf.spool()
@@ -203,6 +204,7 @@ def test_events_of_a_killed_process_are_found(shelf: Shelf) -> None:
     assert shelf.files() == []
 
 
+@pytest.mark.system
 def test_oldest_dead_process_is_first_and_living_ones_are_left(shelf: Shelf) -> None:
     for name in (b"first", b"second"):
         dead_process(shelf.root, f'spool.append([b\'{{"id":"%s"}}\' % {name!r}])')
@@ -217,6 +219,7 @@ def test_oldest_dead_process_is_first_and_living_ones_are_left(shelf: Shelf) -> 
     assert take_all(spool) == events(2)
 
 
+@pytest.mark.system
 def test_incomplete_line_is_skipped(shelf: Shelf) -> None:
     dead_process(shelf.root, 'spool.append([b\'{"id":"a"}\']); os.write(spool._own.segments[0].file, b\'{"id":"b\')')
     spool = shelf.spool()
@@ -225,6 +228,7 @@ def test_incomplete_line_is_skipped(shelf: Shelf) -> None:
     assert shelf.files() == []
 
 
+@pytest.mark.system
 def test_damaged_lines_do_not_delay_others(shelf: Shelf) -> None:
     dead_process(shelf.root, "spool.append([b'{\"id\":\"a\"}', bytes(40), b'', b'[1]', b'{\"id\":\"b\"}'])")
     spool = shelf.spool()
@@ -236,11 +240,13 @@ def test_damaged_lines_do_not_delay_others(shelf: Shelf) -> None:
     assert spool.next_batch(own=False, most_events=9, most_bytes=1000) is None
 
 
+@pytest.mark.system
 def test_other_key_gets_no_events(shelf: Shelf) -> None:
     dead_process(shelf.root, "spool.append([b'{}'])")
     assert not shelf.spool(key="ts_another").adopt()
 
 
+@pytest.mark.system
 def test_forked_child_leaves_the_parents_events_alone(shelf: Shelf) -> None:
     spool = shelf.spool()
     spool.append(events(1))
@@ -255,6 +261,7 @@ def test_forked_child_leaves_the_parents_events_alone(shelf: Shelf) -> None:
     assert take_all(spool) == events(1)
 
 
+@pytest.mark.system
 def test_events_of_a_dead_parent_are_free_while_its_child_lives(shelf: Shelf) -> None:
     dead_process(
         shelf.root,
@@ -317,6 +324,7 @@ def test_recovered_disk_is_used_again(shelf: Shelf, monkeypatch: pytest.MonkeyPa
     assert take_all(spool) == events(1, 2, 3)
 
 
+@pytest.mark.system
 def test_file_size_limit_is_no_failure(shelf: Shelf) -> None:
     dead_process(
         shelf.root,
@@ -380,6 +388,7 @@ def test_truncated_file_is_logged_and_delays_nothing(shelf: Shelf, caplog: pytes
     assert take_all(spool) == events(3)
 
 
+@pytest.mark.system
 def test_cut_off_line_of_a_dead_process_is_one_lost_event(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
     for count in (12, 1):
         dead_process(shelf.root, f'spool.append([b\'{{"id":"%06d"}}\' % number for number in range({count})])')
@@ -430,6 +439,7 @@ def test_link_in_place_of_a_destination_is_not_followed(
     assert take_all(spool) == events(1)
 
 
+@pytest.mark.system
 def test_link_in_place_of_a_file_is_not_followed(shelf: Shelf, tmp_path: Path) -> None:
     dead_process(shelf.root, "spool.append([b'{}'])")
     [segment] = shelf.root.glob("*/*.000001.ndjson")
@@ -489,6 +499,7 @@ def test_second_directory_is_used_when_the_first_fails(tmp_path: Path) -> None:
     spool.release()
 
 
+@pytest.mark.system
 def test_survey_counts_waiting_events_and_changes_nothing(shelf: Shelf) -> None:
     assert survey(shelf.root) == []
     dead_process(shelf.root, "spool.append([b'{}', b'{}'])")

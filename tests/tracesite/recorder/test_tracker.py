@@ -838,6 +838,7 @@ def test_worker_writes_the_disk(tmp_path: Path) -> None:
     tracker.close(60)
 
 
+@pytest.mark.system
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_tracker_works_in_a_forked_child(tmp_path: Path) -> None:
     tracker = ToolCallChainTracker(folder=tmp_path)

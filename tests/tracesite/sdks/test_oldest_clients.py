@@ -8,10 +8,13 @@ import subprocess
 
 import pytest
 
+from tests.paths import ROOT
 from tests.tracesite.recorder.scripted_agents import MODEL
 
 from .provider import ANSWER
-from .test_sdks import AGENTS, ROOT
+from .test_sdks import AGENTS
+
+pytestmark = pytest.mark.system
 
 PYTHON = ROOT / ".sdks" / "oldest" / "bin" / "python"
 TREE = ["message", "  step", "    get_weather", "    get_traffic", "  step", "    ask_expert", "  step", "  step"]

@@ -9,9 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.faults.site import Site, running
+from tests.paths import ROOT
 
 from .provider import ANSWER, provider
-from .test_sdks import AGENTS, AGENTS_CHAT, AGENTS_RESPONSES, ROOT, assert_run_is_whole, get
+from .test_sdks import AGENTS, AGENTS_CHAT, AGENTS_RESPONSES, assert_run_is_whole, get
+
+pytestmark = pytest.mark.system
 
 NEWEST, OLDEST = "agents", "agents_oldest"
 

@@ -19,11 +19,13 @@ from typing import Any
 import pytest
 
 from benchmarks.faults.site import Site, running
+from tests.paths import ROOT
 from traces_app.transcripts.parsing.message_shapes import messages_in
 
 from .provider import ADVICE, ANSWER, REASONING, provider
 
-ROOT = Path(__file__).resolve().parents[3]
+pytestmark = pytest.mark.system
+
 AGENTS = Path(__file__).parent / "agents"
 QUESTION = "Plan a day in Oslo."
 README = (ROOT / "README.md").read_text()

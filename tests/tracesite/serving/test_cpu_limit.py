@@ -25,6 +25,8 @@ from benchmarks.restart.restarts import Supervised
 from tracesite.serving import cpu_limit
 from tracesite.serving.cpu_limit import CpuLimit
 
+pytestmark = pytest.mark.system
+
 PATIENCE_SECONDS = 180
 
 

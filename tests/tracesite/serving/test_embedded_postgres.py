@@ -15,7 +15,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.paths import ROOT
+
+pytestmark = pytest.mark.system
+
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
 
 USE = """

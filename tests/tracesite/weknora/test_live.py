@@ -25,6 +25,8 @@ from tests.tracesite.weknora.test_frames import put_together
 from tracesite.live.feeds import POLL_SECONDS
 from tracesite.recorder import Recorder
 
+pytestmark = pytest.mark.system
+
 Database = psycopg.Connection[Any]
 
 _NUMBERS = count(1)

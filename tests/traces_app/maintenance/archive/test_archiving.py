@@ -24,6 +24,7 @@ from messages_app.session_counters import disagreements
 from messages_app.sql.partitions import periods_of
 from tests.admin_pages import text_of
 from tests.encryption import MASTER_KEY, master_key
+from tests.paths import ROOT
 from tests.traces_app.conftest import answer, store
 from tests.traces_app.maintenance.archive.conftest import (
     FAR,
@@ -321,7 +322,7 @@ def test_docs_list_the_columns_of_every_dataset() -> None:
             + " |"
         )
 
-    docs = (Path(__file__).resolve().parents[4] / "docs" / "archive.md").read_text()
+    docs = (ROOT / "docs" / "archive.md").read_text()
     assert [listed(dataset) for dataset in DATASETS] == docs.rstrip().splitlines()[-len(DATASETS) :]
 
 

@@ -8,7 +8,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from django.core.management import CommandError
@@ -17,12 +16,13 @@ from fsspec import get_filesystem_class
 from access_app.models import Project
 from benchmarks.ports import free_port
 from messages_app.models import Session
+from tests.paths import ROOT
 from tests.traces_app.maintenance.archive.conftest import MARCH, exports, rows, run, tell
 
-ENVIRONMENT = Path(__file__).resolve().parents[4] / ".sdks" / "s3"
+ENVIRONMENT = ROOT / ".sdks" / "s3"
 FOLDER = "s3://traces/archive"
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("store")]
+pytestmark = [pytest.mark.system, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("store")]
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from io import StringIO
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -41,6 +40,7 @@ from messages_app.sql.partitions import PeriodInUse, periods_of
 from messages_app.sql.periods import Period
 from messages_app.writes import delete_message, delete_session, restore_session
 from tests import forked
+from tests.paths import ROOT
 from tests.traces_app.conftest import answer, drop_all_periods, question, session_of, store
 from traces_app.events.store import record_events
 from traces_app.ingest.batch import SessionOutcome
@@ -171,7 +171,7 @@ def in_thread(work: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, str(Path(__file__).resolve().parents[4] / "manage.py"), "purge", *arguments]
+    return [sys.executable, str(ROOT / "manage.py"), "purge", *arguments]
 
 
 def environment() -> dict[str, str]:
@@ -871,6 +871,7 @@ def test_old_date_and_huge_number_of_days_purge_nothing(project: Project) -> Non
         assert run_command("--older-than", age, "--yes").splitlines()[1:] == ["  nothing"]
 
 
+@pytest.mark.system
 def test_purge_command_on_terminal_asks_for_confirmation(project: Project) -> None:
     tell(project, "old", JANUARY)
     for reply, status in (("no\n", 1), ("yes\n", 0)):
@@ -917,6 +918,7 @@ def drained(master: int) -> bytes:
     return shown
 
 
+@pytest.mark.system
 def test_purge_command_without_terminal_has_no_progress_bar(project: Project) -> None:
     tell(project, "old", JANUARY)
     done = subprocess.run(

@@ -17,7 +17,7 @@ from access_app.models import Project
 from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Message, Session
 from messages_app.sql.pagination import IdRange
-from tests.examples import examples
+from tests.length import examples
 from tests.traces_app.conftest import NOON, answer, store
 from traces_app.ingest.changes import change_session
 from traces_app.ingest.removal import remove_messages

@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import steps
-from tests.examples import examples
+from tests.length import examples
 from traces_app.transcripts.files import archives
 from traces_app.transcripts.files.archives import BrokenArchive, Budget, Zip, files_in, kept
 from traces_app.transcripts.files.documents import Lines, Source, Unreadable
@@ -255,6 +255,7 @@ def test_pax_record_of_impossible_length_is_refused(records: str) -> None:
             found(packed)
 
 
+@pytest.mark.system
 def test_pax_headers_before_the_first_file_are_not_held() -> None:
     records = b"".join(b"11 %06d=\n" % number for number in range(90_000))
     data = gzip.compress(member(tarfile.XHDTYPE, records) * 3 + tarred(FILES))

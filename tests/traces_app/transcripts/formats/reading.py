@@ -14,6 +14,7 @@ import pytest
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.paths import SHARED
 from tests.traces_app.growing import merged
 from traces_app.normalize.tool_results import normalize_result
 from traces_app.schema import records
@@ -22,8 +23,6 @@ from traces_app.transcripts.files.documents import Line, Lines
 from traces_app.transcripts.formats.registry import Format, format_of
 from traces_app.transcripts.outline import digests_of, session_of
 from traces_app.transcripts.times import with_times
-
-SHARED = Path(__file__).parents[5] / "shared" / "data"
 
 
 def read(format_: Format, document: object) -> tuple[list[records.Session], list[tuple[str, str]]]:

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from tests.paths import SHARED
 from traces_app.schema import records
 from traces_app.transcripts.formats import ai_sdk
 from traces_app.transcripts.formats.ai_sdk import recognises
 from traces_app.transcripts.formats.registry import format_of
 
 from . import reading
-from .reading import SHARED, figures, load, mangled, other_files
+from .reading import figures, load, mangled, other_files
 
 TEXT = {"type": "text", "text": "Weather?"}
 USER = {"id": "u1", "role": "user", "parts": [TEXT]}

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.paths import SHARED
 from traces_app.schema import records
 from traces_app.transcripts.files.documents import Lines
 from traces_app.transcripts.formats import anthropic_messages
@@ -17,7 +18,7 @@ from traces_app.transcripts.formats.anthropic_messages import recognises
 from traces_app.transcripts.formats.registry import format_of
 
 from . import reading
-from .reading import SHARED, assert_takes_no_other, counted, figures, load, mangled
+from .reading import assert_takes_no_other, counted, figures, load, mangled
 
 ASK = {"role": "user", "content": "Weather in Paris?"}
 THINKING = {"type": "thinking", "thinking": "I look it up.", "signature": "c2ln"}

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.paths import SHARED
 from traces_app.schema import records
 from traces_app.transcripts.formats import atif
 from traces_app.transcripts.formats.registry import format_of
 
 from .reading import (
-    SHARED,
     assert_grows,
     assert_takes_no_other,
     calls,

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.paths import SHARED
 from traces_app.schema import records
 from traces_app.transcripts.formats import bedrock_converse
 from traces_app.transcripts.formats.bedrock_converse import recognises
 
 from . import reading
-from .reading import SHARED, assert_takes_no_other, counted, figures, load, mangled
+from .reading import assert_takes_no_other, counted, figures, load, mangled
 
 ASK = {"role": "user", "content": [{"text": "Weather in Paris?"}, {"cachePoint": {"type": "default"}}]}
 USE = {"toolUse": {"toolUseId": "t1", "name": "weather", "input": {"city": "Paris"}}}

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.paths import SHARED
 from tests.traces_app.growing import merged
 from traces_app.normalize.json_values import fields
 from traces_app.schema import records
@@ -22,7 +23,7 @@ from traces_app.transcripts.formats.claude_code import recognises
 from traces_app.transcripts.formats.registry import format_of
 
 from . import reading
-from .reading import SHARED, counted, figures, mangled
+from .reading import counted, figures, mangled
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SESSION = "5a3bb1c8"

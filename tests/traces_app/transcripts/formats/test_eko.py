@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.paths import SHARED
 from traces_app.schema import records
 from traces_app.transcripts.entries import Entry, Reply
 from traces_app.transcripts.files.documents import Document, Line, Lines
@@ -21,8 +22,6 @@ from traces_app.transcripts.formats.registry import format_of
 from traces_app.transcripts.outline import digests
 
 from . import reading
-
-SHARED = Path(__file__).parents[5] / "shared" / "data"
 
 PLAN = {"taskId": "t1", "name": "Trip", "thought": "First look.", "agents": [{"id": "t1-00", "name": "Guide"}]}
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.paths import ROOT, SHARED
 from traces_app.normalize.records import normalise
 from traces_app.schema import records
 from traces_app.schema.health_flags import ORPHAN_RESULT
@@ -25,7 +26,6 @@ from traces_app.transcripts.files.documents import Document, file_source, read
 from traces_app.transcripts.formats.registry import FORMATS
 from traces_app.transcripts.outline import session_of
 
-SHARED = Path(__file__).parents[5] / "shared" / "data"
 COUNTS = SHARED / "EXPECTED_COUNTS.json"
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
 
@@ -62,7 +62,7 @@ OTHERWISE: dict[str, dict[str, Any]] = {
     "sdk_transcripts/traceloop-openai-agents/responses_input_list.json": {"errors_by_tool": {"refund": 1}},
 }
 """Figures that differ from the count; docs/import_counts.md gives the reasons."""
-DOCS = Path(__file__).parents[4] / "docs" / "import_counts.md"
+DOCS = ROOT / "docs" / "import_counts.md"
 LANGFUSE = ("langfuse/langgraph-js-2025-10-30.trace.json", "langfuse/pydantic-ai-tools-2025-12-04.trace.json")
 """Files in the same table whose count is one of observations: see test_langfuse.py."""
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from tests.paths import SHARED
 from traces_app.schema import records
 from traces_app.transcripts.files.documents import file_source
 from traces_app.transcripts.files.documents import read as read_document
@@ -15,7 +16,6 @@ from traces_app.transcripts.formats import gemini_cli
 from traces_app.transcripts.formats.registry import format_of
 
 from .reading import (
-    SHARED,
     assert_grows,
     assert_takes_no_other,
     calls,

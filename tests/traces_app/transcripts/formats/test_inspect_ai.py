@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.paths import SHARED
 from traces_app.normalize.records import MOST_PUT_IN_MESSAGE
 from traces_app.schema import records
 from traces_app.transcripts.files.documents import Files, Unreadable
@@ -21,7 +22,6 @@ from traces_app.transcripts.formats import inspect_ai
 from traces_app.transcripts.formats.registry import format_of
 
 from .reading import (
-    SHARED,
     assert_grows,
     assert_takes_no_other,
     calls,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from tests.paths import SHARED
 from traces_app.normalize.records import normalise_steps
 from traces_app.schema import records
 from traces_app.transcripts.formats import langchain
@@ -18,7 +19,7 @@ from traces_app.transcripts.formats.registry import format_of
 from traces_app.transcripts.outline import digests_of
 
 from . import reading
-from .reading import SHARED, counted, figures, load, mangled, other_files
+from .reading import counted, figures, load, mangled, other_files
 
 OWN = Path(__file__).parent / "transcripts" / "langchain"
 

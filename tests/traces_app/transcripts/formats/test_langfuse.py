@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.paths import SHARED
 from traces_app.schema import records
 from traces_app.transcripts.files.documents import Document
 from traces_app.transcripts.formats import langfuse
@@ -18,8 +18,6 @@ from traces_app.transcripts.formats.langfuse import NAME, recognises
 from traces_app.transcripts.formats.registry import format_of
 
 from . import reading
-
-SHARED = Path(__file__).parents[5] / "shared" / "data"
 
 
 def at(second: float) -> str:

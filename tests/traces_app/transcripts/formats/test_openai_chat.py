@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.paths import SHARED
 from traces_app.schema import records
 from traces_app.transcripts.files.documents import Line, Lines
 from traces_app.transcripts.formats import openai_chat
@@ -23,7 +24,6 @@ from . import reading
 from .reading import has_failed
 
 OWN = Path(__file__).parent / "transcripts"
-SHARED = Path(__file__).parents[5] / "shared" / "data"
 
 USER = {"role": "user", "content": "Go"}
 DONE = {"role": "assistant", "content": "Done."}

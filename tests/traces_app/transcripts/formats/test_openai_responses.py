@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from tests.paths import SHARED
 from traces_app.schema import records
 from traces_app.transcripts.entries import Prompt, Reply
 from traces_app.transcripts.files.documents import Lines
@@ -17,7 +18,7 @@ from traces_app.transcripts.formats.registry import format_of
 from traces_app.transcripts.outline import digests_of
 
 from . import reading
-from .reading import SHARED, counted, figures, load, mangled, other_files
+from .reading import counted, figures, load, mangled, other_files
 
 USER = {"role": "user", "content": "Weather in Paris?"}
 THINKS = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "I look it up."}]}

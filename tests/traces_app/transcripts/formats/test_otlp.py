@@ -14,6 +14,7 @@ from hypothesis import given
 from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Message
+from tests.paths import SHARED
 from traces_app.models import Span as SpanRow
 from traces_app.models import ToolCall
 from traces_app.transcripts.formats import otlp
@@ -21,7 +22,7 @@ from traces_app.transcripts.formats.registry import format_of
 from traces_app.transcripts.importer import import_paths
 from traces_app.transcripts.spans.span import Span, SpanEvent
 
-from .reading import SHARED, assert_takes_no_other, calls, lines, load, mangled, read
+from .reading import assert_takes_no_other, calls, lines, load, mangled, read
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 START = 1_790_000_000_000_000_000

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from tests.paths import SHARED
 from traces_app.schema import records
 from traces_app.transcripts.formats import pydantic_ai
 from traces_app.transcripts.formats.pydantic_ai import recognises
@@ -16,7 +17,7 @@ from traces_app.transcripts.formats.registry import format_of
 from traces_app.transcripts.outline import digests_of
 
 from . import reading
-from .reading import SHARED, counted, figures, load, mangled, other_files
+from .reading import counted, figures, load, mangled, other_files
 
 OWN = Path(__file__).parent / "transcripts" / "pydantic_ai" / "every_part.json"
 NOON = "2025-03-04T12:00:00Z"

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.paths import SHARED
 from traces_app.schema import records
 from traces_app.transcripts.formats import sweagent
 from traces_app.transcripts.formats.registry import format_of
 
-from .reading import SHARED, assert_grows, assert_takes_no_other, counted, figures, lines, load, mangled, only, read
+from .reading import assert_grows, assert_takes_no_other, counted, figures, lines, load, mangled, only, read
 
 SYSTEM = {"role": "system", "content": "You code.", "agent": "main", "message_type": "system_prompt"}
 USER = {"role": "user", "content": "Fix it.", "agent": "main"}

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.paths import SHARED
 from traces_app.schema import records
 from traces_app.transcripts.formats import toolbench
 from traces_app.transcripts.formats.registry import format_of
 from traces_app.transcripts.formats.toolbench import NAME, recognises
 
 from . import reading
-
-SHARED = Path(__file__).parents[5] / "shared" / "data"
 
 SYSTEM = {"role": "system", "content": "You are AutoGPT."}
 QUERY = {"role": "user", "content": "\nThe weather?\nBegin!\n"}

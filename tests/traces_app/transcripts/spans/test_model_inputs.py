@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from tests.paths import SHARED
 from traces_app.schema import records
 from traces_app.transcripts.parsing.requests import model_input
 from traces_app.transcripts.spans import otlp_json
@@ -15,7 +15,7 @@ from traces_app.transcripts.spans.conversation import session_of_trace
 from traces_app.transcripts.spans.facts import Facts
 from traces_app.transcripts.spans.span import Span, SpanEvent
 
-GENERATED = Path(__file__).resolve().parents[5] / "shared" / "data" / "otlp" / "generated"
+GENERATED = SHARED / "otlp" / "generated"
 START = 1_780_000_000 * 10**9
 QUESTION = [{"role": "user", "content": "Hi"}]
 TOOL = {"type": "function", "function": {"name": "search", "parameters": {}}}

@@ -1,0 +1,26 @@
+"""How much a run of the tests does: as much as a change needs, or more of what other tests show in part.
+
+`TEST_AT_LENGTH=1` runs the tests that take minutes, all cases of large tables, and more kills of each kind. `TEST_EXAMPLES=10` draws
+ten times as many examples for each property: few are drawn on each run, because every run draws others.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+AT_LENGTH = "TEST_AT_LENGTH" in os.environ
+FACTOR = int(os.environ.get("TEST_EXAMPLES", "1"))
+
+at_length = pytest.mark.skipif(not AT_LENGTH, reason="it takes a minute: TEST_AT_LENGTH=1")
+
+
+def examples(usual: int) -> int:
+    """Return how many examples a property test draws: `usual`, times `TEST_EXAMPLES`."""
+    return usual * FACTOR
+
+
+def kills(most: int) -> int:
+    """Return how often a test kills a process: once, or `most` times at length."""
+    return most if AT_LENGTH else 1
