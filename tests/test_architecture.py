@@ -201,7 +201,7 @@ def files() -> list[str]:
         str(path.relative_to(ROOT))
         for app in LAYERS
         for path in (ROOT / app).rglob("*.py")
-        if "migrations" not in path.parts
+        if "migrations" not in path.relative_to(ROOT).parts
     )
 
 

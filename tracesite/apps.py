@@ -17,6 +17,7 @@ class TracesiteConfig(AppConfig):
             # They name the variables of the site; how a project is deployed, Django's own checks ask.
             register(system_checks.check_deployment, deploy=True)
         register(system_checks.check_database, Tags.database)
+        register(system_checks.check_earlier_migrations, Tags.database)
         register(system_checks.check_project_databases, Tags.database)
         register(system_checks.check_masking_rules, Tags.database)
         register(system_checks.check_data_keys, Tags.database)

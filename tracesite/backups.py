@@ -27,6 +27,7 @@ from psycopg import conninfo, sql
 
 from access_app.db import PRIMARY, primary, transaction
 from access_app.db.direct import session_lock
+from access_app.db.earlier_migrations import EARLIER
 from tracesite.serving import embedded_postgres
 
 FORMAT = 1
@@ -119,7 +120,7 @@ def restore(backup: Path) -> Manifest:
     """
     manifest = read_manifest(backup)
     check_files(backup, manifest)
-    known = MigrationLoader(None).disk_migrations
+    known = MigrationLoader(None).disk_migrations.keys() | EARLIER
     newer = [
         f"{app}.{name}" for app, names in manifest.migrations.items() for name in names if (app, name) not in known
     ]

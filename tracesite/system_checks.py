@@ -25,6 +25,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from access_app.conf import conf
 from access_app.db import BACKEND, PRIMARY, REPLICA, all_aliases, connection, primary, project_aliases
+from access_app.db.earlier_migrations import TOO_OLD, is_too_old
 from access_app.encryption.keys import unusable_keys
 from access_app.encryption.master import master_keys
 from access_app.masking import unusable_rules
@@ -224,6 +225,20 @@ def check_database(app_configs: Apps, databases: Iterable[str] | None = None, **
                 )
             )
     return found
+
+
+def check_earlier_migrations(
+    app_configs: Apps, databases: Iterable[str] | None = None, **options: Any
+) -> list[CheckMessage]:
+    """Check that `migrate` can complete the tables."""
+    try:
+        return [
+            Error(str(TOO_OLD), hint="See docs/production.md#upgrade.", obj=alias, id="tracesite.E030")
+            for alias in all_aliases()
+            if alias in (databases or ()) and is_too_old(alias)
+        ]
+    except OperationalError:
+        return []  # check_database reports it
 
 
 def check_project_databases(

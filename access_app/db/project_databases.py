@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from . import primary, project_aliases
 from .direct import connection_parameters
+from .earlier_migrations import EARLIER
 
 ANSWER_SECONDS = 2
 """How long to wait for a connection, which is the least that libpq takes, and for its answer."""
@@ -40,7 +41,8 @@ def project_database_states() -> list[DatabaseState]:
         }
         for alias in aliases
     ]
-    wanted = set(MigrationRecorder(primary).applied_migrations())
+    # A primary that was made by the earlier migrations has their names, and a database that was added since does not.
+    wanted = MigrationRecorder(primary).applied_migrations().keys() - EARLIER
     with ThreadPoolExecutor(min(len(aliases), _ASKED_AT_ONCE)) as threads:
         reasons = list(threads.map(lambda one: _reason(one, wanted), parameters))
     return [DatabaseState(alias=alias, reason=reason) for alias, reason in zip(aliases, reasons, strict=True)]

@@ -20,7 +20,7 @@ from . import alias_in_use, connection, pipeline
 from .base import PreparedCursor, masking
 
 ACCESS_CHANGED = "access_app_changed"
-"""The channel on which PostgreSQL notifies that a project or a key was changed: see the migration of this name."""
+"""The channel on which PostgreSQL notifies that a project or a key was changed: see access_app/migrations/0001_initial.py."""
 
 
 def prepared_cursor(on: BaseDatabaseWrapper | None = None) -> CursorWrapper:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from io import StringIO
 from typing import Any
 
@@ -13,6 +14,7 @@ import msgspec
 import psycopg
 import pytest
 import pytest_django
+from django.apps import apps
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connections
@@ -23,6 +25,7 @@ from django.test.utils import CaptureQueriesContext
 from access_app import places
 from access_app.db import PRIMARY, using
 from access_app.db.direct import connection_parameters
+from access_app.db.earlier_migrations import EARLIER, TOO_OLD
 from access_app.keys import create_key
 from access_app.models import AuditEntry, Project, ProjectDatabase, ProjectPlace, Scope
 from access_app.places import alias_of, database_of
@@ -31,7 +34,7 @@ from tests.project_databases import copies
 from tests.traces_app.conftest import answer, question, store
 from traces_app.maintenance.jobs import JOBS, run_job
 from traces_app.maintenance.project_databases import prepare
-from traces_app.models import Tool, ToolCall
+from traces_app.models import ModelPrice, Tool, ToolCall
 
 pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")
 
@@ -245,6 +248,39 @@ def test_lists_of_several_databases_are_one_statement_in_each_and_name_one_that_
         assert staff.get("/readyz").json()["project_databases"] == {"not_migrated": 1}
     finally:
         MigrationRecorder(connections["tenant"]).record_applied("traces_app", "0001_initial")
+
+
+@contextmanager
+def earlier_migrations(alias: str, names: Iterable[tuple[str, str]]) -> Iterator[None]:
+    """Let a database have these earlier migrations as applied."""
+    recorder = MigrationRecorder(connections[alias])
+    for name in names:
+        recorder.record_applied(*name)
+    try:
+        yield
+    finally:
+        for name in names:
+            recorder.record_unapplied(*name)
+
+
+def test_new_database_beside_one_of_earlier_migrations_is_ready(big: Project) -> None:
+    with earlier_migrations(PRIMARY, EARLIER):
+        assert Client().get("/readyz").json()["project_databases"] == {"ready": 1}
+
+
+def test_prepare_database_that_is_too_old_is_refused(big: Project) -> None:
+    with earlier_migrations("tenant", [("traces_app", "0002_toast_lz4")]), pytest.raises(CommandError) as refused:
+        call_command("prepare_database", "tenant")
+    assert str(refused.value) == str(TOO_OLD)
+
+
+def test_first_migration_fills_prices_of_its_database() -> None:
+    migration = import_module("traces_app.migrations.0001_initial")
+    migration.fill_prices(apps, connections["tenant"].schema_editor())
+    try:
+        assert [ModelPrice.objects.using(alias).exists() for alias in ("tenant", PRIMARY)] == [True, False]
+    finally:
+        ModelPrice.objects.using("tenant").all().delete()
 
 
 def test_jobs_and_suggestions_are_of_all_databases_shown(big: Project, monkeypatch: pytest.MonkeyPatch) -> None:

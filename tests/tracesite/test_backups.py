@@ -136,7 +136,12 @@ def test_a_damaged_backup_is_refused(backup: tuple[Path, Load], tmp_path: Path, 
 @pytest.mark.parametrize(
     ("part", "name", "value", "error"),
     [
-        ("migrations", "traces_app", ["9999_later"], "migrations that this one does not know: traces_app.9999_later"),
+        (
+            "migrations",
+            "traces_app",
+            ["0002_toast_lz4", "9999_later"],
+            "migrations that this one does not know: traces_app.9999_later",
+        ),
         ("tables", "access_app_project", 2, "access_app_project has 1 rows once restored, and had 2"),
     ],
 )

@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from access_app.db.earlier_migrations import TOO_OLD, is_too_old
 from access_app.db.project_databases import project_database_states
 from access_app.db.replica import STARTING_SECONDS, replica_state
 from access_app.db.unapplied import unapplied_migrations
@@ -34,9 +35,12 @@ class ReadyView(OpenToAll):
     @extend_schema(exclude=True)
     def get(self, request: Request) -> Response:
         try:
+            lacks_earlier = is_too_old()
             pending = len(unapplied_migrations())
         except OperationalError as error:
             raise Unavailable(_("The database does not respond."), code="database_unavailable") from error
+        if lacks_earlier:
+            raise Unavailable(TOO_OLD, code="database_too_old")
         if pending:
             raise Unavailable(
                 _("%(count)d migrations are not applied. Run “%(program)s migrate”.")

@@ -88,7 +88,7 @@ def test_price_that_changed_depends_on_the_day() -> None:
 
 
 def test_first_migration_fills_empty_table() -> None:
-    migration = import_module("traces_app.migrations.0001_squashed_0025")
+    migration = import_module("traces_app.migrations.0001_initial")
     migration.fill_prices(apps, connection.schema_editor())
     assert ModelPrice.objects.count() == len(shipped_prices())
     ModelPrice.objects.exclude(model="gpt-4o").delete()

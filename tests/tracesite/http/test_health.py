@@ -9,6 +9,8 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 
+from access_app.db.earlier_migrations import TOO_OLD
+
 
 def test_healthz_without_database_is_200() -> None:
     # Without the mark django_db any query fails this test.
@@ -30,6 +32,14 @@ def test_readyz_with_missing_migrations_is_503() -> None:
     assert (answer.status_code, error["code"]) == (503, "migrations_pending")
     assert "Run “manage.py migrate”" in error["message"]
     assert answer.headers["Retry-After"] == "5"
+
+
+@pytest.mark.django_db
+def test_readyz_with_database_that_is_too_old_is_503() -> None:
+    MigrationRecorder(connection).record_applied("traces_app", "0002_toast_lz4")
+    answer = Client().get("/readyz")
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["message"]) == (503, "database_too_old", str(TOO_OLD))
 
 
 @pytest.mark.django_db(transaction=True)

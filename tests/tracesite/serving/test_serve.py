@@ -23,7 +23,9 @@ import psycopg
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
 
+from access_app.db.earlier_migrations import TOO_OLD
 from benchmarks.faults.site import running
 from benchmarks.live.viewer import WebSocket
 from benchmarks.ports import free_port
@@ -300,3 +302,12 @@ def test_without_demo_a_database_that_is_not_migrated_is_refused(port: int) -> N
         cursor.execute("DELETE FROM django_migrations WHERE app = 'access_app'")
     with pytest.raises(CommandError, match="Run: manage.py migrate"):
         call_command("serve", port=port)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("demo", [False, True])
+def test_serve_with_database_that_is_too_old_is_refused(port: int, demo: bool) -> None:
+    MigrationRecorder(connection).record_applied("traces_app", "0002_toast_lz4")
+    with pytest.raises(CommandError) as refused:
+        call_command("serve", port=port, demo=demo)
+    assert str(refused.value) == str(TOO_OLD)

@@ -9,6 +9,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from access_app.audit.record import AuditedCommand
 from access_app.db import project_aliases
+from access_app.db.earlier_migrations import TOO_OLD, is_too_old
 from access_app.models import AuditAction
 from access_app.program import program
 from traces_app.maintenance.project_databases import NotEmpty, prepare
@@ -29,6 +30,8 @@ class Command(AuditedCommand):
         if alias not in project_aliases():
             known = ", ".join(project_aliases()) or "none"
             raise CommandError(f"{alias!r} is no alias of a database for projects. There are: {known}.", returncode=2)
+        if is_too_old(alias):
+            raise CommandError(str(TOO_OLD))
         call_command("migrate", database=alias, interactive=False, verbosity=verbosity - 1, skip_checks=True)
         try:
             prepare(alias)

@@ -20,6 +20,7 @@ from django.urls import reverse
 from access_app.conf import conf
 from access_app.db import PEOPLE_ARE_HERE, PRIMARY, connection
 from access_app.db.direct import session_cursor
+from access_app.db.earlier_migrations import TOO_OLD, is_too_old
 from access_app.db.unapplied import unapplied_migrations
 from access_app.mounting import base_path
 from access_app.program import program
@@ -92,6 +93,8 @@ class Command(BaseCommand):
             # Imported in the parent, so that an error is reported once and the workers share the modules.
             import_module("tracesite.serving.asgi")
             made = None
+            if is_too_old():
+                raise CommandError(str(TOO_OLD))
             if options["demo"]:
                 made = self._prepare()
             elif unapplied_migrations():
@@ -120,7 +123,7 @@ class Command(BaseCommand):
         found = run_checks(databases=[PRIMARY], include_deployment_checks=True)
         if not any(message.id == system_checks.NO_ANSWER for message in found):
             found += system_checks.check_connections(system_checks.describe(connection), workers, threads)
-            found += system_checks.check_migrations(len(unapplied_migrations()))
+            found += system_checks.check_migrations(0 if is_too_old() else len(unapplied_migrations()))
         shown = [message for message in found if not message.is_silenced()]
         for message in sorted(shown, key=lambda message: message.level):
             self.stderr.write(str(message))
