@@ -1,4 +1,4 @@
-"""Measure Tracesite relative to its floor: python -m benchmarks [profile] [--help]
+"""Measure Tracesite relative to its floor: python -m benchmarks [--help]
 
 Needs two cores to itself and about five minutes. Prints each line as soon as it is measured, and the table at the end.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psycopg
 
-from . import data, events, imports, ingest, phases, reads, removal, sizes
+from . import data, events, imports, ingest, reads, removal, sizes
 from .clients import Crew, Target
 from .floor_reads import Floor
 from .report import Report
@@ -27,7 +27,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", nargs="?", choices=("all", "profile"), default="all")
     parser.add_argument("--messages", type=int, default=10_000, help="Stored and read (default: %(default)s).")
     parser.add_argument("--runs", type=int, default=5, help="Of which the median counts (default: %(default)s).")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="Of the server (default: one a core).")
@@ -37,13 +36,9 @@ def main() -> None:
     )
     parser.add_argument("--scale", type=float, default=1, help="Of the sizes of ingest, memory and purge (default: 1).")
     parser.add_argument("--seconds", type=float, default=0.3, help="Of a turn of reading (default: %(default)s).")
-    parser.add_argument("--repeats", type=int, default=40, help="Of each request of a profile (default: %(default)s).")
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write all figures there.")
     options = parser.parse_args()
     with database() as url, psycopg.connect(url, autocommit=True) as connection:
-        if options.what == "profile":
-            phases.profile(url, min(options.messages, phases.MESSAGES), options.repeats)
-            return
         report = Report(circumstances=_circumstances(connection, options.workers))
         print("\n".join(f"{name}: {value}" for name, value in report.circumstances.items()), "\n", flush=True)
         measure(report, options, url, connection)

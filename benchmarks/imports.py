@@ -1,4 +1,4 @@
-"""Throughput of imports in MB/s for each format, relative to msgspec decoding the same bytes.
+"""Throughput of imports in MB/s, of a JSON document and of lines, relative to msgspec decoding the same bytes.
 
 "Read" is a dry run: the file is decoded, recognised, mapped to messages, normalized and counted. "Stored" is the whole
 import of a new file into PostgreSQL.
@@ -23,27 +23,26 @@ _slugs = (f"imports-{number}" for number in count(1))
 
 
 def measure(report: Report, runs: int, size: int) -> None:
-    """Measure a file of about `size` bytes in each format of the registry."""
+    """Measure a file of about `size` bytes in each format of the samples."""
     # Imported here, because they need Django to be set up.
     from access_app.models import Project
-    from traces_app.transcripts.formats.registry import FORMATS
 
     with TemporaryDirectory(prefix="tracesite-") as folder:
-        for format_ in FORMATS:
-            data = transcript_samples.document(format_.NAME, size)
-            path = Path(folder, format_.NAME)
+        for name in transcript_samples.FORMATS:
+            data = transcript_samples.document(name, size)
+            path = Path(folder, name)
             path.write_bytes(data)
-            is_lines = format_.NAME in transcript_samples.LINES
+            is_lines = name in transcript_samples.LINES
             decoded, read, stored = [], [], []
             for _run in range(runs):
                 decoded.append(_pace(data, partial(_decode, data, is_lines=is_lines)))
-                read.append(_pace(data, partial(_import, path, format_.NAME, None)))
+                read.append(_pace(data, partial(_import, path, name, None)))
                 project = Project.objects.create(slug=next(_slugs))
-                stored.append(_pace(data, partial(_import, path, format_.NAME, project.pk)))
+                stored.append(_pace(data, partial(_import, path, name, project.pk)))
             for what, runs_of_it in (("read", read), ("stored", stored)):
                 report.add(
                     Line(
-                        name=f"import {format_.NAME}, {what}",
+                        name=f"import {name}, {what}",
                         unit="MB/s",
                         runs=runs_of_it,
                         floors={"msgspec": decoded},

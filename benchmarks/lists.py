@@ -1,10 +1,10 @@
-"""Measure the lists of the admin at a million small messages: python -m benchmarks.lists
+"""Measure the lists and pages of the admin at a million small messages: python -m benchmarks.lists
 
 In a separate database: 100,000 sessions of 10 messages over 360 days up to now; each answer has a step and two calls. Values of
 each filter are common, rare (5 messages of the oldest tenth) and absent. Measured are each list without filters, with each
 filter, on its second page and in its middle: the page, its statements that read the rows, its other ones, and beside it the
-plain statement for the same rows. The fastest of the runs counts, because other work on the machine slows each differently.
-The data are dropped at the end.
+plain statement for the same rows; then the home page and those of tools, of several periods. The fastest of the runs counts,
+because other work on the machine slows each differently. The data are dropped at the end.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ def measure(messages: int, runs: int, only: str) -> None:
     from django.contrib.auth.models import User
     from django.test import Client
 
+    from traces_app.maintenance.tool_roll_up import roll_up
+
     logging.disable(logging.WARNING)
     took = timed(lambda: fill(messages))
     say(f"filled with {messages:,} messages in {took / 1000:.0f} s")
@@ -96,10 +98,11 @@ def measure(messages: int, runs: int, only: str) -> None:
         address = f"{case.url}?{case.query}"
         if only in address:
             show(client, case, address, runs)
-    for period in ("1h", "24h", "7d", "30d"):
-        address = f"/admin/?created={period}"
+    if not only or "tool/" in only:
+        say(f"added up the hours of the tools in {timed(roll_up) / 1000:.0f} s")
+    for address in figures():
         if only in address:
-            show_home(client, address, runs)
+            show_figures(client, address, runs)
 
 
 def show(client: Any, case: Case, address: str, runs: int) -> None:
@@ -127,8 +130,8 @@ def show(client: Any, case: Case, address: str, runs: int) -> None:
     say(f"{address:72}{rows:4}{page:7.1f}{for_row:8.1f}{other:7.1f}{plain_ms:9.1f}{for_row / plain_ms:6.1f}{marks}")
 
 
-def show_home(client: Any, address: str, runs: int) -> None:
-    """Print the times of the home page in ms: the page, all its statements, and the longest of them."""
+def show_figures(client: Any, address: str, runs: int) -> None:
+    """Print the times of a page without rows in ms: the page, all its statements, and the longest of them."""
     answered(client.get(address))
     pages, statements = [], []
     for _run in range(runs):
@@ -137,6 +140,17 @@ def show_home(client: Any, address: str, runs: int) -> None:
         statements.append((sum(took for took, _text in sql), max(took for took, _text in sql)))
     total, longest = min(statements)
     say(f"{address:72}    {min(pages):7.1f}  statements {total:.1f}, the longest {longest:.1f}")
+
+
+def figures() -> Iterator[str]:
+    """Yield the addresses of the home page and of the pages of tools."""
+    from traces_app.models import Tool
+
+    tool = Tool.objects.get(name="common")
+    for period in ("1h", "24h", "7d", "30d"):
+        yield f"/admin/?created={period}"
+        yield f"/admin/traces_app/tool/statistics/?created={period}"
+        yield f"/admin/traces_app/tool/{tool.pk}/change/?created={period}"
 
 
 def cases() -> Iterator[Case]:
@@ -248,6 +262,7 @@ def fill(messages: int) -> None:
     common, rare = (Tool.objects.create(project_id=many, name=name).pk for name in ("common", "rare"))
     step = timedelta(days=DAYS) / messages
     values = {"begin": begin, "step": step, "many": many, "few": few, "common": common, "rare": rare}
+    values["of_few"] = Tool.objects.create(project_id=few, name="of few").pk
     values |= {"rare_until": messages // 10, "size": MESSAGES_A_SESSION}
     with connection.cursor() as cursor:
         for start in range(0, messages, AT_A_TIME):
@@ -286,7 +301,7 @@ SELECT {_ID.format("b", "number")}, {_ID.format("a", "number")}, 0, 0, '', '', C
 FROM made WHERE answers;
 INSERT INTO traces_app_toolcall (id, project_id, message_id, step_id, tool_id, call_id, position, args, reflection, status, duration_ms, metadata)
 SELECT {_ID.format("9", "number * 2 + call")}, project, {_ID.format("a", "number")}, {_ID.format("b", "number")},
-    CASE WHEN rare THEN %(rare)s ELSE %(common)s END, 'c' || number * 2 + call, call, '{{}}', '',
+    CASE WHEN rare THEN %(rare)s WHEN project = %(few)s THEN %(of_few)s ELSE %(common)s END, 'c' || number * 2 + call, call, '{{}}', '',
     CASE WHEN number %% 200 = 1 AND call = 0 OR rare THEN 'error' WHEN number %% 20000 = 1 THEN 'pending' ELSE 'success' END, 100, '{{}}'
 FROM made CROSS JOIN generate_series(0, 1) AS call WHERE answers;
 INSERT INTO traces_app_toolresult (id, output, error, metadata, attachments)

@@ -3,8 +3,7 @@
 In a separate database: messages with 4 steps of 2 calls, one every 39 s, so that 200,000 of them are 90 days. Their texts are
 drawn from the English of our docs and code, or of the transcripts below `--texts`, and the Chinese of our and Django's
 translations. Measured are the indexing (messages a second, CPU, bytes) and searches of several kinds, each with 20 terms, the
-second time that each is asked. `--keep` keeps the database, so that a later run with more messages adds the missing ones,
-and `--beside` measures ingest alone, beside a process that only counts and beside the indexing, in turns.
+second time that each is asked. `--keep` keeps the database, so that a later run with more messages adds the missing ones.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import os
 import random
 import re
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -31,7 +29,6 @@ ROOT = Path(__file__).resolve().parent.parent
 BEGIN = datetime.fromisoformat("2026-08-01T00:00:00+00:00")
 STEP = timedelta(days=90) / 200_000
 AT_A_TIME = 100
-MESSAGES_OF_A_TURN = 1_000
 CATALOG = "locale/zh_Hans/LC_MESSAGES/django.po"
 TOOLS = ("search_orders", "get_weather", "run_sql", "read_file", "ask_researcher", "send_mail", "browse", "calculator")
 ERRORS = (
@@ -48,7 +45,6 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=20_000)
     parser.add_argument("--texts", type=Path, help="a directory of transcripts, *.json and *.jsonl")
     parser.add_argument("--keep", action="store_true", help="keep the database, and add what it lacks")
-    parser.add_argument("--beside", action="store_true", help="measure ingest with the indexing beside it")
     parser.add_argument("--without-searches", action="store_true")
     options = parser.parse_args()
     with scratch_database(durable=False, keep=options.keep):
@@ -70,9 +66,6 @@ def measure(options: argparse.Namespace) -> None:
     sizes(max(options.messages, stored))
     if not options.without_searches:
         search(project.pk, corpus)
-    if options.beside:
-        # Last, because it leaves messages in the queue, which a search would read.
-        beside(project.pk, corpus)
     say(f"load {os.getloadavg()[0]:.1f}")
 
 
@@ -136,69 +129,6 @@ def sizes(messages: int) -> None:
     say(
         f"index {index / messages:,.0f} bytes a message beside {tables / messages:,.0f}; {segments} segments of {rows:,} rows"
     )
-
-
-def beside(project_id: int, corpus: Corpus) -> None:
-    """Measure ingest alone, beside a process that only counts, and beside the indexing, in turns; and the indexing beside ingest."""
-    from messages_app.models import Message
-    from traces_app.models import UnindexedMessage
-
-    # Behind the newest message: their count would be the number of a stored one once some were purged.
-    newest = Message.with_deleted.latest("pk").created_at
-    first = (round((newest - BEGIN) / STEP) // AT_A_TIME + 1) * AT_A_TIME
-    programs = {"alone": None, "beside a process that counts": "while True: pass", "beside the indexing": _FOLLOW}
-    found: dict[str, list[float]] = {name: [] for name in programs}
-    indexed = []
-    for name in [*programs] * 4:
-        waiting = UnindexedMessage.objects.count()
-        program = programs[name]
-        environment = {**os.environ, "BENCHMARK_DATABASE": database()}
-        process = subprocess.Popen([sys.executable, "-c", program], env=environment) if program else None
-        if process is not None and program == _FOLLOW:
-            # The turns before have left messages, so the job works once there are fewer.
-            while UnindexedMessage.objects.count() == waiting:
-                if process.poll() is not None:
-                    raise SystemExit("The indexing job ended before it indexed anything.")
-                time.sleep(0.1)
-            waiting = UnindexedMessage.objects.count()
-        began = time.perf_counter()
-        store(project_id, corpus, first, first + MESSAGES_OF_A_TURN)
-        took = time.perf_counter() - began
-        first += MESSAGES_OF_A_TURN
-        found[name].append(MESSAGES_OF_A_TURN / took)
-        if program == _FOLLOW:
-            indexed.append((waiting + MESSAGES_OF_A_TURN - UnindexedMessage.objects.count()) / took)
-        if process is not None:
-            process.terminate()
-            process.wait()
-    for name, of_turns in found.items():
-        ratio = statistics.median(of_turns) / statistics.median(found["alone"])
-        say(f"ingest, {name}: {rates(of_turns)} messages a second, ratio {ratio:.2f}")
-    say(f"indexed meanwhile {rates(indexed)} a second")
-
-
-_FOLLOW = """
-import os, time, logging
-os.environ["DJANGO_SETTINGS_MODULE"] = "tracesite.settings"
-import django
-from django.db import connection
-django.setup()
-connection.settings_dict["NAME"] = os.environ["BENCHMARK_DATABASE"]
-from traces_app.maintenance.search_index import index_queued
-while True:
-    index_queued()
-    time.sleep(1)
-"""
-
-
-def rates(found: list[float]) -> str:
-    return f"{statistics.median(found):,.0f} ({min(found):,.0f} to {max(found):,.0f})"
-
-
-def database() -> str:
-    from django.db import connection
-
-    return str(connection.settings_dict["NAME"])
 
 
 class Corpus:

@@ -28,8 +28,6 @@ FLOORS = [
     "admin",
     "urls",
 ]
-# Import paths of earlier versions, which import from tracesite until 1.0.
-DEPRECATED = ("traces_app/recorder/", "traces_app/recorder_sink.py")
 
 # Used in processes without Django: the code of the recorder, and the parsing of transcripts into records.
 WITHOUT_DJANGO = (
@@ -112,7 +110,7 @@ def _wrong_imports(path: str, source: str) -> Iterable[tuple[int, str]]:
     allowed = LAYERS[: LAYERS.index(app) + 1]
     for line, module in imports_of(path, source):
         top = module.split(".")[0]
-        if top in LAYERS and top not in allowed and not path.startswith(DEPRECATED):
+        if top in LAYERS and top not in allowed:
             yield line, f"{app} may not know {top}: the arrow points the other way"
         if app == top == "traces_app" and (reason := _wrong_floor(path, module)):
             yield line, reason
@@ -173,7 +171,7 @@ def package_arrows() -> dict[str, set[str]]:
         own = ".".join(path.removesuffix(".py").split("/")[:2])
         for _, module in imports_of(path, (ROOT / path).read_text()):
             other = ".".join(module.split(".")[:2])
-            if other != own and other.count(".") and other.split(".")[0] in LAYERS and not path.startswith(DEPRECATED):
+            if other != own and other.count(".") and other.split(".")[0] in LAYERS:
                 arrows.setdefault(own, set()).add(other)
     return arrows
 

@@ -64,7 +64,6 @@ def test_other_patterns_are_not_recognised(source: str) -> None:
     assert not gives_nothing_back(source)
 
 
-@pytest.mark.filterwarnings("ignore:.* is deprecated and goes in Tracesite 1.0:DeprecationWarning")
 @pytest.mark.parametrize("app", APPS)
 def test_no_pattern_has_possessive_quantifiers_or_atomic_groups(app: str) -> None:
     """Python 3.11.0 to 3.11.4, including Debian 12's, match them incorrectly: python/cpython#106052.

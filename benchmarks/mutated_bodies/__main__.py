@@ -3,7 +3,6 @@
 Starts a separate embedded PostgreSQL and a server with one worker, in a directory that is removed at the end. One client sends
 one request at a time. A status of 5xx, no answer in 60 s, more than 10 s of CPU or more than 500 MB is a fault; each is listed,
 and the exit status is then 1. The same seed makes the same bodies: --only 4711 sends one of them again, to an empty database.
-With --known it sends instead what once took minutes or gigabytes, each of which may take one second of CPU.
 """
 
 from __future__ import annotations
@@ -62,20 +61,17 @@ def main() -> int:
     parser.add_argument(
         "--routes", default="", help="Send only to those whose method, path or media type contain this."
     )
-    parser.add_argument("--known", action="store_true", help="Send the known bodies.")
     parser.add_argument("--save", type=Path, metavar="FOLDER", help="Write bodies with a fault there, with the log.")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # runs the cleanup
     numbers = range(options.first, options.first + options.bodies)
     if options.only is not None:
         numbers = range(options.only, options.only + 1)
-    with _site(waits="30" if options.known else CLIENT_SECONDS) as site:
-        # They need Django, which reads its settings from the environment when it is imported.
-        from . import known, seeds
+    with _site() as site:
+        # It needs Django, which reads its settings from the environment when it is imported.
+        from . import seeds
 
         sender = Sender(site)
-        if options.known:
-            return known.send_all(sender, site.key)
         found = seeds.all_seeds(site.key, _other_key())
         names = seeds.stored_names(sender, site.key)
         _check_valid(sender, found, names)
@@ -115,9 +111,9 @@ def _send_all(
 
 
 @contextmanager
-def _site(waits: str) -> Iterator[Site]:
+def _site() -> Iterator[Site]:
     """Run a site without its server, and set up Django with its settings and database."""
-    os.environ["TRACESITE_CLIENT_SECONDS"] = waits
+    os.environ["TRACESITE_CLIENT_SECONDS"] = CLIENT_SECONDS
     with running(workers=1, serve=False) as site:
         os.environ.update(site.environment, DATABASE_URL=site.url, TRACESITE_LOG_LEVEL="ERROR")
         import django

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
+from examples.langgraph_agent import run
 from tracesite.recorder import MemorySink, Recorder
-from tracesite.recorder.example_langgraph import run
 
 SESSION = "sample-order-desk"
 

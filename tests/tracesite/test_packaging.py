@@ -43,7 +43,7 @@ WITHOUT_DJANGO = [
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree = tmp_path_factory.mktemp("tree")
-    for name in SOURCES:
+    for name in [*SOURCES, "examples"]:  # the examples stay out of both
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in OTHER_FILES:
         shutil.copy(ROOT / name, tree / name)

@@ -34,7 +34,7 @@ from .word_changes import Pieces, WordChanges
 MOST_NODES = 2_000
 """Steps and calls of each run that a page compares: the first ones."""
 MOST_COMPARED = 12_000
-"""Messages, steps and calls of each side in the API: 5,000 steps with a call each have 10,000; see docs/benchmarks.md."""
+"""Messages, steps and calls of each side in the API: 5,000 steps with a call each have 10,000."""
 MOST_DETAILED = 500
 """Changed pairs whose differences are read."""
 _CHARACTERS = 400

@@ -1,10 +1,12 @@
-"""A session that failed and its replay: the example of the time machine, which runs while the samples are loaded."""
+"""A session that failed and its replay: an agent in plain Python, which runs while the samples are loaded."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import count
+from typing import Any
 
 import msgspec
 
@@ -15,13 +17,16 @@ from traces_app.events.store import record_events
 from traces_app.ingest.snapshots import decode_snapshots, store_snapshots
 from traces_app.normalize.redaction import redact_event, redact_snapshots
 from tracesite.recorder import Recorder
-from tracesite.recorder.example_time_machine import failed_and_replayed
 from tracesite.recorder.server_snapshots import fork_entry, snapshot_entry
 from tracesite.recorder.sinks import MemorySink
 from tracesite.recorder.snapshot_stores import Fork, MemoryStore
 from tracesite.recorder.snapshots import Snapshot
+from tracesite.recorder.snapshotting import Snapshots
+from tracesite.recorder.time_machine import Overrides, TimeMachine, Workflow
 
 SESSION = "sample-parcel-desk"
+_NODES = ("plan", "look_up", "answer")
+_ORDERS = {2041: {"status": "in transit", "arrives": "Monday"}}
 _BETWEEN = timedelta(milliseconds=420)
 """Between two readings of the clock: the agent's own work takes no time."""
 
@@ -49,13 +54,48 @@ def load_replayed(project: Project, start: datetime) -> None:
     """Store both sessions with their snapshots. The first one begins at `start`."""
     store, sink = _Sent(), MemorySink()
     recorder = Recorder(sink=sink, clock=_clock(start).__next__)
-    failed_and_replayed(recorder, store, SESSION)
+    _fail_and_replay(recorder, store)
     recorder.close()
     rules = masking_of(project.pk)
     events = decode_events(msgspec.json.encode({"events": sink.events}), ndjson=False)
     record_events(project.pk, [redact_event(event, rules) for event in events])
     for body in store.bodies:
         store_snapshots(project.pk, redact_snapshots(decode_snapshots(body), rules))
+
+
+def _fail_and_replay(recorder: Recorder, store: _Sent) -> None:
+    """Run a parcel desk with a wrong order number, and replay the node that fails with the right one."""
+    recorder.snapshots = Snapshots(store)
+    find_order = recorder.tool_call("find_order")(_find_order)
+
+    def run(node: str, context: dict[str, Any], overrides: Overrides) -> dict[str, Any]:
+        with recorder.step(model=overrides.model or "scripted-chat-1", agent="parcel desk") as step:
+            if node == "plan":
+                step.thought = f"The customer asks for order {context['order']}. Look it up."
+                return {**context, "plan": "Look up the order, then answer."}
+            if node == "look_up":
+                step.thought = f"Look up order {context['order']}."
+                return {**context, "found": find_order(number=context["order"])}
+            step.thought = f"Order {context['order']} is {context['found']['status']}."
+            step.message.content = f"Your parcel arrives on {context['found']['arrives']}."
+            return {**context, "text": step.message.content}
+
+    context: dict[str, Any] = {"order": 2014}
+    session = recorder.session(SESSION, title="Where is my parcel?", tags=["example"])
+    with suppress(LookupError), session, recorder.message("Where is my order 2014?"):
+        for node in _NODES:
+            recorder.snapshot(context, nodes=[node])
+            context = run(node, context, Overrides())
+    machine = TimeMachine(store, Workflow.chain(run, _NODES), recorder=recorder)
+    machine.go_on(
+        machine.replay(session_id=SESSION, node_id="look_up", overrides={"context": {"order": 2041}}, mode="live")
+    )
+
+
+def _find_order(number: int) -> dict[str, str]:
+    if number not in _ORDERS:
+        raise LookupError(f"There is no order {number}.")
+    return _ORDERS[number]
 
 
 def _clock(start: datetime) -> Iterator[int]:

@@ -16,7 +16,6 @@ from messages_app.models import Message, Reference, Session
 from messages_app.writes import delete_session
 from tests.admin_pages import links_of, text_of
 from traces_app.models import AgentStep, Event, Score, Snapshot, ToolCall
-from tracesite.recorder.example_langgraph import QUESTION
 from tracesite.samples.history import earlier_sessions
 from tracesite.samples.loader import load_samples
 
@@ -126,7 +125,8 @@ def test_samples_include_recorder_example(project: Project) -> None:
     calls = list(
         ToolCall.objects.filter(message_id=answer.pk).order_by("started_at").select_related("tool", "parent__tool")
     )
-    assert (session.title, session.status, question.content) == ("Order 2041 goes elsewhere", "completed", QUESTION)
+    assert (session.title, session.status) == ("Order 2041 goes elsewhere", "completed")
+    assert question.content.startswith("Where is my order 2041?")
     assert answer.content.startswith("Your parcel comes tomorrow")
     assert {(call.tool.name, call.status, call.parent and call.parent.tool.name) for call in calls} == {
         ("find_order", "success", None),

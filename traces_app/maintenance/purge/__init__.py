@@ -18,7 +18,7 @@ because all sessions of a project share them.
 A session keeps its row as long as it has messages. Each batch subtracts the removed messages from its counters; after the
 drop of a period the sessions with messages in other periods are recounted, so that no row of the period has to be read.
 
-Measured (benchmarks/purge_month.py: 2 cores, 3.4 KB a message with its children and all indexes, medians of 5 runs, the
+Measured (2 cores, 3.4 KB a message with its children and all indexes, medians of 5 runs, the
 sizes in turn): the command takes 0.73 s for a month of 10,000 messages and 0.81 s for one of 100,000, mostly Python's
 start. `purge` alone takes 0.05 s and 0.17 s; the difference is the file system, which frees 340 MB instead of 34 when
 the tables are dropped (50 to 140 ms against 9). Each session that is removed with the month adds 15 us, each session that

@@ -1,6 +1,6 @@
 """An example of the time machine to run and to copy: a task of Eko fails, is replayed from the agent that failed, and goes on.
 
-    python -m tracesite.recorder.example_eko_replay --url http://127.0.0.1:8000 --key ts_...
+    TRACESITE_URL=http://127.0.0.1:8000 TRACESITE_KEY=ts_... python -m examples.eko_replay
 
 Eko runs in a browser or in Node, so what comes from it are its callback messages, here a transcript of them. The recorder keeps
 what each agent knows before it begins. The order number is wrong, so that the second agent fails; the replay runs it in Python,
@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator, Mapping
 from secrets import token_hex
 from typing import Any
 
-from . import Recorder
-from .eko_contexts import children_of
-from .example_time_machine import find_order, run_example
-from .snapshot_stores import MemoryStore, SnapshotStore
-from .snapshotting import Snapshots
-from .time_machine import Overrides, Replay, TimeMachine, Workflow
+from tracesite.recorder import Recorder
+from tracesite.recorder.eko_contexts import children_of
+from tracesite.recorder.server_snapshots import ServerStore
+from tracesite.recorder.snapshot_stores import SnapshotStore
+from tracesite.recorder.snapshotting import Snapshots
+from tracesite.recorder.time_machine import Overrides, Replay, TimeMachine, Workflow
 
+ORDERS = {2041: {"status": "in transit", "arrives": "Monday"}}
 Context = dict[str, Any]
 
 
@@ -86,9 +87,16 @@ class Agents:
         return {**context, "results": results}
 
 
-def failed_and_replayed(recorder: Recorder, store: SnapshotStore | None = None) -> tuple[str, Replay]:
+def find_order(number: int) -> dict[str, str]:
+    """Look up an order."""
+    if number not in ORDERS:
+        raise LookupError(f"There is no order {number}.")
+    return ORDERS[number]
+
+
+def failed_and_replayed(recorder: Recorder, store: SnapshotStore) -> tuple[str, Replay]:
     """Run the example, and return the session that failed and its replay."""
-    recorder.snapshots = Snapshots(MemoryStore() if store is None else store)
+    recorder.snapshots = Snapshots(store)
     task = f"eko-{token_hex(4)}"
     messages = list(transcript(task))
     recorder.enable(Task(lambda _message: None), snapshots=True).play(iter(messages))
@@ -105,4 +113,7 @@ def failed_and_replayed(recorder: Recorder, store: SnapshotStore | None = None) 
 
 
 if __name__ == "__main__":
-    run_example(failed_and_replayed, __spec__.name, __doc__)
+    recorder = Recorder()  # the server is in TRACESITE_URL, the key in TRACESITE_KEY
+    session_id, replay = failed_and_replayed(recorder, ServerStore())
+    recorder.close(timeout=10)
+    print(f"{session_id} failed; {replay.session_id} replayed it.")

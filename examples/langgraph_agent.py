@@ -1,38 +1,32 @@
 """An example to run and to copy: a recorded LangGraph agent. The model follows a script; everything else is real.
 
-    python -m tracesite.recorder.example_langgraph --url http://127.0.0.1:8000 --key ts_...
+    TRACESITE_URL=http://127.0.0.1:8000 TRACESITE_KEY=ts_... python -m examples.langgraph_agent
 
 The order desk of a shop gets a question about a parcel: it looks up the order and the rules at once, fails to change the
-address, and runs another agent, in a tool, to ask the courier. Only `recorder` and `handler` belong to Tracesite.
+address, and runs another agent, in a tool, to ask the courier. Only `recorder` and `handler` belong to Tracesite. It needs
+LangGraph: pip install langgraph.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
 import time
 from collections.abc import Sequence
 from secrets import token_hex
 from typing import Any
-from urllib.parse import quote
 
-from . import Recorder
+from langchain_core.callbacks import CallbackManagerForLLMRun, CallbackManagerForRetrieverRun
+from langchain_core.documents import Document
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.tools import BaseTool, tool
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
 
-try:
-    from langchain_core.callbacks import CallbackManagerForLLMRun, CallbackManagerForRetrieverRun
-    from langchain_core.documents import Document
-    from langchain_core.language_models import BaseChatModel
-    from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
-    from langchain_core.outputs import ChatGeneration, ChatResult
-    from langchain_core.retrievers import BaseRetriever
-    from langchain_core.tools import BaseTool, tool
-    from langgraph.graph import START, MessagesState, StateGraph
-    from langgraph.prebuilt import ToolNode, tools_condition
-
-    from .langchain import TracesiteHandler
-except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError(f"The example needs LangGraph: pip install langgraph ({missing})") from missing
+from tracesite.recorder import Recorder
+from tracesite.recorder.langchain import TracesiteHandler
 
 QUESTION = "Where is my order 2041? And can it still go to 12 Harbour Street instead?"
 SECONDS = 0.4
@@ -163,24 +157,10 @@ def run(recorder: Recorder, thread: str) -> str:
     return str(state["messages"][-1].content)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tracesite.recorder.example_langgraph")
-    parser.add_argument("--url", default=os.environ.get("TRACESITE_URL", "http://127.0.0.1:8000"), help="the server")
-    parser.add_argument("--key", default=os.environ.get("TRACESITE_KEY"), help="an API key that may write")
-    options = parser.parse_args(arguments)
-    if not options.key:
-        parser.error("--key: an API key that may write, or TRACESITE_KEY; `make run` shows one.")
-    recorder = Recorder(options.url, options.key)
-    thread = f"order-desk-{token_hex(4)}"
-    answer = run(recorder, thread)
-    left = recorder.close(timeout=10.0)
-    sys.stdout.write(f"{QUESTION}\n{answer}\n\n")
-    if left:
-        sys.stderr.write(f"{left} events could not be sent yet: python -m tracesite.recorder status\n")
-        return 1
-    sys.stdout.write(f"Recorded as session {thread}: {options.url}/admin/messages_app/session/?q={quote(thread)}\n")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    recorder = Recorder()  # the server is in TRACESITE_URL, the key in TRACESITE_KEY
+    thread = f"order-desk-{token_hex(4)}"
+    print(f"{QUESTION}\n{run(recorder, thread)}\n")
+    if left := recorder.close(timeout=10):
+        raise SystemExit(f"{left} events could not be sent yet: python -m tracesite.recorder status")
+    print(f"Recorded as session {thread}: {os.environ['TRACESITE_URL']}/admin/messages_app/session/?q={thread}")

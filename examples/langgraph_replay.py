@@ -1,9 +1,9 @@
 """An example of the time machine to run and to copy: a LangGraph agent fails, is replayed from that node, and goes on.
 
-    python -m tracesite.recorder.example_langgraph_replay --url http://127.0.0.1:8000 --key ts_...
+    TRACESITE_URL=http://127.0.0.1:8000 TRACESITE_KEY=ts_... python -m examples.langgraph_replay
 
 The handler keeps the state before each node. The order number is wrong, so that `look_up` fails; the replay runs it with another
-one. The model follows a script; everything else is real.
+one. The model follows a script; everything else is real. It needs LangGraph: pip install langgraph.
 """
 
 from __future__ import annotations
@@ -11,24 +11,21 @@ from __future__ import annotations
 from secrets import token_hex
 from typing import Any
 
-from . import Recorder
-from .example_time_machine import find_order, run_example
-from .snapshot_stores import MemoryStore, SnapshotStore
-from .snapshotting import Snapshots
-from .time_machine import Overrides, Replay, TimeMachine, Workflow
+from langchain_core.language_models import FakeMessagesListChatModel
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import StructuredTool
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph.message import add_messages
 
-try:
-    from langchain_core.language_models import FakeMessagesListChatModel
-    from langchain_core.messages import AIMessage, HumanMessage
-    from langchain_core.runnables import RunnableConfig
-    from langchain_core.tools import StructuredTool
-    from langgraph.graph import START, MessagesState, StateGraph
-    from langgraph.graph.message import add_messages
+from tracesite.recorder import Recorder
+from tracesite.recorder.langchain import TracesiteHandler
+from tracesite.recorder.server_snapshots import ServerStore
+from tracesite.recorder.snapshot_stores import SnapshotStore
+from tracesite.recorder.snapshotting import Snapshots
+from tracesite.recorder.time_machine import Overrides, Replay, TimeMachine, Workflow
 
-    from .langchain import TracesiteHandler
-except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError(f"The example needs LangGraph: pip install langgraph ({missing})") from missing
-
+ORDERS = {2041: {"status": "in transit", "arrives": "Monday"}}
 NODES = ("plan", "look_up", "answer")
 
 
@@ -37,6 +34,13 @@ class State(MessagesState):
 
     order: int
     found: dict[str, str]
+
+
+def find_order(number: int) -> dict[str, str]:
+    """Look up an order."""
+    if number not in ORDERS:
+        raise LookupError(f"There is no order {number}.")
+    return ORDERS[number]
 
 
 def order_graph() -> Any:
@@ -63,9 +67,9 @@ def order_graph() -> Any:
     return graph.compile()
 
 
-def failed_and_replayed(recorder: Recorder, store: SnapshotStore | None = None) -> tuple[str, Replay]:
+def failed_and_replayed(recorder: Recorder, store: SnapshotStore) -> tuple[str, Replay]:
     """Run the example, and return the session that failed and its replay."""
-    recorder.snapshots = Snapshots(MemoryStore() if store is None else store)
+    recorder.snapshots = Snapshots(store)
     graph, session_id = order_graph(), f"order-{token_hex(4)}"
     config = {"callbacks": [TracesiteHandler(recorder, snapshots=True)], "configurable": {"thread_id": session_id}}
     state = {"messages": [HumanMessage("Where is my order 2014?")], "order": 2014}
@@ -89,4 +93,7 @@ def failed_and_replayed(recorder: Recorder, store: SnapshotStore | None = None) 
 
 
 if __name__ == "__main__":
-    run_example(failed_and_replayed, __spec__.name, __doc__)
+    recorder = Recorder()  # the server is in TRACESITE_URL, the key in TRACESITE_KEY
+    session_id, replay = failed_and_replayed(recorder, ServerStore())
+    recorder.close(timeout=10)
+    print(f"{session_id} failed; {replay.session_id} replayed it.")

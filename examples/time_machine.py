@@ -1,6 +1,6 @@
 """An example to run and to copy: a run fails, is replayed from the node that failed, and goes on; the comparison shows the rest.
 
-    python -m tracesite.recorder.example_time_machine --url http://127.0.0.1:8000 --key ts_...
+    TRACESITE_URL=http://127.0.0.1:8000 TRACESITE_KEY=ts_... python -m examples.time_machine
 
 A parcel desk plans, looks up an order, and answers. The wrong order number makes the second node fail. The replay runs that node
 again, with another number, in a fork of the session.
@@ -8,17 +8,14 @@ again, with another number, in a fork of the session.
 
 from __future__ import annotations
 
-import argparse
-import os
-from collections.abc import Callable
 from secrets import token_hex
 from typing import Any
 
-from . import Recorder
-from .server_snapshots import ServerStore
-from .snapshot_stores import MemoryStore, SnapshotStore
-from .snapshotting import Snapshots
-from .time_machine import Overrides, Replay, TimeMachine, Workflow
+from tracesite.recorder import Recorder
+from tracesite.recorder.server_snapshots import ServerStore
+from tracesite.recorder.snapshot_stores import SnapshotStore
+from tracesite.recorder.snapshotting import Snapshots
+from tracesite.recorder.time_machine import Overrides, Replay, TimeMachine, Workflow
 
 ORDERS = {2041: {"status": "in transit", "arrives": "Monday"}}
 NODES = ("plan", "look_up", "answer")
@@ -75,12 +72,10 @@ def replay_failure(desk: ParcelDesk, session_id: str) -> Replay:
     return replay
 
 
-def failed_and_replayed(
-    recorder: Recorder, store: SnapshotStore | None = None, session_id: str | None = None
-) -> tuple[str, Replay]:
+def failed_and_replayed(recorder: Recorder, store: SnapshotStore) -> tuple[str, Replay]:
     """Run the example, and return the session that failed and its replay."""
-    recorder.snapshots = Snapshots(MemoryStore() if store is None else store)
-    desk, session_id = ParcelDesk(recorder), session_id or f"parcel-{token_hex(4)}"
+    recorder.snapshots = Snapshots(store)
+    desk, session_id = ParcelDesk(recorder), f"parcel-{token_hex(4)}"
     try:
         desk.answer(session_id, "Where is my order 2014?", {"order": 2014})
     except LookupError:
@@ -89,19 +84,8 @@ def failed_and_replayed(
     raise AssertionError("there is no such order")
 
 
-def run_example(example: Callable[[Recorder, SnapshotStore], tuple[str, Replay]], name: str, about: str | None) -> None:
-    """Run an example as a program that sends to a server."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {name}", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--url", default=os.environ.get("TRACESITE_URL"), help="the server; by default $TRACESITE_URL")
-    parser.add_argument("--key", default=os.environ.get("TRACESITE_KEY"), help="an API key; by default $TRACESITE_KEY")
-    options = parser.parse_args()
-    recorder = Recorder(options.url, options.key)
-    session_id, replay = example(recorder, ServerStore(options.url, options.key))
-    recorder.close(timeout=10)
-    print(f"{session_id} failed; {replay.session_id} replayed it.")  # noqa: T201 - a program
-
-
 if __name__ == "__main__":
-    run_example(failed_and_replayed, __spec__.name, __doc__)
+    recorder = Recorder()  # the server is in TRACESITE_URL, the key in TRACESITE_KEY
+    session_id, replay = failed_and_replayed(recorder, ServerStore())
+    recorder.close(timeout=10)
+    print(f"{session_id} failed; {replay.session_id} replayed it.")
