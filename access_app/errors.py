@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from django.utils.translation import gettext_lazy as _
 
-from .redaction.engine import redact
+from tracesite_sdk.redaction.engine import redact
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrPromise

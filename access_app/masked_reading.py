@@ -20,13 +20,14 @@ from django.apps import apps
 from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
+from tracesite_sdk.redaction.engine import redact
+from tracesite_sdk.redaction.rules import MARKER, PathRule, Rules
+
 from .db.base import masking_of_reader
 from .encryption.reading import ROW_ID
 from .masking import RuleRow, compiled
 from .models import ApiKey, MaskingRule, Role
 from .read_marks import BEYOND, ReadMark, split_mark
-from .redaction.engine import redact
-from .redaction.rules import MARKER, PathRule, Rules
 from .roles import Access, access
 
 MASKED_COLUMNS: Final = frozenset(

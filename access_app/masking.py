@@ -19,13 +19,13 @@ from django.utils.translation import gettext as _
 
 from access_app.conf import conf
 from access_app.db import PRIMARY, transaction
+from tracesite_sdk.redaction.presets import PRESETS
+from tracesite_sdk.redaction.rules import DEFAULT_RULES, MARKER, FunctionRule, PathRule, Rules, Shape, key_named
 
 from .audit.record import record
 from .bounded_cache import BoundedCache
 from .models import AuditAction, MaskingKind, MaskingMoment, MaskingRule, Project
 from .program import program
-from .redaction.presets import PRESETS
-from .redaction.rules import DEFAULT_RULES, MARKER, FunctionRule, PathRule, Rules, Shape, key_named
 
 logger = logging.getLogger(__name__)
 

@@ -98,7 +98,7 @@ class Encryption(models.TextChoices):
 
 
 class Sampling(TypedDict):
-    """Sampling rules of a project in the form that recorders read (tracesite.recorder.sinks.ServerSampling)."""
+    """Sampling rules of a project in the form that recorders read (tracesite_sdk.recorder.delivery.sinks.ServerSampling)."""
 
     rate: float | None
     tools: dict[str, float]

@@ -225,7 +225,7 @@ def insert_statement(table: str, columns: str) -> str:
 
 
 def time_bits(instant: datetime) -> int:
-    """Return the first half of an id and its variant; see messages_app.ids."""
+    """Return the first half of an id and its variant; see tracesite_sdk.records.ids."""
     milliseconds, microseconds = divmod((instant - _EPOCH) // _MICROSECOND, 1000)
     return milliseconds << 80 | 7 << 76 | (microseconds * 4096 // 1000) << 64 | 0b101 << 61
 

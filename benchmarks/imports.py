@@ -64,7 +64,7 @@ def _decode(data: bytes, *, is_lines: bool) -> object:
 
 
 def _import(path: Path, format_name: str, project_id: int | None) -> None:
-    from traces_app.transcripts.importer import import_paths
+    from traces_app.imports.importer import import_paths
 
     (report,) = import_paths([path], project_id)
     assert (report.status, report.format) == ("read", format_name), f"{report.format}: {report.reason}"

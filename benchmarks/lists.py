@@ -241,7 +241,7 @@ def cases() -> Iterator[Case]:
 
 
 def first_id(before: timedelta) -> Any:
-    from messages_app import ids
+    from tracesite_sdk.records import ids
 
     return ids.first_id_at(datetime.now().astimezone() - before)
 

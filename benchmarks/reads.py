@@ -227,7 +227,7 @@ def _quoted(instant: Any) -> str:
 
 
 def _first_id_at(instant: Any) -> str:
-    from messages_app import ids
+    from tracesite_sdk.records import ids
 
     return str(ids.first_id_at(instant))
 

@@ -1,7 +1,7 @@
 """Measure redaction: python -m benchmarks.redaction [--held-out] [--show] [--tree DIRECTORY] [--masking]
 
 Prints the share of the corpus' secrets that are redacted (recall) and the number of innocent snippets that are changed, or
-the time for the messages of the other benchmarks. See tests/access_app/redaction/corpus and docs/redaction.md.
+the time for the messages of the other benchmarks. See sdk/tests/redaction/corpus and docs/redaction.md.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 import django
 from django.conf import settings
 
-from access_app.redaction.engine import redact
-from access_app.redaction.presets import PRESETS
-from tests.access_app.redaction.corpus import Innocent, Trial, innocents, trials
+from sdk.tests.redaction.corpus import Innocent, Trial, innocents, trials
 from traces_app.ingest.decode import decode_ingest
-from traces_app.normalize.records import normalise
-from traces_app.normalize.redaction import redact as redact_session
+from tracesite_sdk.normalize.records import normalise
+from tracesite_sdk.normalize.redacted import redact as redact_session
+from tracesite_sdk.redaction.engine import redact
+from tracesite_sdk.redaction.presets import PRESETS
 
 from . import workload
 

@@ -76,7 +76,7 @@ def _delete_rows(project_id: int) -> None:
     """Delete the same rows, children first, BATCH messages in a transaction, without tombstones and counters."""
     from django.db import connection, transaction
 
-    from messages_app.ids import first_id_at
+    from tracesite_sdk.records.ids import first_id_at
 
     before = datetime(2024, 4, 1, tzinfo=UTC)
     with connection.cursor() as cursor:

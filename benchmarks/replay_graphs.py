@@ -13,9 +13,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tracesite.recorder.snapshot_stores import MemoryStore, SnapshotStore
-from tracesite.recorder.testing import RecorderForTests
-from tracesite.recorder.time_machine import Overrides, TimeMachine, Workflow
+from tracesite_sdk.recorder.snapshots.stores import MemoryStore, SnapshotStore
+from tracesite_sdk.recorder.time_machine.machine import Overrides, TimeMachine, Workflow
+from tracesite_sdk.testing import RecorderForTests
 
 Graph = Mapping[str, Sequence[str]]
 

@@ -87,7 +87,7 @@ def fill(steps: int, calls: int) -> UUID:
     """Store the run; return the id of its message."""
     from access_app.models import Project
     from traces_app.ingest.pipeline import ingest
-    from traces_app.schema import records
+    from tracesite_sdk import records
 
     def call(number: int) -> records.ToolCall:
         failed = number % FAILS == 0

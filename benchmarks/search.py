@@ -188,7 +188,7 @@ def lines_of(file: Path) -> Iterator[str]:
 def session(corpus: Corpus, first: int) -> Any:
     import msgspec
 
-    from traces_app.schema import records
+    from tracesite_sdk import records
 
     corpus.random.seed(first)
     answers = [answer(corpus, number) for number in range(first, first + AT_A_TIME)]

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from secrets import token_hex
 from typing import Any
 
-from tracesite.recorder import Recorder
-from tracesite.recorder.eko_contexts import children_of
-from tracesite.recorder.server_snapshots import ServerStore
-from tracesite.recorder.snapshot_stores import SnapshotStore
-from tracesite.recorder.snapshotting import Snapshots
-from tracesite.recorder.time_machine import Overrides, Replay, TimeMachine, Workflow
+from tracesite_sdk import Recorder
+from tracesite_sdk.recorder.instruments.eko_contexts import children_of
+from tracesite_sdk.recorder.snapshots.server_store import ServerStore
+from tracesite_sdk.recorder.snapshots.snapshotting import Snapshots
+from tracesite_sdk.recorder.snapshots.stores import SnapshotStore
+from tracesite_sdk.recorder.time_machine.machine import Overrides, Replay, TimeMachine, Workflow
 
 ORDERS = {2041: {"status": "in transit", "arrives": "Monday"}}
 Context = dict[str, Any]

@@ -25,8 +25,8 @@ from langchain_core.tools import BaseTool, tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
-from tracesite.recorder import Recorder
-from tracesite.recorder.langchain import TracesiteHandler
+from tracesite_sdk import Recorder
+from tracesite_sdk.langchain import TracesiteHandler
 
 QUESTION = "Where is my order 2041? And can it still go to 12 Harbour Street instead?"
 SECONDS = 0.4
@@ -162,5 +162,5 @@ if __name__ == "__main__":
     thread = f"order-desk-{token_hex(4)}"
     print(f"{QUESTION}\n{run(recorder, thread)}\n")
     if left := recorder.close(timeout=10):
-        raise SystemExit(f"{left} events could not be sent yet: python -m tracesite.recorder status")
+        raise SystemExit(f"{left} events could not be sent yet: python -m tracesite_sdk status")
     print(f"Recorded as session {thread}: {os.environ['TRACESITE_URL']}/admin/messages_app/session/?q={thread}")

@@ -11,11 +11,11 @@ from __future__ import annotations
 from secrets import token_hex
 from typing import Any
 
-from tracesite.recorder import Recorder
-from tracesite.recorder.server_snapshots import ServerStore
-from tracesite.recorder.snapshot_stores import SnapshotStore
-from tracesite.recorder.snapshotting import Snapshots
-from tracesite.recorder.time_machine import Overrides, Replay, TimeMachine, Workflow
+from tracesite_sdk import Recorder
+from tracesite_sdk.recorder.snapshots.server_store import ServerStore
+from tracesite_sdk.recorder.snapshots.snapshotting import Snapshots
+from tracesite_sdk.recorder.snapshots.stores import SnapshotStore
+from tracesite_sdk.recorder.time_machine.machine import Overrides, Replay, TimeMachine, Workflow
 
 ORDERS = {2041: {"status": "in transit", "arrives": "Monday"}}
 NODES = ("plan", "look_up", "answer")

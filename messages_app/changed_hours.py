@@ -20,15 +20,15 @@ from uuid import UUID
 from django.utils import timezone
 
 from access_app.db import connection
+from tracesite_sdk.records import ids
 
-from . import ids
 from .models import ChangedHour
 
 HOUR = timedelta(hours=1)
 MARKED_AFTER = timedelta(hours=2)
 """The age, from its end, at which an hour is marked when its messages change."""
 
-# The first 48 bits of an id are milliseconds; see messages_app.ids.
+# The first 48 bits of an id are milliseconds; see tracesite_sdk.records.ids.
 _IDS_AN_HOUR = 3_600_000 << 80
 _HOUR_OF_MESSAGE = (
     "to_timestamp(('x' || left(replace(message.id::text, '-', ''), 12))::bit(48)::bigint / 3600000 * 3600)"

@@ -23,7 +23,7 @@ from .models import Message
 from .timestamps import instant_text, parse_instant
 
 FLAG = "interrupted"
-"""The health flag. traces_app.schema.health_flags has its own copy, because it works without Django."""
+"""The health flag. tracesite_sdk.records.health_flags has its own copy, because it works without Django."""
 PROCESS_ENDED, NO_NEWS = "process_ended", "no_news"
 TEXTS: Mapping[str, str] = {
     PROCESS_ENDED: gettext_noop("Interrupted: the process that recorded this run ended before the run did."),

@@ -24,8 +24,8 @@ from access_app.encryption.fields import EncryptedJSON, EncryptedText
 from access_app.models import Project
 from access_app.people import PersonKey
 from access_app.visibility import ProjectScope, visible_to
+from tracesite_sdk.records import ids
 
-from . import ids
 from .safe_text import one_line
 from .sql.periods import Period
 

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 
 from django.utils.translation import gettext as _
 
-from . import ids
+from tracesite_sdk.records import ids
 
 _RFC_3339 = re.compile(
     r"(?P<date>\d{4}-\d\d-\d\d)[Tt ](?P<time>\d\d:\d\d:\d\d)(?:\.(?P<fraction>\d{1,9}))?"

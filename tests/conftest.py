@@ -31,8 +31,8 @@ from django.utils import translation
 from playwright.sync_api import Browser, expect, sync_playwright
 from pytest_django.live_server_helper import LiveServer
 
+from sdk.tests.length import examples
 from tests.chromium import CHROMIUM
-from tests.length import examples
 from tests.paths import ROOT
 from tracesite.processes import is_running
 from tracesite.serving import embedded_postgres

@@ -29,9 +29,9 @@ from access_app.keys import create_key, revoke_key
 from access_app.masking import save_rule
 from access_app.models import ApiKey, AuditEntry, Project, Role, Scope
 from access_app.roles import grant_role
-from tests.length import AT_LENGTH
+from sdk.tests.length import AT_LENGTH
 from tests.paths import ROOT
-from traces_app.schema.snapshot_parts import ref_of
+from tracesite_sdk.records.snapshot_parts import ref_of
 
 TABLE = ROOT / "docs" / "access.md"
 CANARY = "matrix-canary"

@@ -31,31 +31,31 @@ FLOORS = [
 
 # Used in processes without Django: the code of the recorder, and the parsing of transcripts into records.
 WITHOUT_DJANGO = (
-    "access_app/redaction/",
-    "messages_app/ids.py",
-    "messages_app/json_values.py",
-    "traces_app/schema/",
-    "traces_app/normalize/",
+    "sdk/tracesite_sdk/redaction/",
+    "sdk/tracesite_sdk/records/ids.py",
+    "sdk/tracesite_sdk/records/value_counts.py",
+    "sdk/tracesite_sdk/records/",
+    "sdk/tracesite_sdk/normalize/",
     "traces_app/adapters/",
-    "traces_app/events/contexts.py",
-    "traces_app/events/ids.py",
-    "traces_app/events/projection.py",
-    "traces_app/events/step_order.py",
-    "traces_app/events/unnamed_calls.py",
+    "sdk/tracesite_sdk/events/contexts.py",
+    "sdk/tracesite_sdk/events/ids.py",
+    "sdk/tracesite_sdk/events/projection.py",
+    "sdk/tracesite_sdk/events/step_order.py",
+    "sdk/tracesite_sdk/events/unnamed_calls.py",
     *(
-        f"traces_app/transcripts/{name}.py"
+        f"sdk/tracesite_sdk/transcripts/{name}.py"
         for name in ("conversation", "entries", "outline", "times", "turn_records", "turns")
     ),
-    "traces_app/transcripts/files/",
-    "traces_app/transcripts/formats/",
-    "traces_app/transcripts/parsing/",
-    "tracesite/recorder/",
+    "sdk/tracesite_sdk/transcripts/files/",
+    "sdk/tracesite_sdk/formats/",
+    "sdk/tracesite_sdk/transcripts/parsing/",
+    "sdk/tracesite_sdk/recorder/",
     "tracesite/weknora/errors.py",
     "tracesite/weknora/frames.py",
     "tracesite/weknora/shapes.py",
     "tracesite/weknora/titles.py",
 )
-DATABASE_SINK = "tracesite/recorder/database_sink.py"  # for agents inside of Django
+DATABASE_SINK = "traces_app/events/database_sink.py"  # for agents inside of Django
 DJANGO = ("django", "rest_framework", "django_filters", "drf_spectacular", "psycopg")
 READS = ("traces_app/queries/", "messages_app/admin/", "traces_app/admin/", "messages_app/sql/batch.py")
 OF_DEFAULT_ALIAS = ("django.db.connection", "django.db.transaction", "django.db.DEFAULT_DB_ALIAS")
@@ -96,9 +96,9 @@ def violations(path: str, source: str) -> list[str]:
         found.append(f"{path}: a file is named for its topic, `{name}` says nothing")
     if name == "__init__" and path.count("/") == 1 and _code_of(source):
         found.append(f"{path}: an app's __init__ holds a docstring only, so that it imports without Django settings")
-    if path != "traces_app/normalize/redaction.py":
+    if path != "sdk/tracesite_sdk/normalize/redacted.py":
         found += [
-            f"{path}:{node.lineno}: only traces_app/normalize/redaction.py makes {node.func.id}: nothing reaches a table unredacted"
+            f"{path}:{node.lineno}: only sdk/tracesite_sdk/normalize/redacted.py makes {node.func.id}: nothing reaches a table unredacted"
             for node in ast.walk(ast.parse(source))
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.startswith("Redacted")
         ]
@@ -121,8 +121,8 @@ def _wrong_imports(path: str, source: str) -> Iterable[tuple[int, str]]:
         is_write = path.endswith("writes.py") or path.startswith(("traces_app/ingest/", "traces_app/maintenance/"))
         if is_write and _is_any(module, HTTP):
             yield line, f"writes may not know {module}: HTTP is translated in the views"
-        if path.startswith("traces_app/transcripts/formats/") and Path(path).stem not in ("registry", "__init__"):
-            other = module.removeprefix("traces_app.transcripts.formats.")
+        if path.startswith("sdk/tracesite_sdk/formats/") and Path(path).stem not in ("registry", "__init__"):
+            other = module.removeprefix("tracesite_sdk.formats.")
             if module != other:
                 yield line, f"a format knows no other: {other}"
         if path.startswith(READS) and module == "access_app.db.connection":
@@ -132,7 +132,7 @@ def _wrong_imports(path: str, source: str) -> Iterable[tuple[int, str]]:
                 line,
                 f"traces may be in another database than `default`: take {module.split('.')[-1]} from access_app.db",
             )
-        if path.startswith("traces_app/transcripts/parsing/") and _is_any(module, ("traces_app.transcripts.formats",)):
+        if path.startswith("sdk/tracesite_sdk/transcripts/parsing/") and _is_any(module, ("tracesite_sdk.formats",)):
             yield line, "what formats share knows none of them"
 
 
@@ -213,8 +213,8 @@ def test_packages_have_no_import_circles() -> None:
 
 
 def test_recorder_modules_have_no_import_circles() -> None:
-    arrows = module_arrows("tracesite/recorder/")
-    assert "tracesite.recorder.scopes" in arrows["tracesite.recorder.recording"]
+    arrows = module_arrows("sdk/tracesite_sdk/recorder/")
+    assert "tracesite_sdk.recorder.scopes" in arrows["tracesite_sdk.recorder.recording"]
     assert circles(arrows) == []
 
 
@@ -223,7 +223,7 @@ def test_recorder_modules_read_no_private_names_of_others() -> None:
     found = [
         f"{path}:{node.lineno}: {ast.unparse(node)}"
         for path in files()
-        if path.startswith("tracesite/recorder/")
+        if path.startswith("sdk/tracesite_sdk/recorder/")
         for node in ast.walk(ast.parse((ROOT / path).read_text()))
         if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__")
         if ast.unparse(node.value).split(".")[-1]
@@ -258,8 +258,8 @@ def test_files_that_run_without_django_exist() -> None:
             "def f():\n    from tracesite import urls",
             "traces_app may not know tracesite",
         ),
-        ("traces_app/schema/records.py", "from django.db import models", "without Django"),
-        ("traces_app/transcripts/formats/pi.py", "from . import openai_chat", "a format knows no other"),
+        ("sdk/tracesite_sdk/records/__init__.py", "from django.db import models", "without Django"),
+        ("sdk/tracesite_sdk/formats/pi.py", "from . import openai_chat", "a format knows no other"),
         ("traces_app/models.py", "from . import writes", "rows know neither writes nor HTTP"),
         ("traces_app/ingest/store.py", "from rest_framework import status", "HTTP is translated in the views"),
         ("traces_app/queries/seals.py", "from access_app.db import connection", "may be on the replica"),
@@ -276,7 +276,7 @@ def test_forbidden_import_is_found(path: str, source: str, reason: str) -> None:
 
 
 BOUNDARIES = {
-    "tracesite/recorder/guard.py",  # an error of ours must not reach the agent
+    "sdk/tracesite_sdk/recorder/guard.py",  # an error of ours must not reach the agent
     "traces_app/maintenance/jobs.py",  # it is logged and noted, and must not end the thread of the job
 }
 

@@ -23,9 +23,9 @@ from traces_app.queries.filters import (
     ToolFilterSet,
     UsageFilterSet,
 )
-from traces_app.schema.health_flags import FLAGS
-from traces_app.transcripts.formats.registry import FORMATS
 from tracesite.http.foreign_apis import foreign_api_of
+from tracesite_sdk.formats.registry import FORMATS
+from tracesite_sdk.records.health_flags import FLAGS
 
 DOCS = ROOT / "docs"
 OURS = ("access_app", "messages_app", "traces_app", "tracesite")

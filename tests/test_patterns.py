@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from access_app.redaction.prefilter import filter_of
-from access_app.redaction.rules import DEFAULT_RULES
+from tracesite_sdk.redaction.prefilter import filter_of
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 APPS = ("access_app", "messages_app", "traces_app", "tracesite")
 
 # Left out, because the first sets up its process when imported, and the second needs a package that is not installed.
-NOT_IMPORTED = {"tracesite.wsgi", "tracesite.recorder.openai_agents"}
+NOT_IMPORTED = {"tracesite.wsgi", "tracesite_sdk.openai_agents"}
 
 
 def patterns_in(value: Any, path: str) -> Iterator[tuple[str, str]]:

@@ -10,8 +10,8 @@ from typing import Literal
 
 import pytest
 
+from sdk.tests.length import AT_LENGTH
 from tests.debian_postgres import BINARIES, PGBOUNCER, pgbouncer, postgres, run_pytest, url
-from tests.length import AT_LENGTH
 
 API_TESTS = ["tests/access_app", "tests/messages_app", "tests/traces_app/events", "tests/traces_app/ingest"]
 API_TESTS += ["tests/traces_app/views", "tests/tracesite/http", "tests/traces_app/maintenance/test_jobs.py"]

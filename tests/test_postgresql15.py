@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
+from sdk.tests.length import at_length
 from tests.debian_postgres import BINARIES, postgres, run_pytest, url
-from tests.length import at_length
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(7200)]
 

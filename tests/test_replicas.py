@@ -25,8 +25,8 @@ import psycopg
 import pytest
 
 from benchmarks.ports import free_port
+from sdk.tests.length import at_length
 from tests.debian_postgres import BINARIES, ROOT, control, postgres, replica_of, url, url_of_both
-from tests.length import at_length
 from tests.tracesite.serving.test_serve import request, serving
 
 pytestmark = [

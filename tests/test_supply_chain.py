@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.length import at_length
+from sdk.tests.length import at_length
 from tests.paths import ROOT
 
 LOCKS = sorted(path.name for path in ROOT.glob("requirements*.lock"))

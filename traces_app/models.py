@@ -465,7 +465,7 @@ class Span(models.Model):
     """One delivery of a span, of a log record that belongs to one, or of a file of a trace, as it came but redacted; never changed.
 
     Spans come in any order, in pieces and repeatedly, so the rows of a trace are made anew of all its deliveries whenever
-    one arrives (traces_app.transcripts.span_store). The id carries the time of the span, and is a digest of the content, for a file
+    one arrives (traces_app.imports.span_store). The id carries the time of the span, and is a digest of the content, for a file
     of its name: a repeated delivery is the same row.
     """
 
@@ -919,7 +919,7 @@ class Snapshot(models.Model):
 
 
 class SnapshotPart(models.Model):
-    """A part of contexts of a session: see traces_app.schema.snapshot_parts."""
+    """A part of contexts of a session: see tracesite_sdk.records.snapshot_parts."""
 
     session = models.ForeignKey(Session, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
     ref = models.TextField()

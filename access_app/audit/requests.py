@@ -21,7 +21,7 @@ from psycopg.errors import DiskFull
 
 from access_app.models import ActorKind, AuditAction, AuditResult
 from access_app.mounting import route_below_base, view_of
-from access_app.redaction.engine import redact
+from tracesite_sdk.redaction.engine import redact
 
 from .record import Origin, origin_of, record, serving
 from .trail import Trail, following, place_of

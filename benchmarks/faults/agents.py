@@ -16,7 +16,7 @@ from statistics import quantiles
 
 import msgspec
 
-from tracesite.recorder import Recorder
+from tracesite_sdk import Recorder
 
 
 class Watched(msgspec.Struct):

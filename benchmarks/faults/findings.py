@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from messages_app import ids
+from tracesite_sdk.records import ids
 
 from .ledger import Entry, Ledger
 from .senders import EXPENDABLE_YEARS, SHARED_MESSAGE

@@ -71,7 +71,7 @@ def agent(site: Site, spool: Path, session: str, calls: int, *options: str) -> s
 
 def drain(site: Site, spool: Path, seconds: int = 180) -> None:
     """Deliver the spool, as a later process of the recorder does."""
-    command = [sys.executable, "-m", "tracesite.recorder", "drain", "--url", f"http://127.0.0.1:{site.server.port}"]
+    command = [sys.executable, "-m", "tracesite_sdk", "drain", "--url", f"http://127.0.0.1:{site.server.port}"]
     command += ["--key", site.key, "--spool", str(spool), "--timeout", str(seconds)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=seconds + 20)
 

@@ -9,8 +9,8 @@ from importlib.metadata import distributions
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-from tracesite.recorder import NullSink, Recorder
-from tracesite.recorder.sinks import Clean
+from tracesite_sdk import NullSink, Recorder
+from tracesite_sdk.recorder.delivery.sinks import Clean
 
 from .contents import Content
 

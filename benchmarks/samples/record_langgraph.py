@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from examples.langgraph_agent import run
-from tracesite.recorder import MemorySink, Recorder
+from tracesite_sdk import MemorySink, Recorder
 
 SESSION = "sample-order-desk"
 

@@ -12,13 +12,13 @@ from django.db.models import Count, F, Q, QuerySet, Window
 from django.db.models.functions import RowNumber
 
 from access_app.db import alias_in_use
-from messages_app import ids
 from messages_app.interruptions import shown_error
 from messages_app.models import Message, Reference, Session
 from messages_app.safe_text import Excerpt, excerpt, first_characters, json_excerpt, pretty_json, size_of, size_of_json
 from messages_app.sql.merged import MergedRows
 from messages_app.sql.pagination import Cursor, PageRequest, QuerySetKeys
 from messages_app.sql.periods import Period
+from tracesite_sdk.records import ids
 
 from .display_text import without_tool_json
 from .row_pages import read_rows

@@ -28,11 +28,11 @@ from access_app.errors import Conflict, InvalidInput, NotFound
 from access_app.models import Project, Role
 from access_app.roles import access
 from access_app.visibility import ProjectScope, visible_to
-from messages_app import ids
 from messages_app.http.filters import ListFilterSet, NamesFilter
 from messages_app.queries import find_session
 from messages_app.sql.compiled import EVERY_ID, Bounds
 from messages_app.sql.pagination import Cursor, IdRange
+from tracesite_sdk.records import ids
 
 from .time_zones import entry_of
 

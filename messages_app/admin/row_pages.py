@@ -21,9 +21,9 @@ from msgspec.structs import replace
 from access_app.db import transaction, using
 from access_app.db.reading import reading_alias, reading_connection
 from access_app.errors import InvalidInput
-from messages_app import ids
 from messages_app.sql.merged import MergedRows
 from messages_app.sql.pagination import PageRequest, QuerySetKeys, read_page
+from tracesite_sdk.records import ids
 
 from .filters import CURSOR
 

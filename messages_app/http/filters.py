@@ -37,12 +37,12 @@ from django.utils.translation import gettext_lazy
 from access_app.errors import InvalidInput
 from access_app.masked_reading import hides, is_masked
 from access_app.visibility import ProjectScope
-from messages_app import ids
 from messages_app.http.schemas import A_DATE_IS_MIDNIGHT, INSTANT_OR_DATE
 from messages_app.models import HAS_ERRORS, HAS_PROBLEMS, Message, Session
 from messages_app.sql.compiled import EVERY_ID, Bounds, CompiledRows, Param, shape_of
 from messages_app.sql.pagination import IdRange
 from messages_app.timestamps import parse_limit
+from tracesite_sdk.records import ids
 
 MOST_NAMES = 50
 _HIDDEN = gettext_lazy("Your role reads this value masked, so it cannot be searched for.")

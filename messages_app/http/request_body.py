@@ -13,7 +13,7 @@ from rest_framework.request import Request
 
 from access_app.conf import conf
 from access_app.errors import InvalidInput, RequestTooSlow, TooLarge, UnsupportedMediaType
-from messages_app.json_values import BYTES_PER_VALUE, count_values
+from tracesite_sdk.records.value_counts import BYTES_PER_VALUE, count_values
 
 from .decompression import ENCODINGS, BrokenStreamError, decode
 

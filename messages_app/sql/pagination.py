@@ -26,8 +26,8 @@ from django.utils.translation import gettext as _
 from msgspec import Struct
 
 from access_app.errors import InvalidInput
-from messages_app import ids
 from messages_app.timestamps import parse_limit
+from tracesite_sdk.records import ids
 
 from .periods import Length, Period
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from access_app.conf import conf
-from messages_app import ids
+from tracesite_sdk.records import ids
 
 _DAY = timedelta(days=1)
 _WEEK = timedelta(days=7)

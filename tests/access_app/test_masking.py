@@ -20,11 +20,11 @@ from pytest_django import DjangoAssertNumQueries
 
 from access_app.masking import MOST_RULES, compiled, delete_rule, forget_masking, masking_of, save_rule
 from access_app.models import AuditEntry, MaskingKind, MaskingRule, Project, Role
-from access_app.redaction.engine import may_hold_secrets, redact
-from access_app.redaction.rules import DEFAULT_RULES, FunctionRule, Rules
-from access_app.redaction.text import secrets_by_name
 from access_app.roles import grant_role
 from tracesite.system_checks import check_masking_rules
+from tracesite_sdk.redaction.engine import may_hold_secrets, redact
+from tracesite_sdk.redaction.rules import DEFAULT_RULES, FunctionRule, Rules
+from tracesite_sdk.redaction.text import secrets_by_name
 
 FUNCTION = "tests.access_app.test_masking.hide_seven"
 

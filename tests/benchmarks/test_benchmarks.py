@@ -20,7 +20,6 @@ from psycopg.conninfo import make_conninfo
 
 import benchmarks
 from access_app.models import Project
-from access_app.redaction.rules import DEFAULT_RULES
 from benchmarks import span_load
 from benchmarks.event_load import EventLoad
 from benchmarks.floor_events import EventFloor
@@ -30,19 +29,20 @@ from benchmarks.report import Line, at_least, at_most
 from benchmarks.workload import CALLS, RARE_TOOL, STEPS, TOOLS, Workload, of_reading
 from messages_app.models import Message
 from messages_app.sql.periods import Period
-from tests.length import at_length
+from sdk.tests.length import at_length
 from tests.paths import ROOT
 from traces_app.events.decode import decode_events
 from traces_app.events.store import record_events
+from traces_app.imports.span_store import record_spans, spans_of
 from traces_app.ingest.decode import decode_ingest
 from traces_app.ingest.partitions import ensure_periods
 from traces_app.ingest.pipeline import ingest
 from traces_app.models import AgentStep, Event, Tool, ToolCall, ToolResult
 from traces_app.models import Span as SpanRow
-from traces_app.normalize.redaction import redact_event
 from traces_app.queries.messages import messages
-from traces_app.transcripts.span_store import record_spans, spans_of
-from traces_app.transcripts.spans.otlp_protobuf import decode_traces
+from tracesite.otlp.protobuf import decode_traces
+from tracesite_sdk.normalize.redacted import redact_event
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 pytestmark = pytest.mark.system
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks import transcript_samples
-from traces_app.transcripts.files.documents import file_source, read
-from traces_app.transcripts.formats.registry import format_of
-from traces_app.transcripts.importer import import_paths
-from traces_app.transcripts.reports import FileReport
+from traces_app.imports.importer import import_paths
+from traces_app.imports.reports import FileReport
+from tracesite_sdk.formats.registry import format_of
+from tracesite_sdk.transcripts.documents import file_source, read
 
 
 @pytest.mark.parametrize("name", transcript_samples.FORMATS)

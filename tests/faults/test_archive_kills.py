@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.faults.archives import COMMANDS, Kills
 from benchmarks.faults.site import Site
-from tests.length import AT_LENGTH
+from sdk.tests.length import AT_LENGTH
 
 pytestmark = pytest.mark.system
 

@@ -9,17 +9,17 @@ import pytest
 from django.utils import timezone
 
 from access_app.models import Project
-from access_app.redaction.rules import DEFAULT_RULES
-from messages_app import ids
 from messages_app.models import Message, Session
 from messages_app.session_counters import disagreements
 from messages_app.writes import delete_message, restore_message
 from traces_app.ingest.batch import SessionOutcome
 from traces_app.ingest.changes import change_message
 from traces_app.ingest.pipeline import ingest
-from traces_app.normalize.records import normalise_patch
-from traces_app.normalize.redaction import redact_message_patch
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.records import normalise_patch
+from tracesite_sdk.normalize.redacted import redact_message_patch
+from tracesite_sdk.records import ids
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 pytestmark = [pytest.mark.system, pytest.mark.django_db(transaction=True)]
 

@@ -18,11 +18,11 @@ from benchmarks import processes
 from benchmarks.faults import findings
 from benchmarks.faults.kills import KINDS, Campaign
 from benchmarks.faults.site import Site
-from tests.length import AT_LENGTH, kills
-from tracesite.recorder.server_snapshots import ServerStore
-from tracesite.recorder.snapshotting import SnapshotPurged, Snapshots
-from tracesite.recorder.testing import RecorderForTests
-from tracesite.recorder.time_machine import TimeMachine, Workflow
+from sdk.tests.length import AT_LENGTH, kills
+from tracesite_sdk.recorder.snapshots.server_store import ServerStore
+from tracesite_sdk.recorder.snapshots.snapshotting import SnapshotPurged, Snapshots
+from tracesite_sdk.recorder.time_machine.machine import TimeMachine, Workflow
+from tracesite_sdk.testing import RecorderForTests
 
 pytestmark = pytest.mark.system
 

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.faults.kills import Campaign
 from benchmarks.faults.site import ROOT, Server, Site
 from benchmarks.ports import free_port
-from tests.length import at_length
+from sdk.tests.length import at_length
 
 pytestmark = pytest.mark.system
 

@@ -9,8 +9,8 @@ from django.db import connection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messages_app import ids
 from messages_app.sql.periods import Period
+from tracesite_sdk.records import ids
 
 instants = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - hypothesis wants naive bounds
 roles = st.sampled_from(["user", "system", "assistant"])

@@ -11,10 +11,10 @@ from access_app.db.base import PLANS_FOR_ANY_SIZE
 from access_app.errors import Conflict, NotFound
 from access_app.models import Project
 from access_app.visibility import ALL_PROJECTS, NO_PROJECTS, ProjectScope
-from messages_app import ids
 from messages_app.models import Message, Session
 from messages_app.queries import Among, FoundMessage, FoundSession, as_uuid, find_message, find_session, sessions
 from tests.traces_app.conftest import question, store
+from tracesite_sdk.records import ids
 
 
 def session(project: Project, external_id: str = "", **fields: object) -> Session:

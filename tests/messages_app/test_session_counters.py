@@ -8,11 +8,11 @@ import pytest
 from django.db.models import F
 
 from access_app.models import Project
-from messages_app import ids
 from messages_app.models import Message, Session
 from messages_app.session_counters import disagreements, recount
 from messages_app.sql.periods import Period
 from traces_app.ingest.partitions import ensure_periods
+from tracesite_sdk.records import ids
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messages_app import ids
 from messages_app.timestamps import instant_text, parse_instant, parse_limit
+from tracesite_sdk.records import ids
 
 
 @pytest.mark.parametrize(

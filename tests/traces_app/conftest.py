@@ -18,7 +18,7 @@ from messages_app.sql.partitions import periods_of, settle_periods
 from traces_app.ingest.batch import SessionOutcome
 from traces_app.ingest.partitions import TABLES, forget
 from traces_app.ingest.pipeline import ingest
-from traces_app.schema import records
+from tracesite_sdk import records
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"

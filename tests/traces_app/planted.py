@@ -16,10 +16,10 @@ from django.test.client import encode_multipart
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from messages_app.models import Message, Session
-from traces_app.normalize.redaction import searched_fields
-from traces_app.schema import records
-from traces_app.schema.snapshot_parts import ref_of
-from traces_app.transcripts.spans.media import media_id_of
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import searched_fields
+from tracesite_sdk.records.snapshot_parts import ref_of
+from tracesite_sdk.spans.media import media_id_of
 
 WAYS = (
     records.Session,

@@ -13,7 +13,7 @@ import msgspec
 from django.test import Client
 
 from tests.traces_app.planted import Garden
-from tracesite.recorder.snapshots import Codecs, Encoded, Parts, plain_of
+from tracesite_sdk.recorder.snapshots.parts import Codecs, Encoded, Parts, plain_of
 
 SESSION = "planted-snapshots"
 NANOSECONDS = 1_767_225_600 * 10**9

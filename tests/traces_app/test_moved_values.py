@@ -19,12 +19,12 @@ from access_app.encryption.errors import Damaged
 from access_app.encryption.keys import add_key, end_encryption, key_of
 from access_app.keys import create_key
 from access_app.models import Project
-from messages_app.ids import child_id
 from messages_app.models import Message, Session
 from tests.traces_app.conftest import question, store
 from tests.traces_app.planted import Garden, plant
 from traces_app.queries.search.texts import texts_of_messages
 from traces_app.views.session_exports import EXPORTS
+from tracesite_sdk.records.ids import child_id
 
 OF_THE_MESSAGE = "/api/v1/messages/{message}/?expand=references,results,inputs"
 ROUTES = {

@@ -11,21 +11,21 @@ import msgspec
 import pytest
 
 from access_app.errors import InvalidInput
-from access_app.redaction.rules import DEFAULT_RULES as RULES
 from tests.odd_values import as_body, with_odd_values
-from traces_app.adapters.eko_callbacks import Nodes, events_of, task_named
 from traces_app.events.decode import decode_events, event_from, items_of
 from traces_app.ingest import decode
-from traces_app.normalize import redaction
-from traces_app.normalize.json_values import fields
-from traces_app.normalize.records import normalise
-from traces_app.schema import records
-from traces_app.transcripts.spans import langfuse_events, langsmith_runs, openai_traces, otlp_json
-from traces_app.transcripts.spans.conversation import session_of_trace
-from traces_app.transcripts.spans.deliveries import merged
-from traces_app.transcripts.spans.pieces import InvalidItem
-from traces_app.transcripts.spans.span import InvalidBody, LogRecord, Span
-from traces_app.transcripts.spans.wire_scores import scores_in
+from tracesite_sdk import records
+from tracesite_sdk.events.eko_callbacks import Nodes, events_of, task_named
+from tracesite_sdk.normalize import redacted as redaction
+from tracesite_sdk.normalize.json_values import fields
+from tracesite_sdk.normalize.records import normalise
+from tracesite_sdk.redaction.rules import DEFAULT_RULES as RULES
+from tracesite_sdk.spans import langfuse_events, langsmith_runs, openai_traces, otlp_json
+from tracesite_sdk.spans.conversation import session_of_trace
+from tracesite_sdk.spans.deliveries import merged
+from tracesite_sdk.spans.pieces import InvalidItem
+from tracesite_sdk.spans.span import InvalidBody, LogRecord, Span
+from tracesite_sdk.spans.wire_scores import scores_in
 
 NOW = datetime(2026, 9, 28, tzinfo=UTC)
 TIME = "2026-09-28T12:00:00Z"

@@ -13,8 +13,8 @@ from django.test import Client
 from access_app.keys import create_key
 from access_app.masking import compiled, forget_masking, save_rule
 from access_app.models import Project, Role
-from access_app.redaction.rules import DEFAULT_RULES, MARKER, FunctionRule
 from access_app.roles import grant_role
+from tests.recorder.conftest import TestConnection
 from tests.traces_app.conftest import SECRET
 from tests.traces_app.planted import Garden, stored
 from tests.traces_app.planted_snapshots import (
@@ -27,14 +27,14 @@ from tests.traces_app.planted_snapshots import (
     plant_snapshots,
     send,
 )
-from tests.tracesite.recorder.conftest import TestConnection
 from traces_app.models import SnapshotPart
-from traces_app.normalize.snapshot_values import redact_context, redact_parts
-from traces_app.schema.snapshot_parts import assembled
-from tracesite.recorder.server_snapshots import ServerStore
-from tracesite.recorder.snapshots import Parts
-from tracesite.recorder.snapshotting import Snapshots
-from tracesite.recorder.testing import RecorderForTests
+from tracesite_sdk.normalize.snapshot_values import redact_context, redact_parts
+from tracesite_sdk.recorder.snapshots.parts import Parts
+from tracesite_sdk.recorder.snapshots.server_store import ServerStore
+from tracesite_sdk.recorder.snapshots.snapshotting import Snapshots
+from tracesite_sdk.records.snapshot_parts import assembled
+from tracesite_sdk.redaction.rules import DEFAULT_RULES, MARKER, FunctionRule
+from tracesite_sdk.testing import RecorderForTests
 
 SEEN = "Ithaca"
 HIDDEN = "EMP-471193"

@@ -19,8 +19,8 @@ from django.conf import settings
 from psycopg import sql
 
 from benchmarks.ports import free_port
+from sdk.tests.length import at_length
 from tests.conftest import DATABASE_NAME
-from tests.length import at_length
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.system

@@ -27,16 +27,16 @@ MOVED = {"templates": "tracesite/templates", "locale": "tracesite/locale"}
 OTHER_FILES = ["pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "MANIFEST.in", "manage.py"]
 MADE_BY_SETUPTOOLS = ["PKG-INFO", "setup.cfg"]
 WITHOUT_DJANGO = [
-    "traces_app.schema.records",
-    "traces_app.normalize.redaction",
-    "tracesite.recorder",
-    "tracesite.recorder.__main__",
-    "tracesite.recorder.enabling",
-    "tracesite.recorder.http_sink",
-    "tracesite.recorder.model_clients",
-    "tracesite.recorder.results",
-    "tracesite.recorder.testing",
-    "tracesite.recorder.tracker",
+    "tracesite_sdk.records",
+    "tracesite_sdk.normalize.redacted",
+    "tracesite_sdk",
+    "tracesite_sdk.__main__",
+    "tracesite_sdk.recorder.instruments.enabling",
+    "tracesite_sdk.recorder.delivery.http_sink",
+    "tracesite_sdk.recorder.instruments.model_clients",
+    "tracesite_sdk.recorder.capture.results",
+    "tracesite_sdk.testing",
+    "tracesite_sdk.recorder.tracking.tracker",
 ]
 
 
@@ -190,21 +190,21 @@ def test_command_without_server_extra_names_the_extra(command: Path, tmp_path: P
 
 def test_plain_install_records_and_lists_waiting_events(command: Path, tmp_path: Path) -> None:
     agent = (
-        "from tracesite.recorder import Privacy, Recorder, Sampling\n"
+        "from tracesite_sdk import Privacy, Recorder, Sampling\n"
         "recorder = Recorder('http://127.0.0.1:9', 'ts_key', spool='spool', sampling=Sampling(), privacy=Privacy())\n"
         "with recorder.message('Hello'): pass\n"
         "recorder.close(0.5)"
     )
     python = command.with_name("python")
     assert run([python, "-c", agent], tmp_path)[:2] == (0, "")
-    code, out, err = run([python, "-m", "tracesite.recorder", "status", "--spool", "spool"], tmp_path)
+    code, out, err = run([python, "-m", "tracesite_sdk", "status", "--spool", "spool"], tmp_path)
     assert (code, out[:46], err) == (1, "http://127.0.0.1:9, key ts_key...: 2 events wa", "")
 
-    _, _, err = run([python, "-c", "import tracesite.recorder.langchain"], tmp_path)
-    assert err.endswith("tracesite.recorder.langchain needs langchain-core: pip install langchain-core.\n")
+    _, _, err = run([python, "-c", "import tracesite_sdk.langchain"], tmp_path)
+    assert err.endswith("tracesite_sdk.langchain needs langchain-core: pip install langchain-core.\n")
 
-    _, _, err = run([python, "-c", "import tracesite.recorder.openai_agents"], tmp_path)
-    assert err.endswith("tracesite.recorder.openai_agents needs openai-agents: pip install openai-agents.\n")
+    _, _, err = run([python, "-c", "import tracesite_sdk.openai_agents"], tmp_path)
+    assert err.endswith("tracesite_sdk.openai_agents needs openai-agents: pip install openai-agents.\n")
 
 
 def test_server_extra_that_the_command_names_exists(metadata: Message) -> None:

@@ -30,8 +30,8 @@ from traces_app.ingest.scores import (
     store_scores,
 )
 from traces_app.models import ToolCall
-from traces_app.normalize.redaction import redact_score
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_score
 
 NAME_CHARACTERS = 80
 _YES_AND_NO = {"yes": True, "true": True, "是": True, "no": False, "false": False, "否": False}

@@ -19,7 +19,6 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from messages_app import ids
 from messages_app.admin.downloads import Source
 from messages_app.admin.exports import text
 from messages_app.admin.filters import CreatedFilter, ProjectFilter
@@ -32,6 +31,7 @@ from messages_app.sql.beginnings import Beginning
 from traces_app.models import ToolCall, ToolResult
 from traces_app.queries.error_groups import group_of_call
 from traces_app.queries.search.pages import mark_of_status
+from tracesite_sdk.records import ids
 
 from .bulk_scores import score_selected
 from .error_pages import PARAMETERS, errors_context

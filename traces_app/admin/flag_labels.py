@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from messages_app.admin.conversation import ids_below
 from messages_app.models import Message
 from traces_app.models import ToolCall
-from traces_app.schema.health_flags import (
+from tracesite_sdk.records.health_flags import (
     EMPTY_TOOL_NAME,
     EVENTS_DROPPED,
     INTERRUPTED,
@@ -28,7 +28,7 @@ from traces_app.schema.health_flags import (
     TIME_WENT_BACK,
     TRUNCATED,
 )
-from traces_app.schema.losses import counts_of
+from tracesite_sdk.records.losses import counts_of
 
 FLAG_LABELS: Mapping[str, Any] = {
     INTERRUPTED: gettext_lazy("interrupted"),

@@ -15,14 +15,14 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from access_app.errors import ApiError, Conflict, NotFound
-from access_app.redaction.rules import DEFAULT_RULES
 from access_app.visibility import NO_PROJECTS
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.models import Message, Session
 from messages_app.queries import find_session
 from traces_app.ingest.batch import Refusal
-from traces_app.normalize.redaction import redact_session_patch
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_session_patch
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 if TYPE_CHECKING:
     SessionModelForm = forms.ModelForm[Session]

@@ -23,7 +23,6 @@ from access_app.models import Role
 from access_app.mounting import base_path
 from access_app.roles import access
 from access_app.visibility import ALL_PROJECTS, ProjectScope
-from messages_app import ids
 from messages_app.admin.away import is_some_away, scopes_of_figures
 from messages_app.admin.filters import CreatedFilter, readable_projects, scope_of_page
 from messages_app.admin.model_admins import session_name
@@ -37,6 +36,7 @@ from traces_app.queries import intake, overview
 from traces_app.queries import overview_sums as sums
 from traces_app.queries.overview import FailingTool, Period
 from traces_app.queries.storage import Storage, storage
+from tracesite_sdk.records import ids
 
 from . import periods
 from .home_charts import MODELS_DRAWN, RowsOf, cost_chart, legend_of, parameter_of, runs_chart, tokens_chart, width_of

@@ -21,7 +21,6 @@ from access_app.audit.trail import note_objects
 from access_app.masking import RuleRow, check_masking, compiled, stored_rules
 from access_app.models import AuditAction, MaskingKind, Project, Role
 from access_app.people import with_people
-from access_app.redaction.rules import Rules
 from access_app.roles import access
 from access_app.visibility import visible_to
 from messages_app.admin.time_zones import with_zone
@@ -29,6 +28,7 @@ from messages_app.models import Message
 from traces_app.maintenance.masking import Change, preview_masking
 from traces_app.maintenance.masking_runs import request_run
 from traces_app.models import MaskingRun
+from tracesite_sdk.redaction.rules import Rules
 
 NEWEST: Final = 200
 """Messages that a preview reads."""

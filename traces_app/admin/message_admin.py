@@ -38,8 +38,8 @@ from traces_app.queries.contexts import InputsTooLarge
 from traces_app.queries.schemas import SimilarBy
 from traces_app.queries.seals import read_sealed_at
 from traces_app.queries.waiting import waiting_calls
-from traces_app.schema import records
-from traces_app.transcripts.spans.conversation import TRACE_ID
+from tracesite_sdk import records
+from tracesite_sdk.spans.conversation import TRACE_ID
 
 from .bulk_scores import score_selected
 from .compare_page import CompareForm, candidates, compare_selected, compared_runs

@@ -12,12 +12,12 @@ from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from messages_app import ids
 from messages_app.admin.filters import REVERSED_TIMES, CreatedFilter, InvalidFilter, created_ids, one_of
 from messages_app.admin.keyset import VALUE_CHARACTERS, KeysetAdmin
 from messages_app.admin.time_zones import ENTERED_IN
 from messages_app.safe_text import one_line
 from messages_app.sql.pagination import IdRange
+from tracesite_sdk.records import ids
 
 DEFAULT_PERIOD = "24h"
 _NAMED = 5

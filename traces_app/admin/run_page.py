@@ -26,7 +26,7 @@ from messages_app.admin.conversation import ids_below
 from messages_app.models import Message
 from messages_app.safe_text import Excerpt, excerpt, first_characters, json_excerpt, pretty_json, size_of, size_of_json
 from traces_app.models import AgentStep, ToolCall, ToolResult
-from traces_app.normalize import records
+from tracesite_sdk.normalize import records
 
 from .run_tree import (
     CallNode,

@@ -34,9 +34,9 @@ from messages_app.queries import as_uuid
 from messages_app.safe_text import first_characters, moment, one_line, visible
 from traces_app.ingest.scores import Place, PlacedScore, delete_score, place_of_message, store_scores
 from traces_app.models import Score, ToolCall
-from traces_app.normalize.redaction import redact_score
 from traces_app.queries.filters import ScoreFilterSet
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_score
 
 from .filters import MessageIdFilter
 

@@ -33,18 +33,18 @@ from messages_app.admin.model_admins import SessionAdmin, session_name
 from messages_app.models import Message, Session
 from messages_app.queries import as_uuid
 from messages_app.safe_text import for_scripts
+from traces_app.imports.span_store import traces_of
 from traces_app.ingest.changes import tag_sessions
 from traces_app.ingest.pipeline import ingest
 from traces_app.maintenance.purge.purging import purge
 from traces_app.maintenance.purge.scopes import Scope as PurgeScope
 from traces_app.models import Snapshot, ToolCall
-from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries.archived import archived_parts, where_archived
 from traces_app.queries.contexts import newest_contexts
 from traces_app.queries.schemas import ContextKind
 from traces_app.queries.waiting import waiting_calls
-from traces_app.schema import records
-from traces_app.transcripts.span_store import traces_of
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_session_patch
 
 from .bulk_scores import score_selected
 from .filters import SessionAgentFilter, SessionModelFilter, SessionScoreFilter, SessionToolFilter

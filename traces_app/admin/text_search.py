@@ -18,7 +18,6 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from access_app.errors import InvalidInput
-from messages_app import ids
 from messages_app.admin.filters import CURSOR
 from messages_app.admin.keyset import end_of_search, is_walk, note_end_of_search
 from messages_app.safe_text import marked, moment
@@ -28,6 +27,7 @@ from traces_app.queries.search.pages import indexed_until
 from traces_app.queries.search.places import page_path
 from traces_app.queries.search.query import SearchQuery, parse
 from traces_app.queries.search.texts import Mark
+from tracesite_sdk.records import ids
 
 from .run_search import FIELD_LABELS
 

@@ -18,7 +18,6 @@ from django.utils.translation import gettext_lazy
 from access_app.db import alias_in_use
 from access_app.errors import Conflict, InvalidInput, NotFound
 from access_app.visibility import ProjectScope, visible_to
-from messages_app import ids
 from messages_app.admin.away import scopes_of_figures
 from messages_app.admin.filters import readable_projects, scope_of_page
 from messages_app.admin.row_pages import time_limit
@@ -32,6 +31,7 @@ from traces_app.queries.filters import ToolStatisticsFilterSet
 from traces_app.queries.tool_statistics import ALL_CALLS, CallFilter, Figures, Found, Statistics, statistics_in
 from traces_app.queries.tools import tool_statistics
 from traces_app.views.tools import statistics_csv
+from tracesite_sdk.records import ids
 
 from .error_pages import groups_of_tool
 from .filters import suggested_names

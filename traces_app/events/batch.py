@@ -8,16 +8,16 @@ from functools import cached_property
 from typing import Any, Literal
 from uuid import UUID
 
-from messages_app import ids
 from traces_app.ingest.batch import Refusal, WriteScope
-from traces_app.normalize.records import hyphenated_uuid
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.events import projection
+from tracesite_sdk.events.projection import RUN, CallFlags, EventFact
+from tracesite_sdk.events.step_order import Layout
+from tracesite_sdk.events.unnamed_calls import Unnamed
+from tracesite_sdk.normalize.records import hyphenated_uuid
+from tracesite_sdk.records import ids
 
-from . import projection
-from .projection import RUN, CallFlags, EventFact
 from .run_cache import RunSoFar
-from .step_order import Layout
-from .unnamed_calls import Unnamed
 
 State = Literal["stored", "duplicate", "refused"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from messages_app import ids
+from tracesite_sdk.records import ids
 
 CLOCK = "clock"
 """Key in the data of an event: its time as sent."""

@@ -13,11 +13,11 @@ import msgspec
 from django.utils.translation import gettext as _
 
 from access_app.errors import InvalidInput, TooLarge
-from traces_app.adapters.monitor_messages import MESSAGES, TYPE_FIELDS, event_document, is_monitor_message, moment
 from traces_app.ingest.decode import check_number, invalid, json_of
 from traces_app.ingest.mismatches import join, wrong_word
-from traces_app.schema import records
-from traces_app.schema.event_types import Category, EventType, Level
+from tracesite_sdk import records
+from tracesite_sdk.events.monitor_messages import MESSAGES, TYPE_FIELDS, event_document, is_monitor_message, moment
+from tracesite_sdk.records.event_types import Category, EventType, Level
 
 from .scores import SCORE, check_score
 

@@ -12,9 +12,9 @@ from django.utils.translation import gettext as _
 from access_app.db import connection, transaction
 from access_app.errors import InvalidInput
 from access_app.masking import masking_of
-from traces_app.adapters.eko_callbacks import Nodes, events_of, task_named
-from traces_app.normalize.redaction import RedactedEvent, redact_event
-from traces_app.schema import pg_text
+from tracesite_sdk.events.eko_callbacks import Nodes, events_of, task_named
+from tracesite_sdk.normalize.redacted import RedactedEvent, redact_event
+from tracesite_sdk.records import pg_text
 
 from .batch import EventOutcome
 from .decode import check_sessions, event_from

@@ -12,17 +12,17 @@ import msgspec
 from django.db.backends.utils import CursorWrapper
 
 from access_app.db.statements import prepared_cursor
-from messages_app import ids
 from messages_app.models import Message, message_key
 from traces_app.ingest.id_cache import find_named_sessions
 from traces_app.ingest.sql import exchange
-from traces_app.normalize.records import hyphenated_uuid
-from traces_app.schema.event_types import EventType
+from tracesite_sdk.events.contexts import without_refs
+from tracesite_sdk.events.projection import RUN, EventFact
+from tracesite_sdk.normalize.records import hyphenated_uuid
+from tracesite_sdk.records import ids
+from tracesite_sdk.records.event_types import EventType
 
 from . import scores
 from .batch import BatchRun, BatchSession, NewEvent
-from .contexts import without_refs
-from .projection import RUN, EventFact
 from .run_cache import RunSoFar, recall, run_id
 from .stored_values import with_stored_values
 

@@ -14,10 +14,9 @@ from uuid import UUID
 from access_app.bounded_cache import BoundedCache
 from access_app.db import connection
 from access_app.db.base import cache_key
-
-from .projection import CallFlags
-from .step_order import Layout
-from .unnamed_calls import Unnamed
+from tracesite_sdk.events.projection import CallFlags
+from tracesite_sdk.events.step_order import Layout
+from tracesite_sdk.events.unnamed_calls import Unnamed
 
 MAX_SUBJECTS = 20_000
 """Steps and calls of all cached runs: about 20 MB."""

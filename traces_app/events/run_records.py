@@ -10,20 +10,21 @@ import msgspec
 
 from access_app.db import connection
 from access_app.db.statements import prepared_cursor
-from messages_app import ids
 from messages_app.interruptions import PROCESS_ENDED, metadata_of, text_of
 from traces_app.ingest.batch import WriteScope
 from traces_app.ingest.sql import lock_messages
-from traces_app.schema import pg_text, records
-from traces_app.schema.health_flags import INTERRUPTED, TIME_OUT_OF_RANGE, TRUNCATED
+from tracesite_sdk import records
+from tracesite_sdk.events import projection
+from tracesite_sdk.events.projection import RUN, CallFlags, EventFact
+from tracesite_sdk.events.step_order import Change, Layout
+from tracesite_sdk.records import ids, pg_text
+from tracesite_sdk.records.health_flags import INTERRUPTED, TIME_OUT_OF_RANGE, TRUNCATED
 
-from . import projection, scores
+from . import scores
 from .batch import BatchRun, BatchSession, created_at_of, new_of_run, row_id
 from .clocks import CLOCK
-from .projection import RUN, CallFlags, EventFact
 from .reading import FACTS_OF_OTHERS, all_of, facts_from, stored_facts
 from .run_rows import make_room_for_references, move_rows, take_back_flags
-from .step_order import Change, Layout
 
 # Needed only for runs that are reported as interrupted.
 _STATE_OF_RUN = """

@@ -7,19 +7,18 @@ from typing import Any
 from uuid import UUID
 
 from access_app.db import connection
-from messages_app import ids
 from traces_app.ingest import context_rows
 from traces_app.ingest.id_cache import find_or_make_tools
 from traces_app.ingest.sql import add_receipts, lock_messages
 from traces_app.ingest.tables import EVENTS, Row
-from traces_app.schema import losses, pg_text
-from traces_app.schema.event_types import EVENT_TYPES
-from traces_app.schema.health_flags import ORPHAN_RESULT
+from tracesite_sdk.events import projection
+from tracesite_sdk.events.contexts import apart
+from tracesite_sdk.events.projection import EventFact
+from tracesite_sdk.records import ids, losses, pg_text
+from tracesite_sdk.records.event_types import EVENT_TYPES
+from tracesite_sdk.records.health_flags import ORPHAN_RESULT
 
-from . import projection
 from .batch import BatchRun, BatchSession, NewEvent, row_id
-from .contexts import apart
-from .projection import EventFact
 
 # The prefixes of receipt paths below a message; the id of the row follows in brackets.
 _BELOW = {"call": "tool_calls", "step": "agent_steps"}

@@ -13,14 +13,13 @@ from uuid import UUID
 
 import msgspec
 
-from access_app.redaction.rules import DEFAULT_RULES
-from messages_app import ids
 from traces_app.ingest.decode import score_from
 from traces_app.ingest.scores import Place, PlacedScore, identity_of
-from traces_app.normalize.redaction import redact_score
-from traces_app.schema import losses, records
-
-from . import projection
+from tracesite_sdk import records
+from tracesite_sdk.events import projection
+from tracesite_sdk.normalize.redacted import redact_score
+from tracesite_sdk.records import ids, losses
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 SCORE = "score"
 _FIELDS = ("name", "value", "kind", "label", "comment", "source", "author", "external_id", "metadata")

@@ -30,7 +30,6 @@ from access_app.db import connection, transaction
 from access_app.db.statements import prepared_cursor
 from access_app.encryption.keys import key_of
 from access_app.errors import Conflict
-from messages_app import ids
 from messages_app.sql.periods import Period
 from traces_app.ingest import context_rows
 from traces_app.ingest.batch import SessionCreatedConcurrently, SessionGone, SessionOutcome
@@ -40,16 +39,17 @@ from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.scores import PlacedScore, store_scores
 from traces_app.ingest.sql import insert_rows
 from traces_app.ingest.tables import CONTEXTS, EVENTS, Row
-from traces_app.normalize.redaction import RedactedEvent, receipts_as_json
-from traces_app.schema import losses, pg_text
-from traces_app.schema.event_types import EVENT_TYPES
+from tracesite_sdk.events import projection
+from tracesite_sdk.events.contexts import without_senders_refs
+from tracesite_sdk.events.ids import made_id
+from tracesite_sdk.normalize.redacted import RedactedEvent, receipts_as_json
+from tracesite_sdk.records import ids, losses, pg_text
+from tracesite_sdk.records.event_types import EVENT_TYPES
 
-from . import projection, scores
+from . import scores
 from .batch import BatchSession, EventOutcome, NewEvent, created_at_of
 from .clocks import CLOCK, is_in_range, moved, shift_into_range
-from .contexts import without_senders_refs
 from .feed import CHANNEL
-from .ids import made_id
 from .reading import TAKE_TURNS, by_session, read
 from .run_cache import RunSoFar, remember
 from .run_records import session_record, time_of_latest_event

@@ -10,8 +10,7 @@ import msgspec
 
 from access_app.db import connection
 from traces_app.ingest.context_rows import row_id_of
-
-from .contexts import refs_of, with_fields
+from tracesite_sdk.events.contexts import refs_of, with_fields
 
 
 def with_stored_values(events: Sequence[tuple[UUID, Mapping[str, Any]]]) -> list[Mapping[str, Any]]:

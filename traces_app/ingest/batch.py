@@ -9,11 +9,11 @@ from typing import Literal, NamedTuple
 from uuid import UUID
 
 from access_app.encryption.envelope import DataKey
-from access_app.redaction.engine import Receipt
 from messages_app.writes import Counts
-from traces_app.normalize.pricing import PriceTable
-from traces_app.normalize.redaction import Redacted
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.pricing import PriceTable
+from tracesite_sdk.normalize.redacted import Redacted
+from tracesite_sdk.redaction.engine import Receipt
 
 from .tables import Row
 

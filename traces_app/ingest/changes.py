@@ -21,9 +21,10 @@ from messages_app.models import Message, Session
 from messages_app.seal_marks import mark
 from messages_app.writes import Counts, add_tags, update_session
 from traces_app.models import UnindexedMessage
-from traces_app.normalize.records import text_of
-from traces_app.normalize.redaction import RedactedMessagePatch, RedactedSessionPatch, receipts_as_json
-from traces_app.schema import pg_text, records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.records import text_of
+from tracesite_sdk.normalize.redacted import RedactedMessagePatch, RedactedSessionPatch, receipts_as_json
+from tracesite_sdk.records import pg_text
 
 from . import context_rows
 from .batch import Context

@@ -14,12 +14,11 @@ from datetime import datetime
 from uuid import UUID
 
 from access_app.db.statements import prepared_cursor
-from messages_app import ids
 from messages_app.sql.periods import Length, Period
-from traces_app.schema import pg_text
+from tracesite_sdk.records import ids, pg_text
+from tracesite_sdk.records.shared_values import Context
 
 from . import tables
-from .contexts import Context
 from .partitions import period_in_one_partition
 from .sql import insert_rows
 

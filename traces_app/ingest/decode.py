@@ -15,12 +15,12 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from access_app.errors import InvalidInput, TooLarge
-from messages_app import ids
-from traces_app.normalize.extra_fields import FIELDS, move_extra_fields_to_metadata
-from traces_app.normalize.json_values import fields, items
-from traces_app.normalize.records import MOST_PUT_IN, MOST_PUT_IN_MESSAGE, bytes_put_in
-from traces_app.normalize.scores import score_value
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.extra_fields import FIELDS, move_extra_fields_to_metadata
+from tracesite_sdk.normalize.json_values import fields, items
+from tracesite_sdk.normalize.records import MOST_PUT_IN, MOST_PUT_IN_MESSAGE, bytes_put_in
+from tracesite_sdk.normalize.scores import score_value
+from tracesite_sdk.records import ids
 
 from . import raw_json
 from .mismatches import first_mismatch, join

@@ -13,7 +13,7 @@ from uuid import UUID
 from access_app.bounded_cache import BoundedCache
 from access_app.db import connection, transaction
 from access_app.db.base import cache_key
-from traces_app.normalize.redaction import Redacted
+from tracesite_sdk.normalize.redacted import Redacted
 
 from .batch import KnownSession, SessionOutcome
 from .sessions import names_of

@@ -17,11 +17,12 @@ from access_app.errors import Conflict
 from messages_app.interruptions import is_continued, is_interrupted, reopen
 from messages_app.models import Message
 from messages_app.writes import Counts
-from traces_app.normalize.records import tokens
-from traces_app.normalize.redaction import receipts_as_json
-from traces_app.normalize.rollup import Rollup, completion, duration_between
-from traces_app.schema import pg_text, records
-from traces_app.schema.health_flags import EMPTY_TOOL_NAME, INTERRUPTED
+from tracesite_sdk import records
+from tracesite_sdk.normalize.records import tokens
+from tracesite_sdk.normalize.redacted import receipts_as_json
+from tracesite_sdk.normalize.rollup import Rollup, completion, duration_between
+from tracesite_sdk.records import pg_text
+from tracesite_sdk.records.health_flags import EMPTY_TOOL_NAME, INTERRUPTED
 
 from . import context_rows
 from .batch import Context, PendingMessage

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 
-from traces_app.normalize.redaction import Redacted
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import Redacted
 
 if TYPE_CHECKING:  # batch.py imports models, and this module is imported before they are loaded
     from .batch import SessionOutcome, Source, State

@@ -11,9 +11,9 @@ from django.utils import timezone
 
 from access_app.audit.trail import note_counts
 from access_app.masking import masking_of
-from traces_app.normalize.records import normalise
-from traces_app.normalize.redaction import redact
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.records import normalise
+from tracesite_sdk.normalize.redacted import redact
 
 from . import metrics
 from .batch import SessionOutcome, Source, WriteScope

@@ -12,10 +12,10 @@ import msgspec
 
 from access_app.bounded_cache import BoundedCache
 from access_app.db import connection
-from messages_app import ids
 from messages_app.models import Message
 from traces_app.models import ModelPrice
-from traces_app.normalize.pricing import Price, PriceTable
+from tracesite_sdk.normalize.pricing import Price, PriceTable
+from tracesite_sdk.records import ids
 
 MAX_AGE = 60
 """Seconds after which a changed price counts in every process."""

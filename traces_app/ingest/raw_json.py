@@ -17,9 +17,9 @@ from typing import Any
 from msgspec import UNSET, DecodeError, Raw, json
 from msgspec.structs import force_setattr
 
-from access_app.redaction.engine import MAX_DEPTH
-from traces_app.normalize.images import json_may_hold_images
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.images import json_may_hold_images
+from tracesite_sdk.redaction.engine import MAX_DEPTH
 
 # The records of a request: those of records.py, with fields that may stay undecoded. Their lists may have narrower items,
 # because no code adds to them.

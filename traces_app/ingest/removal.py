@@ -9,12 +9,12 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
-from messages_app import ids
 from messages_app.changed_hours import mark_stored
 from messages_app.models import Message, MessageKey, Reference, Session
 from messages_app.seal_marks import mark
 from messages_app.writes import NO_RUN_LEFT, Counts
 from traces_app.models import AgentStep, Context, Event, RunVector, ToolCall, ToolResult
+from tracesite_sdk.records import ids
 
 from .sql import add_to_sessions
 

@@ -22,17 +22,17 @@ from uuid import UUID
 
 import msgspec
 
-from access_app.redaction.engine import Receipt
-from messages_app import ids
-from traces_app.normalize.pricing import PriceTable, stated_cost
-from traces_app.normalize.records import hyphenated_uuid
-from traces_app.normalize.redaction import receipts_as_json
-from traces_app.normalize.rollup import Rollup, completion, duration_between, rollup
-from traces_app.normalize.trees import cycles
-from traces_app.schema import pg_text, records
-from traces_app.schema.health_flags import PARENT_UNKNOWN
+from tracesite_sdk import records
+from tracesite_sdk.normalize.pricing import PriceTable, stated_cost
+from tracesite_sdk.normalize.records import hyphenated_uuid
+from tracesite_sdk.normalize.redacted import receipts_as_json
+from tracesite_sdk.normalize.rollup import Rollup, completion, duration_between, rollup
+from tracesite_sdk.normalize.trees import cycles
+from tracesite_sdk.records import ids, pg_text
+from tracesite_sdk.records.health_flags import PARENT_UNKNOWN
+from tracesite_sdk.records.shared_values import Context, input_of
+from tracesite_sdk.redaction.engine import Receipt
 
-from .contexts import Context, input_of
 from .tables import CALLS, MESSAGES, REFERENCES, RESULTS, STEPS, Row
 
 

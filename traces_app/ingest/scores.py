@@ -25,12 +25,12 @@ from access_app.db import transaction
 from access_app.db.statements import read_prepared
 from access_app.encryption.keys import is_encrypted
 from access_app.masking import masking_of
-from messages_app import ids
 from messages_app.models import Message, Session
 from traces_app.models import AgentStep, Score, Span, ToolCall, ToolResult
-from traces_app.normalize.redaction import RedactedScore, RedactedScorePatch, receipts_as_json, redact_score
-from traces_app.normalize.scores import score_value
-from traces_app.schema import pg_text, records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import RedactedScore, RedactedScorePatch, receipts_as_json, redact_score
+from tracesite_sdk.normalize.scores import score_value
+from tracesite_sdk.records import ids, pg_text
 
 from .batch import MessageOutcome, SessionOutcome
 from .turns import take_turns

@@ -11,13 +11,13 @@ import msgspec
 
 from access_app.db import connection
 from access_app.db.statements import prepared_cursor
-from messages_app import ids
 from messages_app.models import session_key
 from messages_app.writes import COUNTERS, Counts
-from traces_app.normalize.records import hyphenated_uuid
-from traces_app.normalize.redaction import Redacted, receipts_as_json
-from traces_app.normalize.rollup import completion
-from traces_app.schema import pg_text, records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.records import hyphenated_uuid
+from tracesite_sdk.normalize.redacted import Redacted, receipts_as_json
+from tracesite_sdk.normalize.rollup import completion
+from tracesite_sdk.records import ids, pg_text
 
 from .batch import BatchSession, Context, KnownSession, SessionCreatedConcurrently, SessionGone
 from .sql import QUEUE_RETITLED, SESSION_FIELDS, add_to_session, add_to_sessions, lock_sessions

@@ -20,13 +20,13 @@ from access_app.db import connection, transaction
 from access_app.encryption.keys import refuse_encrypted
 from access_app.errors import ApiError, Conflict, InvalidInput, NotFound, TooLarge
 from access_app.visibility import ProjectScope
-from messages_app import ids
 from messages_app.models import Session
 from messages_app.queries import find_session
 from traces_app.models import Snapshot, SnapshotPart, SnapshotSums
-from traces_app.normalize.redaction import RedactedSnapshots, receipts_as_json
-from traces_app.schema import pg_text, records, snapshot_parts
-from traces_app.schema.snapshot_parts import BrokenPartError, Outline, TooLargeContextError
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import RedactedSnapshots, receipts_as_json
+from tracesite_sdk.records import ids, pg_text, snapshot_parts
+from tracesite_sdk.records.snapshot_parts import BrokenPartError, Outline, TooLargeContextError
 
 from .decode import invalid, json_of
 from .pipeline import ingest

@@ -18,11 +18,11 @@ from psycopg.errors import NoDataFound
 
 from access_app.db import connection
 from access_app.db.statements import execute_at_once, prepared_cursor
-from messages_app import ids
 from messages_app.models import Message, Session, session_key
 from messages_app.writes import COUNTER_TYPES, COUNTERS, Counts
-from traces_app.normalize.rollup import Rollup, rollup
-from traces_app.schema import pg_text, records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.rollup import Rollup, rollup
+from tracesite_sdk.records import ids, pg_text
 
 from .batch import KnownSession, SessionGone, WriteScope
 from .rows import StoredBelow

@@ -37,7 +37,6 @@ from access_app.db import connection, transaction
 from access_app.db.statements import read_prepared
 from access_app.encryption.keys import key_of
 from access_app.errors import Conflict, TooLarge
-from messages_app import ids
 from messages_app.changed_hours import changed_hours, mark_messages
 from messages_app.interruptions import reason_of
 from messages_app.models import message_key
@@ -45,11 +44,12 @@ from messages_app.seal_marks import mark, new_token
 from messages_app.sql.periods import Period
 from messages_app.writes import Counts, Run
 from traces_app.models import UnindexedMessage
-from traces_app.normalize.records import hyphenated_uuid
-from traces_app.normalize.redaction import Redacted
-from traces_app.normalize.rollup import Rollup
-from traces_app.schema import pg_text, records
-from traces_app.schema.health_flags import INTERRUPTED
+from tracesite_sdk import records
+from tracesite_sdk.normalize.records import hyphenated_uuid
+from tracesite_sdk.normalize.redacted import Redacted
+from tracesite_sdk.normalize.rollup import Rollup
+from tracesite_sdk.records import ids, pg_text
+from tracesite_sdk.records.health_flags import INTERRUPTED
 
 from . import context_rows
 from .batch import (

@@ -24,7 +24,8 @@ from access_app.encryption.envelope import DataKey, row_bytes
 from messages_app.models import ChangedHour, Message, MessageKey, Reference, SealMark, Session
 from messages_app.writes import COUNTERS
 from traces_app.models import AgentStep, Context, Event, Span, ToolCall, ToolResult, UnindexedMessage
-from traces_app.schema import pg_text, records
+from tracesite_sdk import records
+from tracesite_sdk.records import pg_text
 
 Row = Any
 """A named tuple of the columns of its table. Each value is text that PostgreSQL parses, or None."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from access_app.db.statements import read_prepared
-from messages_app import ids
+from tracesite_sdk.records import ids
 
 _LOCK = "SELECT pg_advisory_xact_lock(key) FROM unnest(%s::bigint[]) AS key"
 

@@ -14,14 +14,14 @@ from decimal import Decimal
 from uuid import UUID
 
 from access_app.db import connection, transaction
-from messages_app import ids
 from messages_app.changed_hours import mark_messages
 from messages_app.models import Session
 from messages_app.seal_marks import mark
 from messages_app.writes import Counts
 from traces_app.ingest.prices import StoredStep, read_prices, set_costs
 from traces_app.ingest.sql import add_to_sessions
-from traces_app.normalize.pricing import PriceTable, names_of
+from tracesite_sdk.normalize.pricing import PriceTable, names_of
+from tracesite_sdk.records import ids
 
 AT_A_TIME = 200
 _MESSAGES = """

@@ -17,7 +17,6 @@ from uuid import UUID
 import numpy as np
 
 from access_app.db import connection, transaction
-from messages_app import ids
 from messages_app.changed_hours import mark_messages
 from messages_app.models import Message, MessageKey, PurgedPeriod
 from messages_app.seal_marks import mark
@@ -28,9 +27,10 @@ from messages_app.sql.snapshot import one_snapshot
 from traces_app.ingest.partitions import TABLES
 from traces_app.ingest.sql import count_below
 from traces_app.models import Archive, SearchRows, SearchSegment, UnindexedMessage
-from traces_app.normalize.rollup import duration_between
 from traces_app.queries.search.segments import ROW
 from traces_app.queries.search.texts import texts_of_messages
+from tracesite_sdk.normalize.rollup import duration_between
+from tracesite_sdk.records import ids
 
 from .integrity import Problem
 from .statements import fetch

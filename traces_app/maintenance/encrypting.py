@@ -26,11 +26,11 @@ from access_app.encryption.errors import Damaged
 from access_app.encryption.keys import MAX_AGE, key_of, lock_encryption
 from access_app.encryption.reading import open_value
 from access_app.models import Encryption
-from messages_app import ids
 from messages_app.models import Message, Reference, Session
 from messages_app.seal_marks import mark
 from traces_app.ingest.tables import fields_of, type_of
 from traces_app.models import AgentStep, Context, Event, RunVector, Score, Span, ToolCall, ToolResult, UnindexedMessage
+from tracesite_sdk.records import ids
 
 from .search_index import forget_messages
 

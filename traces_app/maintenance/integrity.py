@@ -25,12 +25,12 @@ from uuid import UUID
 import msgspec
 
 from access_app.db import connection
-from messages_app import ids
 from messages_app.session_counters import disagreements
 from messages_app.sql.partitions import periods_of
 from messages_app.sql.snapshot import one_snapshot
 from traces_app.ingest.context_rows import row_id_of
-from traces_app.normalize.rollup import duration_between, rollup
+from tracesite_sdk.normalize.rollup import duration_between, rollup
+from tracesite_sdk.records import ids
 
 from .plain_order import verdicts, with_months
 from .statements import fetch

@@ -25,14 +25,14 @@ from access_app.encryption.columns import ENCRYPTED
 from access_app.encryption.fields import sealed_value
 from access_app.masked_reading import MASKED_COLUMNS
 from access_app.models import AuditAction
-from access_app.redaction.engine import Receipt, may_hold_secrets, redact
-from access_app.redaction.rules import Rules
-from messages_app import ids
 from messages_app.models import Message, Reference, Session
 from messages_app.seal_marks import mark
+from traces_app.imports.span_store import masked_content
 from traces_app.ingest.sessions import queue_retitled
 from traces_app.models import AgentStep, Context, Event, Score, Span, ToolCall, ToolResult, UnindexedMessage
-from traces_app.transcripts.span_store import masked_content
+from tracesite_sdk.records import ids
+from tracesite_sdk.redaction.engine import Receipt, may_hold_secrets, redact
+from tracesite_sdk.redaction.rules import Rules
 
 AT_A_TIME = 100
 """Messages of a batch."""

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from access_app.db import connection
-from messages_app import ids
 from messages_app.sql.periods import Length, Period
-from traces_app.normalize.records import TOKENS_IN, TOKENS_OUT
+from tracesite_sdk.normalize.records import TOKENS_IN, TOKENS_OUT
+from tracesite_sdk.records import ids
 
 
 class Verdict(NamedTuple):
@@ -57,7 +57,7 @@ def with_months(message_ids: Sequence[UUID]) -> dict[str, Any]:
 
 
 def _count_of(usage: str, names: Sequence[str]) -> str:
-    """Return SQL for the tokens of a usage as `traces_app.normalize.records.tokens` counts them; null if only Python can say."""
+    """Return SQL for the tokens of a usage as `tracesite_sdk.normalize.records.tokens` counts them; null if only Python can say."""
     said = ", ".join(f"{usage} -> '{name}'" for name in names)
     return f"substring(coalesce({said}, '0')::text FROM '^[0-9]{{1,12}}$')::bigint"
 

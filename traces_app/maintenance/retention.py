@@ -19,10 +19,10 @@ from access_app.db.reading import reading_alias
 from access_app.models import Project, RetentionWay
 from access_app.places import projects_here
 from access_app.retention import kept_score
-from messages_app import ids
 from messages_app.models import Message
 from messages_app.sql.partitions import periods_of
 from messages_app.sql.periods import Period, period_at
+from tracesite_sdk.records import ids
 
 from .purge.purging import purge
 from .purge.reports import Progress, Report

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from access_app.db import connection, transaction
 from access_app.db.direct import session_lock
 from access_app.encryption.keys import is_encrypted
-from messages_app import ids
 from messages_app.models import Message
 from messages_app.sql.partitions import make_periods, periods_of
 from messages_app.sql.periods import period_at
@@ -29,6 +28,7 @@ from traces_app.models import EmbedderInUse, RunVector, UnvectoredMessage
 from traces_app.queries.embedders import Embedder, EmbedderError, configured
 from traces_app.queries.run_vectors import HASHED, WIDTHS_STORED, digest_of, folded, pack, stored_type, vectors
 from traces_app.queries.similar_runs import Run, read_runs
+from tracesite_sdk.records import ids
 
 MARKS_AT_A_TIME = 256
 _LOCK = 0x7665_6374  # "vect"

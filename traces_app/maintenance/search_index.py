@@ -26,7 +26,6 @@ from django.utils import timezone
 from numpy.typing import NDArray
 
 from access_app.db import connection, transaction
-from messages_app import ids
 from messages_app.models import Message
 from messages_app.sql.partitions import make_periods, periods_of
 from messages_app.sql.periods import Period, period_at
@@ -46,6 +45,7 @@ from traces_app.queries.search.grams import (
 )
 from traces_app.queries.search.segments import CHUNK, ROW, decode_page, encode_pages, encode_rows, keys_of_begins
 from traces_app.queries.search.texts import Kind, Mark, RowTexts, sessions_of, texts_of_messages
+from tracesite_sdk.records import ids
 
 from .run_vectors import queue_vectors
 

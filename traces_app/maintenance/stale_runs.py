@@ -21,13 +21,13 @@ from django.utils import timezone
 
 from access_app.db import connection, transaction
 from access_app.masking import masking_of
-from messages_app import ids
 from messages_app.interruptions import NO_NEWS
 from messages_app.models import Session
 from traces_app.events.store import record_events
 from traces_app.ingest.pipeline import ingest
-from traces_app.normalize.redaction import redact_event
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_event
+from tracesite_sdk.records import ids
 
 AT_A_TIME = 100
 # Served by the index of open messages, which is small.

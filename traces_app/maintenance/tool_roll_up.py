@@ -27,13 +27,13 @@ from django.db.models import Min, QuerySet
 from django.utils import timezone
 
 from access_app.db import connection, transaction
-from messages_app import ids
 from messages_app.changed_hours import HOUR, MARKED_AFTER, hour_of
 from messages_app.models import ChangedHour
 from messages_app.sql.partitions import periods_of
 from messages_app.sql.periods import Period, period_at
 from traces_app.models import ToolCall, ToolPeriod, ToolRollUp
 from traces_app.queries.tool_statistics import DAY, Ids, added_up, calls_with_cost
+from tracesite_sdk.records import ids
 
 STORED_AFTER = MARKED_AFTER + timedelta(hours=1)
 """The age, from its end, at which an hour is stored."""

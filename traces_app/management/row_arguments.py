@@ -16,10 +16,10 @@ from tqdm import tqdm
 
 from access_app.arguments import project_named
 from access_app.models import Project
-from messages_app import ids
 from messages_app.models import Session, SessionTombstone, session_key
 from messages_app.timestamps import instant_text, parse_limit
-from traces_app.normalize.records import hyphenated_uuid
+from tracesite_sdk.normalize.records import hyphenated_uuid
+from tracesite_sdk.records import ids
 
 _SHOWN = 20
 

@@ -29,7 +29,7 @@ from messages_app.sql.batch import LIST_MS, Query, Row, fetch
 from messages_app.sql.compiled import Bounds, Param, compiled
 from messages_app.sql.json_rows import Column, Source, json, look_up, periods_of
 from traces_app.models import ToolCall
-from traces_app.schema.records import ROOT_TOOL
+from tracesite_sdk.records import ROOT_TOOL
 
 from . import schemas
 from .messages import RESULTS, STEPS, call_results

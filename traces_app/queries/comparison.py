@@ -20,12 +20,11 @@ import msgspec
 from django.db.models import DateTimeField, DurationField, ExpressionWrapper, F, Func, Q, TextField, Value
 from django.db.models.functions import Coalesce
 
-from messages_app import ids
 from messages_app.models import Message, Session
 from messages_app.queries import refuse_encrypted_messages
 from messages_app.sql.beginnings import Beginning
 from traces_app.models import AgentStep, ToolCall
-from traces_app.schema import pg_text
+from tracesite_sdk.records import ids, pg_text
 
 from .alignment import gaps
 from .snapshots import forked_from, names_of

@@ -21,7 +21,6 @@ from access_app.db.statements import prepared_cursor
 from access_app.encryption.reading import ROW_ID
 from access_app.errors import InvalidInput
 from access_app.masked_reading import is_masked, masked, masked_field
-from messages_app import ids
 from messages_app.models import Message
 from messages_app.queries import FoundSession
 from messages_app.sql.compiled import Bounds, CompiledRows, Param
@@ -29,9 +28,9 @@ from messages_app.sql.json_rows import Column, Source, instant
 from messages_app.sql.periods import Length, Period
 from traces_app.ingest.context_rows import row_id_of
 from traces_app.models import Context as ContextRow
-from traces_app.normalize.records import CONTEXT_REF
-from traces_app.schema import pg_text
-from traces_app.schema.request_parts import CONVERSATION
+from tracesite_sdk.normalize.records import CONTEXT_REF
+from tracesite_sdk.records import ids, pg_text
+from tracesite_sdk.records.request_parts import CONVERSATION
 
 from . import schemas
 

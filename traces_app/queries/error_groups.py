@@ -21,7 +21,6 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from access_app.masked_reading import is_masked
-from messages_app import ids
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
 from messages_app.sql.beginnings import Beginning
 from messages_app.sql.compiled import Bounds, CompiledRows, compiled
@@ -30,6 +29,7 @@ from messages_app.sql.pagination import IdRange
 from messages_app.sql.snapshot import one_snapshot
 from messages_app.timestamps import instant_text
 from traces_app.models import Tool, ToolCall
+from tracesite_sdk.records import ids
 
 from . import schemas
 from .error_patterns import cost_of, group_of, pattern_of

@@ -52,8 +52,8 @@ from traces_app.models import (
     ToolCall,
     ToolCallQuerySet,
 )
-from traces_app.schema.health_flags import FLAGS, MISSING_RESULT
-from traces_app.schema.records import ROOT_TOOL
+from tracesite_sdk.records import ROOT_TOOL
+from tracesite_sdk.records.health_flags import FLAGS, MISSING_RESULT
 
 from .error_patterns import group_of
 from .schemas import ErrorSort, SimilarBy, UsageBy

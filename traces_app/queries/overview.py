@@ -17,11 +17,11 @@ from django.db.models.functions import Cast, Collate, Trunc
 from django.utils import timezone
 
 from access_app.visibility import ProjectScope, visible_to
-from messages_app import ids
 from messages_app.models import HAS_ERRORS, WAITS, Message
 from messages_app.sql.beginnings import Beginning
 from traces_app.models import AgentStep, Tool, ToolCall
-from traces_app.normalize.records import TOKENS_IN, TOKENS_OUT
+from tracesite_sdk.normalize.records import TOKENS_IN, TOKENS_OUT
+from tracesite_sdk.records import ids
 
 from .usage import tokens_in_step
 from .waiting import waiting_calls
@@ -36,7 +36,7 @@ Width = Literal["minute", "hour", "day", "month"]
 
 
 class TimeOfId(Func):
-    """The time in an id, to the millisecond: see messages_app.ids. Cheaper than to join the message."""
+    """The time in an id, to the millisecond: see tracesite_sdk.records.ids. Cheaper than to join the message."""
 
     template = "to_timestamp(('x' || left(replace(%(expressions)s::text, '-', ''), 12))::bit(48)::bigint / 1000.0)"
     output_field = DateTimeField()

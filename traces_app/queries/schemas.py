@@ -21,8 +21,8 @@ from messages_app.http.schemas import (
     Time,
 )
 from messages_app.models import Session as SessionRow
-from traces_app.schema.event_types import Category, EventType, Level
-from traces_app.schema.records import CallStatus, Role, ScoreKind, ScoreSource
+from tracesite_sdk.records import CallStatus, Role, ScoreKind, ScoreSource
+from tracesite_sdk.records.event_types import Category, EventType, Level
 
 ModelCallId = Annotated[
     str, Meta(description="The call id given by the model; may repeat. Derived from `uuid` if the model gave none.")

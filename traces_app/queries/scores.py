@@ -16,7 +16,7 @@ from messages_app.queries import as_uuid, find_session
 from messages_app.sql.json_rows import Column, Source
 from traces_app.ingest.scores import Place, place_of_call, place_of_message
 from traces_app.models import Score, ToolCall
-from traces_app.schema import records
+from tracesite_sdk import records
 
 from . import schemas
 

@@ -19,7 +19,6 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from access_app.encryption.keys import refuse_encrypted
-from messages_app import ids
 from messages_app.models import Message
 from messages_app.sql.batch import LIST_MS, Query, copied
 from messages_app.sql.beginnings import Beginning
@@ -28,6 +27,7 @@ from messages_app.sql.pagination import IdRange
 from messages_app.sql.snapshot import one_snapshot
 from messages_app.timestamps import instant_text
 from traces_app.models import EmbedderInUse, RunVector, Tool, ToolCall, UnindexedMessage, UnvectoredMessage
+from tracesite_sdk.records import ids
 
 from . import schemas
 from .embedders import configured

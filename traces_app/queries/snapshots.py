@@ -17,15 +17,14 @@ from access_app.db.reading import reading_connection
 from access_app.errors import Conflict, NotFound, TooLarge
 from access_app.masked_reading import is_masked, masked, rules_of_reader
 from access_app.visibility import ProjectScope
-from messages_app import ids
 from messages_app.models import FORKED_FROM, IS_FORK, Session
 from messages_app.queries import as_uuid
 from messages_app.sql.compiled import Bounds, CompiledRows, Param
 from messages_app.sql.json_rows import Source, instant
 from messages_app.timestamps import instant_text
 from traces_app.models import Snapshot, SnapshotSums
-from traces_app.normalize.snapshot_values import redact_context
-from traces_app.schema import pg_text, snapshot_parts
+from tracesite_sdk.normalize.snapshot_values import redact_context
+from tracesite_sdk.records import ids, pg_text, snapshot_parts
 
 from . import schemas
 from .contexts import NEWEST_REFS

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from access_app.visibility import ProjectScope, visible_to
-from messages_app import ids
 from messages_app.models import Message
 from traces_app.models import AgentStep
+from tracesite_sdk.records import ids
 
 RUNS_READ = 100
 STEPS_READ = 1_000

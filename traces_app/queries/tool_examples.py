@@ -17,7 +17,6 @@ from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Cast, Coalesce
 
 from access_app.visibility import ProjectScope, visible_to
-from messages_app import ids
 from messages_app.models import is_alive
 from messages_app.sql.batch import LIST_MS, limited
 from messages_app.sql.beginnings import Beginning
@@ -25,6 +24,7 @@ from messages_app.sql.merged import in_each
 from messages_app.sql.pagination import IdRange
 from messages_app.timestamps import instant_text
 from traces_app.models import Context, Tool, ToolCall
+from tracesite_sdk.records import ids
 
 from . import schemas
 from .tool_statistics import ALL_CALLS, CallFilter, statistics

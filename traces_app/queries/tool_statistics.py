@@ -31,7 +31,6 @@ from uuid import UUID
 
 from django.utils import timezone
 
-from messages_app import ids
 from messages_app.changed_hours import HOUR
 from messages_app.models import ChangedHour
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
@@ -40,6 +39,7 @@ from messages_app.sql.pagination import IdRange
 from messages_app.sql.periods import Period
 from messages_app.sql.snapshot import one_snapshot
 from traces_app.models import Tool, ToolCall, ToolPeriod, ToolRollUp
+from tracesite_sdk.records import ids
 
 from .histograms import bucket_in_sql, quantile
 

@@ -11,7 +11,6 @@ from django.db.models import Avg, BigIntegerField, Count, Exists, FloatField, Ma
 from django.db.models.functions import Cast
 
 from access_app.visibility import ProjectScope, visible_to
-from messages_app.ids import created_at_of
 from messages_app.models import Message
 from messages_app.sql.batch import LIST_MS, Row, fetch
 from messages_app.sql.compiled import Bounds, Param, compiled
@@ -19,6 +18,7 @@ from messages_app.sql.pagination import IdRange
 from messages_app.timestamps import instant_text
 from traces_app.ingest.id_cache import tools_named
 from traces_app.models import Tool, ToolCall
+from tracesite_sdk.records.ids import created_at_of
 
 from . import schemas
 from .tool_statistics import CallFilter, Statistics, statistics

@@ -18,7 +18,7 @@ from access_app.errors import InvalidInput
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
 from messages_app.sql.compiled import Bounds, CompiledRows, compiled
 from messages_app.sql.merged import MergedRows
-from traces_app.normalize.records import TOKENS_IN, TOKENS_OUT
+from tracesite_sdk.normalize.records import TOKENS_IN, TOKENS_OUT
 
 from . import schemas
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from uuid import UUID
 
-from messages_app import ids
 from traces_app.models import ToolCall
+from tracesite_sdk.records import ids
 
 MOST_CALLS = 100
 

@@ -22,11 +22,11 @@ from traces_app.events.decode import decode_events, items_of
 from traces_app.events.eko_store import record_callbacks
 from traces_app.events.feed import events_after
 from traces_app.events.store import record_events
-from traces_app.normalize.redaction import redact_event
 from traces_app.queries import schemas
 from traces_app.queries.archived import find_session_here
-from traces_app.schema import records
-from traces_app.schema.event_types import EVENT_TYPES, Category, Level
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_event
+from tracesite_sdk.records.event_types import EVENT_TYPES, Category, Level
 
 from . import examples
 from .outcomes import sent_callbacks, sent_events

@@ -8,7 +8,7 @@ import msgspec
 from drf_spectacular.utils import OpenApiExample
 
 from messages_app.http.request_body import JSON, NDJSON
-from traces_app.schema.snapshot_parts import ref_of
+from tracesite_sdk.records.snapshot_parts import ref_of
 
 _QUESTION = {"external_id": "q-1", "role": "user", "content": "How is the weather in Shanghai?"}
 _CALLS: list[dict[str, Any]] = [

@@ -1,4 +1,4 @@
-"""/import/: upload transcripts in the files of agents and other systems; see traces_app.transcripts.importer."""
+"""/import/: upload transcripts in the files of agents and other systems; see traces_app.imports.importer."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.request_body import JSON, NDJSON, kept_body, most_values
 from messages_app.http.responses import answer
+from traces_app.imports.archives import Budget
+from traces_app.imports.importer import import_source
+from traces_app.imports.reports import FileReport, totals_of
 from traces_app.queries import schemas
-from traces_app.transcripts.files.archives import Budget
-from traces_app.transcripts.files.documents import Source, ValueBudget, open_file_source
-from traces_app.transcripts.formats.registry import FORMATS, Format, format_named
-from traces_app.transcripts.importer import import_source
-from traces_app.transcripts.reports import FileReport, totals_of
+from tracesite_sdk.formats.registry import FORMATS, Format, format_named
+from tracesite_sdk.transcripts.documents import Source, ValueBudget, open_file_source
 
 from . import examples
 from .viewset import TraceViewSet

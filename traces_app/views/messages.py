@@ -32,15 +32,15 @@ from messages_app.writes import delete_message, restore_message
 from traces_app.ingest.changes import change_message
 from traces_app.ingest.decode import decode_message_patch, decode_messages
 from traces_app.ingest.pipeline import ingest
-from traces_app.normalize.records import normalise_patch
-from traces_app.normalize.redaction import redact_message_patch
 from traces_app.queries import schemas
 from traces_app.queries.archived import find_session_here, find_session_here_in
 from traces_app.queries.filters import MessageFilterSet, SessionMessageFilterSet, SimilarFilterSet
 from traces_app.queries.messages import EVERYTHING, EXPANDABLE, INPUTS, MESSAGE_FIELDS, Selection, messages
 from traces_app.queries.search.pages import list_page
 from traces_app.queries.similar_runs import similar_runs
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.records import normalise_patch
+from tracesite_sdk.normalize.redacted import redact_message_patch
 
 from . import examples
 from .outcomes import refusal_text, sent_messages

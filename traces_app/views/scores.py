@@ -23,11 +23,11 @@ from messages_app.sql.merged import rows_in
 from messages_app.sql.pagination import page_request, read_page
 from traces_app.ingest.decode import decode_score_patch, decode_scores
 from traces_app.ingest.scores import PlacedScore, change_score, delete_score, store_scores
-from traces_app.normalize.redaction import redact_score, redact_score_patch
 from traces_app.queries import schemas
 from traces_app.queries.filters import ScoreFilterSet
 from traces_app.queries.scores import SCORE_FIELDS, find_place, find_score, scores
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_score, redact_score_patch
 
 from . import examples
 from .parameters import PAGING, requested_scope, requested_scopes, sender_of, session_and_scopes

@@ -35,14 +35,14 @@ from messages_app.writes import delete_session, restore_session
 from traces_app.ingest.changes import change_session
 from traces_app.ingest.decode import decode_session, decode_session_patch
 from traces_app.ingest.pipeline import ingest
-from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries import schemas
 from traces_app.queries.archived import find_session_here
 from traces_app.queries.filters import SessionFilterSet
 from traces_app.queries.messages import messages
 from traces_app.queries.search.pages import FoundPage, found_page, indexed_until_in
 from traces_app.queries.snapshots import beside_session
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_session_patch
 
 from . import examples
 from .outcomes import refusal_text, sent_messages

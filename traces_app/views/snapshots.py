@@ -27,7 +27,6 @@ from traces_app.ingest.snapshots import (
     snapshot_id_of,
     store_snapshots,
 )
-from traces_app.normalize.redaction import redact_snapshots
 from traces_app.queries import schemas
 from traces_app.queries.archived import find_session_here
 from traces_app.queries.snapshots import (
@@ -41,8 +40,9 @@ from traces_app.queries.snapshots import (
     snapshots_of,
     whole_snapshot,
 )
-from traces_app.schema import records
-from traces_app.schema.snapshot_parts import BrokenPartError, TooLargeContextError
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_snapshots
+from tracesite_sdk.records.snapshot_parts import BrokenPartError, TooLargeContextError
 
 from . import examples
 from .parameters import requested_scope

@@ -25,7 +25,7 @@ from access_app import errors
 from access_app.db import project_aliases
 from access_app.db.base import CANNOT_CONNECT
 from access_app.mounting import below_base
-from traces_app.transcripts.spans.span import TooManyItems
+from tracesite_sdk.spans.span import TooManyItems
 
 from . import error_pages
 from .foreign_apis import foreign_api_of, is_api

@@ -19,7 +19,7 @@ from messages_app.http import schemas as message_resources
 from messages_app.http.request_body import JSON
 from messages_app.http.schemas import ErrorAnswer
 from traces_app.queries import schemas as trace_resources
-from traces_app.schema import records
+from tracesite_sdk import records
 
 # Fields that the types of records leave optional for importers, and that the decoder of the API requires.
 _REQUIRED: dict[type[records.Record], list[str]] = {records.ToolCall: ["name"]}
@@ -134,7 +134,7 @@ def _suffix(target: type) -> str:
 def _describe(schema: dict[str, Any], struct: type, name: str) -> None:
     """Set the title of a component, and describe its fields by the docstrings under them in the code."""
     schema["title"] = name
-    # A record has no other fields, but a sender may add some: see traces_app.normalize.extra_fields.
+    # A record has no other fields, but a sender may add some: see tracesite_sdk.normalize.extra_fields.
     schema.pop("additionalProperties", None)
     documented = _field_docs(struct)
     for field, property_ in schema["properties"].items():

@@ -12,8 +12,8 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 from access_app.mounting import view_of
-from access_app.redaction.engine import redact
 from tracesite.metrics.registry import count_request
+from tracesite_sdk.redaction.engine import redact
 
 from . import request_ids
 

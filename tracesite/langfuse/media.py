@@ -23,14 +23,14 @@ from access_app.errors import Conflict, InvalidInput, NotPermitted, TooLarge
 from access_app.masking import masking_of
 from access_app.models import Project, Scope
 from access_app.permissions import project_for_write
-from access_app.redaction.engine import redact
 from access_app.rest import ApiView
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer, no_content
-from traces_app.transcripts.span_store import MOST_MEDIA_OF_TRACE, TOO_MUCH_MEDIA, has_media, record_media
-from traces_app.transcripts.spans.langfuse_ids import trace_id_of
-from traces_app.transcripts.spans.media import media_id_of, media_of
+from traces_app.imports.span_store import MOST_MEDIA_OF_TRACE, TOO_MUCH_MEDIA, has_media, record_media
 from tracesite.otlp.authentication import AnyHeaderAuthentication
+from tracesite_sdk.redaction.engine import redact
+from tracesite_sdk.spans.langfuse_ids import trace_id_of
+from tracesite_sdk.spans.media import media_id_of, media_of
 
 MAX_MEDIA_BYTES = 10 * 1024 * 1024
 """Maximum size of a file. Each trace has its own copy, which is read whenever its messages are made anew."""

@@ -15,11 +15,11 @@ from access_app.permissions import project_for_write
 from access_app.rest import ApiView
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer
+from traces_app.imports.span_store import SpanOutcome, record_spans
 from traces_app.ingest.scores import store_named_scores
-from traces_app.transcripts.span_store import SpanOutcome, record_spans
-from traces_app.transcripts.spans.langfuse_events import Item, decode_batch, decode_scores
-from traces_app.transcripts.spans.span import InvalidBody, LogRecord, Span
 from tracesite.otlp.authentication import AnyHeaderAuthentication
+from tracesite_sdk.spans.langfuse_events import Item, decode_batch, decode_scores
+from tracesite_sdk.spans.span import InvalidBody, LogRecord, Span
 
 MULTI_STATUS, CREATED, ACCEPTED, BAD_REQUEST, CONFLICT = 207, 201, 202, 400, 409
 

@@ -15,15 +15,15 @@ from access_app.permissions import project_for_write
 from access_app.rest import ApiView
 from messages_app.http.request_body import JSON, media_type_of, read_body
 from messages_app.http.responses import answer
+from traces_app.imports.span_store import record_spans
 from traces_app.ingest.scores import change_score, store_named_scores
 from traces_app.models import Score
-from traces_app.normalize.redaction import redact_score_patch
-from traces_app.transcripts.span_store import record_spans
-from traces_app.transcripts.spans import langsmith_runs
-from traces_app.transcripts.spans.langsmith_runs import Decoded
-from traces_app.transcripts.spans.pieces import InvalidItem
-from traces_app.transcripts.spans.span import InvalidBody
 from tracesite.otlp.authentication import AnyHeaderAuthentication
+from tracesite_sdk.normalize.redacted import redact_score_patch
+from tracesite_sdk.spans import langsmith_runs
+from tracesite_sdk.spans.langsmith_runs import Decoded
+from tracesite_sdk.spans.pieces import InvalidItem
+from tracesite_sdk.spans.span import InvalidBody
 
 MULTIPART = "multipart/form-data"
 ACCEPTED = 202

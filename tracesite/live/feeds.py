@@ -23,7 +23,7 @@ from uuid import UUID
 import msgspec
 
 from access_app.masked_reading import masked_value
-from access_app.redaction.rules import Rules
+from tracesite_sdk.redaction.rules import Rules
 
 KEPT_EVENTS = 1_000
 """Most events that a feed keeps, for clients that are slightly behind."""

@@ -23,13 +23,13 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from access_app.db import primary
 from access_app.db.project_databases import DatabaseState, project_database_states
 from access_app.db.replica import STARTING_SECONDS, ReplicaState, replica_state
-from messages_app import ids
 from messages_app.models import SealMark
 from messages_app.sql.periods import Period
 from traces_app.ingest.metrics import MESSAGES
 from traces_app.ingest.partitions import TABLES
 from traces_app.maintenance.jobs import JOBS
 from traces_app.models import JobRun, UnindexedMessage
+from tracesite_sdk.records import ids
 
 logger = logging.getLogger(__name__)
 

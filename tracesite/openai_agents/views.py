@@ -11,10 +11,10 @@ from access_app.permissions import project_for_write
 from access_app.rest import ApiView
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer
+from traces_app.imports.span_store import record_spans
 from traces_app.ingest.metrics import count_otlp
-from traces_app.transcripts.span_store import record_spans
-from traces_app.transcripts.spans.openai_traces import decode_items
-from traces_app.transcripts.spans.span import InvalidBody
+from tracesite_sdk.spans.openai_traces import decode_items
+from tracesite_sdk.spans.span import InvalidBody
 
 
 class TraceIngestView(ApiView):

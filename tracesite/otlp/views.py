@@ -14,11 +14,12 @@ from access_app.errors import InvalidInput
 from access_app.permissions import project_for_write
 from access_app.rest import ApiView
 from messages_app.http.request_body import JSON, PROTOBUF, media_type_of, read_body
+from traces_app.imports.span_store import SpanOutcome, record_spans
 from traces_app.ingest.metrics import Signal, count_otlp
-from traces_app.transcripts.span_store import SpanOutcome, record_spans
-from traces_app.transcripts.spans import otlp_json, otlp_protobuf
-from traces_app.transcripts.spans.span import InvalidBody
+from tracesite_sdk.spans import otlp_json
+from tracesite_sdk.spans.span import InvalidBody
 
+from . import protobuf as otlp_protobuf
 from .authentication import AnyHeaderAuthentication
 from .plugin import rpc_code
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from traces_app.schema import records
+from tracesite_sdk import records
 
 _SLOW_SINCE = timedelta(days=1)
 _NIGHTS = 13

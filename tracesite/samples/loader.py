@@ -27,8 +27,8 @@ from traces_app.events.store import record_events
 from traces_app.ingest.decode import decode_ingest
 from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.scores import PlacedScore, place_named, store_scores
-from traces_app.normalize.redaction import redact_event, redact_score
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_event, redact_score
 
 from .history import earlier_sessions, judgements
 from .replayed import SESSION as REPLAYED

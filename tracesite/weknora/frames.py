@@ -19,12 +19,12 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
-from messages_app import ids
-from traces_app.events import projection
-from traces_app.events.projection import EventFact
-from traces_app.normalize.records import normalise_steps
-from traces_app.schema import records
-from traces_app.schema.event_types import EVENT_TYPES
+from tracesite_sdk import records
+from tracesite_sdk.events import projection
+from tracesite_sdk.events.projection import EventFact
+from tracesite_sdk.normalize.records import normalise_steps
+from tracesite_sdk.records import ids
+from tracesite_sdk.records.event_types import EVENT_TYPES
 
 from .shapes import Message, SearchResult, Shape, ToolCall, call_of, result_of
 

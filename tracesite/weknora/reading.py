@@ -14,7 +14,6 @@ from django.http import QueryDict
 from access_app.db import PRIMARY
 from access_app.visibility import ALL_PROJECTS, ProjectScope
 from messages_app.http.filters import SessionFilterSet
-from messages_app.ids import range_below
 from messages_app.models import Message as MessageRow
 from messages_app.models import Session as SessionRow
 from messages_app.queries import FoundSession
@@ -26,6 +25,7 @@ from messages_app.sql.pagination import MAX_LIMIT, Page
 from traces_app.models import Event
 from traces_app.queries.filters import MessageFilterSet
 from traces_app.queries.messages import messages
+from tracesite_sdk.records.ids import range_below
 
 from .shapes import Message, Session, message_of
 

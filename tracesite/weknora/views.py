@@ -29,12 +29,12 @@ from traces_app.ingest.batch import Refusal
 from traces_app.ingest.changes import change_session
 from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.sql import look_up
-from traces_app.normalize.redaction import redact_event, redact_session_patch
 from traces_app.queries.messages import Selection, messages
-from traces_app.schema import records
 from traces_app.views.outcomes import refusal_text
 from traces_app.views.parameters import sender_of
 from traces_app.views.viewset import TraceViewSet
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_event, redact_session_patch
 
 from .parameters import MAX_SELECTED, MAX_SESSIONS, body_as, converted, page_in
 from .reading import first_question, has_events, last_number, messages_in, messages_of, session_page, sessions

@@ -28,7 +28,7 @@ from traces_app.ingest.pipeline import ingest
 from traces_app.maintenance.search_index import index_queued
 from traces_app.models import ToolCall
 from traces_app.queries.search import found
-from traces_app.schema import records
+from tracesite_sdk import records
 
 pytestmark = pytest.mark.django_db
 SESSIONS, MESSAGES = "/admin/messages_app/session/", "/admin/messages_app/message/"

@@ -11,7 +11,7 @@ from access_app.models import Project
 from messages_app.models import Message, Session
 from tests.admin_pages import html_of, rows_of, text_of
 from traces_app.ingest.pipeline import ingest
-from traces_app.schema import records
+from tracesite_sdk import records
 
 SESSIONS = "/admin/messages_app/session/"
 MESSAGES = "/admin/messages_app/message/"

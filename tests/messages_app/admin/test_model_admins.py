@@ -27,7 +27,7 @@ from traces_app.admin.call_admin import ToolCallAdmin
 from traces_app.admin.message_admin import TracedMessageAdmin
 from traces_app.admin.session_admin import TracedSessionAdmin
 from traces_app.ingest.pipeline import ingest
-from traces_app.schema import records
+from tracesite_sdk import records
 
 SESSIONS = "/admin/messages_app/session/"
 MESSAGES = "/admin/messages_app/message/"

@@ -18,7 +18,7 @@ from messages_app.models import Session
 from tests.admin_pages import html_of, rows_of, text_of
 from traces_app.ingest.pipeline import ingest
 from traces_app.queries import overview
-from traces_app.schema import records
+from tracesite_sdk import records
 
 SESSIONS = "/admin/messages_app/session/"
 ZONES = "/admin/time-zone/"

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messages_app.http.decompression import ENCODINGS, MOST_PARTS, BrokenStreamError, decode
-from tests import steps
+from sdk.tests import steps
 
 ENCODE: dict[str, Callable[[bytes], bytes]] = {"zstd": zstd.compress, "gzip": gzip.compress, "deflate": zlib.compress}
 WIDE_WINDOW = {zstd.CompressionParameter.window_log: 24}

@@ -15,12 +15,12 @@ from django.utils import timezone
 from access_app.errors import InvalidInput
 from access_app.models import Project
 from access_app.visibility import ALL_PROJECTS, NO_PROJECTS, ProjectScope
-from messages_app import ids
 from messages_app.models import Session
 from messages_app.sql.pagination import IdRange
 from messages_app.timestamps import instant_text
 from tests.traces_app.conftest import NOON
 from traces_app.queries.filters import SessionFilterSet
+from tracesite_sdk.records import ids
 
 TITLES = [
     "",

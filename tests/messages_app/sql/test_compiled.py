@@ -18,7 +18,6 @@ from django.utils.functional import lazy
 from access_app.errors import InvalidInput
 from access_app.models import Project
 from access_app.visibility import ALL_PROJECTS, NO_PROJECTS, ProjectScope
-from messages_app import ids
 from messages_app.models import HAS_PROBLEMS, Session
 from messages_app.sql import compiled as module
 from messages_app.sql.batch import fetch
@@ -26,6 +25,7 @@ from messages_app.sql.compiled import Bounds, CompiledRows, Param, Statement, co
 from messages_app.sql.pagination import IdRange, QuerySetKeys
 from tests.traces_app.conftest import NOON
 from traces_app.models import Tool
+from tracesite_sdk.records import ids
 
 EXTERNAL_ID = Param("external_id", TextField())
 HOSTILE = ["'", "x' OR 'a'='a", "%s", "%(x)s", "%%", "\\", "\\'", "a; SELECT 1", "$1", "上海 --"]

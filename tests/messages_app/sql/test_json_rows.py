@@ -13,13 +13,13 @@ from django.test.utils import CaptureQueriesContext
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from access_app.models import Project
-from messages_app import ids
 from messages_app.http.schemas import Resource
 from messages_app.models import Message, Session
 from messages_app.sql import json_rows
 from messages_app.sql.batch import fetch
 from messages_app.sql.json_rows import Column, Source, look_up
 from tests.traces_app.conftest import question, store
+from tracesite_sdk.records import ids
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 5, tzinfo=UTC)
 

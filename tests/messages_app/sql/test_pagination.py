@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from access_app.errors import InvalidInput
-from messages_app import ids
 from messages_app.sql.pagination import Cursor, IdRange, PageRequest, page_request
+from tracesite_sdk.records import ids
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SOME_ID = ids.first_id_at(NOON)

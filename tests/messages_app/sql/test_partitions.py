@@ -15,7 +15,6 @@ from django.apps import apps
 from django.core.management import call_command
 from django.db import connection, connections
 
-from messages_app import ids
 from messages_app.sql.partitions import (
     PartitionedTable,
     PeriodInUse,
@@ -25,6 +24,7 @@ from messages_app.sql.partitions import (
     settle_periods,
 )
 from messages_app.sql.periods import Length, Period
+from tracesite_sdk.records import ids
 
 BOOK = PartitionedTable(name="test_book", parents={})
 PAGE = PartitionedTable(name="test_page", parents={"book_id": "test_book"})

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messages_app import ids
 from messages_app.sql.periods import Length, Period, period_at
+from tracesite_sdk.records import ids
 
 instants = st.integers(0, 80_000_000).map(lambda minutes: ids.EPOCH + timedelta(days=365, minutes=minutes))
 

@@ -17,20 +17,20 @@ from playwright.sync_api import Browser
 
 from access_app.keys import create_key
 from access_app.models import Project, Scope
-from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import writes
 from messages_app.models import SavedView
+from sdk.tests.length import AT_LENGTH
 from tests.axe import AXE, faults_of, faults_of_width, needs_axe
 from tests.chromium import needs_chromium
-from tests.length import AT_LENGTH
 from tests.traces_app.admin.test_admin_in_browser import session_key
 from tests.traces_app.conftest import answer, question, store
 from traces_app.ingest.scores import Place, PlacedScore, store_scores
 from traces_app.maintenance.search_index import index_queued
 from traces_app.models import AgentStep, Tool, ToolCall
-from traces_app.normalize.redaction import redact_score
-from traces_app.schema import records
 from tracesite.samples.loader import load_samples
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_score
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 pytestmark = [pytest.mark.system, needs_chromium, needs_axe]
 __all__ = ["session_key"]  # a fixture

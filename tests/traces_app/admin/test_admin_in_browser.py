@@ -19,19 +19,19 @@ from django.utils import timezone
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from access_app.models import Project
-from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import writes
 from messages_app.models import Message, Session
 from tests.chromium import needs_chromium
 from tests.paths import SHARED
 from tests.traces_app.conftest import answer, question, store
+from traces_app.imports.importer import import_paths
 from traces_app.ingest.scores import Place, PlacedScore, store_scores
 from traces_app.models import AgentStep, ModelPrice, Score, Tool, ToolCall
-from traces_app.normalize.redaction import redact_score
-from traces_app.schema import records
-from traces_app.transcripts.importer import import_paths
 from tracesite.samples.loader import load_samples
 from tracesite.samples.replayed import load_replayed
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_score
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 REAL_TRACE = SHARED / "claude_code/entire_thinking72_errors10_bb-781d6f3a8e-0.jsonl"
 HOSTILE = (

@@ -15,16 +15,16 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from access_app.models import Project, Role
-from access_app.redaction.rules import DEFAULT_RULES
 from access_app.roles import grant_role
 from messages_app.models import ListColumns, SavedView
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
 from tests.traces_app.conftest import answer, question, store
 from traces_app.ingest.scores import PlacedScore, delete_score, store_scores
 from traces_app.models import Score, ToolCall
-from traces_app.normalize.redaction import redact_score
 from traces_app.queries.scores import find_place
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_score
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 pytestmark = pytest.mark.django_db
 SESSIONS, MESSAGES = "/admin/messages_app/session/", "/admin/messages_app/message/"

@@ -9,11 +9,11 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from access_app.models import Project
-from access_app.redaction.engine import MAX_DEPTH
 from tests.chromium import needs_chromium
 from tests.traces_app.admin.test_admin_in_browser import HOSTILE, browse, session_key, watched
 from tests.traces_app.conftest import answer, question, store
 from traces_app.models import ToolCall
+from tracesite_sdk.redaction.engine import MAX_DEPTH
 
 pytestmark = [pytest.mark.system, needs_chromium]
 __all__ = ["session_key"]  # a fixture

@@ -11,14 +11,14 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from access_app.models import Project, Role
-from access_app.redaction.rules import DEFAULT_RULES
 from access_app.roles import grant_role
 from messages_app.models import Message, Session
 from tests.traces_app.conftest import store
 from traces_app.ingest.scores import Place, PlacedScore, store_scores
 from traces_app.models import AgentStep, Score, Tool, ToolCall
-from traces_app.normalize.redaction import redact_score
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_score
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 SIGN = "zebra"
 """A word in every text of the trace."""

@@ -18,16 +18,17 @@ from django.template.defaultfilters import filesizeformat
 from django.test import Client
 
 from access_app.models import Project
-from access_app.redaction.rules import DEFAULT_RULES
-from messages_app import ids, writes
+from messages_app import writes
 from messages_app.models import Message, Reference, Session
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
 from tests.traces_app.conftest import NOON, answer, answered, question, store
 from traces_app.events.store import record_events
 from traces_app.models import AgentStep, Context, Tool, ToolCall, ToolResult
-from traces_app.normalize.redaction import redact_event
 from traces_app.queries.schemas import ContextKind
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_event
+from tracesite_sdk.records import ids
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 SESSIONS = "/admin/messages_app/session/"
 MESSAGES = "/admin/messages_app/message/"

@@ -9,16 +9,16 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from access_app.models import Project
-from access_app.redaction.rules import DEFAULT_RULES
 from messages_app import writes
 from messages_app.models import Message
 from tests.admin_pages import html_of, rows_of, text_of
 from tests.traces_app.conftest import answered
 from traces_app.ingest.scores import PlacedScore, store_scores
 from traces_app.models import Score, ToolCall
-from traces_app.normalize.redaction import redact_score
 from traces_app.queries.scores import find_place
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_score
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 SCORES = "/admin/traces_app/score/"
 MESSAGES = "/admin/messages_app/message/"

@@ -10,16 +10,16 @@ import pytest
 from django.test import Client
 
 from access_app.models import Project
-from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Session
 from tests.admin_pages import html_of, links_of, statements_of, text_of
 from tests.traces_app.conftest import answer, question, store
 from traces_app.ingest.snapshots import remove_contents, store_snapshots
 from traces_app.models import Snapshot
-from traces_app.normalize.redaction import redact_snapshots
 from traces_app.queries.json_changes import MISSING, changes
-from traces_app.schema import records
-from traces_app.schema.snapshot_parts import ref_of
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_snapshots
+from tracesite_sdk.records.snapshot_parts import ref_of
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 SCRIPT = "<script>alert(1)</script>"
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from access_app.models import Project
 from messages_app.models import Message
-from tests.length import examples
-from traces_app.events import contexts
+from sdk.tests.length import examples
 from traces_app.maintenance.integrity import Tally, check
 from traces_app.models import AgentStep, Context, Event
 from traces_app.queries.contexts import inputs
+from tracesite_sdk.events import contexts
 
 from .test_store import forget_all, said, send
 

@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 
 from traces_app.events import run_cache
-from traces_app.events.projection import Subject
 from traces_app.events.run_cache import RunCache, RunSoFar, recall, remember, run_id
-from traces_app.events.step_order import laid_out
+from tracesite_sdk.events.projection import Subject
+from tracesite_sdk.events.step_order import laid_out
 
 SESSION = UUID(int=1)
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.traces_app.conftest import NOON
-from traces_app.events.projection import EventFact, subject_of, subjects_from
-from traces_app.events.step_order import Layout, laid_out
+from tracesite_sdk.events.projection import EventFact, subject_of, subjects_from
+from tracesite_sdk.events.step_order import Layout, laid_out
 
 
 def said(order: int, type_: str, agent: str, data: dict[str, Any]) -> EventFact:

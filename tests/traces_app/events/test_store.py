@@ -19,13 +19,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from access_app.models import Project
-from access_app.redaction.rules import DEFAULT_RULES
-from messages_app import ids
 from messages_app.models import Message, Reference, Session
 from messages_app.writes import delete_message, delete_session
-from tests.length import examples
+from sdk.tests.length import examples
 from tests.traces_app.conftest import NOON, statements_in
-from traces_app.events import contexts, projection, run_cache
+from traces_app.events import run_cache
 from traces_app.events.batch import EventOutcome
 from traces_app.events.feed import events_after
 from traces_app.events.store import record_events
@@ -33,9 +31,12 @@ from traces_app.maintenance.integrity import Tally, check
 from traces_app.maintenance.purge.purging import purge
 from traces_app.maintenance.purge.scopes import Scope
 from traces_app.models import AgentStep, Context, Event, Score, Tool, ToolCall, ToolResult
-from traces_app.normalize.redaction import redact_event
-from traces_app.schema import records
-from traces_app.schema.event_types import EVENT_TYPES, EventSpec, EventType
+from tracesite_sdk import records
+from tracesite_sdk.events import contexts, projection
+from tracesite_sdk.normalize.redacted import redact_event
+from tracesite_sdk.records import ids
+from tracesite_sdk.records.event_types import EVENT_TYPES, EventSpec, EventType
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 RUN_ID = str(ids.message_id(NOON, "assistant", 0, ("test", "run")))
 

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from access_app.errors import InvalidInput
-from access_app.redaction.rules import DEFAULT_RULES
 from traces_app.ingest import decode
-from traces_app.normalize.extra_fields import FIELDS
-from traces_app.normalize.records import normalise
-from traces_app.normalize.redaction import redact
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.extra_fields import FIELDS
+from tracesite_sdk.normalize.records import normalise
+from tracesite_sdk.normalize.redacted import redact
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 
 def encode(document: Any) -> bytes:

@@ -22,7 +22,7 @@ from tests.traces_app.views.conftest import Caller
 from tests.traces_app.views.conftest import owner as owner
 from traces_app.maintenance.integrity import Tally, check
 from traces_app.models import Event, Score, ToolCall
-from traces_app.schema import health_flags
+from tracesite_sdk.records import health_flags
 
 
 def event(kind: str, second: float, **data: Any) -> dict[str, Any]:

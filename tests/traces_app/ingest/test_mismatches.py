@@ -10,7 +10,7 @@ from django.utils import translation
 from msgspec import inspect
 
 from traces_app.ingest.mismatches import Mismatch, first_mismatch
-from traces_app.schema import records
+from tracesite_sdk import records
 
 TYPES = (
     *(records.Session, records.Message, records.Reference, records.AgentStep, records.ToolCall, records.ToolResult),

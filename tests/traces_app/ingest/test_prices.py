@@ -13,8 +13,6 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from access_app.models import Project
-from access_app.redaction.rules import DEFAULT_RULES
-from messages_app import ids
 from messages_app.models import Message, Session
 from messages_app.session_counters import disagreements, recount
 from messages_app.writes import clear_session, delete_message, restore_message
@@ -26,9 +24,11 @@ from traces_app.ingest.prices import current_prices, forget_prices
 from traces_app.ingest.removal import remove_messages
 from traces_app.maintenance.integrity import Tally, check
 from traces_app.models import AgentStep, ModelPrice
-from traces_app.normalize.records import normalise_patch
-from traces_app.normalize.redaction import redact_event, redact_message_patch
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.records import normalise_patch
+from tracesite_sdk.normalize.redacted import redact_event, redact_message_patch
+from tracesite_sdk.records import ids
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 pytestmark = pytest.mark.django_db
 USAGE = {"input_tokens": 1_000, "output_tokens": 100}

@@ -14,13 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from access_app.errors import InvalidInput
-from access_app.redaction.rules import DEFAULT_RULES
 from traces_app.ingest.decode import decode_messages
 from traces_app.ingest.raw_json import decoded
-from traces_app.normalize.images import Found, json_may_hold_images
-from traces_app.normalize.records import normalise, normalise_steps
-from traces_app.normalize.redaction import redact
-from traces_app.schema import pg_text, records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.images import Found, json_may_hold_images
+from tracesite_sdk.normalize.records import normalise, normalise_steps
+from tracesite_sdk.normalize.redacted import redact
+from tracesite_sdk.records import pg_text
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n".ljust(1200, b"\x01")).decode()
 OTHER = base64.b64encode(b"\x01" * 120).decode()

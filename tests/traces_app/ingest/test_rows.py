@@ -9,11 +9,10 @@ from uuid import UUID
 
 import pytest
 
-from messages_app import ids
-from tests import steps
+from sdk.tests import steps
 from traces_app.ingest.rows import Rows, StoredBelow, rows_below
-from traces_app.normalize.pricing import PriceTable
-from traces_app.schema.records import AgentStep, ToolCall
+from tracesite_sdk.normalize.pricing import PriceTable
+from tracesite_sdk.records import AgentStep, ToolCall, ids
 
 MESSAGE = ids.message_id(datetime(2026, 3, 1, 12, tzinfo=UTC), "assistant", 0, ("session", "message"))
 

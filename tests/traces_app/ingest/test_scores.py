@@ -11,16 +11,16 @@ from django.db import connection, connections
 from msgspec.structs import replace
 
 from access_app.models import Project
-from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Message, Session
 from messages_app.writes import delete_message
+from traces_app.imports.span_store import record_spans
 from traces_app.ingest.scores import Place, PlacedScore, delete_score, store_scores
 from traces_app.models import Score, ToolCall
-from traces_app.normalize.redaction import redact_score
 from traces_app.queries.scores import find_place
-from traces_app.schema import records
-from traces_app.transcripts.span_store import record_spans
-from traces_app.transcripts.spans.span import Attributes, LogRecord, Span, SpanEvent
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_score
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
+from tracesite_sdk.spans.span import Attributes, LogRecord, Span, SpanEvent
 
 pytestmark = pytest.mark.django_db
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -15,20 +15,20 @@ from django.utils.timezone import now
 
 from access_app.errors import Conflict, NotFound, PreconditionFailed
 from access_app.models import Project
-from access_app.redaction.rules import DEFAULT_RULES
-from messages_app import ids
 from messages_app.models import Message, MessageKey, Reference, Session, SessionTombstone, session_key
 from messages_app.writes import delete_message, delete_session, restore_message, restore_session
-from tests.growth import grows_linearly
+from sdk.tests.growth import grows_linearly
 from tests.traces_app.conftest import NOON, answer, question, session_of, store
 from traces_app.ingest import decode
 from traces_app.ingest.batch import MessageOutcome, SessionOutcome
 from traces_app.ingest.changes import change_message
 from traces_app.ingest.pipeline import ingest
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
-from traces_app.normalize.records import normalise_patch
-from traces_app.normalize.redaction import redact_message_patch
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.records import normalise_patch
+from tracesite_sdk.normalize.redacted import redact_message_patch
+from tracesite_sdk.records import ids
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 pytestmark = pytest.mark.django_db
 

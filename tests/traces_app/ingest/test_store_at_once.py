@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from access_app.db.base import DatabaseWrapper
 from access_app.models import Project
-from messages_app import ids
 from messages_app.models import Message, MessageKey, Reference, Session
-from tests.length import examples
+from sdk.tests.length import examples
 from tests.traces_app.conftest import NOON, answer, question, session_of, store
 from traces_app.ingest import id_cache, sessions
 from traces_app.ingest import store as writes
 from traces_app.ingest.pipeline import ingest
 from traces_app.models import AgentStep, ToolCall, ToolResult
+from tracesite_sdk.records import ids
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -16,7 +16,6 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from access_app.models import Project
-from messages_app import ids
 from messages_app.models import Message, MessageKey, Session
 from messages_app.sql.periods import Period
 from messages_app.writes import delete_message, delete_session
@@ -28,6 +27,7 @@ from traces_app.maintenance.integrity import Tally, check
 from traces_app.maintenance.purge.purging import purge
 from traces_app.maintenance.purge.scopes import Scope
 from traces_app.models import AgentStep, Context, ToolCall, ToolResult
+from tracesite_sdk.records import ids
 
 TABLES = (Session, Message, AgentStep, ToolCall, ToolResult, MessageKey)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from access_app.models import Project
 from messages_app.models import Message, Session
-from tests.length import examples
+from sdk.tests.length import examples
 from tests.traces_app.conftest import NOON, session_of
 from traces_app.ingest.pipeline import ingest
 from traces_app.models import AgentStep, ToolCall

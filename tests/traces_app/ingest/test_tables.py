@@ -15,8 +15,8 @@ from msgspec import inspect
 
 from traces_app.ingest.tables import CALLS, MESSAGES, REFERENCES, RESULTS, SESSIONS, STEPS, Table
 from traces_app.models import ToolCall
-from traces_app.schema import records
-from traces_app.schema.records import NotSearched
+from tracesite_sdk import records
+from tracesite_sdk.records import NotSearched
 
 TABLES = (SESSIONS, REFERENCES, STEPS, CALLS, RESULTS)
 

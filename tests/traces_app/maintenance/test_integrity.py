@@ -16,7 +16,6 @@ from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
 from access_app.models import AuditAction, AuditEntry, Project
-from messages_app import ids
 from messages_app.models import Message, MessageKey, SealMark, Session, message_key
 from messages_app.sql.periods import Period
 from messages_app.writes import delete_message, delete_session
@@ -37,8 +36,9 @@ from traces_app.models import (
     ToolResult,
     UnindexedMessage,
 )
-from traces_app.transcripts.entries import Call, Prompt, Reply
-from traces_app.transcripts.outline import session
+from tracesite_sdk.records import ids
+from tracesite_sdk.transcripts.entries import Call, Prompt, Reply
+from tracesite_sdk.transcripts.outline import session
 
 pytestmark = pytest.mark.django_db
 

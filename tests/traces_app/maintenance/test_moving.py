@@ -30,8 +30,8 @@ from access_app.places import alias_of, database_of, scopes_by_database
 from access_app.visibility import ALL_PROJECTS
 from messages_app.models import Message, PurgedPeriod, SealMark, Session, SessionTombstone
 from messages_app.sql.merged import in_each
+from sdk.tests.length import examples
 from tests.admin_pages import html_of
-from tests.length import examples
 from tests.project_databases import copies
 from tests.traces_app.conftest import answer, question, store
 from traces_app.maintenance import moving

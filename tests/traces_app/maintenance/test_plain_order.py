@@ -11,14 +11,14 @@ from django.db import connection, transaction
 from django.db.models import F
 
 from access_app.models import Project
-from messages_app import ids
 from messages_app.models import Message
 from tests.traces_app.conftest import NOON, store
 from traces_app.ingest.sql import count_below
 from traces_app.maintenance.integrity import Tally, check
 from traces_app.maintenance.plain_order import verdicts
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
-from traces_app.normalize.rollup import Rollup, duration_between
+from tracesite_sdk.normalize.rollup import Rollup, duration_between
+from tracesite_sdk.records import ids
 
 pytestmark = pytest.mark.django_db
 

@@ -11,7 +11,6 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from access_app.models import KeptStatus, Project
-from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Message, Session
 from messages_app.session_counters import disagreements
 from messages_app.sql.periods import Period
@@ -20,9 +19,10 @@ from tests.traces_app.conftest import answer, question, store
 from traces_app.ingest.scores import PlacedScore, store_scores
 from traces_app.maintenance.purge.surveys import survey
 from traces_app.maintenance.retention import apply_retention, scopes_of
-from traces_app.normalize.redaction import redact_score
 from traces_app.queries.scores import find_place
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_score
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -11,7 +11,6 @@ import pytest
 from django.http import QueryDict
 
 from access_app.models import Project
-from access_app.redaction.rules import DEFAULT_RULES
 from access_app.visibility import ProjectScope
 from messages_app import writes
 from messages_app.models import Message
@@ -25,11 +24,12 @@ from traces_app.maintenance.purge.scopes import Scope
 from traces_app.maintenance.run_vectors import store_vectors
 from traces_app.maintenance.search_index import index_queued
 from traces_app.models import EmbedderInUse, RunVector, UnindexedMessage, UnvectoredMessage
-from traces_app.normalize.records import normalise_patch
-from traces_app.normalize.redaction import redact_message_patch
 from traces_app.queries import similar_runs
 from traces_app.queries.filters import SimilarFilterSet
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.records import normalise_patch
+from tracesite_sdk.normalize.redacted import redact_message_patch
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 QUESTION = "Weather in Shanghai?"
 

@@ -9,7 +9,6 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from access_app.models import Project
-from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Message
 from messages_app.sql.pagination import IdRange
 from messages_app.sql.periods import Period
@@ -22,11 +21,12 @@ from traces_app.maintenance.purge.purging import purge
 from traces_app.maintenance.purge.scopes import Scope
 from traces_app.maintenance.search_index import index_queued, reindex
 from traces_app.models import SearchPosting, SearchRows, SearchSegment, UnindexedMessage
-from traces_app.normalize.records import normalise_patch
-from traces_app.normalize.redaction import redact_message_patch
 from traces_app.queries.search.found import find
 from traces_app.queries.search.query import parse
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.records import normalise_patch
+from tracesite_sdk.normalize.redacted import redact_message_patch
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 NO_PATIENCE = timedelta(0)
 MARCH = Period.month(2026, 3)

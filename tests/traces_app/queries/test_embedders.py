@@ -13,7 +13,6 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from access_app.models import Project
-from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Message
 from tests.traces_app.conftest import NOON
 from tests.traces_app.maintenance.test_run_vectors import brought_up_to_date, found
@@ -21,11 +20,12 @@ from tests.traces_app.views.test_similar_runs import asked
 from traces_app.ingest.changes import change_message
 from traces_app.maintenance.run_vectors import store_vectors
 from traces_app.models import EmbedderInUse, RunVector, UnvectoredMessage
-from traces_app.normalize.records import normalise_patch
-from traces_app.normalize.redaction import redact_message_patch
 from traces_app.queries import embedders
 from traces_app.queries.embedders import EmbedderError, configured
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.records import normalise_patch
+from tracesite_sdk.normalize.redacted import redact_message_patch
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 MEANINGS = {"rain": 0, "weather": 0, "refund": 1, "money": 1}
 FUNCTION = f"{__name__}:by_meaning"

@@ -16,13 +16,13 @@ from django.utils import timezone
 
 from access_app.models import Project
 from access_app.visibility import ALL_PROJECTS, NO_PROJECTS, ProjectScope
-from messages_app.ids import first_id_at
 from messages_app.models import Message, Session
 from messages_app.queries import FoundSession
 from messages_app.timestamps import instant_text
 from tests.traces_app.conftest import NOON, store
 from traces_app.models import Tool, ToolCall
 from traces_app.queries.filters import CallFilterSet, ChainFilterSet, MessageFilterSet, ToolFilterSet
+from tracesite_sdk.records.ids import first_id_at
 
 LATER = NOON + timedelta(days=20)  # the month after
 

@@ -22,11 +22,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from access_app.models import Project
-from access_app.redaction.rules import DEFAULT_RULES
-from messages_app import ids, writes
+from messages_app import writes
 from messages_app.models import ChangedHour, Message, Session
 from messages_app.sql.pagination import IdRange
-from tests.length import examples
+from sdk.tests.length import examples
 from tests.traces_app.conftest import NOON, store
 from traces_app.ingest.changes import change_message
 from traces_app.ingest.removal import remove_messages
@@ -35,8 +34,6 @@ from traces_app.maintenance.purge.purging import purge
 from traces_app.maintenance.purge.scopes import Scope
 from traces_app.maintenance.tool_roll_up import forget_dropped_periods, roll_up
 from traces_app.models import ModelPrice, Tool, ToolCall, ToolPeriod, ToolRollUp
-from traces_app.normalize.records import normalise_patch
-from traces_app.normalize.redaction import redact_message_patch
 from traces_app.queries.histograms import ZERO, quantile, value_of
 from traces_app.queries.tool_statistics import (
     ALL_CALLS,
@@ -50,7 +47,11 @@ from traces_app.queries.tool_statistics import (
     cover,
     statistics,
 )
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.records import normalise_patch
+from tracesite_sdk.normalize.redacted import redact_message_patch
+from tracesite_sdk.records import ids
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 SHARES = (0.5, 0.95, 0.99)
 numbers = count()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from messages_app.models import Message, Session
-from traces_app.events.contexts import MOST
 from traces_app.models import AgentStep, Context, ToolCall
+from tracesite_sdk.events.contexts import MOST
 
 from .conftest import Caller
 

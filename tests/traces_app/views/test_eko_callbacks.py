@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from messages_app.models import Message, Session
-from tests.length import FACTOR
+from sdk.tests.length import FACTOR
 from tests.paths import SHARED
 from traces_app.models import AgentStep, Context, Event, ToolCall, ToolResult
 

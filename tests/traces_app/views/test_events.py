@@ -9,9 +9,9 @@ import pytest
 
 from messages_app.models import Message, Session
 from messages_app.writes import delete_session
-from traces_app.adapters import monitor_messages
 from traces_app.models import Event, ToolCall
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.events import monitor_messages
 
 from .conftest import Caller
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.length import examples
-from traces_app.schema import records
+from sdk.tests.length import examples
+from tracesite_sdk import records
 
 from .conftest import Caller
 

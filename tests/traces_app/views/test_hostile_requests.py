@@ -10,7 +10,7 @@ from django.http import QueryDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.length import examples
+from sdk.tests.length import examples
 from traces_app.ingest.batch import SessionOutcome
 
 from .conftest import Caller

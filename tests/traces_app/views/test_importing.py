@@ -17,8 +17,8 @@ from django.test.client import encode_multipart
 
 from access_app.models import Project
 from messages_app.models import Message, Session
+from traces_app.imports.importer import import_source
 from traces_app.models import ToolCall
-from traces_app.transcripts.importer import import_source
 from traces_app.views import importing
 
 from .conftest import Answer, Caller

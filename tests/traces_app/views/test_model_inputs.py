@@ -17,7 +17,7 @@ from traces_app.maintenance.purge.scopes import Scope
 from traces_app.maintenance.purge.surveys import survey
 from traces_app.models import AgentStep, Context
 from traces_app.queries import contexts
-from traces_app.schema import records
+from tracesite_sdk import records
 
 from .conftest import Caller
 

@@ -10,7 +10,7 @@ from django.test import Client
 
 from access_app.keys import create_key
 from access_app.models import Project
-from tracesite.recorder.sinks import ServerSampling, ServerSettings
+from tracesite_sdk.recorder.delivery.sinks import ServerSampling, ServerSettings
 
 URL = "/api/v1/recorder/"
 

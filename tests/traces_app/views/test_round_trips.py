@@ -8,9 +8,9 @@ from typing import Any
 
 from access_app.models import Project
 from tests.traces_app.conftest import answer, question, store
+from traces_app.imports.importer import import_paths
+from traces_app.imports.reports import FileReport
 from traces_app.ingest.batch import SessionOutcome
-from traces_app.transcripts.importer import import_paths
-from traces_app.transcripts.reports import FileReport
 
 from .conftest import Caller
 from .test_sessions import _said

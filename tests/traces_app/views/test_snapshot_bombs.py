@@ -12,15 +12,14 @@ from django.test import Client
 
 from access_app.masking import compiled, forget_masking, save_rule
 from access_app.models import Project
-from messages_app import ids
 from messages_app.models import Session
 from tests.admin_pages import text_of
 from traces_app.ingest import snapshots
 from traces_app.models import Snapshot, SnapshotPart
-from traces_app.normalize.snapshot_values import redact_parts
 from traces_app.queries.snapshots import parts_of
-from traces_app.schema import snapshot_parts
-from traces_app.schema.snapshot_parts import TooLargeContextError, measured, outline, ref_of
+from tracesite_sdk.normalize.snapshot_values import redact_parts
+from tracesite_sdk.records import ids, snapshot_parts
+from tracesite_sdk.records.snapshot_parts import TooLargeContextError, measured, outline, ref_of
 
 from .conftest import Caller
 from .test_snapshots import TS, ref, sent

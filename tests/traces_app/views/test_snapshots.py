@@ -18,8 +18,8 @@ from traces_app.ingest import snapshots
 from traces_app.maintenance.purge.purging import purge
 from traces_app.maintenance.purge.scopes import Scope
 from traces_app.models import Snapshot, SnapshotPart, SnapshotSums
-from traces_app.schema.snapshot_parts import ref_of
 from traces_app.views.snapshots import MOST_REFS
+from tracesite_sdk.records.snapshot_parts import ref_of
 
 from .conftest import Caller
 

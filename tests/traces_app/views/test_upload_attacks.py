@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests.forked import result_of
-from traces_app.transcripts.files.documents import MOST_ENTRIES
+from tracesite_sdk.transcripts.documents import MOST_ENTRIES
 
 from .conftest import Caller
 from .uploading import Outcome, read

@@ -14,7 +14,7 @@ from tests.traces_app.conftest import NOON, store
 from tests.traces_app.views.conftest import Caller
 from traces_app.ingest.prices import forget_prices
 from traces_app.models import ModelPrice
-from traces_app.normalize.records import tokens
+from tracesite_sdk.normalize.records import tokens
 
 pytestmark = pytest.mark.django_db
 USAGE = {"input_tokens": 1_000, "output_tokens": 100}

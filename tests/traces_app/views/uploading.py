@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from traces_app.transcripts.files.documents import open_file_source
-from traces_app.transcripts.importer import import_source
+from traces_app.imports.importer import import_source
 from traces_app.views.importing import budget_of_upload
+from tracesite_sdk.transcripts.documents import open_file_source
 
 
 class Outcome(NamedTuple):

@@ -24,18 +24,18 @@ from schemathesis.specs.openapi.checks import (
 from access_app.db.base import DatabaseWrapper
 from access_app.keys import create_key
 from access_app.models import Project
-from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Session
 from tests.traces_app.conftest import answer, question, store
 from traces_app.events.store import record_events
 from traces_app.ingest.scores import Place, PlacedScore, store_scores
 from traces_app.ingest.snapshots import store_snapshots
 from traces_app.models import Context, ToolCall
-from traces_app.normalize.redaction import redact_event, redact_score, redact_snapshots
-from traces_app.schema import records
-from traces_app.schema.snapshot_parts import ref_of
 from tracesite.http.api_root import schema
 from tracesite.wsgi import application
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_event, redact_score, redact_snapshots
+from tracesite_sdk.records.snapshot_parts import ref_of
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "3"))
 CHECKS = [content_type_conformance, response_headers_conformance]

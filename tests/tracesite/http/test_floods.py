@@ -17,10 +17,11 @@ from messages_app.http.request_body import JSON, NDJSON, PROTOBUF
 from traces_app.events.decode import MOST_SESSIONS
 from traces_app.ingest.decode import MOST_BELOW, MOST_ITEMS
 from traces_app.ingest.store import MOST_REPEATED
-from traces_app.transcripts.spans import langsmith_runs, otlp_counts
-from traces_app.transcripts.spans.langsmith_runs import LONGEST_HEAD, MOST_PARTS
-from traces_app.transcripts.spans.span import MOST_EVENTS_AND_LINKS, MOST_SPANS, InvalidBody, TooManyItems
+from tracesite.otlp import counts as otlp_counts
 from tracesite.weknora.parameters import MAX_SELECTED
+from tracesite_sdk.spans import langsmith_runs
+from tracesite_sdk.spans.langsmith_runs import LONGEST_HEAD, MOST_PARTS
+from tracesite_sdk.spans.span import MOST_EVENTS_AND_LINKS, MOST_SPANS, InvalidBody, TooManyItems
 
 MULTIPART = "multipart/form-data; boundary=b"
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -15,14 +15,14 @@ from drf_spectacular.drainage import GENERATOR_STATS
 from drf_spectacular.validation import validate_schema
 
 from access_app.keys import create_key
-from access_app.redaction.rules import DEFAULT_RULES
 from tests.traces_app.conftest import answer, question, store
 from traces_app import urls
 from traces_app.ingest.scores import Place, PlacedScore, store_scores
-from traces_app.normalize.redaction import redact_score
-from traces_app.schema import records
-from traces_app.schema.snapshot_parts import ref_of
 from tracesite.http.api_root import schema
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_score
+from tracesite_sdk.records.snapshot_parts import ref_of
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 METHODS = {"get", "post", "patch", "delete"}
 

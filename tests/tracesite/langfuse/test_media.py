@@ -15,16 +15,16 @@ from django.test import Client
 from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Message
+from traces_app.imports import span_store
+from traces_app.imports.span_store import has_media, record_media, record_spans
 from traces_app.maintenance.purge.purging import purge
 from traces_app.maintenance.purge.scopes import Scope
 from traces_app.models import Span as SpanRow
 from traces_app.models import ToolResult
 from traces_app.queries.contexts import inputs
-from traces_app.transcripts import span_store
-from traces_app.transcripts.span_store import has_media, record_media, record_spans
-from traces_app.transcripts.spans.media import MOST_BASE64_PUT_IN, media_id_of, media_of, with_media
-from traces_app.transcripts.spans.span import Span
 from tracesite.langfuse.media import MAX_MEDIA_BYTES
+from tracesite_sdk.spans.media import MOST_BASE64_PUT_IN, media_id_of, media_of, with_media
+from tracesite_sdk.spans.span import Span
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8
 HASH = sha256(PNG).digest()

@@ -17,13 +17,13 @@ from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Message, Session
 from messages_app.writes import delete_session
+from traces_app.imports.span_store import record_spans, spans_of
 from traces_app.models import Score, ToolCall, ToolResult
 from traces_app.models import Span as SpanRow
-from traces_app.transcripts.span_store import record_spans, spans_of
-from traces_app.transcripts.spans.conversation import session_of_trace
-from traces_app.transcripts.spans.langfuse_events import OBSERVATIONS, Item, decode_batch
-from traces_app.transcripts.spans.langfuse_ids import span_id_of, trace_id_of
-from traces_app.transcripts.spans.span import LogRecord, Span
+from tracesite_sdk.spans.conversation import session_of_trace
+from tracesite_sdk.spans.langfuse_events import OBSERVATIONS, Item, decode_batch
+from tracesite_sdk.spans.langfuse_ids import span_id_of, trace_id_of
+from tracesite_sdk.spans.span import LogRecord, Span
 
 QUESTION = [{"role": "system", "content": "You plan."}, {"role": "user", "content": "Plan a day."}]
 REQUESTED = {

@@ -20,13 +20,13 @@ from pytest_django.live_server_helper import LiveServer
 from access_app.keys import create_key
 from access_app.models import Project, Scope
 from messages_app.models import Message, Session
+from traces_app.imports.span_store import spans_of
 from traces_app.models import Score, ToolCall
 from traces_app.models import Span as SpanRow
-from traces_app.transcripts.span_store import spans_of
-from traces_app.transcripts.spans import langsmith_runs
-from traces_app.transcripts.spans.conversation import session_of_trace
-from traces_app.transcripts.spans.langsmith_runs import LARGEST_ATTACHMENT, span_of
-from traces_app.transcripts.spans.span import InvalidBody, decoded_bytes
+from tracesite_sdk.spans import langsmith_runs
+from tracesite_sdk.spans.conversation import session_of_trace
+from tracesite_sdk.spans.langsmith_runs import LARGEST_ATTACHMENT, span_of
+from tracesite_sdk.spans.span import InvalidBody, decoded_bytes
 
 ROOT_ID = "0190b3a4-7c1d-7e5f-8a2b-000000000001"
 MODEL_ID = "0190b3a4-7c1d-7e5f-8a2b-000000000002"

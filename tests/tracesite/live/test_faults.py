@@ -17,7 +17,7 @@ from benchmarks.live import kills
 from benchmarks.live.agents import Agent
 from benchmarks.live.loyal import PATIENCE_SECONDS, Loyal
 from benchmarks.live.viewer import Closed
-from tests.length import kills as how_many
+from sdk.tests.length import kills as how_many
 
 from .conftest import Viewers, hear, hear_events
 

@@ -15,7 +15,7 @@ from access_app.models import Project
 from messages_app.models import Message, Session
 from traces_app.models import Span
 from traces_app.queries import messages as queries
-from traces_app.transcripts.spans.openai_traces import span_id_of, trace_id_of
+from tracesite_sdk.spans.openai_traces import span_id_of, trace_id_of
 
 pytestmark = pytest.mark.django_db
 URL = "/v1/traces/ingest"

@@ -20,11 +20,11 @@ from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Message, Session
 from messages_app.writes import delete_message, delete_session
+from traces_app.imports import span_store
 from traces_app.models import Span as SpanRow
 from traces_app.models import ToolCall
-from traces_app.transcripts import span_store
-from traces_app.transcripts.spans import otlp_json
 from tracesite.otlp.plugin import BASES
+from tracesite_sdk.spans import otlp_json
 
 pytestmark = pytest.mark.django_db
 

@@ -14,13 +14,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from access_app.keys import create_key
 from access_app.models import Project
-from tests.length import examples
-from tests.traces_app.transcripts.formats.reading import mangled
+from sdk.tests.formats.reading import mangled
+from sdk.tests.length import examples
 from traces_app.models import Span as SpanRow
-from traces_app.transcripts.spans import otlp_json, otlp_protobuf
-from traces_app.transcripts.spans.conventions import registry
-from traces_app.transcripts.spans.conversation import session_of_trace
-from traces_app.transcripts.spans.span import InvalidBody, Span, SpanEvent
+from tracesite.otlp import protobuf as otlp_protobuf
+from tracesite_sdk.spans import otlp_json
+from tracesite_sdk.spans.conventions import registry
+from tracesite_sdk.spans.conversation import session_of_trace
+from tracesite_sdk.spans.span import InvalidBody, Span, SpanEvent
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 START = 1_790_000_000_000_000_000

@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
+from sdk.tests.recorder.scripted_agents import MODEL
 from tests.paths import ROOT
-from tests.tracesite.recorder.scripted_agents import MODEL
 
 from .provider import ANSWER
 from .test_sdks import AGENTS

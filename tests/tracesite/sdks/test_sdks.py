@@ -20,7 +20,7 @@ import pytest
 
 from benchmarks.faults.site import Site, running
 from tests.paths import ROOT
-from traces_app.transcripts.parsing.message_shapes import messages_in
+from tracesite_sdk.transcripts.parsing.message_shapes import messages_in
 
 from .provider import ADVICE, ANSWER, REASONING, provider
 

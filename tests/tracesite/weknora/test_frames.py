@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traces_app.schema.event_types import EVENT_TYPES, EventSpec
 from tracesite.weknora.frames import MAX_FRAME_BYTES, Frame, FrameStream, encode_frame
 from tracesite.weknora.shapes import AgentStep, Message, SearchResult, call_of, result_of
+from tracesite_sdk.records.event_types import EVENT_TYPES, EventSpec
 
 from .strict import StreamResponse, frames_of
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from access_app.models import Project
-from tests.length import examples
+from sdk.tests.length import examples
 from tests.traces_app.conftest import answer, question, store
 
 from .conftest import WeKnora

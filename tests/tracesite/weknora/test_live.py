@@ -23,7 +23,7 @@ from tests.tracesite.live.test_heartbeats import serving
 from tests.tracesite.weknora.strict import StreamResponse, frames_of
 from tests.tracesite.weknora.test_frames import put_together
 from tracesite.live.feeds import POLL_SECONDS
-from tracesite.recorder import Recorder
+from tracesite_sdk import Recorder
 
 pytestmark = pytest.mark.system
 

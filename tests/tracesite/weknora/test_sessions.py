@@ -10,7 +10,6 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from access_app.models import Project
-from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Message as MessageRow
 from messages_app.models import Session as SessionRow
 from messages_app.session_counters import disagreements
@@ -18,9 +17,10 @@ from messages_app.writes import AT_A_TIME, restore_message
 from tests.traces_app.conftest import NOON, answer, counted_in, question, store
 from traces_app.events.store import record_events
 from traces_app.models import Event
-from traces_app.normalize.redaction import redact_event
-from traces_app.schema.records import Event as EventRecord
 from tracesite.weknora.titles import LONGEST, title_from
+from tracesite_sdk.normalize.redacted import redact_event
+from tracesite_sdk.records import Event as EventRecord
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 from .conftest import WeKnora, refused
 from .test_messages import BODY_404, make_messages

@@ -21,7 +21,6 @@ import msgspec
 from access_app.audit.record import record
 from access_app.db import connection, transaction
 from access_app.models import AuditAction, Project
-from messages_app import ids
 from messages_app.changed_hours import mark_stored
 from messages_app.interruptions import FLAG, NO_NEWS, PROCESS_ENDED, reason_of
 from messages_app.models import Message, MessageKey, Session, SessionTombstone
@@ -30,6 +29,7 @@ from messages_app.session_counters import recount
 from messages_app.sql.periods import Period
 from traces_app.ingest.partitions import ensure_periods
 from traces_app.models import Archive, Tool, UnindexedMessage
+from tracesite_sdk.records import ids
 
 from .archiving import alone, note_sessions
 from .binding import bound

@@ -14,7 +14,6 @@ from django.db.models import Model
 
 from access_app.db import transaction
 from access_app.db.conflicts import retry_aborted
-from messages_app import ids
 from messages_app.changed_hours import mark_messages
 from messages_app.models import Message, Reference
 from messages_app.seal_marks import mark
@@ -23,6 +22,7 @@ from traces_app.ingest.context_rows import remove_unused
 from traces_app.ingest.sql import add_to_sessions
 from traces_app.maintenance.statements import fetch
 from traces_app.models import AgentStep, Context, Event, RunVector, Score, Span, ToolCall, ToolResult, UnindexedMessage
+from tracesite_sdk.records import ids
 
 from .reports import Progress, Removed, Report
 from .scores import remove_scores

@@ -8,10 +8,10 @@ from uuid import UUID
 
 from django.utils import timezone
 
-from messages_app import ids
 from messages_app.sql.partitions import DROP_PATIENCE_SECONDS, settle_periods
 from traces_app.ingest.partitions import TABLES
 from traces_app.models import Score
+from tracesite_sdk.records import ids
 
 from .messages import MESSAGES_AT_ONCE, remove_messages
 from .periods import drop_periods

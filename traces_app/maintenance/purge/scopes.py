@@ -10,7 +10,7 @@ from uuid import UUID
 
 from access_app.models import Project
 from access_app.retention import KeptScore
-from messages_app import ids
+from tracesite_sdk.records import ids
 
 from .statements import ALL, MESSAGES, SCORES, SESSIONS, Condition
 

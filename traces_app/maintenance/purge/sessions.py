@@ -14,12 +14,12 @@ from django.db.models import Model
 from access_app.db import transaction
 from access_app.db.conflicts import retry_aborted
 from access_app.errors import Conflict
-from messages_app import ids
 from messages_app.models import Session
 from messages_app.sql.snapshot import one_snapshot
 from traces_app.ingest.snapshots import remove_contents
 from traces_app.maintenance.statements import fetch
 from traces_app.models import Score, Snapshot, SnapshotPart, SnapshotSums
+from tracesite_sdk.records import ids
 
 from .messages import remove_messages
 from .reports import Progress, Removed, Report

@@ -10,10 +10,10 @@ from uuid import UUID
 
 from django.db.models import Model
 
-from messages_app import ids
 from messages_app.models import Message, Session
 from traces_app.models import Score
-from traces_app.schema.pg_text import array
+from tracesite_sdk.records import ids
+from tracesite_sdk.records.pg_text import array
 
 MESSAGES = Message._meta.db_table
 SESSIONS = Session._meta.db_table

@@ -21,11 +21,11 @@ from django.apps import apps
 from django.db import models
 
 from access_app.db import connection
-from messages_app import ids
 from messages_app.models import Message, Reference
 from messages_app.sql.periods import Period
 from traces_app.ingest.tables import fields_of
 from traces_app.models import AgentStep, Context, Event, RunVector, Score, ToolCall, ToolResult
+from tracesite_sdk.records import ids
 
 _OF_MONTHS = "row_.message_id = ANY(%(messages)s) AND row_.id >= %(first)s AND row_.id < %(after)s"
 # The tables of events and contexts have no index on the message, so their rows are found by the time in their ids.

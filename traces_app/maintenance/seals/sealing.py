@@ -21,7 +21,6 @@ from access_app.db import PRIMARY, alias_in_use, connection, transaction
 from access_app.db.direct import session_lock
 from access_app.models import AuditAction, AuditResult
 from access_app.seal_keys import seal_keys
-from messages_app import ids
 from messages_app.models import Message, SealMark
 from messages_app.seal_marks import NONCE_BYTES, mark, nonce_of
 from messages_app.sql.partitions import make_periods, periods_of
@@ -29,6 +28,7 @@ from messages_app.sql.periods import Period, period_at
 from messages_app.sql.snapshot import one_snapshot
 from traces_app.ingest.partitions import TABLES
 from traces_app.models import MessageSeal, SealBatch, SealLayout
+from tracesite_sdk.records import ids
 
 from .chain import LOCK, append, part_mac, seal_mac
 from .rows import digests, fix_text_form, layout, layout_digest

@@ -15,7 +15,6 @@ from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from access_app.seal_keys import SealKey, seal_key
-from messages_app import ids
 from messages_app.models import Message, SealMark
 from messages_app.seal_marks import NONCE_BYTES, nonce_of
 from messages_app.sql.partitions import unsettled_periods
@@ -24,6 +23,7 @@ from messages_app.sql.snapshot import one_snapshot
 from traces_app.ingest.partitions import TABLES
 from traces_app.maintenance.statements import fetch
 from traces_app.models import MessageSeal, SealBatch, SealLayout
+from tracesite_sdk.records import ids
 
 from .chain import MAC_BYTES, members_digest, part_mac, seal_mac
 from .rows import Layout, digests, fix_text_form, is_readable, layout_digest

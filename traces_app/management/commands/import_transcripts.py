@@ -22,10 +22,10 @@ from access_app.audit.record import AuditedCommand
 from access_app.each_database import TracesCommand
 from access_app.models import AuditAction, Project
 from access_app.program import program
-from traces_app.transcripts.files.documents import Source
-from traces_app.transcripts.formats.registry import FORMATS, format_named
-from traces_app.transcripts.importer import import_paths
-from traces_app.transcripts.reports import Counts, FileReport, totals_of
+from traces_app.imports.importer import import_paths
+from traces_app.imports.reports import Counts, FileReport, totals_of
+from tracesite_sdk.formats.registry import FORMATS, format_named
+from tracesite_sdk.transcripts.documents import Source
 
 _NAME_SHOWN = 30
 _SKIPPED_NAMED = 20

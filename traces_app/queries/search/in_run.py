@@ -12,10 +12,10 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from messages_app import ids
 from messages_app.queries import refuse_encrypted_messages
 from messages_app.sql.pagination import IdRange
 from traces_app.models import ToolCall
+from tracesite_sdk.records import ids
 
 from .found import SECONDS, Hit, find, hits_of
 from .query import SearchQuery

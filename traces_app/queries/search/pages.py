@@ -12,11 +12,11 @@ from msgspec import Struct
 
 from access_app.encryption.keys import refuse_encrypted
 from access_app.errors import InvalidInput
-from messages_app import ids
 from messages_app.sql.compiled import CompiledRows
 from messages_app.sql.merged import MergedRows
 from messages_app.sql.pagination import Page, PageRequest, page_of, read_page
 from traces_app.models import ToolCall, UnindexedMessage
+from tracesite_sdk.records import ids
 
 from .found import Found, Hit, Unit, find
 from .query import SearchQuery

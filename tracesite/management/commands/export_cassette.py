@@ -9,16 +9,16 @@ from django.core.management.base import CommandError, CommandParser
 
 from access_app.arguments import project_named
 from access_app.each_database import TracesCommand
-from messages_app import ids
 from messages_app.models import Message
 from traces_app.management.row_arguments import session_named
 from traces_app.models import AgentStep, ToolCall
-from tracesite.recorder.recorded import Call, Recorded, Reply
+from tracesite_sdk.recorder.time_machine.recorded import Call, Recorded, Reply
+from tracesite_sdk.records import ids
 
 
 class Command(TracesCommand):
     needs_project = True
-    help = "Write the results of tools and the replies of models of a session, for tracesite.recorder.replaying."
+    help = "Write the results of tools and the replies of models of a session, for tracesite_sdk.recorder.time_machine.replaying."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("session", metavar="SESSION", help="id or external id of the session")

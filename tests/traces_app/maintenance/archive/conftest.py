@@ -12,22 +12,22 @@ from django.db import connection
 
 from access_app.db.base import as_stored
 from access_app.models import Project
-from access_app.redaction.rules import DEFAULT_RULES
-from messages_app import ids
 from messages_app.models import MessageKey, Session
 from messages_app.queries import FoundSession
 from messages_app.writes import delete_message, delete_session
 from tests.traces_app.conftest import answer, drop_all_periods, question, store
+from traces_app.imports.span_store import record_spans
 from traces_app.ingest.scores import PlacedScore, store_scores
 from traces_app.maintenance.archive.datasets import DATASETS
 from traces_app.models import Snapshot, SnapshotPart, SnapshotSums
-from traces_app.normalize.redaction import redact_score
 from traces_app.queries.scores import find_place
-from traces_app.schema import records
-from traces_app.transcripts.span_store import record_spans
-from traces_app.transcripts.spans.span import Span as SentSpan
 from traces_app.views.session_exports import EXPORTS
 from tracesite.samples.loader import load_samples
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_score
+from tracesite_sdk.records import ids
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
+from tracesite_sdk.spans.span import Span as SentSpan
 
 JANUARY, FEBRUARY, MARCH = (datetime(2024, month, 10, 12, tzinfo=UTC) for month in (1, 2, 3))
 MID_MARCH = datetime(2024, 3, 15, tzinfo=UTC)

@@ -17,7 +17,6 @@ from django.test import Client
 from access_app.db.base import as_stored
 from access_app.encryption.keys import add_key, destroy_keys
 from access_app.models import Project
-from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.interruptions import FLAG, PROCESS_ENDED, metadata_of
 from messages_app.models import Message, Session
 from messages_app.session_counters import disagreements
@@ -49,8 +48,9 @@ from traces_app.maintenance.purge.purging import purge
 from traces_app.maintenance.purge.scopes import Scope
 from traces_app.management import archive_arguments
 from traces_app.models import Archive, Context, MessageSeal, RunVector, SearchPosting, SearchRows, SearchSegment
-from traces_app.normalize.redaction import redact_event
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_event
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -20,12 +20,11 @@ from django.test import Client
 
 from access_app.keys import create_key
 from access_app.models import AuditEntry, Project
-from access_app.redaction.rules import DEFAULT_RULES
-from messages_app import ids
 from messages_app.models import Message, Reference, SavedView, Session
 from messages_app.session_counters import disagreements
 from tests.traces_app.conftest import answer, question, store
 from tests.traces_app.maintenance.archive.conftest import FEBRUARY, JANUARY, MARCH, add_snapshot, exports, run
+from traces_app.imports.span_store import record_spans
 from traces_app.ingest.scores import PlacedScore, store_scores
 from traces_app.maintenance.archive.archiving import archive
 from traces_app.maintenance.archive.folder import open_folder
@@ -45,11 +44,12 @@ from traces_app.models import (
     ToolCall,
     ToolResult,
 )
-from traces_app.normalize.redaction import redact_score
 from traces_app.queries.scores import find_place
-from traces_app.schema import records
-from traces_app.transcripts.span_store import record_spans
-from traces_app.transcripts.spans.span import Span as SentSpan
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_score
+from tracesite_sdk.records import ids
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
+from tracesite_sdk.spans.span import Span as SentSpan
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -29,9 +29,9 @@ from traces_app.maintenance.archive.archiving import archive
 from traces_app.maintenance.archive.folder import open_folder
 from traces_app.management.commands.query_archive import ANALYTICS
 from traces_app.models import AgentStep, ToolCall
-from traces_app.normalize.records import TOKENS_IN, TOKENS_OUT
 from traces_app.queries.error_patterns import pattern_of
 from traces_app.queries.usage import tokens_in_step
+from tracesite_sdk.normalize.records import TOKENS_IN, TOKENS_OUT
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

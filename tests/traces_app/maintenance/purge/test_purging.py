@@ -32,8 +32,6 @@ from django.utils import timezone
 from access_app.errors import NotFound
 from access_app.keys import create_key
 from access_app.models import Project, RetentionWay
-from access_app.redaction.rules import DEFAULT_RULES
-from messages_app import ids
 from messages_app.models import Message, MessageKey, PurgedPeriod, Session, SessionTombstone
 from messages_app.session_counters import disagreements
 from messages_app.sql.partitions import PeriodInUse, periods_of
@@ -43,6 +41,7 @@ from tests import forked
 from tests.paths import ROOT
 from tests.traces_app.conftest import answer, drop_all_periods, question, session_of, store
 from traces_app.events.store import record_events
+from traces_app.imports.span_store import record_spans
 from traces_app.ingest.batch import SessionOutcome
 from traces_app.ingest.partitions import forget
 from traces_app.ingest.pipeline import ingest
@@ -55,11 +54,12 @@ from traces_app.maintenance.purge.surveys import survey
 from traces_app.maintenance.retention import apply_retention
 from traces_app.maintenance.search_index import index_queued
 from traces_app.models import AgentStep, Context, Score, Span, Tool, ToolCall, ToolResult
-from traces_app.normalize.redaction import redact_event, redact_score
 from traces_app.queries.scores import find_place
-from traces_app.schema import records
-from traces_app.transcripts.span_store import record_spans
-from traces_app.transcripts.spans.span import Span as SentSpan
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_event, redact_score
+from tracesite_sdk.records import ids
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
+from tracesite_sdk.spans.span import Span as SentSpan
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

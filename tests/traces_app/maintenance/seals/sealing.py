@@ -11,12 +11,12 @@ import msgspec
 from django.core.management import CommandError, call_command
 
 from access_app.models import Project
-from access_app.redaction.rules import DEFAULT_RULES
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.events.store import record_events
 from traces_app.maintenance.seals.sealing import Report, seal_marked
-from traces_app.normalize.redaction import redact_event
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_event
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 REFERENCES = [{"content": "Atlantis is a myth.", "knowledge_id": "k1", "score": 0.5}, {"content": "Shanghai"}]
 INPUT = {

@@ -15,7 +15,6 @@ from django.urls import reverse
 
 from access_app.audit.chain import append_recorded
 from access_app.models import AuditEntry, Project
-from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Message, SealMark
 from messages_app.seal_marks import mark, new_token
 from messages_app.writes import clear_session, delete_message, restore_message
@@ -29,10 +28,11 @@ from traces_app.maintenance.purge.scopes import Scope
 from traces_app.maintenance.seals import rows
 from traces_app.maintenance.seals.sealing import Report, seal_marked
 from traces_app.models import MessageSeal, ModelPrice, SealBatch
-from traces_app.normalize.records import normalise_patch
-from traces_app.normalize.redaction import redact_message_patch
-from traces_app.schema import records
 from tracesite.system_checks import check_seal_key
+from tracesite_sdk import records
+from tracesite_sdk.normalize.records import normalise_patch
+from tracesite_sdk.normalize.redacted import redact_message_patch
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 from .sealing import seal, send_event, store_run, summary, verify
 

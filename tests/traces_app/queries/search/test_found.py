@@ -14,24 +14,24 @@ from django.test.utils import CaptureQueriesContext
 
 from access_app.errors import InvalidInput
 from access_app.models import Project
-from access_app.redaction.rules import DEFAULT_RULES
 from messages_app.models import Message, Session
 from messages_app.sql.pagination import IdRange
-from tests.length import examples
+from sdk.tests.length import examples
 from tests.traces_app.conftest import NOON, answer, store
 from traces_app.ingest.changes import change_session
 from traces_app.ingest.removal import remove_messages
 from traces_app.maintenance import search_index
 from traces_app.maintenance.search_index import index_queued
 from traces_app.models import SearchPosting, SearchSegment, ToolCall
-from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries.search import found
 from traces_app.queries.search.found import Unit, find
 from traces_app.queries.search.grams import fold
 from traces_app.queries.search.query import SearchQuery, Term, parse
 from traces_app.queries.search.segments import Numbers, Sizes, numbers_with, rows_of
 from traces_app.queries.search.texts import Kind, Mark, sessions_of, texts_of_messages
-from traces_app.schema import records
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_session_patch
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 pytestmark = pytest.mark.django_db
 NO_PATIENCE = timedelta(0)

@@ -7,7 +7,7 @@ from textwrap import dedent
 from agents import set_trace_processors
 from agents_planner import run
 
-from tracesite.recorder import Recorder
+from tracesite_sdk import Recorder
 
 document = (Path(__file__).parents[4] / "docs" / "recorder.md").read_text()
 [lines] = re.findall(r"(?m)^    from agents import.*\n(?:    .*\n)+", document)

@@ -1,4 +1,4 @@
-"""Record the agent of tests/tracesite/recorder/scripted_agents.py with each API and mode of the installed clients, and print what
+"""Record the agent of sdk/tests/recorder/scripted_agents.py with each API and mode of the installed clients, and print what
 was recorded: one JSON line for each."""
 
 import asyncio
@@ -7,9 +7,9 @@ import json
 from anthropic import Anthropic, AsyncAnthropic
 from openai import AsyncOpenAI, OpenAI
 
-from tests.tracesite.recorder.scripted_agents import QUESTION, Chat, Messages, Responses, awaited, plan
+from sdk.tests.recorder.scripted_agents import QUESTION, Chat, Messages, Responses, awaited, plan
 from tests.tracesite.sdks.provider import provider
-from tracesite.recorder.testing import recording, tree
+from tracesite_sdk.testing import recording, tree
 
 CLIENTS = {Chat: (OpenAI, AsyncOpenAI), Responses: (OpenAI, AsyncOpenAI), Messages: (Anthropic, AsyncAnthropic)}
 

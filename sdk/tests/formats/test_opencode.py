@@ -1,0 +1,201 @@
+"""Exports of OpenCode: steps, calls in every state, inserted text, errors, and growth."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from tracesite_sdk import records
+from tracesite_sdk.formats import opencode
+from tracesite_sdk.formats.registry import format_of
+
+from .reading import assert_grows, assert_takes_no_other, calls, has_failed, lines, mangled, only, read, steps
+
+START = 1772359200000
+"""2026-03-01T10:00:00Z in milliseconds."""
+INFO = {"id": "ses_1", "slug": "calm", "projectID": "p", "directory": "/srv/shop", "title": "Look around", "version": "1.2.3", "time": {"created": START, "updated": START + 9000}}  # fmt: skip
+TOKENS = {"input": 100, "output": 10, "reasoning": 4, "cache": {"read": 50, "write": 0}}
+
+
+def part(own: str, kind: str, **fields: Any) -> dict[str, Any]:
+    return {"id": f"prt_{own}", "sessionID": "ses_1", "messageID": "msg", "type": kind, **fields}
+
+
+def message(own: str, role: str, second: int, *parts: Any, **fields: Any) -> dict[str, Any]:
+    info = {"id": own, "sessionID": "ses_1", "role": role, "time": {"created": START + second * 1000}, **fields}
+    return {"info": info, "parts": list(parts)}
+
+
+def tool(own: str, name: str, status: str, second: int = 2, **state: Any) -> dict[str, Any]:
+    ended = {"end": START + second * 1000 + 500} if status in ("completed", "error") else {}
+    time = {"time": {"start": START + second * 1000, **ended}} if status != "pending" else {}
+    return part(own, "tool", callID=f"call_{own}", tool=name, state={"status": status, "input": {"a": own}, **time, **state})  # fmt: skip
+
+
+USER = message(
+    "msg_1",
+    "user",
+    0,
+    part("1", "text", text="Look at @a.py"),
+    part("2", "text", text="Called the Read tool", synthetic=True),
+    part("3", "file", mime="text/plain", filename="a.py", url="file:///a.py"),
+    agent="build",
+    model={"providerID": "anthropic", "modelID": "claude"},
+    summary={"title": "Look", "diffs": [{"file": "a.py", "before": "x", "after": "y", "additions": 1, "deletions": 1}]},
+)
+REPLY = message(
+    "msg_2",
+    "assistant",
+    1,
+    part("4", "step-start", snapshot="abc"),
+    part("5", "reasoning", text="Hm.", time={"start": START + 1000}),
+    part("6", "text", text="I look."),
+    tool("7", "bash", "completed", output="a.py", title="ls", metadata={"exit": 0}),
+    tool("8", "bash", "completed", output="boom", title="make", metadata={"exit": 2}),
+    tool("9", "edit", "error", error="no such file"),
+    part("10", "step-finish", reason="tool-calls", cost=0.01, tokens=TOKENS),
+    part("11", "patch", hash="def", files=["a.py"]),
+    part("12", "step-start"),
+    tool("13", "task", "running", second=5, title="sub", metadata={"sessionId": "ses_2"}),
+    part("14", "step-finish", reason="stop", cost=0.02, tokens={**TOKENS, "input": 7}),
+    parentID="msg_1",
+    modelID="claude-sonnet",
+    providerID="anthropic",
+    mode="build",
+    agent="build",
+    path={"cwd": "/srv/shop", "root": "/srv"},
+    cost=0.03,
+    tokens=TOKENS,
+)
+DONE = message("msg_3", "assistant", 6, part("15", "text", text="Done."), modelID="claude-sonnet", tokens=TOKENS, cost=0.5)  # fmt: skip
+COMPACTION = message("msg_4", "user", 7, part("16", "compaction", auto=True))
+SUMMARY = message("msg_5", "assistant", 8, part("17", "text", text="So far."), modelID="claude-sonnet", summary=True, agent="compaction")  # fmt: skip
+ABORTED = message("msg_6", "assistant", 9, error={"name": "MessageAbortedError", "data": {"message": "The operation was aborted."}}, modelID="claude-sonnet")  # fmt: skip
+WHOLE = [USER, REPLY, DONE, COMPACTION, SUMMARY]
+
+
+def export(messages: list[Any], **beside: Any) -> dict[str, Any]:
+    return {"info": INFO, "messages": messages, **beside}
+
+
+def test_full_session_gives_expected_records() -> None:
+    session = only(opencode, export(WHOLE, todos=[{"content": "x"}]))
+    assert (session.external_id, session.title, session.status) == ("ses_1", "Look around", None)
+    assert session.created_at == datetime(2026, 3, 1, 10, tzinfo=UTC)
+    metadata = session.metadata or {}
+    assert (metadata["directory"], metadata["version"], metadata["todos"]) == ("/srv/shop", "1.2.3", [{"content": "x"}])
+    question, added, answer, compaction = session.messages or []
+    assert question.content == [
+        {"type": "text", "text": "Look at @a.py"},
+        {"type": "file", "mime": "text/plain", "filename": "a.py", "url": "file:///a.py"},
+    ]
+    assert (question.metadata or {})["summary"] == {
+        "title": "Look",
+        "diffs": [{"file": "a.py", "additions": 1, "deletions": 1}],
+    }
+    assert (added.role, added.content, added.external_id) == ("system", "Called the Read tool", "msg_1#added")
+    assert (compaction.role, compaction.content) == ("system", "[compaction]")
+    assert (answer.content, answer.external_id, answer.created_at) == ("Done.", "msg_2", datetime(2026, 3, 1, 10, 0, 1, tzinfo=UTC))  # fmt: skip
+    first, second, summary = steps(answer)
+    assert (first.id, second.id, summary.thought) == ("msg_2", "msg_2.1", "So far.")
+    assert (first.thought, first.reasoning_content, first.model) == ("I look.", "Hm.", "claude-sonnet")
+    assert first.usage == {"input_tokens": 100, "output_tokens": 10, "reasoning": 4, "cache": {"read": 50, "write": 0}, "cost": 0.01}  # fmt: skip
+    assert [step.usage["cost"] for step in (first, second) if step.usage] == [0.01, 0.02]
+    assert (first.metadata or {})["patches"] == [{"hash": "def", "files": ["a.py"]}]
+    assert (first.metadata or {})["path"] == {"cwd": "/srv/shop", "root": "/srv"}
+    assert [(call.id, call.name, call.args, call.status) for call in calls(session)] == [
+        ("call_7", "bash", {"a": "7"}, "success"),
+        ("call_8", "bash", {"a": "8"}, "error"),
+        ("call_9", "edit", {"a": "9"}, "error"),
+        ("call_13", "task", {"a": "13"}, "pending"),
+    ]
+    bash, make, edit, _task = calls(session)
+    assert (bash.duration, bash.started_at) == (500.0, datetime(2026, 3, 1, 10, 0, 2, tzinfo=UTC))
+    assert isinstance(make.result, records.ToolResult) and isinstance(edit.result, records.ToolResult)
+    assert (make.result.output, make.result.data, edit.result.output) == ("boom", {"exit": 2}, "no such file")
+    assert (bash.metadata or {}) == {"title": "ls"}
+
+
+def test_aborted_session_has_status_aborted() -> None:
+    session = only(opencode, export([USER, ABORTED]))
+    assert session.status == "aborted"
+    assert (session.messages or [])[-1].error == "MessageAbortedError: The operation was aborted."
+
+
+def test_provider_error_is_error_of_the_message() -> None:
+    failed = message("msg_2", "assistant", 1, error={"name": "APIError", "data": {"message": "529"}})
+    session = only(opencode, export([USER, failed]))
+    assert ((session.messages or [])[-1].error, session.status) == ("APIError: 529", "error")
+
+
+def test_generated_title_is_replaced_by_first_prompt() -> None:
+    document = {**export([USER]), "info": {**INFO, "title": "New session - 2026-03-01T10:00:00.000Z"}}
+    assert only(opencode, document).title == "Look at @a.py"
+
+
+@pytest.mark.parametrize("form", ["list", "lines"])
+def test_messages_listed_by_server_are_read(form: str) -> None:
+    other = {"info": {**USER["info"], "id": "msg_9", "sessionID": "ses_9"}, "parts": USER["parts"]}
+    messages = [*WHOLE, other]
+    document = messages if form == "list" else lines(messages)
+    assert format_of(document) is opencode
+    sessions, left_out = read(opencode, document)
+    assert [session.external_id for session in sessions] == ["ses_1", "ses_9"]
+    assert (len(calls(sessions[0])), left_out) == (4, [])
+
+
+def test_lines_and_lists_of_exports_are_read() -> None:
+    second = {**export([USER]), "info": {**INFO, "id": "ses_2", "parentID": "ses_1"}}
+    for document in ([export(WHOLE), second, 3], lines([export(WHOLE), second, 3])):
+        sessions, left_out = read(opencode, document)
+        assert [session.external_id for session in sessions] == ["ses_1", "ses_2"]
+        assert (sessions[1].metadata or {})["parentID"] == "ses_1"
+        assert [why for _where, why in left_out] == ["neither an OpenCode export nor a message of one"]
+
+
+def test_invalid_messages_and_parts_are_reported() -> None:
+    odd = message("msg_7", "system", 9)
+    _, left_out = read(opencode, export([USER, {**DONE, "parts": [3]}, odd, 5]))
+    assert left_out == [
+        ("messages[1].parts[0]", "not an object"),
+        ("messages[2]", "the role is system; a role is one of user, assistant"),
+        ("messages[3]", "the role is missing; a role is one of user, assistant"),
+    ]
+
+
+def test_part_of_unknown_type_is_kept() -> None:
+    session = only(opencode, export([USER, message("msg_2", "assistant", 1, part("1", "hologram", x=1))]))
+    assert (session.messages or [])[-1].content == [{"type": "hologram", "x": 1}]
+
+
+@pytest.mark.parametrize("count", range(1, len(WHOLE) + 1))
+def test_grown_session_keeps_earlier_records(count: int) -> None:
+    assert_grows(opencode, export(WHOLE[:count]), export(WHOLE))
+
+
+def test_open_call_gets_result_in_grown_session() -> None:
+    running = {**REPLY, "parts": [*REPLY["parts"][:3], tool("7", "bash", "running")]}
+    assert_grows(opencode, export([USER, running]), export(WHOLE))
+    assert [has_failed(call) for call in calls(only(opencode, export(WHOLE)))] == [False, True, True, False]
+
+
+@given(mangled(export([*WHOLE, ABORTED])))
+def test_read_mangled_document_never_raises(document: Any) -> None:
+    for form in (document, [document], lines([document])):
+        if opencode.recognises(form):
+            read(opencode, form)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [None, [], {}, [3], {"info": {"id": "x"}, "messages": []}, {"info": {"id": "x"}, "messages": [{"role": "user", "content": "x"}]}, lines([])],
+)  # fmt: skip
+def test_recognises_other_documents_returns_false(document: object) -> None:
+    assert not opencode.recognises(document)
+
+
+def test_recognises_real_files_of_other_formats_returns_false() -> None:
+    assert_takes_no_other(opencode)

@@ -1,0 +1,16 @@
+"""The registry of formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tracesite_sdk.formats import registry
+
+
+def test_registry_has_every_format_once() -> None:
+    modules = {path.stem for path in Path(registry.__file__).parent.glob("*.py")} - {"__init__", "registry"}
+    assert sorted(format_.__name__.rsplit(".", 1)[-1] for format_ in registry.FORMATS) == sorted(modules)  # type: ignore[attr-defined]
+
+
+def test_registry_names_are_unique() -> None:
+    assert len({format_.NAME for format_ in registry.FORMATS}) == len(registry.FORMATS)

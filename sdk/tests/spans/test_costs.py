@@ -1,0 +1,75 @@
+"""The tokens and the cost that spans state, in the words of each convention."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tracesite_sdk.normalize.pricing import Tokens, stated_cost, tokens_of
+from tracesite_sdk.spans import otlp_json
+
+from .test_model_inputs import GENERATED, request, steps_of
+
+GENAI = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 110,
+         "gen_ai.usage.output_tokens": 5}  # fmt: skip
+OPENINFERENCE = {"openinference.span.kind": "LLM", "llm.model_name": "m", "llm.token_count.prompt": 110,
+                 "llm.token_count.completion": 5}  # fmt: skip
+LANGFUSE = {"langfuse.observation.type": "generation", "langfuse.observation.model.name": "m"}
+MLFLOW = {"mlflow.spanType": '"CHAT_MODEL"', "mlflow.chat.tokenUsage": '{"input_tokens": 110, "output_tokens": 5}'}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "cost"),
+    [
+        ({**GENAI, "gen_ai.usage.cost": 0.25}, "0.25"),
+        ({**GENAI, "operation.cost": 0.125}, "0.125"),
+        ({**GENAI, "gen_ai.usage.input_cost": 0.25, "gen_ai.usage.output_cost": "0.5"}, "0.75"),
+        ({**GENAI, "gen_ai.usage.cost": "free"}, None),
+        ({**GENAI, "gen_ai.usage.cost": -1}, None),
+        ({**GENAI, "gen_ai.usage.cost": 0}, None),
+        (GENAI, None),
+        ({**OPENINFERENCE, "llm.cost.total": 0.5}, "0.5"),
+        ({**OPENINFERENCE, "llm.cost.prompt": 0.5, "llm.cost.completion": 0.25}, "0.75"),
+        ({**LANGFUSE, "langfuse.observation.cost_details": '{"input": 0.5, "total": 0.625}'}, "0.625"),
+        ({**LANGFUSE, "langfuse.observation.cost_details": '{"input": 0.5, "output": 0.25}'}, "0.75"),
+        ({**LANGFUSE, "langfuse.observation.cost_details": "broken"}, None),
+        ({**MLFLOW, "mlflow.llm.cost": '{"input_cost": 0.5, "output_cost": 0.25, "total_cost": 0.75}'}, "0.75"),
+    ],
+)
+def test_cost_that_a_span_states_is_kept(attributes: dict[str, Any], cost: str | None) -> None:
+    step = request(**attributes)
+    assert stated_cost(step.cost, step.usage) == (None if cost is None else Decimal(cost))
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {**GENAI, "gen_ai.usage.cache_read.input_tokens": 80, "gen_ai.usage.cache_creation.input_tokens": 20},
+        {**OPENINFERENCE, "llm.token_count.prompt_details.cache_read": 80,
+         "llm.token_count.prompt_details.cache_write": 20},
+        {**LANGFUSE, "langfuse.observation.usage_details":
+            '{"input": 10, "output": 5, "cache_read_input_tokens": 80, "cache_creation_input_tokens": 20, "total": 115}'},
+        {"gen_ai.system": "Anthropic", "llm.request.type": "chat", "gen_ai.request.model": "m",
+         "gen_ai.usage.prompt_tokens": 110, "gen_ai.usage.completion_tokens": 5,
+         "gen_ai.usage.cache_read_input_tokens": 80, "gen_ai.usage.cache_creation_input_tokens": 20},
+        {"ai.operationId": "ai.generateText.doGenerate", "ai.model.id": "m", "ai.usage.inputTokens": 110,
+         "ai.usage.outputTokens": 5, "ai.usage.cachedInputTokens": 80,
+         "ai.usage.inputTokenDetails.cacheWriteTokens": 20},
+    ],
+)  # fmt: skip
+def test_cached_tokens_of_conventions_are_told_apart(attributes: dict[str, Any]) -> None:
+    assert tokens_of(request(**attributes).usage) == Tokens(10, 80, 20, 5, 0)
+
+
+@pytest.mark.skipif(not GENERATED.exists(), reason="needs ../shared/data")
+def test_cost_of_pydantic_ai_is_that_of_its_requests() -> None:
+    file = Path(GENERATED, "logfire-pydantic-ai", "json", "001-traces.json")
+    spans = otlp_json.decode_traces(file.read_bytes())
+    stated = [span.attributes["operation.cost"] for span in spans if "operation.cost" in span.attributes]
+    costs = [stated_cost(step.cost, step.usage) for step in steps_of(*spans)]
+    assert stated and sorted(cost for cost in costs if cost is not None) == [
+        Decimal(str(cost)) for cost in sorted(stated)
+    ]

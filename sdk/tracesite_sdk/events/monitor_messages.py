@@ -1,0 +1,95 @@
+"""Map monitor messages {taskId, type, ts, payload} of six types to events. Pure Python, without Django.
+
+    workflow  {agentTree, parallel?}                                workflow_plan_complete; workflow_plan_start while it
+                                                                    is `partial` or its streamDone is false
+    prompt    {agentId, role, text}                                 prompt_build, of kind `role`
+    llm       {agentId, phase, token?, usage?}                      llm_request_start; _complete at the end
+    agent     {agentId, status, error?}                             agent_start, agent_complete, agent_error
+    tool      {agentId, name, args?, result?, error?, phase}        tool_call_start, tool_call_complete, tool_call_error
+    session   {status}                                              workflow_plan_start while it is planning,
+                                                                    workflow_execute_start while it runs or is paused,
+                                                                    workflow_execute_complete at its end
+
+A delta of a model (`llm` in phase `delta`) is an event of level `trace` and makes no row. The whole payload is the data
+of the event; a prompt is stored by reference (contexts.py).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from math import isfinite
+from typing import Any
+
+from tracesite_sdk.records.event_types import EventType
+
+MESSAGES = ("workflow", "prompt", "llm", "agent", "tool", "session")
+_STEMS = {"llm": "llm_request", "agent": "agent", "tool": "tool_call"}
+_PHASES = {"start": "start", "delta": "start", "complete": "complete", "error": "error"}
+_SESSION: dict[str, EventType] = {
+    "planning": "workflow_plan_start",
+    "running": "workflow_execute_start",
+    "paused": "workflow_execute_start",
+    "completed": "workflow_execute_complete",
+    "error": "workflow_execute_complete",
+    "aborted": "workflow_execute_complete",
+}
+TYPE_FIELDS = {
+    "llm": ("phase", ("start", "delta", "complete")),
+    "agent": ("status", ("start", "complete", "error")),
+    "tool": ("phase", ("start", "complete", "error")),
+    "session": ("status", tuple(_SESSION)),
+}
+"""The field of the payload that selects the event type, and its values."""
+EVENTS = frozenset(
+    ["workflow_plan_start", "workflow_plan_complete", "prompt_build", *_SESSION.values()]
+    + [f"{stem}_{_PHASES[value]}" for kind, stem in _STEMS.items() for value in TYPE_FIELDS[kind][1]]
+)
+"""The event types that monitor messages become."""
+
+
+def is_monitor_message(item: dict[str, Any]) -> bool:
+    return "taskId" in item and "payload" in item and isinstance(item.get("type"), str)
+
+
+def event_document(item: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of an event, not validated yet. Raises ValueError for an invalid `ts`."""
+    kind, payload = item["type"], item["payload"]
+    data: dict[str, Any] = dict(payload) if isinstance(payload, dict) else {"payload": payload}
+    document: dict[str, Any] = {
+        "session_id": item["taskId"],
+        "id": item.get("id"),
+        "timestamp": moment(item.get("ts")),
+        "agent": data.get("agentId"),
+        "data": data,
+    }
+    match kind:
+        case "workflow":
+            is_partial = data.get("partial") is True or data.get("streamDone") is False
+            document["type"] = "workflow_plan_start" if is_partial else "workflow_plan_complete"
+            data["workflow"] = {name: value for name, value in data.items() if name in ("agentTree", "parallel")}
+        case "prompt":
+            # contexts.py moves the text and the role behind a reference.
+            document["type"] = "prompt_build"
+        case "session":
+            status = data.get("status")
+            document["type"] = _SESSION.get(status, status) if isinstance(status, str) else status
+            if status == "error":
+                document["level"] = "error"
+        case _:
+            value = data.get("status") if kind == "agent" else data.get("phase")
+            phase = _PHASES.get(value, value) if isinstance(value, str) else value
+            document["type"] = f"{_STEMS[kind]}_{phase}"
+            if kind == "llm" and value == "delta":
+                document["level"] = "trace"
+    return document
+
+
+def moment(milliseconds: object) -> datetime | None:
+    """Return the time of milliseconds since 1970. Raises ValueError for any other value."""
+    if milliseconds is None:
+        return None
+    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float) or not isfinite(milliseconds):
+        raise ValueError("no number")
+    if not 0 <= milliseconds < 10**14:
+        raise ValueError("out of range")
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)

@@ -1,0 +1,806 @@
+"""Read transcripts of Claude Code: session files, sub-agent files, SDK streams and web exports.
+
+* A session file (`~/.claude/projects/<project>/<session>.jsonl`) has one line for each prompt (`user`), each content
+  block of an answer (`assistant`), each notice (`progress`, `system`), and bookkeeping.
+* A sub-agent file (`<session>/subagents/agent-<id>.jsonl`) has the same lines, all of them `isSidechain`.
+* The agent SDK streams lines with `session_id` and `parent_tool_use_id` (`--output-format stream-json`).
+* Claude Code on the web exports `{"loglines": [...]}`.
+
+Mapping:
+
+* A session is a `sessionId`; the external id of a message is the `uuid` of its first line. Both are globally unique, so
+  a file may hold any part of a session, and a line that occurs twice counts once.
+* Lines with one `message.id` are one reply with that id and the last usage; results may come between them. Its text is
+  the thought of its calls. `isApiErrorMessage` marks an error.
+* A user line with tool results becomes these results; `toolUseResult` is the data of its only result. Other user lines
+  are prompts. Those inserted by the client (`isMeta`, compaction summaries, queued commands) do not end the turn.
+* Text typed while the agent works is queued (`queue-operation`, `enqueue`). If the client passes it to the model in the
+  middle of a turn (`remove`) and repeats it in no other line, it becomes a user message that does not end the turn, with
+  the time of the `remove`. A user line follows a `dequeue`; `popAll` returns the text to the user's input field.
+* A line written again on resume (same `uuid` and content) counts once, even if its other fields changed.
+* Replies of a sub-agent are steps below the call that started it. The `agentId` of the result or of a progress line, or
+  the prompt, identifies that call. Input before the first reply is in its metadata as `prompt` (a list if it has several
+  lines); input after a reply is in the metadata of that reply as `told_after`. Progress lines repeat calls and results
+  of a sub-agent; they are ignored where the sub-agent's own lines are present. A sub-agent file alone becomes the
+  message "agent-<id>" of its session, with the same steps.
+* `system` lines with text are system messages; titles and summaries give the title. Bookkeeping lines (file snapshots,
+  progress of commands and hooks) are not part of the conversation: they are left out and counted.
+
+A file may be large, so it is read twice; the first reading keeps only numbers of each line.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from hashlib import blake2b
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from tracesite_sdk.normalize.json_values import fields, instant, items, rest, text, time_flags
+from tracesite_sdk.transcripts.documents import Document, Files, Line, Lines, Skip
+from tracesite_sdk.transcripts.entries import Entry, Prompt, Reply, Result, Transcript
+from tracesite_sdk.transcripts.outline import SHARE
+from tracesite_sdk.transcripts.parsing.content_blocks import Blocks, blocks_of, read_blocks
+
+NAME = "claude_code"
+
+_ROLES = ("user", "assistant")
+_BLOCKS = ("tool_use", "tool_result")
+_TIMESTAMPED = ("system", "attachment", "progress", "queue-operation")
+_PREAMBLE = ("custom-title", "ai-title", "last-prompt", "mode", "permission-mode", "agent-name", "worktree-state")
+"""Types of lines that may come in any number before the first message."""
+_TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle"}
+_SESSION_METADATA = {"summary": "summaries", "result": "results", "agent-name": "agent_names", "tag": "tags", "pr-link": "pr_links", "init": "inits"}  # fmt: skip
+_CONTEXT = ("cwd", "version", "gitBranch", "userType", "slug", "entrypoint", "permissionMode")
+# Fields with a column or a use of their own; all other fields of a line are kept in metadata.
+_LINE_FIELDS = frozenset(
+    [*("type", "uuid", "timestamp", "message", "sessionId", "session_id", "toolUseResult", "tool_use_result"),
+     *("isSidechain", "agentId", "parent_tool_use_id", "isApiErrorMessage", *_CONTEXT)]
+)  # fmt: skip
+_MESSAGE_FIELDS = frozenset({"role", "content", "model", "usage", "type", "id"})
+_ASIDES = ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly", "isSynthetic")
+_QUEUE_OPERATION = "queue-operation"
+_ABSORBED = "absorbed_mid_turn"
+"""The `reason` of a `remove` that passed the text to the model; older versions give no reason."""
+_NOTIFICATION = "<task-notification>"
+_MAX_PER_TYPE = 100
+"""Lines of summaries, tags and the like that are kept in the metadata of a session, for each type."""
+
+
+def recognises(document: Document) -> bool:
+    """Return whether one of the first lines is a line of Claude Code."""
+    if isinstance(document, Files):
+        return False
+    if isinstance(document, Lines):
+        return any(map(_is_line, document.head()))
+    return any(_is_line(line.value) for line, _where in islice(_numbered_lines(document), 50))
+
+
+def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
+    """Yield the sessions of a document that `recognises` accepts; report omissions to `skip`."""
+    skip_once = _Once(skip)
+    survey = _Survey(document, skip_once)
+    for place, part in enumerate(survey.parts.values()):
+        is_whole = part.has_main or not part.agents
+        # A document without the main conversation gives the share of each sub-agent.
+        for agent in [None] if is_whole else part.agents:
+            yield Transcript(
+                entries=partial(_entries, document, part, agent, skip_once),
+                place=place,
+                external_id=part.session_id,
+                has_own_ids=part.session_id is not None,
+                title=part.title(),
+                status="error" if part.has_failed and is_whole else None,
+                created_at=None if is_whole else part.began,
+                metadata=part.context if is_whole else {},
+            )
+    for kind, count in (+survey.left_out).items():
+        skip("(all)", f"bookkeeping, {kind}: {count} line{'s' * (count > 1)}")
+
+
+# --- Lines ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Once:
+    """A `skip` that reports each line once, because the lines are read more than once."""
+
+    skip: Skip
+    reported: set[tuple[str, str]] = field(default_factory=set)
+
+    def __call__(self, where: str, why: str) -> None:
+        if (where, why) not in self.reported:
+            self.reported.add((where, why))
+            self.skip(where, why)
+
+
+def _numbered_lines(document: Document) -> Iterator[tuple[Line, str]]:
+    """Yield the lines of a document with their places in it."""
+    if isinstance(document, Lines):
+        yield from ((_with_role_as_type(line), f"line {line.number}") for line in document)
+        return
+    container = "loglines" if isinstance(document, dict) and "loglines" in document else ""
+    values = fields(document)["loglines"] if container else document
+    for index, value in enumerate(values if isinstance(values, list) else [values]):
+        yield _with_role_as_type(Line(index + 1, value)), f"{container}[{index}]"
+
+
+def _with_role_as_type(line: Line) -> Line:
+    """Replace a `type` that names the content block, as some other writers do, by the role of the message."""
+    value = line.value
+    if not isinstance(value, dict) or value.get("type") not in _BLOCKS:
+        return line
+    role = fields(value.get("message")).get("role")
+    return Line(line.number, {**value, "type": role}) if role in _ROLES else line
+
+
+def _is_line(value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
+    kind = value.get("type")
+    if kind in _ROLES:
+        message = value.get("message")
+        is_named = "sessionId" in value or "session_id" in value or "uuid" in value or "timestamp" in value
+        return isinstance(message, dict) and message.get("role") == kind and "content" in message and is_named
+    if kind in _TIMESTAMPED:
+        return isinstance(value.get("sessionId"), str) and "timestamp" in value
+    if kind in _PREAMBLE:
+        return isinstance(value.get("sessionId"), str)
+    if kind == "system":
+        return isinstance(value.get("session_id"), str) and value.get("subtype") == "init"
+    return (kind == "summary" and "leafUuid" in value) or (kind == "file-history-snapshot" and "snapshot" in value)
+
+
+def _unwrapped(value: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return the line, or the sub-agent's line inside a progress line, and whether it was inside one."""
+    data = fields(value.get("data"))
+    inner = data.get("message")
+    if value.get("type") != "progress" or data.get("type") != "agent_progress" or not isinstance(inner, dict):
+        return value, False
+    return {
+        **inner,
+        "sessionId": value.get("sessionId"),
+        "agentId": text(data.get("agentId")) or text(value.get("parentToolUseID")),
+        "parent_tool_use_id": value.get("parentToolUseID"),
+        "isSidechain": True,
+    }, True
+
+
+def _session_of(value: dict[str, Any]) -> str | None:
+    return text(value.get("sessionId")) or text(value.get("session_id"))
+
+
+def _is_aside(value: dict[str, Any]) -> bool:
+    return any(value.get(key) is True for key in _ASIDES)
+
+
+def _hash(*texts: str) -> int:
+    """Return 64 bits that stand for texts."""
+    return int.from_bytes(blake2b("\0".join(texts).encode("utf-8", "backslashreplace"), digest_size=8).digest())
+
+
+def _content_digest(message: dict[str, Any]) -> str:
+    """Return a digest of the content of a message.
+
+    A line that the client writes again on resume may have more fields around the content than the first one. They are
+    not compared, and null equals a missing field.
+    """
+    blocks = [
+        {name: item for name, item in block.items() if item is not None} if isinstance(block, dict) else block
+        for block in blocks_of(message.get("content"))
+    ]
+    try:
+        return blake2b(msgspec.json.encode([message.get("id"), blocks], order="sorted"), digest_size=8).hexdigest()
+    except (RecursionError, UnicodeEncodeError):
+        return ""
+
+
+def _call_ids(message: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for block in items(message.get("content")):
+        if isinstance(block, dict) and block.get("type") == "tool_use" and (id_ := text(block.get("id"))):
+            yield id_, block
+
+
+# --- First reading ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Part:
+    """The part of one session that a document holds."""
+
+    session_id: str | None
+    first: int
+    last: int
+    """The indexes of its first and last lines."""
+    has_main: bool = False
+    agents: dict[str, bool] = field(default_factory=dict)
+    """Sub-agents, and whether they have lines of their own."""
+    parents: dict[str, str] = field(default_factory=dict)
+    """The call that started each sub-agent."""
+    ends: dict[int, int] = field(default_factory=dict)
+    """The last line of an API message of several lines, by the first line."""
+    left_out: set[int] = field(default_factory=set)
+    """Lines that repeat an earlier one."""
+    absorbed: dict[int, int] = field(default_factory=dict)
+    """The line where the client passed queued text to the model, by the line where the user typed it."""
+    renamed: dict[int, int] = field(default_factory=dict)
+    """Lines with the uuid of an earlier line and other content, numbered."""
+    context: dict[str, Any] = field(default_factory=dict)
+    titles: dict[str, str] = field(default_factory=dict)
+    leaves: list[tuple[int, str]] = field(default_factory=list)
+    uuids: dict[int, int] = field(default_factory=dict)
+    last_of: dict[str | None, int] = field(default_factory=dict)
+    """The last line of the main conversation (None) and of each sub-agent."""
+    has_failed: bool = False
+    began: datetime | None = None
+    """The first time of a prompt or an answer. It includes the prompt of a sub-agent, which becomes no entry."""
+
+    def title(self) -> str | None:
+        title = next((self.titles[kind] for kind in _TITLES if kind in self.titles), None)
+        # A summary may belong to another session, which this one continues.
+        return title or next((summary for leaf, summary in reversed(self.leaves) if leaf in self.uuids), None)
+
+
+class _Survey:
+    """The first reading: assigns the lines of a document to sessions, sub-agents and API messages."""
+
+    def __init__(self, document: Document, skip: Skip) -> None:
+        self.parts: dict[str | None, _Part] = {}
+        self.left_out: Counter[str] = Counter()
+        self._skip = skip
+        self._session_id: str | None = None
+        self._sidechains = _Sidechains()
+        self._open: dict[tuple[str | None, str | None], dict[str, int]] = {}
+        """The first line of each API message that may continue, by session and agent."""
+        self._prompts: dict[int, list[str]] = {}
+        """The calls with a prompt in their arguments, by its hash."""
+        self._own: set[int] = set()
+        """Hashes of the calls and results that have a line outside of progress lines."""
+        self._repeated: list[tuple[_Part, int, str, list[int]]] = []
+        self._queues: dict[str | None, _Queue] = {}
+        """Typed-ahead text by session."""
+        self._last_replies: dict[tuple[str | None, str], int] = {}
+        """The first line of the last reply of a sub-agent, by session and sub-agent."""
+        self._session_lines: list[tuple[str, dict[str, Any]]] = []
+        for ordinal, (line, where) in enumerate(_numbered_lines(document)):
+            if isinstance(line.value, dict):
+                self._add_line(ordinal, line.value, where)
+            else:
+                skip(where, "not an object")
+        self._drop_repeated()
+        self._apply_session_lines()
+
+    def _add_line(self, ordinal: int, value: dict[str, Any], where: str) -> None:
+        kind = value.get("type")
+        line, is_repeated = _unwrapped(value)
+        if kind in _ROLES or is_repeated:
+            if line.get("type") in _ROLES and isinstance(line.get("message"), dict):
+                self._add_message(ordinal, line, where, is_repeated)
+            else:
+                self._skip(where, "no message")
+        elif kind == _QUEUE_OPERATION:
+            self._queues.setdefault(_session_of(value) or self._session_id, _Queue()).add(ordinal, value)
+            self.left_out[_QUEUE_OPERATION] += 1
+        elif isinstance(kind, str) and (kind in _TITLES or kind in _SESSION_METADATA):
+            self._session_lines.append((kind, value))
+        elif kind == "system" and value.get("subtype") == "init":
+            self._session_lines.append(("init", value))
+        elif (aside := _aside_of(value)) is not None:
+            part = self._part(_session_of(value), ordinal)
+            if aside[0] == "user" and (queue := self._queues.get(part.session_id)):
+                queue.forget(_text_of({"content": aside[1]}))
+        elif isinstance(kind, str):
+            subtype = value.get("subtype") or fields(value.get("data")).get("type") or fields(value.get("attachment")).get("type")  # fmt: skip
+            self.left_out[f"{kind} {subtype}" if isinstance(subtype, str) else kind] += 1
+        else:
+            self._skip(where, "no type")
+
+    def _part(self, session_id: str | None, ordinal: int) -> _Part:
+        if session_id is not None:
+            self._session_id = session_id
+        part = self.parts.setdefault(self._session_id, _Part(self._session_id, ordinal, ordinal))
+        part.last = ordinal
+        return part
+
+    def _add_message(self, ordinal: int, line: dict[str, Any], where: str, is_repeated: bool) -> None:
+        part = self._part(_session_of(line), ordinal)
+        message, agent = line["message"], self._sidechains.agent_of(line)
+        parent = text(line.get("parent_tool_use_id"))
+        part.began = part.began or instant(line.get("timestamp"))
+        part.has_main = part.has_main or agent is None or is_repeated
+        if agent is None:
+            for key in _CONTEXT:
+                if line.get(key) and key not in part.context:
+                    part.context[key] = line[key]
+        else:
+            is_new = agent not in part.agents
+            part.agents[agent] = part.agents.get(agent, False) or not is_repeated
+            if is_new and parent is None:
+                waiting_calls = self._prompts.get(_hash(_text_of(message)))
+                parent = waiting_calls.pop(0) if waiting_calls else None
+            if parent is not None:
+                part.parents.setdefault(agent, parent)
+        hashes = [_hash("call", id_) for id_, _block in _call_ids(message)] + [
+            _hash("result", text(fields(block).get("tool_use_id")) or "") for block in items(message.get("content"))
+            if fields(block).get("type") == "tool_result"
+        ]  # fmt: skip
+        if is_repeated and agent is not None:
+            self._repeated.append((part, ordinal, agent, hashes))
+        elif self._is_first(part, ordinal, line, where):
+            self._own.update(hashes)
+        else:
+            return
+        self._group_lines(part, ordinal, agent, line)
+        if agent is None and not is_repeated and (queue := self._queues.get(part.session_id)):
+            self._resolve_queued(part, queue, line)
+        for id_, block in _call_ids(message):
+            if isinstance(prompt := fields(block.get("input")).get("prompt"), str):
+                self._prompts.setdefault(_hash(prompt.strip()), []).append(id_)
+        started = text(fields(line.get("toolUseResult")).get("agentId"))
+        if started:
+            answered = [text(fields(block).get("tool_use_id")) for block in items(message.get("content"))]
+            if len(answered) == 1 and answered[0]:
+                part.parents.setdefault(started, answered[0])
+
+    def _is_first(self, part: _Part, ordinal: int, line: dict[str, Any], where: str) -> bool:
+        uuid = text(line.get("uuid"))
+        if uuid is None:
+            return True
+        uuid_hash, content_hash = _hash(uuid), _hash(_content_digest(line["message"]))
+        if uuid_hash not in part.uuids:
+            part.uuids[uuid_hash] = content_hash
+        elif part.uuids[uuid_hash] == content_hash or _hash(uuid, str(content_hash)) in part.uuids:
+            part.left_out.add(ordinal)
+            self._skip(where, "duplicate of an earlier line")
+            return False
+        else:
+            part.uuids[_hash(uuid, str(content_hash))] = content_hash
+            part.renamed[ordinal] = len(part.renamed) + 1
+        return True
+
+    def _group_lines(self, part: _Part, ordinal: int, agent: str | None, line: dict[str, Any]) -> None:
+        """Note which lines are one API message; a prompt ends all open messages of its agent.
+
+        Input of a sub-agent after a reply is stored with that reply, so the reply ends there.
+        """
+        part.last_of[agent] = ordinal
+        if line["type"] == "assistant":
+            first = ordinal
+            if id_ := text(line["message"].get("id")):
+                first = self._open.setdefault((part.session_id, agent), {}).setdefault(id_, ordinal)
+                if first != ordinal:
+                    part.ends[first] = ordinal
+            if agent is not None:
+                self._last_replies[part.session_id, agent] = first
+            return
+        if not _is_aside(line) and _has_prompt(line):
+            self._open.pop((part.session_id, agent), None)
+        if agent is not None and _has_prompt(line):
+            replied = self._last_replies.get((part.session_id, agent))
+            if replied is not None:
+                part.ends[replied] = ordinal
+
+    def _resolve_queued(self, part: _Part, queue: _Queue, line: dict[str, Any]) -> None:
+        """Decide about queued text by the next line of the main conversation."""
+        if line["type"] == "user":
+            if _has_prompt(line):
+                queue.forget(_text_of(line["message"]))
+            return
+        absorbed = queue.take_absorbed(text(line["message"].get("id")))
+        part.absorbed.update(absorbed)
+        self.left_out[_QUEUE_OPERATION] -= 2 * len(absorbed)
+
+    def _drop_repeated(self) -> None:
+        """Leave out the progress lines whose calls and results are also in the sub-agent's own lines."""
+        for part, ordinal, agent, hashes in self._repeated:
+            if self._own.issuperset(hashes) if hashes else part.agents[agent]:
+                part.left_out.add(ordinal)
+
+    def _apply_session_lines(self) -> None:
+        for kind, value in self._session_lines:
+            part = self.parts.get(_session_of(value)) or next(iter(self.parts.values()), None)
+            if part is None:
+                self.left_out[kind] += 1
+            elif kind in _TITLES:
+                if isinstance(title := value.get(_TITLES[kind]), str):
+                    part.titles[kind] = title
+            else:
+                leaf, summary = text(value.get("leafUuid")), value.get("summary")
+                if leaf and isinstance(summary, str):
+                    owner = next((other for other in self.parts.values() if _hash(leaf) in other.uuids), part)
+                    owner.leaves.append((_hash(leaf), summary))
+                part.has_failed = value.get("is_error") is True if kind == "result" else part.has_failed
+                kept = part.context.setdefault(_SESSION_METADATA[kind], [])
+                if len(kept) < _MAX_PER_TYPE:
+                    kept.append(rest(value, ("type", "sessionId", "session_id")))
+
+
+class _Sidechains:
+    """Finds the sub-agent of a line: by its own fields, else by the line that it follows."""
+
+    def __init__(self) -> None:
+        self._roots: dict[int, str] = {}
+
+    def agent_of(self, line: dict[str, Any]) -> str | None:
+        """Return the id of the sub-agent; None for the main conversation."""
+        agent = text(line.get("agentId")) if line.get("isSidechain") else None
+        agent = agent or text(line.get("parent_tool_use_id"))
+        if agent or not line.get("isSidechain"):
+            return agent
+        uuid, parent = text(line.get("uuid")) or "", text(line.get("parentUuid"))
+        agent = (self._roots.get(_hash(parent), uuid) if parent else uuid) or "unnamed"
+        self._roots[_hash(uuid)] = agent
+        return agent
+
+
+@dataclass(eq=False)
+class _Queue:
+    """Text that the user typed while the agent worked, until it is used, repeated or withdrawn."""
+
+    waiting: list[tuple[int, str]] = field(default_factory=list)
+    """The line with the `enqueue`, and the text ("" if the user did not type it)."""
+    removed: list[tuple[int, int, str]] = field(default_factory=list)
+    """The line with the `enqueue`, the line with the `remove`, and the text."""
+    answering: str | None = None
+    """The id of the last API message: it began before a `remove` that follows its first line."""
+
+    def add(self, ordinal: int, value: dict[str, Any]) -> None:
+        operation, typed = value.get("operation"), _text_of(value)
+        if operation == "enqueue":
+            self.waiting.append((ordinal, "" if typed.startswith(_NOTIFICATION) else typed))
+        elif operation == "popAll":
+            self.waiting.clear()
+        elif operation in ("remove", "dequeue") and self.waiting:
+            # Newer versions name the text. Without it the operation takes the first one, as in any queue.
+            item = next((item for item in self.waiting if typed and item[1] == typed), self.waiting[0])
+            self.waiting.remove(item)
+            if operation == "remove" and item[1] and value.get("reason", _ABSORBED) == _ABSORBED:
+                self.removed.append((item[0], ordinal, item[1]))
+
+    def forget(self, prompt: str) -> None:
+        """Drop queued text that another line repeats."""
+        for index, (_typed_at, _removed_at, queued) in enumerate(self.removed):
+            if _is_same(queued, prompt):
+                del self.removed[index]
+                return
+        for index, (typed_at, queued) in enumerate(self.waiting):
+            if _is_same(queued, prompt):
+                # A later `remove` or `dequeue` still takes the item out of the queue.
+                self.waiting[index] = (typed_at, "")
+                return
+
+    def take_absorbed(self, answer: str | None) -> dict[int, int]:
+        """Return the text removed before the model began this answer; by now no line can repeat it."""
+        if answer is not None and answer == self.answering:
+            return {}
+        self.answering = answer
+        absorbed = {typed_at: removed_at for typed_at, removed_at, _queued in self.removed}
+        self.removed.clear()
+        return absorbed
+
+
+def _is_same(queued: str, prompt: str) -> bool:
+    """Return whether a prompt is the queued text; the prompt of a client command has its name in a tag."""
+    if not queued:
+        return False
+    return queued == prompt or (
+        queued.startswith("/") and f"<command-name>{queued.split()[0]}</command-name>" in prompt
+    )
+
+
+def _has_prompt(line: dict[str, Any]) -> bool:
+    """Return whether a user line has blocks other than tool results."""
+    return any(
+        not (isinstance(block, dict) and block.get("type") == "tool_result")
+        for block in blocks_of(line["message"].get("content"))
+    )
+
+
+def _text_of(message: dict[str, Any]) -> str:
+    """Return the text of a prompt."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content.strip()
+    texts = [fields(block).get("text") for block in items(content)]
+    return "\n".join(item for item in texts if isinstance(item, str)).strip()
+
+
+def _aside_of(value: dict[str, Any]) -> tuple[str, Any] | None:
+    """Return role and content of a line that is a message, but not one of the API."""
+    kind, content = value.get("type"), value.get("content")
+    if kind == "system" and isinstance(content, str) and content:
+        return "system", content
+    attachment = fields(value.get("attachment"))
+    if kind == "attachment" and attachment.get("type") == "queued_command" and attachment.get("prompt"):
+        return "user", attachment["prompt"]
+    return None
+
+
+# --- Second reading ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Answer:
+    """A reply that is being collected from the lines of its API message."""
+
+    key: tuple[str | None, str | None]
+    """The agent and the id of the API message."""
+    reply: Reply
+    blocks: Blocks
+    end: int
+
+    def add(self, blocks: Blocks, usage: object, stop_reason: object, at: datetime | None) -> None:
+        known = {call.id for call in self.blocks.calls if call.id}
+        self.blocks.visible += blocks.visible
+        self.blocks.reasoning += blocks.reasoning
+        # Call ids are unique in an answer: another block with the same id is the same call, written again.
+        self.blocks.calls += [call for call in blocks.calls if call.id not in known]
+        for name, value in blocks.metadata.items():
+            self.blocks.metadata[name] = [*self.blocks.metadata.get(name, ()), *value]
+        if stop_reason:
+            self.blocks.metadata["stop_reason"] = stop_reason
+        if at is not None:
+            self.reply = replace(self.reply, ended_at=max(self.reply.ended_at or at, at))
+        if isinstance(usage, dict) and _output_tokens(usage) >= _output_tokens(self.reply.usage or {}):
+            # Each line has the usage so far, so the last one counts.
+            self.reply = replace(self.reply, usage=usage)
+
+    def finished(self) -> Reply:
+        return replace(
+            self.reply,
+            content=self.blocks.content,
+            reasoning=self.blocks.thought,
+            calls=self.blocks.calls,
+            metadata={**self.reply.metadata, **self.blocks.metadata},
+        )
+
+
+def _output_tokens(usage: dict[str, Any]) -> float:
+    count = usage.get("output_tokens")
+    return count if isinstance(count, int | float) else 0
+
+
+def _entries(document: Document, part: _Part, agent: str | None, skip: Skip) -> Iterator[Entry]:
+    entries = _Reader(part, agent, skip).entries(document)
+    if agent is None:
+        yield from entries
+        return
+    first = next(entries, None)
+    if first is not None:
+        yield replace(first, id=f"{SHARE}{agent}")
+    yield from entries
+
+
+class _Reader:
+    """The second reading: yields the entries of one part in the order of their first lines."""
+
+    def __init__(self, part: _Part, agent: str | None, skip: Skip) -> None:
+        self._part = part
+        self._only = agent
+        self._skip = skip
+        self._sidechains = _Sidechains()
+        self._session_id: str | None = None
+        self._waiting: list[Entry | _Answer] = []
+        """Entries behind an answer whose last line was not read yet."""
+        self._open: dict[tuple[str | None, str | None], _Answer] = {}
+        self._prompts: dict[str, list[Any]] = {}
+        """Input of sub-agents before their next replies."""
+        self._last_replies: dict[str, _Answer] = {}
+        """The last reply of each sub-agent, until it is yielded."""
+        self._typed: dict[int, dict[str, Any]] = {}
+        """Lines with queued text, by the line where the model received it."""
+
+    def entries(self, document: Document) -> Iterator[Entry]:
+        for ordinal, (line, where) in enumerate(_numbered_lines(document)):
+            if ordinal > self._part.last:
+                break
+            if isinstance(line.value, dict):
+                self._read(ordinal, line.value, where)
+                yield from self._ready(ordinal)
+        yield from self._ready(self._part.last)
+
+    def _ready(self, ordinal: int) -> Iterator[Entry]:
+        ready = 0
+        for item in self._waiting:
+            if isinstance(item, _Answer) and item.end > ordinal:
+                break
+            ready += 1
+        done, self._waiting = self._waiting[:ready], self._waiting[ready:]
+        for item in done:
+            if not isinstance(item, _Answer):
+                yield item
+                continue
+            agent = item.key[0]
+            if self._open.get(item.key) is item:
+                del self._open[item.key]
+            if agent is not None and self._last_replies.get(agent) is item:
+                del self._last_replies[agent]
+            # An answer with thinking only, at the end of its agent's lines, may still become a call or text.
+            is_last = item.end == self._part.last_of.get(agent)
+            if not is_last or item.reply.error or item.blocks.calls or any(map(_is_visible, item.blocks.visible)):
+                yield item.finished()
+
+    def _read(self, ordinal: int, value: dict[str, Any], where: str) -> None:
+        line, is_repeated = _unwrapped(value)
+        if value.get("type") == _QUEUE_OPERATION:
+            self._queue(ordinal, value)
+            return
+        is_message = (value.get("type") in _ROLES or is_repeated) and isinstance(line.get("message"), dict)
+        if not is_message and _aside_of(value) is None:
+            return
+        self._session_id = _session_of(line) or self._session_id
+        if self._session_id != self._part.session_id:
+            return
+        time = line.get("timestamp")
+        if not is_message:
+            if self._only is None:
+                self._put_aside(ordinal, value, time)
+            return
+        agent = self._sidechains.agent_of(line)
+        if ordinal in self._part.left_out or (self._only is not None and agent != self._only):
+            return
+        if line.get("type") == "assistant":
+            self._reply(ordinal, line, agent, where, is_repeated=is_repeated)
+        elif line.get("type") == "user":
+            self._user(ordinal, line, agent, where)
+
+    def _queue(self, ordinal: int, value: dict[str, Any]) -> None:
+        """Add text that was typed in the middle of a turn, at the line where the model received it."""
+        if ordinal in self._part.absorbed:
+            self._typed[self._part.absorbed[ordinal]] = value
+        elif (typed := self._typed.pop(ordinal, None)) is not None and self._only is None:
+            time = value.get("timestamp")
+            self._waiting.append(
+                Prompt(
+                    id=f"queued-{_hash(str(typed.get('timestamp')), _text_of(typed)):016x}",
+                    role="user",
+                    content=typed["content"],
+                    created_at=instant(time),
+                    health=time_flags(time),
+                    is_aside=True,
+                    metadata={"queued_at": typed["timestamp"]} if typed.get("timestamp") else {},
+                )
+            )
+
+    def _put_aside(self, ordinal: int, value: dict[str, Any], time: object) -> None:
+        aside = _aside_of(value)
+        assert aside is not None, "the caller checked it"
+        role, content = aside
+        used = _LINE_FIELDS | {"content", "isMeta", *({"attachment"} if role == "user" else ())}
+        self._waiting.append(
+            Prompt(
+                id=self._id(ordinal, value),
+                role="user" if role == "user" else "system",
+                content=content if isinstance(content, str | list) else text(content),
+                created_at=instant(time),
+                health=time_flags(time),
+                is_aside=True,
+                metadata=rest(value, used),
+            )
+        )
+
+    def _id(self, ordinal: int, line: dict[str, Any]) -> str:
+        uuid = text(line.get("uuid"))
+        if uuid is None:
+            return str(ordinal)
+        return f"{uuid}/{self._part.renamed[ordinal]}" if ordinal in self._part.renamed else uuid
+
+    def _extra_fields(self, line: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields without a column, and the context fields that differ from those of the session."""
+        changed = {
+            name: line[name] for name in _CONTEXT if line.get(name) and line[name] != self._part.context.get(name)
+        }
+        return {**rest(line, _LINE_FIELDS), **rest(line["message"], _MESSAGE_FIELDS), **changed}
+
+    def _user(self, ordinal: int, line: dict[str, Any], agent: str | None, where: str) -> None:
+        id_, time = self._id(ordinal, line), line.get("timestamp")
+        blocks = read_blocks(line["message"].get("content"), id_, f"{where}: content", self._skip)
+        metadata = {**self._extra_fields(line), **blocks.metadata}
+        at, flags = instant(time), time_flags(time)
+        results = [replace(result, created_at=at, health=flags) for result in blocks.results]
+        if len(results) == 1:
+            results = [_with_data(results[0], line.get("toolUseResult", line.get("tool_use_result")))]
+            if agent is not None:
+                # Progress lines have no duration, so both sources give the times only.
+                results = [replace(results[0], duration=None)]
+        elif data := line.get("toolUseResult"):
+            metadata["toolUseResult"] = data
+        if results and blocks.content is None:
+            results[0] = replace(results[0], metadata={**results[0].metadata, **metadata})
+        self._waiting += results
+        if blocks.content is None and results:
+            return
+        if agent is not None:
+            if (last := self._last_replies.get(agent)) is not None:
+                last.reply.metadata.setdefault("told_after", []).append(blocks.content)
+            else:
+                self._prompts.setdefault(agent, []).append(blocks.content)
+            return
+        self._waiting.append(
+            Prompt(
+                id=id_,
+                role="user",
+                content=blocks.content,
+                created_at=at,
+                health=flags,
+                is_aside=_is_aside(line),
+                metadata=metadata,
+            )
+        )
+
+    def _reply(self, ordinal: int, line: dict[str, Any], agent: str | None, where: str, *, is_repeated: bool) -> None:
+        message, time = line["message"], line.get("timestamp")
+        id_, own_id = self._id(ordinal, line), text(message.get("id"))
+        blocks = read_blocks(message.get("content"), id_, f"{where}: content", self._skip)
+        at, flags = instant(time), time_flags(time)
+        blocks.calls = [replace(call, started_at=at) for call in blocks.calls]
+        answer = self._open.get((agent, own_id)) if own_id else None
+        if answer is None or ordinal > answer.end:
+            metadata = self._extra_fields(line)
+            model = text(message.get("model"))
+            if own_id:
+                metadata["message_id"] = own_id
+            if model and model.startswith("<"):
+                metadata["model"], model = model, None
+            if is_repeated:
+                # Progress lines omit text, so their time and usage may not be those of the reply; the sub-agent's
+                # file has the right ones.
+                metadata["progress"] = rest({"timestamp": time, "usage": message.get("usage")}, ())
+            if agent is not None and (prompts := self._prompts.pop(agent, None)):
+                metadata["prompt"] = prompts[0] if len(prompts) == 1 else prompts
+            answer = _Answer(
+                (agent, own_id),
+                Reply(
+                    id=id_,
+                    content=None,
+                    agent_name=agent,
+                    model=model,
+                    created_at=None if is_repeated else at,
+                    step_id=own_id or (id_ if self._part.session_id else None),
+                    parent_call=self._part.parents.get(agent, "") if agent is not None else None,
+                    error=_text_of(message) or text(line.get("error")) or "API error"
+                    if line.get("isApiErrorMessage") is True
+                    else None,
+                    health=flags,
+                    metadata=metadata,
+                ),
+                Blocks(),
+                self._part.ends.get(ordinal, ordinal),
+            )
+            self._waiting.append(answer)
+            if agent is not None:
+                self._last_replies[agent] = answer
+            if own_id:
+                self._open[agent, own_id] = answer
+        answer.add(
+            blocks,
+            None if is_repeated else message.get("usage"),
+            message.get("stop_reason"),
+            None if is_repeated else at,
+        )
+        self._waiting += [replace(result, created_at=at, health=flags) for result in blocks.results]
+
+
+def _is_visible(block: object) -> bool:
+    """Return whether a block is anything but blank text, with which some answers begin."""
+    content = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else block
+    return not isinstance(content, str) or bool(content.strip())
+
+
+def _with_data(result: Result, data: object) -> Result:
+    """Add Claude Code's own record of a result (`toolUseResult`), unless it equals the output."""
+    if not data or data == result.output or data == f"Error: {result.output}":
+        return result
+    if not isinstance(data, dict | list):
+        return replace(result, metadata={**result.metadata, "toolUseResult": data})
+    durations = [fields(data).get(name) for name in ("totalDurationMs", "durationMs")]
+    duration = next(
+        (ms for ms in durations if isinstance(ms, int | float) and not isinstance(ms, bool) and 0 <= ms < 1e12), None
+    )
+    return replace(result, data=data, duration=duration)

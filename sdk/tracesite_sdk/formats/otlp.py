@@ -1,0 +1,70 @@
+"""Read files of OpenTelemetry spans.
+
+* Requests of OTLP in JSON: one, a list of them, or one a line, as the collector's file exporter writes them. Ids are
+  hexadecimal, or base64 as protobuf's own printer writes them.
+* Spans as the SDKs for Python and JavaScript print them: see spans/readable_span.py. In a list, in lines, or under `spans`.
+
+The spans are stored as those that arrive over HTTP, so a file and the wire may hold parts of one trace. A document is held
+whole, because the spans of a trace may be anywhere in it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from tracesite_sdk import records
+from tracesite_sdk.normalize.json_values import fields, items
+from tracesite_sdk.spans.conversation import session_of_trace
+from tracesite_sdk.spans.otlp_json import spans_in
+from tracesite_sdk.spans.readable_span import is_readable_span, readable_span
+from tracesite_sdk.spans.span import InvalidBody, Span
+from tracesite_sdk.transcripts.documents import Document, Skip, first_values, join_place, numbered_values
+
+NAME = "otlp"
+_REQUEST = "resourceSpans"
+
+
+def recognises(document: Document) -> bool:
+    """Return whether one of the first values is an OTLP request or a printed span."""
+    return any(
+        isinstance(fields(value).get(_REQUEST), list) or any(map(is_readable_span, [value, *_spans_of(value)[:10]]))
+        for value in first_values(document, 50)
+    )
+
+
+def transcripts(document: Document, skip: Skip) -> Iterator[records.Session]:
+    """Yield the session of each trace."""
+    traces: dict[str, list[Span]] = defaultdict(list)
+    for span in spans(document, skip):
+        traces[span.trace_id].append(span)
+    yield from map(session_of_trace, traces.values())
+
+
+def spans(document: Document, skip: Skip) -> Iterator[Span]:
+    """Yield the spans of a document that `recognises` accepts; report the values that are none to `skip`."""
+    for where, value in numbered_values(document):
+        if isinstance(fields(value).get(_REQUEST), list):
+            try:
+                yield from spans_in(value)
+            except InvalidBody as error:
+                skip(where, str(error))
+            continue
+        within = _spans_of(value)
+        if not (within or is_readable_span(value)):
+            skip(where, "neither an OTLP request nor a span")
+            continue
+        for index, item in enumerate(within or [value]):
+            place = join_place(where, f"spans[{index}]") if within else where
+            if not is_readable_span(item):
+                skip(place, "not a span")
+                continue
+            try:
+                yield readable_span(item)
+            except InvalidBody as error:
+                skip(place, str(error))
+
+
+def _spans_of(value: Any) -> list[Any]:
+    return items(fields(value).get("spans"))

@@ -1,0 +1,97 @@
+"""The registry of transcript formats; the content of a document decides its format, never its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from tracesite_sdk import records
+from tracesite_sdk.transcripts.documents import Document, Skip, beginning
+from tracesite_sdk.transcripts.entries import Transcript
+
+from . import (
+    ai_sdk,
+    anthropic_messages,
+    atif,
+    bedrock_converse,
+    chatgpt,
+    claude_ai,
+    claude_code,
+    codex,
+    eko,
+    gemini_cli,
+    inspect_ai,
+    langchain,
+    langfuse,
+    openai_chat,
+    openai_responses,
+    opencode,
+    openhands,
+    otlp,
+    own_export,
+    pi,
+    pydantic_ai,
+    qwen_code,
+    sharegpt,
+    sweagent,
+    toolbench,
+)
+
+
+class Format(Protocol):
+    """The interface of a format module."""
+
+    @property
+    def NAME(self) -> str: ...
+
+    def recognises(self, document: Document) -> bool: ...
+
+    def transcripts(self, document: Document, skip: Skip) -> Iterator[Transcript | records.Session]:
+        """Yield the transcripts of a document, or sessions from a document that holds records."""
+
+
+FORMATS: tuple[Format, ...] = (
+    own_export,
+    otlp,
+    toolbench,
+    inspect_ai,
+    sweagent,
+    atif,
+    eko,
+    openhands,
+    pi,
+    codex,
+    gemini_cli,
+    qwen_code,
+    opencode,
+    chatgpt,
+    claude_ai,
+    sharegpt,
+    claude_code,
+    langfuse,
+    langchain,
+    pydantic_ai,
+    ai_sdk,
+    anthropic_messages,
+    bedrock_converse,
+    openai_chat,
+    openai_responses,
+)
+"""The formats in the order in which they are tried."""
+
+
+def format_of(document: Document) -> Format | None:
+    """Return the format of a document by its beginning; None if no format recognises it."""
+    start = beginning(document)
+    format_ = next((candidate for candidate in FORMATS if candidate.recognises(start)), None)
+    return anthropic_messages if format_ is None and anthropic_messages.may_hold(start) else format_
+
+
+def is_of(document: Document, candidate: Format) -> bool:
+    """Return whether a document is of a format, by its beginning."""
+    start = beginning(document)
+    return candidate.recognises(start) or (candidate is anthropic_messages and anthropic_messages.may_hold(start))
+
+
+def format_named(name: str) -> Format | None:
+    return next((candidate for candidate in FORMATS if name == candidate.NAME), None)

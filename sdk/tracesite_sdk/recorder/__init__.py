@@ -1,0 +1,1 @@
+"""The recorder: records what an agent does, without ever raising into it."""

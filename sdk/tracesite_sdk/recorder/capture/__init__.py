@@ -1,0 +1,1 @@
+"""What is recorded of the host's values: entries, and hooks around its functions."""

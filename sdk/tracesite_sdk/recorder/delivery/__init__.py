@@ -1,0 +1,1 @@
+"""The way of entries to a server or file: sampled, redacted, on the disk until they are delivered."""

@@ -1,0 +1,1 @@
+"""Contexts of nodes in parts, and where they are kept."""

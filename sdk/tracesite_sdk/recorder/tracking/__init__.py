@@ -1,0 +1,1 @@
+"""Chains of tool calls of agents that report them themselves."""

@@ -1,0 +1,44 @@
+"""All conventions, the most specific first. A span is often written by several at once: the first that knows a fact wins."""
+
+from __future__ import annotations
+
+from tracesite_sdk.spans.facts import Facts
+from tracesite_sdk.spans.span import Span
+
+from . import (
+    agentops,
+    genai,
+    generic,
+    langfuse,
+    langsmith,
+    logfire,
+    mlflow,
+    openai_agents,
+    openinference,
+    openllmetry,
+    vercel,
+)
+
+CONVENTIONS = (
+    agentops,
+    openai_agents,
+    langfuse,
+    langsmith,
+    mlflow,
+    openinference,
+    vercel,
+    openllmetry,
+    logfire,
+    genai,
+    generic,
+)
+
+
+def facts_of(span: Span) -> Facts:
+    """Return what the span means by all conventions that recognise it."""
+    found: Facts | None = None
+    for convention in CONVENTIONS:
+        if convention.recognises(span):
+            facts = convention.facts(span)
+            found = facts if found is None else found.filled_by(facts)
+    return found or Facts()

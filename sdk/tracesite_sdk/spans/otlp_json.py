@@ -1,0 +1,508 @@
+"""OTLP/HTTP bodies in JSON: decode requests, encode answers and exports.
+
+Source of the format: the OTLP specification, "JSON Protobuf Encoding": lowerCamelCase keys, ids in hexadecimal, 64-bit
+integers as text, enums as numbers. Files written by protobuf's own JSON printer have ids in base64 and enums by name,
+and are read too. Unknown keys are ignored, as the specification asks.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tracesite_sdk.normalize.json_values import fields, items
+
+from .span import (
+    BYTES,
+    DEEPEST,
+    MOST_SPANS,
+    TOO_DEEP,
+    Attributes,
+    InvalidBody,
+    LogRecord,
+    Scope,
+    Span,
+    SpanEvent,
+    SpanLink,
+    Status,
+    check_numbers,
+    decoded_bytes,
+    decoded_number,
+    encoded_bytes,
+    number,
+)
+
+_KINDS: dict[int | str, int] = {
+    "SPAN_KIND_UNSPECIFIED": 0,
+    "SPAN_KIND_INTERNAL": 1,
+    "SPAN_KIND_SERVER": 2,
+    "SPAN_KIND_CLIENT": 3,
+    "SPAN_KIND_PRODUCER": 4,
+    "SPAN_KIND_CONSUMER": 5,
+}
+_STATUSES: dict[int | str, Status] = {1: "ok", 2: "error", "STATUS_CODE_OK": "ok", "STATUS_CODE_ERROR": "error"}
+_CODES = {"": 0, "ok": 1, "error": 2}
+Integer = int | str
+"""64-bit integers are text, because JavaScript has none; some exporters write numbers."""
+
+
+class _Wire(Struct, frozen=True, rename="camel"):
+    """The base of the messages as they are on the wire."""
+
+
+class _AnyValue(_Wire, frozen=True, rename="camel"):
+    string_value: str | None = None
+    bool_value: bool | None = None
+    int_value: Integer | None = None
+    double_value: float | str | None = None
+    array_value: _Array | None = None
+    kvlist_value: _Pairs | None = None
+    bytes_value: str | None = None
+
+
+class _Array(_Wire, frozen=True, rename="camel"):
+    values: list[_AnyValue] = []
+
+
+class _Pair(_Wire, frozen=True, rename="camel"):
+    key: str = ""
+    value: _AnyValue | None = None
+
+
+class _Pairs(_Wire, frozen=True, rename="camel"):
+    values: list[_Pair] = []
+
+
+class _Scope(_Wire, frozen=True, rename="camel"):
+    name: str = ""
+    version: str = ""
+    attributes: list[_Pair] = []
+
+
+class _Resource(_Wire, frozen=True, rename="camel"):
+    attributes: list[_Pair] = []
+
+
+class _Event(_Wire, frozen=True, rename="camel"):
+    name: str = ""
+    time_unix_nano: Integer = 0
+    attributes: list[_Pair] = []
+    dropped_attributes_count: Integer = 0
+
+
+class _Link(_Wire, frozen=True, rename="camel"):
+    trace_id: str = ""
+    span_id: str = ""
+    trace_state: str = ""
+    attributes: list[_Pair] = []
+    dropped_attributes_count: Integer = 0
+    flags: Integer = 0
+
+
+class _Status(_Wire, frozen=True, rename="camel"):
+    code: Integer = 0
+    message: str = ""
+
+
+class _Span(_Wire, frozen=True, rename="camel"):
+    trace_id: str = ""
+    span_id: str = ""
+    parent_span_id: str = ""
+    name: str = ""
+    kind: Integer = 0
+    start_time_unix_nano: Integer = 0
+    end_time_unix_nano: Integer = 0
+    status: _Status | None = None
+    attributes: list[_Pair] = []
+    events: list[_Event] = []
+    links: list[_Link] = []
+    trace_state: str = ""
+    flags: Integer = 0
+    dropped_attributes_count: Integer = 0
+    dropped_events_count: Integer = 0
+    dropped_links_count: Integer = 0
+
+
+class _ScopeSpans(_Wire, frozen=True, rename="camel"):
+    scope: _Scope | None = None
+    spans: list[_Span] = []
+    schema_url: str = ""
+
+
+class _ResourceSpans(_Wire, frozen=True, rename="camel"):
+    resource: _Resource | None = None
+    scope_spans: list[_ScopeSpans] = []
+    schema_url: str = ""
+
+
+class _TraceRequest(_Wire, frozen=True, rename="camel"):
+    resource_spans: list[_ResourceSpans]
+
+
+class _LogRecord(_Wire, frozen=True, rename="camel"):
+    event_name: str = ""
+    trace_id: str = ""
+    span_id: str = ""
+    time_unix_nano: Integer = 0
+    observed_time_unix_nano: Integer = 0
+    severity_number: Integer = 0
+    body: _AnyValue | None = None
+    attributes: list[_Pair] = []
+
+
+class _ScopeLogs(_Wire, frozen=True, rename="camel"):
+    scope: _Scope | None = None
+    log_records: list[_LogRecord] = []
+    schema_url: str = ""
+
+
+class _ResourceLogs(_Wire, frozen=True, rename="camel"):
+    resource: _Resource | None = None
+    scope_logs: list[_ScopeLogs] = []
+    schema_url: str = ""
+
+
+class _LogRequest(_Wire, frozen=True, rename="camel"):
+    resource_logs: list[_ResourceLogs]
+
+
+class _ScopeMetrics(_Wire, frozen=True, rename="camel"):
+    metrics: list[Any] = []
+
+
+class _ResourceMetrics(_Wire, frozen=True, rename="camel"):
+    scope_metrics: list[_ScopeMetrics] = []
+
+
+class _MetricRequest(_Wire, frozen=True, rename="camel"):
+    resource_metrics: list[_ResourceMetrics]
+
+
+_EMPTY_OBJECT = re.compile(rb"\s*\{\s*\}\s*")
+_EMPTY = b'{"resourceSpans": [], "resourceLogs": [], "resourceMetrics": []}'
+
+_traces = msgspec.json.Decoder(_TraceRequest)
+_logs = msgspec.json.Decoder(_LogRequest)
+_metrics = msgspec.json.Decoder(_MetricRequest)
+
+
+def decode_traces(body: bytes) -> list[Span]:
+    """Return the spans of an ExportTraceServiceRequest. Raise InvalidBody, which names the path, and TooManyItems."""
+    return spans_of_request(_decoded(_traces, body))
+
+
+def spans_in(value: Any) -> list[Span]:
+    """Return the spans of a request that is decoded JSON. Raise InvalidBody."""
+    try:
+        return spans_of_request(msgspec.convert(value, _TraceRequest))
+    except msgspec.ValidationError as error:
+        raise InvalidBody(str(error)) from error
+
+
+def spans_of_request(request: _TraceRequest) -> list[Span]:
+    spans = []
+    for of_resource in request.resource_spans:
+        resource = _attributes(of_resource.resource.attributes if of_resource.resource else ())
+        for of_scope in of_resource.scope_spans:
+            scope = _scope(of_scope.scope, of_scope.schema_url, resource, of_resource.schema_url)
+            spans += [_span(span, scope) for span in of_scope.spans]
+    return spans
+
+
+def decode_logs(body: bytes) -> list[LogRecord]:
+    """Return the records of an ExportLogsServiceRequest. Raise InvalidBody, which names the path, and TooManyItems."""
+    records = []
+    for of_resource in _decoded(_logs, body).resource_logs:
+        resource = _attributes(of_resource.resource.attributes if of_resource.resource else ())
+        for of_scope in of_resource.scope_logs:
+            scope = _scope(of_scope.scope, of_scope.schema_url, resource, of_resource.schema_url)
+            records += [_log_record(record, scope) for record in of_scope.log_records]
+    return records
+
+
+def count_metrics(body: bytes) -> int:
+    """Return the number of metrics in an ExportMetricsServiceRequest. Raise InvalidBody and TooManyItems."""
+    request = _decoded(_metrics, body)
+    return sum(len(of_scope.metrics) for resource in request.resource_metrics for of_scope in resource.scope_metrics)
+
+
+def trace_answer(rejected: int, reason: str) -> bytes:
+    """Return an ExportTraceServiceResponse, with a partial success if anything was refused."""
+    return _answer("rejectedSpans", rejected, reason)
+
+
+def log_answer(rejected: int, reason: str) -> bytes:
+    """Return an ExportLogsServiceResponse, with a partial success if anything was refused."""
+    return _answer("rejectedLogRecords", rejected, reason)
+
+
+def metric_answer() -> bytes:
+    return b"{}"
+
+
+def _answer(name: str, rejected: int, reason: str) -> bytes:
+    if not (rejected or reason):
+        return b"{}"
+    return msgspec.json.encode({"partialSuccess": {name: str(rejected), "errorMessage": reason}})
+
+
+def encode_traces(spans: Iterable[Span]) -> bytes:
+    """Return an ExportTraceServiceRequest of the spans."""
+    return msgspec.json.encode({"resourceSpans": resource_spans(spans)})
+
+
+def resource_spans(spans: Iterable[Span]) -> list[dict[str, Any]]:
+    """Return the spans as the items of `resourceSpans`, grouped by resource and scope in the order given."""
+    resources: list[dict[str, Any]] = []
+    for resource, of_resource in groupby(spans, lambda span: (span.scope.resource, span.scope.resource_schema_url)):
+        scopes = []
+        for scope, of_scope in groupby(of_resource, lambda span: span.scope):
+            identity = {"name": scope.name, "version": scope.version, "attributes": _pairs(scope.attributes)}
+            scopes.append(
+                {"scope": identity, "spans": [_exported(span) for span in of_scope]}
+                | ({"schemaUrl": scope.schema_url} if scope.schema_url else {})
+            )
+        attributes, schema_url = resource
+        resources.append(
+            {"resource": {"attributes": _pairs(attributes)}, "scopeSpans": scopes}
+            | ({"schemaUrl": schema_url} if schema_url else {})
+        )
+    return resources
+
+
+# --- Decode -----------------------------------------------------------------------------------------------------------
+
+
+_LISTS = {
+    "resourceSpans": ("scopeSpans", "spans"),
+    "resourceLogs": ("scopeLogs", "logRecords"),
+    "resourceMetrics": ("scopeMetrics", "metrics"),
+}
+
+
+def _check_numbers(request: Any) -> None:
+    """Raise TooManyItems for a request, as JSON of any form, that has to be split."""
+    spans = parts = 0
+    for name, (of_resource, of_scope) in _LISTS.items():
+        for resource in items(fields(request).get(name)):
+            scopes = items(fields(resource).get(of_resource))
+            parts += 1 + len(scopes)
+            for scope in scopes:
+                found = items(fields(scope).get(of_scope))
+                spans += len(found)
+                check_numbers(spans)
+                parts += sum(len(items(fields(span).get(below))) for span in found for below in ("events", "links"))
+    check_numbers(spans, parts)
+
+
+def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+    try:
+        if body.count(b"{") > MOST_SPANS:
+            # All of these are objects, and as plain JSON they take a fifth of the memory.
+            _check_numbers(msgspec.json.decode(body))
+        # The list is required, so that other JSON is not taken for an empty request, but {} is one by the proto3 JSON mapping.
+        return decoder.decode(_EMPTY if _EMPTY_OBJECT.fullmatch(body) else body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidBody(str(error)) from error
+    except RecursionError as error:
+        raise InvalidBody("The JSON is nested too deeply.") from error
+
+
+def _span(span: _Span, scope: Scope) -> Span:
+    status = span.status or _Status()
+    return Span(
+        trace_id=_id(span.trace_id, 16),
+        span_id=_id(span.span_id, 8),
+        parent_id=_id(span.parent_span_id, 8),
+        name=span.name,
+        kind=_KINDS[span.kind] if span.kind in _KINDS else _integer(span.kind, "kind"),
+        start=_integer(span.start_time_unix_nano, "startTimeUnixNano"),
+        end=_integer(span.end_time_unix_nano, "endTimeUnixNano"),
+        status=_STATUSES.get(status.code, ""),
+        status_message=status.message,
+        attributes=_attributes(span.attributes),
+        events=[
+            SpanEvent(
+                name=event.name,
+                time=_integer(event.time_unix_nano, "timeUnixNano"),
+                attributes=_attributes(event.attributes),
+                dropped_attributes=_integer(event.dropped_attributes_count, "droppedAttributesCount"),
+            )
+            for event in span.events
+        ],
+        links=[
+            SpanLink(
+                trace_id=_id(link.trace_id, 16),
+                span_id=_id(link.span_id, 8),
+                trace_state=link.trace_state,
+                attributes=_attributes(link.attributes),
+                dropped_attributes=_integer(link.dropped_attributes_count, "droppedAttributesCount"),
+                flags=_integer(link.flags, "flags"),
+            )
+            for link in span.links
+        ],
+        scope=scope,
+        trace_state=span.trace_state,
+        flags=_integer(span.flags, "flags"),
+        dropped_attributes=_integer(span.dropped_attributes_count, "droppedAttributesCount"),
+        dropped_events=_integer(span.dropped_events_count, "droppedEventsCount"),
+        dropped_links=_integer(span.dropped_links_count, "droppedLinksCount"),
+    )
+
+
+def _log_record(record: _LogRecord, scope: Scope) -> LogRecord:
+    return LogRecord(
+        name=record.event_name,
+        trace_id=_id(record.trace_id, 16),
+        span_id=_id(record.span_id, 8),
+        time=_integer(record.time_unix_nano, "timeUnixNano")
+        or _integer(record.observed_time_unix_nano, "observedTimeUnixNano"),
+        severity=_integer(record.severity_number, "severityNumber"),
+        body=_value(record.body, 0),
+        attributes=_attributes(record.attributes),
+        scope=scope,
+    )
+
+
+def _scope(scope: _Scope | None, schema_url: str, resource: Attributes, resource_schema_url: str) -> Scope:
+    scope = scope or _Scope()
+    return Scope(
+        name=scope.name,
+        version=scope.version,
+        attributes=_attributes(scope.attributes),
+        schema_url=schema_url,
+        resource=resource,
+        resource_schema_url=resource_schema_url,
+    )
+
+
+def _id(text: str, size: int) -> str:
+    """Return an id in lower-case hexadecimal. Base64 of `size` bytes is read too; anything else is returned as it is."""
+    if len(text) == size * 2 or not text:
+        return text.lower()
+    try:
+        decoded = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return text
+    return decoded.hex() if len(decoded) == size else text
+
+
+def _integer(value: Integer, name: str) -> int:
+    try:
+        return int(value)
+    except ValueError as error:
+        raise InvalidBody(f"{name}: expected an integer, not {value!r:.50}") from error
+
+
+def _attributes(pairs: Iterable[_Pair], depth: int = 0) -> Attributes:
+    return {pair.key: _value(pair.value, depth) for pair in pairs}
+
+
+def _value(value: _AnyValue | None, depth: int) -> Any:
+    if value is None:
+        return None
+    if depth > DEEPEST:
+        return TOO_DEEP
+    if value.string_value is not None:
+        return value.string_value
+    if value.int_value is not None:
+        return _integer(value.int_value, "intValue")
+    if value.bool_value is not None:
+        return value.bool_value
+    if value.double_value is not None:
+        try:
+            return number(float(value.double_value))
+        except ValueError as error:
+            raise InvalidBody(f"doubleValue: expected a number, not {value.double_value!r:.50}") from error
+    if value.array_value is not None:
+        return [_value(item, depth + 1) for item in value.array_value.values]
+    if value.kvlist_value is not None:
+        return _attributes(value.kvlist_value.values, depth + 1)
+    if value.bytes_value is None:
+        return None
+    content = decoded_bytes({BYTES: value.bytes_value})
+    return {BYTES: value.bytes_value} if content is None else encoded_bytes(content)
+
+
+# --- Encode -----------------------------------------------------------------------------------------------------------
+
+
+def _exported(span: Span) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "traceId": span.trace_id,
+        "spanId": span.span_id,
+        "parentSpanId": span.parent_id,
+        "traceState": span.trace_state,
+        "flags": span.flags,
+        "name": span.name,
+        "kind": span.kind,
+        "startTimeUnixNano": str(span.start),
+        "endTimeUnixNano": str(span.end),
+        "attributes": _pairs(span.attributes),
+        "droppedAttributesCount": span.dropped_attributes,
+        "events": [
+            _without_empty(
+                {
+                    "timeUnixNano": str(event.time),
+                    "name": event.name,
+                    "attributes": _pairs(event.attributes),
+                    "droppedAttributesCount": event.dropped_attributes,
+                }
+            )
+            for event in span.events
+        ],
+        "droppedEventsCount": span.dropped_events,
+        "links": [
+            _without_empty(
+                {
+                    "traceId": link.trace_id,
+                    "spanId": link.span_id,
+                    "traceState": link.trace_state,
+                    "attributes": _pairs(link.attributes),
+                    "droppedAttributesCount": link.dropped_attributes,
+                    "flags": link.flags,
+                }
+            )
+            for link in span.links
+        ],
+        "droppedLinksCount": span.dropped_links,
+        "status": _without_empty({"message": span.status_message, "code": _CODES[span.status]}),
+    }
+    return _without_empty(fields)
+
+
+def _without_empty(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value or name == "status"}
+
+
+def _pairs(attributes: Attributes) -> list[dict[str, Any]]:
+    return [{"key": key, "value": _any_value(value)} for key, value in attributes.items()]
+
+
+def _any_value(value: Any) -> dict[str, Any]:
+    match value:
+        case None:
+            return {}
+        case str():
+            return {"stringValue": value}
+        case bool():
+            return {"boolValue": value}
+        case int():
+            return {"intValue": str(value)}
+        case float():
+            return {"doubleValue": value}
+        case Sequence():
+            return {"arrayValue": {"values": [_any_value(item) for item in value]}}
+    if (content := decoded_bytes(value)) is not None:
+        return {"bytesValue": base64.b64encode(content).decode()}
+    if (special := decoded_number(value)) is not None:
+        return {"doubleValue": "NaN" if math.isnan(special) else "Infinity" if special > 0 else "-Infinity"}
+    return {"kvlistValue": {"values": _pairs(value)}}

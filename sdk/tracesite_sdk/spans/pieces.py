@@ -1,0 +1,69 @@
+"""Shared parts of the protocols that deliver spans in pieces: JSON bodies, ids that are not hexadecimal, times."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from tracesite_sdk.normalize.json_values import instant
+from tracesite_sdk.redaction.engine import redact
+
+from .span import DEEPEST, TOO_DEEP, InvalidBody
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class InvalidItem(ValueError):
+    """One item of a request that cannot be stored; the others can."""
+
+
+def decoded_json(body: bytes) -> Any:
+    """Return the value of a JSON text, no deeper than an attribute may be. Raise InvalidBody."""
+    try:
+        value = msgspec.json.decode(body)
+        _bound(value, 0)
+        return value
+    except RecursionError as error:
+        raise InvalidBody("JSON that is nested too deeply") from error
+    except (msgspec.DecodeError, ValueError) as error:
+        raise InvalidBody(f"not JSON: {error}") from error
+
+
+def _bound(value: Any, depth: int) -> None:
+    """Replace what is too deep, in place, because a copy of a large body would take as much memory again."""
+    for name, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        if depth == DEEPEST:
+            value[name] = TOO_DEEP
+        else:
+            _bound(item, depth + 1)
+
+
+def span_id(of: str) -> str:
+    """Return the span id that stands for another system's id."""
+    return blake2b(of.encode(), digest_size=8).hexdigest()
+
+
+def uuid_of(value: Any, field: str) -> UUID:
+    """Raise InvalidItem if the value is not a UUID as text."""
+    try:
+        found = UUID(value) if isinstance(value, str) else None
+    except ValueError:
+        found = None
+    if found is None or not found.int:
+        raise InvalidItem(f"{field}: {shown(value)} is not a UUID")
+    return found
+
+
+def shown(value: Any) -> str:
+    """Return the beginning of a value for an error message, without secrets."""
+    return f"“{redact(str(value))[0][:40]}”"
+
+
+def nanoseconds(value: Any) -> int:
+    """Return the time since 1970, and 0 for a value that is not a time."""
+    found = instant(value)
+    return 0 if found is None else (found - _EPOCH) // timedelta(microseconds=1) * 1000

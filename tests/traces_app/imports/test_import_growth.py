@@ -1,0 +1,123 @@
+"""Growth: importing a start of a transcript and then the whole equals importing the whole, for each format."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from access_app.models import Project
+from sdk.tests.formats import (
+    test_ai_sdk,
+    test_anthropic_messages,
+    test_bedrock_converse,
+    test_chatgpt,
+    test_claude_ai,
+    test_claude_code,
+    test_codex,
+    test_eko,
+    test_gemini_cli,
+    test_langchain,
+    test_langfuse,
+    test_openai_chat,
+    test_openai_responses,
+    test_opencode,
+    test_pydantic_ai,
+    test_qwen_code,
+    test_sharegpt,
+)
+from traces_app.imports.importer import import_paths
+
+from .test_importer import stored
+
+OWN = Path(__file__).parent / "formats" / "transcripts"
+
+
+def own(name: str) -> Any:
+    return json.loads((OWN / name).read_text())
+
+
+def lengths(document: list[Any]) -> list[int]:
+    return list(range(1, len(document)))
+
+
+GROWING: dict[str, tuple[list[Any], list[int]]] = {
+    # The first message alone may be of any format, but belongs to the same session.
+    "Responses: items, whenever the model has answered": (test_openai_responses.WHOLE["items, whenever the model has answered"][0], [1, 4, 5, 6, 7]),
+    "Responses: exchanges": test_openai_responses.WHOLE["exchanges"],
+    "Responses: exchanges of two conversations": test_openai_responses.WHOLE["two conversations at a time"],
+    **{f"LangChain: {name}": (test_langchain.GROWING[name], lengths(test_langchain.GROWING[name])) for name in ("messages", "messages without ids", "rows", "updates", "states")},
+    # The first snapshot of a thread has no messages.
+    "LangChain: history": (test_langchain.GROWING["history"], lengths(test_langchain.GROWING["history"])[1:]),
+    "Pydantic AI": (own("pydantic_ai/every_part.json"), lengths(own("pydantic_ai/every_part.json"))),
+    "Pydantic AI: runs": ([test_pydantic_ai.MESSAGES[:2], test_pydantic_ai.MESSAGES], [1]),
+    # The first message alone may be in OpenAI's format.
+    "Anthropic: messages": (test_anthropic_messages.MESSAGES, [2, 3]),
+    "Anthropic: a log of exchanges": (test_anthropic_messages.LOG, [1]),
+    "Bedrock Converse: messages": (test_bedrock_converse.MESSAGES, [1, 2, 3]),
+    "Claude Code": (test_claude_code.SCENES, lengths(test_claude_code.SCENES)),
+    "AI SDK: messages of the model": (test_ai_sdk.MODEL, [1, 2, 3]),
+    "AI SDK: messages of the user interface": (test_ai_sdk.GROWING["UIMessages"], [1, 2, 3]),
+    "AI SDK: a message that grows": (test_ai_sdk.SHAPES["a chat that grows"][1:], [1]),
+    # Nothing to import before the first message.
+    "Eko": (test_eko.RUN, list(range(2, len(test_eko.RUN)))),
+    "Eko: agents at the same time": (test_eko.PARALLEL, [3, 4, 5]),
+    # Without a generation a trace has only its input.
+    "Langfuse": ([test_langfuse.TRACE | {"output": None}, *test_langfuse.OBSERVATIONS], [3, 4, 5, 6]),
+    "Langfuse: traces of a session": (test_langfuse.SESSION, [1]),
+    "OpenAI chat: exchanges": (test_openai_chat.LOG, [1]),
+    "Codex": ([*test_codex.START, *test_codex.MORE], [count for count in range(3, 33) if count not in test_codex.WITHIN_A_RESPONSE]),
+    "Qwen Code": ([*test_qwen_code.START, *test_qwen_code.MORE], list(range(1, 13))),
+    "OpenCode: messages as the server lists them": (test_opencode.WHOLE, [1, 2, 3, 4]),
+    "ShareGPT: turns": (test_sharegpt.HERMES, [2, 3, 4]),
+}  # fmt: skip
+
+STATES: dict[str, list[Any]] = {
+    "Gemini CLI": [{**test_gemini_cli.RECORD, "messages": test_gemini_cli.WHOLE[:count]} for count in (1, 2, 3, 6)],
+    "ChatGPT": [[test_chatgpt.conversation(test_chatgpt.PATH[:count])] for count in (4, 7, 9, 12, 15, 17, 20)],
+    "claude.ai": [[test_claude_ai.conversation(test_claude_ai.WHOLE[:count])] for count in range(1, 5)],
+    "OpenCode": [test_opencode.export(test_opencode.WHOLE[:count]) for count in range(1, 6)],
+}
+"""The states of a conversation that is one JSON value, the last one complete."""
+
+
+def imported(path: Path, document: object, project: Project) -> Project:
+    path.write_text(json.dumps(document))
+    (report,) = import_paths([path], project.pk)
+    assert (report.status, report.reason) == ("read", "")
+    return project
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("states", STATES.values(), ids=STATES)
+def test_importing_states_in_turn_equals_importing_the_last(states: list[Any], tmp_path: Path) -> None:
+    path = tmp_path / "talk.json"
+    expected = stored(imported(path, states[-1], Project.objects.create(slug="whole")))
+    project = Project.objects.create(slug="in-turn")
+    for state in [*states, states[-1]]:
+        imported(path, state, project)
+    assert stored(project) == expected
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("states", STATES.values(), ids=STATES)
+def test_earlier_states_remove_nothing(states: list[Any], tmp_path: Path) -> None:
+    path = tmp_path / "talk.json"
+    project = imported(path, states[-1], Project.objects.create(slug="whole"))
+    expected = stored(project)
+    for state in states:
+        imported(path, state, project)
+        assert stored(project) == expected
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("whole", "cuts"), GROWING.values(), ids=GROWING)
+def test_start_then_whole_equals_whole(whole: list[Any], cuts: list[int], tmp_path: Path) -> None:
+    path = tmp_path / "talk.json"
+
+    expected = stored(imported(path, whole, Project.objects.create(slug="whole")))
+    for cut in cuts:
+        project = Project.objects.create(slug=f"cut-{cut}")
+        assert stored(imported(path, whole, imported(path, whole[:cut], project))) == expected, f"cut at {cut}"

@@ -1,0 +1,133 @@
+"""Files of a session and of its sub-agents, imported in any order, and snapshots of a session that grows and shrinks."""
+
+from __future__ import annotations
+
+import json
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from access_app.models import Project
+from messages_app.models import Message, Session
+from sdk.tests.formats.test_claude_code import AFTER, AGENT, BEFORE, LINES, OF_AGENT, SCENES, of_agent, progress
+from traces_app.imports.importer import import_paths
+from traces_app.models import AgentStep, ToolCall
+
+MAIN = [*BEFORE, *AFTER, *LINES[5:]]
+OTHERS = [of_agent(item, agentId="b00", uuid=f"o{item['uuid']}") for item in OF_AGENT[:2]]
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    return Project.objects.create(slug="agents")
+
+
+def imported(folder: Path, project: Project, *documents: list[Any]) -> dict[str, int]:
+    """Import these files in turn; return the outcomes of their messages."""
+    states: dict[str, int] = {}
+    for number, lines in enumerate(documents):
+        path = folder / f"{number}.jsonl"
+        path.write_text("\n".join(map(json.dumps, [{"type": "summary", "summary": "-", "leafUuid": "-"}, *lines])))
+        for report in import_paths([path], project.pk):
+            assert report.status == "read"
+            for state, count in report.stored.items():
+                states[state] = states.get(state, 0) + count
+    return states
+
+
+def stored(project: Project) -> list[Any]:
+    """Return all rows, without our ids and the order of import."""
+    calls: dict[Any, list[Any]] = {}
+    ids = dict(ToolCall.objects.filter(project=project).values_list("id", "call_id"))
+    for call in ToolCall.objects.filter(project=project).select_related("tool", "result").order_by("position"):
+        outcome = call.result.output if hasattr(call, "result") else None
+        calls.setdefault(call.step_id, []).append(
+            (call.call_id, call.tool.name, call.status, ids.get(call.parent_id), outcome, call.duration_ms)
+        )
+    messages = []
+    for message in Message.objects.filter(project=project).order_by("id"):
+        steps = sorted(
+            (
+                (
+                    step.iteration,
+                    step.timestamp,
+                    step.thought,
+                    step.agent_name,
+                    step.model,
+                    step.metadata,
+                    calls.get(step.pk),
+                )
+                for step in AgentStep.objects.filter(message_id=message.pk)
+            ),
+            key=str,
+        )
+        messages.append(
+            (message.external_id, message.role, message.content, message.content_parts, message.created_at, message.completed_at, message.usage, message.error, message.metadata, message.health, message.call_count, steps)
+        )  # fmt: skip
+    sessions = list(Session.objects.filter(project=project).values_list("external_id", "title", "status", "message_count", "call_count"))  # fmt: skip
+    return [sessions, messages]
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_files_of_a_session_may_be_imported_in_any_order(db: None, tmp_path: Path, order: tuple[int, ...]) -> None:
+    files = [MAIN, OF_AGENT, OTHERS]
+    projects = [Project.objects.create(slug=f"p{number}") for number in range(2)]
+    imported(tmp_path, projects[0], *files)
+    imported(tmp_path, projects[1], *(files[index] for index in order))
+    first, second = map(stored, projects)
+    assert first == second
+    answers = [message for message in first[1] if message[1] == "assistant"]
+    assert sorted(message[0] for message in answers) == ["a1", "agent-b00"]
+    (nested,) = [message for message in answers if message[0] == "a1"]
+    assert [(step[3], step[6]) for step in nested[-1] if step[3]] == [
+        (AGENT, [("toolu_b", "Bash", "success", "toolu_t", "ok", 1000)]),
+        (AGENT, None),
+    ]
+
+
+def test_placed_steps_are_recognised_by_a_second_import(project: Project, tmp_path: Path) -> None:
+    imported(tmp_path, project, OF_AGENT, MAIN)
+    before = stored(project)
+    assert "created" not in imported(tmp_path, project, OF_AGENT, MAIN, OF_AGENT)
+    assert stored(project) == before
+
+
+def test_progress_lines_and_file_of_sub_agent_give_same_steps(project: Project, tmp_path: Path) -> None:
+    other = Project.objects.create(slug="other")
+    # They omit the text beside a call, and report the usage before its end.
+    early = json.loads(json.dumps(OF_AGENT[2]))
+    early["message"]["usage"] = {"output_tokens": 1}
+    repeated = [OF_AGENT[0], early, OF_AGENT[3]]
+    own = json.loads(json.dumps(OF_AGENT))
+    own[2]["message"]["usage"] = {"output_tokens": 9}
+    own[3]["toolUseResult"] = {"durationMs": 3}
+    imported(tmp_path, project, [*BEFORE, *map(progress, repeated), *AFTER], own)
+    imported(tmp_path, other, own, [*BEFORE, *map(progress, repeated), *AFTER])
+    found = stored(project)
+    assert found == stored(other)
+    assert found[0][0][-1] == 2
+
+
+def test_share_without_known_call_is_not_moved(project: Project, tmp_path: Path) -> None:
+    imported(tmp_path, project, OF_AGENT, LINES)
+    assert [message[0] for message in stored(project)[1]] == ["u1", "a1", f"agent-{AGENT}"]
+
+
+@pytest.mark.parametrize("cut", range(1, len(SCENES)))
+def test_session_that_grows_and_shrinks_loses_nothing(db: None, tmp_path: Path, cut: int) -> None:
+    at_once, grown = (Project.objects.create(slug=f"p{number}") for number in range(2))
+    imported(tmp_path, at_once, SCENES)
+    imported(tmp_path, grown, SCENES[:cut], SCENES)
+    whole = stored(at_once)
+    assert stored(grown) == whole
+    imported(tmp_path, grown, SCENES[:cut])
+    assert stored(grown) == whole
+
+
+def test_own_title_is_kept_if_a_part_has_none(project: Project, tmp_path: Path) -> None:
+    titled = [*LINES, {"type": "summary", "summary": "Repairs", "leafUuid": "a5"}]
+    for lines in (LINES[:3], titled, LINES, LINES[5:]):
+        imported(tmp_path, project, lines)
+    assert Session.objects.get().title == "Repairs"

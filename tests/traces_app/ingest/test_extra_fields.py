@@ -1,0 +1,52 @@
+"""Fields of our own responses that come back do not become metadata."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from messages_app.http.schemas import Resource
+from traces_app.queries import schemas
+from tracesite_sdk import records
+from tracesite_sdk.normalize.extra_fields import move_extra_fields_to_metadata
+
+# Not SessionWithSent: its `sent` is the outcome of one request, and a name that producers may use for data of their own.
+ANSWERS: list[tuple[type[Resource], type[records.Record]]] = [
+    (schemas.Session, records.Session),
+    (schemas.SessionExport, records.Session),
+    (schemas.SessionWithContexts, records.Session),
+    (schemas.Message, records.Message),
+    (schemas.Reference, records.Reference),
+    (schemas.AgentStep, records.AgentStep),
+    (schemas.ToolCall, records.ToolCall),
+]
+
+
+@pytest.mark.parametrize(("answer", "record"), ANSWERS, ids=lambda type_: type_.__name__)
+def test_every_field_of_an_answer_is_taken_or_dropped(answer: type[Resource], record: type[records.Record]) -> None:
+    document: dict[str, Any] = {**dict.fromkeys(answer.__struct_fields__, "sent"), "metadata": {}}
+    move_extra_fields_to_metadata(document, record)
+    assert document["metadata"] == {}, (
+        f"A client that sends {answer.__name__} back would find these fields in its metadata. Add them to DERIVED in "
+        f"sdk/tracesite_sdk/normalize/extra_fields.py, or to {record.__name__} in sdk/tracesite_sdk/records/__init__.py if it may set them."
+    )
+
+
+def test_every_field_of_an_answered_result_is_taken() -> None:
+    assert set(schemas.ToolResult.__struct_fields__) <= set(records.ToolResult.__struct_fields__)
+
+
+def test_cost_of_a_producer_is_kept_and_a_computed_one_is_not() -> None:
+    document: dict[str, Any] = {"role": "user", "cost": 0.5}
+    move_extra_fields_to_metadata(document, records.Message)
+    assert document == {"role": "user", "metadata": {"cost": 0.5}}
+    document = {"role": "user", "cost": 0.5, "unpriced_count": 0}
+    move_extra_fields_to_metadata(document, records.Message)
+    assert document == {"role": "user"}
+
+
+def test_derived_fields_are_dropped_and_others_kept() -> None:
+    document = {"role": "user", "version": 3, "color": "red"}
+    move_extra_fields_to_metadata(document, records.Message)
+    assert document == {"role": "user", "metadata": {"color": "red"}}

@@ -1,1 +1,0 @@
-"""Event protocols of other systems, mapped to our events. Django-free."""

@@ -1,0 +1,1 @@
+"""The way of transcripts and spans into the tables."""

@@ -1,0 +1,327 @@
+"""Import transcripts from files, and report for each file how much was read and the reasons for the rest.
+
+A file is decoded (as JSON, otherwise as JSON lines; see documents.py, and archives.py for packed files), its content
+decides its format, and its sessions are stored in batches. A file of lines may have any size: each transcript is read once
+for its outline, and a long one again for its messages, which are stored in parts. The import is idempotent: importing a
+file again, or a longer version of it, adds the new entries and changes nothing else.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from django.db import DatabaseError, OperationalError
+
+from access_app.conf import conf
+from access_app.db import connection
+from access_app.errors import ApiError
+from tracesite_sdk.formats import otlp
+from tracesite_sdk.formats.registry import Format, format_of, is_of
+from tracesite_sdk.spans.span import Span
+from tracesite_sdk.transcripts.documents import Document, Skip, Source, Unreadable, ValueBudget, file_source, read
+from tracesite_sdk.transcripts.outline import Outline, outline
+
+from . import cpu_time
+from .archives import BrokenArchive, Budget, Zip, files_in, is_packed, kept
+from .cpu_time import TookTooMuchCpuTime
+from .reports import FileReport
+from .storing import batches, store, store_spans
+
+SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj")
+"""Names of JSON files: one that is not JSON has failed. Other files are skipped unless their content looks like JSON."""
+
+_SNIFFED = 512
+_MEBIBYTE = 1024 * 1024
+_MOST_LEFT_OUT = 100_000
+"""Omitted entries of one file, and skipped files of one archive, in an upload. Limited because each takes time."""
+
+
+class TooMuchLeftOut(Exception):
+    """Too many entries or files of an upload are not transcripts; the rest is not read."""
+
+    def __init__(self) -> None:
+        super().__init__(f"more than {_MOST_LEFT_OUT} entries are not part of a transcript; the rest was not read")
+
+
+T = TypeVar("T")
+Bound = Callable[[], AbstractContextManager[None]]
+"""Returns a context manager that bounds the CPU time of its block."""
+Watch = Callable[[Source], Source]
+"""Called with each file before it is read; returns the source to read instead, for example one that reports progress."""
+
+
+def import_paths(
+    paths: Iterable[Path], project_id: int | None, *, format_: Format | None = None, watch: Watch | None = None
+) -> Iterator[FileReport]:
+    """Import files, the files below folders, and standard input ("-"); yield a report for each file, archived ones included.
+
+    Nothing is stored if `project_id` is None. A failure is reported and does not stop the other files. Without a `format_`
+    the content decides the format. A file, or one of an archive, may take conf.REQUEST_CPU_SECONDS of CPU time for each MiB
+    begun of what was given; of an archive the rest is not read then.
+    """
+    seen: set[Path] = set()
+    for path in paths:
+        if str(path) == "-":
+            with kept(sys.stdin.buffer, "standard input") as source:
+                yield from import_source(source, project_id, format_=format_, cpu_seconds=conf.REQUEST_CPU_SECONDS)
+            continue
+        for file, reason in _files_below(path) if path.is_dir() else [(path, "")]:
+            if (real := file.resolve()) in seen:
+                continue
+            seen.add(real)
+            if reason:
+                yield FileReport(path=str(file), status="skipped", reason=reason)
+                continue
+            yield from _import_file(file, project_id, named=file is path, format_=format_, watch=watch)
+
+
+def import_source(
+    source: Source,
+    project_id: int | None,
+    *,
+    named: bool = True,
+    format_: Format | None = None,
+    budget: Budget | None = None,
+    cpu_seconds: float | None = None,
+) -> Iterator[FileReport]:
+    """Import a file, or all files of an archive; yield a report for each.
+
+    A file without a transcript has failed if the caller `named` it or its suffix is in SUFFIXES; otherwise it is skipped.
+    Packed data may unpack to no more than the `budget`. Each file may take `cpu_seconds` of CPU time for each MiB begun of the
+    source; None if that is bounded elsewhere.
+    """
+    skipped: list[FileReport] = []
+
+    is_bounded = budget is not None and budget.values is not None
+
+    def skip(path: str, reason: str) -> None:
+        skipped.append(FileReport(path=path, status="skipped", reason=reason))
+        if is_bounded and len(skipped) > _MOST_LEFT_OUT:
+            raise TooMuchLeftOut
+
+    found = 0
+    try:
+        bound = nullcontext if cpu_seconds is None else partial(cpu_time.at_most, cpu_seconds * _mebibytes(source))
+        for file in _each(files_in(source, skip, budget), bound):
+            found += len(skipped)
+            yield from skipped
+            skipped.clear()
+            report = FileReport(path=file.name)
+            values = budget.values if budget is not None else None
+            try:
+                with bound():
+                    if isinstance(file, Zip):
+                        claimed = _format_of(file.files, format_)
+                        if claimed is None:
+                            continue
+                        file.claimed = True
+                        leave_out = _skip_into(report, is_bounded)
+                        _import_document(file.files, claimed, report, project_id, leave_out, values)
+                    elif file.name != source.name and (reason := _archive_skip_reason(file.name)):
+                        report.status, report.reason = "skipped", reason
+                    else:
+                        is_named = named and file.name == source.name
+                        _import_one(file, report, project_id, named=is_named, format_=format_, values=values)
+            except TookTooMuchCpuTime as error:
+                _stop_at(report, error, is_in_archive=file.name != source.name)
+                yield report
+                return
+            found += 1
+            yield report
+    except (OSError, BrokenArchive, TooMuchLeftOut, TookTooMuchCpuTime) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        if not isinstance(error, TooMuchLeftOut):
+            yield from skipped
+        yield FileReport(path=source.name, status="failed", reason=reason)
+        return
+    yield from skipped
+    if not found + len(skipped):
+        yield FileReport(path=source.name, status="failed" if named else "skipped", reason="the archive has no files")
+
+
+def _import_file(
+    path: Path, project_id: int | None, *, named: bool, format_: Format | None, watch: Watch | None
+) -> Iterator[FileReport]:
+    source = file_source(path)
+    try:
+        if path.exists() and not path.is_file():
+            # A pipe, such as <(command), can be read only once.
+            with source.open() as stream, kept(stream, source.name) as copy:
+                yield from import_source(
+                    copy, project_id, named=named, format_=format_, cpu_seconds=conf.REQUEST_CPU_SECONDS
+                )
+                return
+    except OSError as error:
+        yield FileReport(path=source.name, status="failed", reason=error.strerror or str(error))
+        return
+    watched = watch(source) if watch else source
+    yield from import_source(watched, project_id, named=named, format_=format_, cpu_seconds=conf.REQUEST_CPU_SECONDS)
+
+
+def _mebibytes(source: Source) -> int:
+    """Return how many MiB of a source are begun, at least one. Raises OSError."""
+    with source.open() as stream:
+        return 1 + stream.seek(0, os.SEEK_END) // _MEBIBYTE
+
+
+def _each(files: Iterator[T], bound: Bound) -> Iterator[T]:
+    """Yield the files; the CPU time of finding each is bounded."""
+    while True:
+        with bound():
+            file = next(files, None)
+        if file is None:
+            return
+        yield file
+
+
+def _stop_at(report: FileReport, error: TookTooMuchCpuTime, *, is_in_archive: bool) -> None:
+    """Report a file that was stopped."""
+    report.status = "failed"
+    report.reason = f"{error}; the rest of the archive was not read" if is_in_archive else str(error)
+    if not connection.in_atomic_block:
+        # A statement may have been under way. The next one gets a new connection.
+        connection.close()
+
+
+def _import_one(
+    source: Source,
+    report: FileReport,
+    project_id: int | None,
+    *,
+    named: bool,
+    format_: Format | None,
+    values: ValueBudget | None,
+) -> None:
+    leave_out = _skip_into(report, values is not None)
+    is_wanted = named or source.name.lower().endswith(SUFFIXES)
+    try:
+        document = read(source, leave_out, values)
+        found = _format_of(document, format_)
+    except OSError as error:
+        report.status, report.reason = "failed", error.strerror or str(error)
+        return
+    except TooMuchLeftOut as error:
+        report.status, report.reason = "failed", str(error)
+        return
+    except Unreadable as error:
+        report.status, report.reason = "failed" if is_wanted else "skipped", str(error)
+        return
+    if found is None:
+        report.status = "failed" if named else "skipped"
+        report.reason = f"not a transcript in {'a known format' if format_ is None else f'the format {format_.NAME}'}"
+        return
+    _import_document(document, found, report, project_id, leave_out, values)
+
+
+def _skip_into(report: FileReport, is_bounded: bool) -> Skip:
+    """Return a function that adds omitted entries to the report."""
+
+    def leave_out(where: str, why: str) -> None:
+        report.leave_out(where, why)
+        if is_bounded and report.left_out_count > _MOST_LEFT_OUT:
+            raise TooMuchLeftOut
+
+    return leave_out
+
+
+def _import_document(
+    document: Document,
+    format_: Format,
+    report: FileReport,
+    project_id: int | None,
+    leave_out: Skip,
+    values: ValueBudget | None,
+) -> None:
+    report.format = format_.NAME
+    is_second_time = False
+
+    def skip(where: str, why: str) -> None:
+        # The first pass over the entries has reported their omissions.
+        if not is_second_time:
+            leave_out(where, why)
+
+    try:
+        if format_ is otlp:
+            store_spans(_spans_within(otlp.spans(document, leave_out), values), project_id, report)
+            return
+        found = (outline(transcript, format_.NAME) for transcript in format_.transcripts(document, skip))
+        for batch in batches(_within(found, values)):
+            is_second_time = True
+            store(batch, project_id, report)
+            is_second_time = False
+    except OperationalError:
+        # The database is down or out of order, so the other files would fail, too.
+        raise
+    except (ApiError, DatabaseError, OSError, TooMuchLeftOut, Unreadable) as error:
+        report.status, report.reason = "failed", str(error)
+
+
+def _within(found: Iterable[Outline], values: ValueBudget | None) -> Iterator[Outline]:
+    """Yield the transcripts, as long as they are within the budget. Raise Unreadable."""
+    for one in found:
+        if values is not None:
+            values.take_entries(one.count)
+            values.take_put_in(one.put_in)
+        yield one
+
+
+def _spans_within(spans: Iterable[Span], values: ValueBudget | None) -> Iterator[Span]:
+    """Yield the spans, as long as they are within the budget. Raise Unreadable."""
+    for span in spans:
+        if values is not None:
+            values.take_entries(1)
+        yield span
+
+
+def _format_of(document: Document, wanted: Format | None) -> Format | None:
+    if wanted is None:
+        return format_of(document)
+    return wanted if is_of(document, wanted) else None
+
+
+# --- Files ----------------------------------------------------------------------------------------------------------
+
+
+def _files_below(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the files below a folder in the order of their names, each with the reason to skip it, or ""."""
+    for root, folders, files in os.walk(folder):
+        folders.sort()
+        for name in [name for name in folders if name.startswith(".")]:
+            folders.remove(name)
+            yield Path(root, name), "a hidden folder"
+        for name in sorted(files):
+            path = Path(root, name)
+            yield path, "a hidden file" if name.startswith(".") else _skip_reason(path)
+
+
+def _archive_skip_reason(name: str) -> str:
+    """Return the reason to skip a file of an archive, or "".
+
+    macOS packs the attributes of a file beside it, with the same suffix. Hidden folders are read, because many transcripts
+    are in one, such as ~/.claude, and are packed with it.
+    """
+    *folders, last = name.split("/")
+    if last.startswith("._") or "__MACOSX" in folders:
+        return "macOS metadata"
+    return "a hidden file" if last.startswith(".") else ""
+
+
+def _skip_reason(path: Path) -> str:
+    if path.suffix.lower() in SUFFIXES:
+        return ""
+    try:
+        if not path.is_file():
+            return "not a readable file"
+        with path.open("rb") as stream:
+            head = stream.read(_SNIFFED)
+    except OSError as error:
+        return error.strerror or str(error)
+    looks_like_json = head.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"["))
+    return "" if looks_like_json or is_packed(head) else "neither JSON nor an archive"

@@ -1,0 +1,572 @@
+"""Store spans, and make the messages of their traces anew of all spans that have arrived.
+
+A trace is a function of the set of its spans (conversation.py), so order, batches and repetition do not matter: each
+delivery is stored as it came, and if it is new, the messages of its trace are replaced in the same transaction. A message
+keeps its id as long as its beginning and its place stay the same, and stays deleted if somebody deleted it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from hashlib import blake2b
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+import psycopg
+from django.db import IntegrityError
+from django.db.models import Exists, OuterRef, Q
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from msgspec.structs import replace
+
+from access_app.db import transaction
+from access_app.db.conflicts import retry_aborted
+from access_app.db.statements import read_prepared
+from access_app.encryption.keys import key_of
+from access_app.masking import masking_of
+from messages_app.models import Message, Session
+from messages_app.sql.periods import Period
+from messages_app.writes import NO_RUN_LEFT, Counts, add_to_session, update_last_run
+from traces_app.ingest.batch import SessionOutcome
+from traces_app.ingest.partitions import ensure_periods, forget
+from traces_app.ingest.pipeline import ingest
+from traces_app.ingest.removal import remove_messages
+from traces_app.ingest.scores import attach_scores, detach_sessions, store_named_scores
+from traces_app.ingest.sql import insert_rows
+from traces_app.ingest.tables import SPANS, Row
+from traces_app.ingest.turns import take_turns
+from traces_app.models import Context
+from traces_app.models import Span as SpanRow
+from tracesite_sdk import records
+from tracesite_sdk.records import ids, pg_text
+from tracesite_sdk.redaction.engine import redact as redact_value
+from tracesite_sdk.redaction.rules import Rules
+from tracesite_sdk.spans.conversation import MOST_TAG_CHARACTERS, MOST_TAGS, SOURCE, TRACE_ID, session_of_trace
+from tracesite_sdk.spans.deliveries import merged
+from tracesite_sdk.spans.media import Media, with_flag, with_media
+from tracesite_sdk.spans.redaction import redact
+from tracesite_sdk.spans.span import MOST_TRACES, LogRecord, Span, SpanEvent, TooManyItems
+from tracesite_sdk.spans.wire_scores import scores_in
+
+logger = logging.getLogger(__name__)
+
+TOO_MUCH_MEDIA = "too_much_media"
+"""Why a file is refused: those of its trace would be more than MOST_MEDIA_OF_TRACE."""
+MOST_SPANS_OF_TRACE = 50_000
+"""Deliveries of one trace that are read to make its messages; further ones are refused."""
+MOST_MEDIA_OF_TRACE = 64 * 2**20
+"""Bytes of the files of one trace as they are stored: in Base64, and encrypted if the project is. All are read to make its
+messages; further ones are refused, and of those from before the limit the first are read."""
+TRACES_AT_ONCE = 1_000
+"""Traces that are stored in one transaction."""
+_ATTEMPTS = 5
+_HEXADECIMAL = re.compile("[0-9a-f]+")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EARLIEST = int(ids.EARLIEST.timestamp()) * 10**9
+_LATEST = 253_402_300_799 * 10**9
+"""Nanoseconds from 1970 to the end of the year 9999, the last that a datetime has."""
+# These two are prepared, because every request asks them, and Django and PostgreSQL take longer to plan than to answer them.
+# The length of a stored text is known without reading it.
+_STORED = (
+    "SELECT id, trace_id, kind, CASE WHEN kind = 'media' THEN octet_length(content) ELSE 0 END FROM traces_app_span "
+    "WHERE project_id = %s AND trace_id = ANY(%s)"
+)
+_WITH_MESSAGES = (
+    "SELECT DISTINCT request_id FROM messages_app_message "
+    "WHERE project_id = %s AND request_id = ANY(%s) AND request_id <> '' AND metadata ? %s"
+)
+_Item = Span | LogRecord | Media
+"""What is delivered of a trace."""
+_decode_media = msgspec.json.Decoder(Media).decode
+_DECODE: Mapping[str, Callable[[str], _Item]] = {
+    SpanRow.Kind.SPAN: msgspec.json.Decoder(Span).decode,
+    SpanRow.Kind.LOG: msgspec.json.Decoder(LogRecord).decode,
+    SpanRow.Kind.MEDIA: _decode_media,
+}
+_KINDS = {Span: SpanRow.Kind.SPAN, LogRecord: SpanRow.Kind.LOG, Media: SpanRow.Kind.MEDIA}
+
+
+@dataclass(kw_only=True)
+class SpanOutcome:
+    """The outcome of the spans of one request."""
+
+    accepted: int = 0
+    refused: int = 0
+    messages: Counter[str] = field(default_factory=Counter)
+    """Messages of the traces that changed: created, or updated."""
+    reasons: list[str] = field(default_factory=list)
+    """For people: which span, what is wrong, what would be right. One for each kind of fault."""
+    refused_traces: dict[str, str] = field(default_factory=dict)
+    """Traces of which nothing was stored, with the reason."""
+
+    def refuse(self, reason: str, count: int = 1) -> None:
+        self.refused += count
+        if reason not in self.reasons and len(self.reasons) < 10:
+            self.reasons.append(reason)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Delivery:
+    """A redacted item with the row that it becomes."""
+
+    item: _Item
+    time: datetime
+    row: Row
+
+    @property
+    def trace_id(self) -> str:
+        return self.item.trace_id
+
+
+class _Pieces(NamedTuple):
+    """The deliveries of a trace."""
+
+    spans: list[Span]
+    logs: list[LogRecord]
+    media: list[Media]
+
+    @classmethod
+    def empty(cls) -> _Pieces:
+        return cls([], [], [])
+
+    def add(self, item: _Item) -> None:
+        if isinstance(item, Span):
+            self.spans.append(item)
+        elif isinstance(item, LogRecord):
+            self.logs.append(item)
+        else:
+            self.media.append(item)
+
+    def __len__(self) -> int:
+        return len(self.spans) + len(self.logs) + len(self.media)
+
+    def session(self) -> records.Session:
+        """Return the session of the trace, of its spans with their log records and the files that they name."""
+        spans, left_out = with_media(_with_logs(self.spans, self.logs), self.media)
+        session = session_of_trace(spans)
+        return replace(session, messages=with_flag(session.messages or (), left_out)) if left_out else session
+
+
+def record_spans(
+    project_id: int, spans: Iterable[Span], logs: Iterable[LogRecord] = (), *, now: datetime | None = None
+) -> SpanOutcome:
+    """Store the valid ones of these spans and log records, and update the messages of their traces.
+
+    When it returns, everything accepted is committed. Invalid ones, and those of purged or deleted traces, are refused one
+    by one. Raise TooManyItems for more than MOST_TRACES, of which nothing is stored.
+    """
+    now = now or timezone.now()
+    outcome = SpanOutcome()
+    items: list[Span | LogRecord] = [*spans, *logs]
+    valid = [item for item in items if _is_valid(item, outcome)]
+    if len({item.trace_id for item in valid}) > MOST_TRACES:
+        raise TooManyItems(MOST_TRACES, "traces")
+    deliveries = [_delivery(project_id, item, now) for item in redact(valid, masking_of(project_id))]
+    if not deliveries:
+        return outcome
+    refused: dict[str, str] = {}
+    for some in _of_some_traces(deliveries):
+        reasons, messages = _store_patiently(project_id, some, now)
+        refused |= reasons
+        outcome.messages += messages
+    for delivery in deliveries:
+        if reason := refused.get(delivery.trace_id):
+            outcome.refused_traces[delivery.trace_id] = reason
+            outcome.refuse(
+                _("Trace %(trace)s is not stored: %(reason)s.") % {"trace": delivery.trace_id, "reason": reason}
+            )
+        else:
+            outcome.accepted += 1
+    return outcome
+
+
+def _of_some_traces(deliveries: Sequence[_Delivery]) -> Iterator[Sequence[_Delivery]]:
+    """Yield the deliveries by at most TRACES_AT_ONCE traces: each is locked, and PostgreSQL's table of locks is for all."""
+    traces = list(dict.fromkeys(delivery.trace_id for delivery in deliveries))
+    if len(traces) <= TRACES_AT_ONCE:
+        yield deliveries
+        return
+    of_trace: dict[str, list[_Delivery]] = defaultdict(list)
+    for delivery in deliveries:
+        of_trace[delivery.trace_id].append(delivery)
+    for first in range(0, len(traces), TRACES_AT_ONCE):
+        yield [delivery for trace_id in traces[first : first + TRACES_AT_ONCE] for delivery in of_trace[trace_id]]
+
+
+def record_media(project_id: int, media: Media) -> str | None:
+    """Store a file of a trace, and put it into the messages of the trace. Return why the trace is refused, if it is."""
+    now = timezone.now()
+    refused, _messages = _store_patiently(project_id, [_delivery(project_id, media, now)], now)
+    return refused.get(media.trace_id)
+
+
+def has_media(project_id: int, trace_id: str, media_id: str) -> bool:
+    """Return whether a trace has a file. The content of no file is read."""
+    rows = SpanRow.objects.filter(project_id=project_id, trace_id=UUID(trace_id), kind=SpanRow.Kind.MEDIA)
+    return any(_is_of(pk, project_id, trace_id, media_id) for pk in rows.values_list("pk", flat=True))
+
+
+def traces_of(session_id: UUID) -> list[str]:
+    """Return the ids of the traces of a session: those that made its messages, in their order, or else the one that has
+    the name of the session, because none of its spans made a message."""
+    rows = Message.objects.filter(session_id=session_id, metadata__has_key=TRACE_ID).order_by("pk")
+    # A sender may give anything as the id of a trace.
+    found = [name for name in dict.fromkeys(rows.values_list("request_id", flat=True)) if _is_id(name, 32)]
+    if found:
+        return found
+    names = Session.with_deleted.filter(pk=session_id, metadata__source=SOURCE).values_list("external_id", flat=True)
+    return [name for name in names if _is_id(name, 32)]
+
+
+def spans_of(project_id: int, trace_id: str) -> list[Span]:
+    """Return the stored spans of a trace, each once and as it came but redacted, with its log records as events; none of what is
+    no id of a trace."""
+    if not _is_id(trace_id, 32):
+        return []
+    spans, logs, _media = _pieces(project_id, [trace_id], with_files=())[trace_id]
+    return sorted(_with_logs(merged(spans), logs), key=lambda span: (span.start, span.span_id))
+
+
+# --- Validation -------------------------------------------------------------------------------------------------------
+
+
+def _is_valid(item: Span | LogRecord, outcome: SpanOutcome) -> bool:
+    if isinstance(item, LogRecord) and not item.trace_id:
+        outcome.refuse(_("A log record has no traceId: only those that belong to a span are stored."))
+        return False
+    for name, value, digits in (("traceId", item.trace_id, 32), ("spanId", item.span_id, 16)):
+        if not _is_id(value, digits):
+            outcome.refuse(
+                _("%(name)s “%(value)s”: expected %(bytes)d bytes that are not all zero.")
+                % {"name": name, "value": redact_value(value)[0][:40], "bytes": digits // 2}
+            )
+            return False
+    if isinstance(item, Span) and item.parent_id and not _is_id(item.parent_id, 16) and item.parent_id != "0" * 16:
+        outcome.refuse(
+            _("%(name)s “%(value)s”: expected %(bytes)d bytes that are not all zero.")
+            % {"name": "parentSpanId", "value": redact_value(item.parent_id)[0][:40], "bytes": 8}
+        )
+        return False
+    return True
+
+
+def _is_id(value: str, digits: int) -> bool:
+    return len(value) == digits and _HEXADECIMAL.fullmatch(value) is not None and value != "0" * digits
+
+
+# --- Rows -------------------------------------------------------------------------------------------------------------
+
+
+def _delivery(project_id: int, item: _Item, now: datetime) -> _Delivery:
+    # JSON escapes what PostgreSQL cannot store as text.
+    content = msgspec.json.encode(item)
+    nanoseconds = 0
+    if isinstance(item, Span):
+        nanoseconds = item.start or item.end
+    elif isinstance(item, LogRecord):
+        nanoseconds = item.time
+    time = _in_range(nanoseconds, now)
+    if isinstance(item, Media):
+        id_ = _media_row_id(time, project_id, item.trace_id, item.media_id)
+    else:
+        id_ = _row_id(time, b"%d %b" % (project_id, content))
+    kind = _KINDS[type(item)].value
+    row = SPANS.Row(id=id_, project_id=str(project_id), trace_id=item.trace_id, kind=kind, content=content.decode())
+    return _Delivery(item=item, time=time, row=row)
+
+
+def _row_id(time: datetime, identity: bytes) -> str:
+    return ids.child_hex(ids.first_id_at(time).int, blake2b(identity, digest_size=8).hexdigest())
+
+
+def _media_row_id(time: datetime, project_id: int, trace_id: str, media_id: str) -> str:
+    # By its name, so that a file is found without reading it.
+    return _row_id(time, f"{project_id} media {trace_id} {media_id}".encode())
+
+
+def _is_of(row_id: UUID, project_id: int, trace_id: str, media_id: str) -> bool:
+    """Return whether a row has this file, which may have arrived at any time."""
+    return row_id.hex == _media_row_id(ids.created_at_of(row_id), project_id, trace_id, media_id)
+
+
+def _in_range(nanoseconds: int, now: datetime) -> datetime:
+    """Return the time of a span; `now` if a clock was so wrong that no month can be made for it."""
+    if not _EARLIEST <= nanoseconds < _LATEST:
+        return now
+    found = _EPOCH + timedelta(microseconds=nanoseconds // 1000)
+    return found if found < now + ids.LATEST_AHEAD else now
+
+
+# --- Traces -----------------------------------------------------------------------------------------------------------
+
+
+def _store_patiently(
+    project_id: int, deliveries: Sequence[_Delivery], now: datetime
+) -> tuple[dict[str, str], Counter[str]]:
+    """Store as `_store` does; try again if another sender or a purge interferes."""
+    for attempts_left in reversed(range(_ATTEMPTS)):
+        try:
+            return retry_aborted(partial(_store, project_id, deliveries, now))
+        except IntegrityError as error:
+            if not isinstance(error.__cause__, psycopg.errors.CheckViolation) or not attempts_left:
+                raise
+            # "No partition of relation": a purge dropped a month that is still in our cache.
+            forget()
+    raise AssertionError("the last attempt returned or raised")
+
+
+def _store(project_id: int, deliveries: Sequence[_Delivery], now: datetime) -> tuple[dict[str, str], Counter[str]]:
+    """Store the deliveries and the traces that they change, in one transaction.
+
+    Return why traces were refused, and the number of messages created and updated.
+    """
+    ensure_periods({Period.of(delivery.time) for delivery in deliveries})
+    with transaction.atomic():
+        take_turns(project_id, {delivery.trace_id for delivery in deliveries})
+        pieces, first_of_trace, refused = _insert(project_id, deliveries)
+        refused |= {id_: "too_many_spans" for id_, found in pieces.items() if len(found) > MOST_SPANS_OF_TRACE}
+        sessions = {
+            id_: _with_ids(project_id, id_, found.session())
+            for id_, found in pieces.items()
+            if found.spans and id_ not in refused
+        }
+        while sessions:
+            try:
+                with transaction.atomic():
+                    _replace_messages(project_id, sessions, pieces, first_of_trace)
+                break
+            except _RefusedError as error:
+                # Nothing of a refused trace is changed.
+                refused |= error.reasons
+                sessions = {id_: session for id_, session in sessions.items() if id_ not in refused}
+        if sessions:
+            names = {session.external_id for session in sessions.values() if session.external_id}
+            carried = [score for id_ in sessions for score in scores_in(pieces[id_].spans, pieces[id_].logs)]
+            store_named_scores(project_id, carried, keep_existing=True)
+            attach_scores(project_id, list(sessions), names)
+        if refused:
+            ids_ = [UUID(delivery.row.id) for delivery in deliveries if delivery.trace_id in refused]
+            SpanRow.objects.filter(pk__in=ids_).delete()
+    messages: Counter[str] = Counter()
+    for id_, session in sessions.items():
+        messages["created" if id_ in first_of_trace else "updated"] += len(session.messages or ())
+    return refused, messages
+
+
+class _RefusedError(Exception):
+    """Traces whose session or messages were deleted or purged, with the reasons."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        super().__init__(reasons)
+        self.reasons = dict(reasons)
+
+
+def _insert(project_id: int, deliveries: Sequence[_Delivery]) -> tuple[dict[str, _Pieces], set[str], dict[str, str]]:
+    """Insert the deliveries that are new. The caller has locked the traces.
+
+    Return everything that is stored of the traces that changed, those of them of which no span was stored before, and why
+    files of traces were refused.
+    """
+    new = {delivery.row.id: delivery for delivery in deliveries}
+    traces = {UUID(delivery.trace_id) for delivery in deliveries}
+    known: set[str] = set()
+    with_spans: set[str] = set()
+    files = {id_: delivery.item for id_, delivery in new.items() if isinstance(delivery.item, Media)}
+    media: Counter[str] = Counter()
+    """Bytes of the stored files of each trace."""
+    for pk, trace_id, kind, size in read_prepared(_STORED, [project_id, list(traces)]):
+        new.pop(pk.hex, None)
+        known.add(trace_id.hex)
+        if kind == SpanRow.Kind.MEDIA:
+            media[trace_id.hex] += size
+            for id_, file in files.items():
+                if _is_of(pk, project_id, file.trace_id, file.media_id):
+                    new.pop(id_, None)
+        else:
+            with_spans.add(trace_id.hex)
+    refused: dict[str, str] = {}
+    for id_ in files.keys() & new.keys():
+        trace = new[id_].trace_id
+        media[trace] += len(new[id_].row.content)
+        if media[trace] > MOST_MEDIA_OF_TRACE:
+            refused[trace] = TOO_MUCH_MEDIA
+            del new[id_]
+    rows = [delivery.row for delivery in new.values()]
+    insert_rows([(SPANS, SPANS.encrypted(rows, key_of(project_id)))])
+    changed = {delivery.trace_id for delivery in new.values()}
+    pieces = _pieces(project_id, changed & known, with_files=changed & known & media.keys())
+    # What was just inserted need not be read, and most deliveries are of new traces.
+    for _id, delivery in sorted(new.items()):
+        if delivery.trace_id not in known:
+            pieces.setdefault(delivery.trace_id, _Pieces.empty()).add(delivery.item)
+    return pieces, changed - with_spans, refused
+
+
+def _pieces(project_id: int, trace_ids: Collection[str], *, with_files: Collection[str]) -> dict[str, _Pieces]:
+    """Return everything that is stored of these traces; the files only of those `with_files`."""
+    found = {trace_id: _Pieces.empty() for trace_id in trace_ids}
+    of_project = SpanRow.objects.filter(project_id=project_id).order_by("id")
+    rows = of_project.filter(trace_id__in=[UUID(trace_id) for trace_id in trace_ids]).exclude(kind=SpanRow.Kind.MEDIA)
+    for _id, trace_id, kind, content in rows.values_list("id", "trace_id", "kind", "content").iterator():
+        found[trace_id.hex].add(_DECODE[kind](content))
+    for trace in with_files:
+        files = of_project.filter(trace_id=UUID(trace), kind=SpanRow.Kind.MEDIA).values_list("id", "content")
+        size = 0
+        # One by one, because those from before the limits may be many and large.
+        for _id, content in files.iterator(chunk_size=1):
+            item = _decode_media(content)
+            size += len(content)
+            found[trace].add(item if size <= MOST_MEDIA_OF_TRACE else replace(item, data=""))
+    return found
+
+
+def masked_content(kind: str, content: str, rules: Rules) -> str | None:
+    """Return the content of a stored span or log record without what the rules find; None if they find nothing."""
+    item = _DECODE[kind](content)
+    if not isinstance(item, Span | LogRecord):
+        return None
+    (clean,) = redact([item], rules)
+    return None if clean is item else msgspec.json.encode(clean).decode()
+
+
+def _with_logs(spans: Sequence[Span], logs: Sequence[LogRecord]) -> list[Span]:
+    """Return the spans, with the log records that belong to them as events."""
+    if not logs:
+        return list(spans)
+    merged: dict[str, list[LogRecord]] = defaultdict(list)
+    for log in logs:
+        merged[log.span_id].append(log)
+    return [
+        replace(
+            span, events=sorted([*span.events, *map(_event_of, merged[span.span_id])], key=lambda event: event.time)
+        )
+        if span.span_id in merged
+        else span
+        for span in spans
+    ]
+
+
+def _with_ids(project_id: int, trace_id: str, session: records.Session) -> records.Session:
+    """Return the session with the ids of its messages, which do not depend on the time of arrival."""
+    messages = [
+        replace(
+            message, id=str(ids.message_id(message.created_at, message.role, place, (project_id, message.external_id)))
+        )
+        if message.created_at is not None
+        else message
+        for place, message in enumerate(session.messages or ())
+    ]
+    if not messages:
+        # It is removed when the trace gets a message in another session.
+        return replace(session, external_id=trace_id)
+    return replace(session, messages=messages)
+
+
+def _event_of(log: LogRecord) -> SpanEvent:
+    attributes = {**log.attributes, **({"body": log.body} if log.body is not None else {})}
+    name = log.name or str(log.attributes.get("event.name", ""))
+    return SpanEvent(name=name, time=log.time, attributes=attributes)
+
+
+def _replace_messages(
+    project_id: int,
+    sessions: Mapping[str, records.Session],
+    pieces: Mapping[str, _Pieces],
+    first_of_trace: Set[str],
+) -> None:
+    """Put the messages of these traces in the place of those that they had. Raise _RefusedError.
+
+    `first_of_trace` are the traces of which nothing was stored before.
+    """
+    known = [trace_id for trace_id in sessions if trace_id not in first_of_trace]
+    of_traces = Message.with_deleted.filter(project_id=project_id, request_id__in=known, metadata__has_key=TRACE_ID)
+    old = list(of_traces.order_by("pk").select_related("session")) if known else []
+    refused = {message.request_id: "session_deleted" for message in old if message.session.deleted_at is not None}
+    # The spans of these were purged, with one of their messages; the others cannot be made anew.
+    purged = read_prepared(_WITH_MESSAGES, [project_id, sorted(sessions.keys() & first_of_trace), TRACE_ID])
+    refused |= {trace_id: "message_purged" for (trace_id,) in purged}
+    if refused:
+        raise _RefusedError(refused)
+    remove_messages([message.pk for message in old])
+    outcomes = ingest(project_id, list(sessions.values()))
+    refused |= {
+        trace_id: reason
+        for trace_id, stored in zip(sessions, outcomes, strict=True)
+        if (reason := stored.refused or next((message.refused for message in stored.messages if message.refused), None))
+    }
+    if refused:
+        raise _RefusedError(refused)
+    for trace_id, stored in zip(sessions, outcomes, strict=True):
+        _hide_again(stored, [message for message in old if message.request_id == trace_id and message.deleted_at])
+        spans, logs, _media = pieces[trace_id]
+        receipts = [receipt for span in spans for receipt in span.redactions]
+        receipts += [receipt for log in logs for receipt in log.redactions]
+        last = stored.messages[-1].id if stored.messages else None
+        if receipts and last is not None:
+            Message.with_deleted.filter(pk=last).update(redactions=receipts)
+        assert stored.id is not None, "refused ones were raised"
+        _tag(stored.id, [one for one in old if one.request_id == trace_id], sessions[trace_id].messages or ())
+        if not stored.messages and all(span.end for span in merged(spans)):
+            # A session without messages counts as running until it had one.
+            rows = Session.objects.filter(pk=stored.id, message_count=0, last_run_id=None)
+            rows.update(last_run_id=NO_RUN_LEFT)
+    for session_id in sorted({message.session_id for message in old}):
+        update_last_run(session_id)
+    if known:
+        _remove_empty_sessions(project_id, known, old, outcomes)
+
+
+def _remove_empty_sessions(
+    project_id: int, trace_ids: Sequence[str], old: Sequence[Message], outcomes: Sequence[SessionOutcome]
+) -> None:
+    """Remove the sessions that the messages of traces have left.
+
+    The first spans of a trace may name another session than the root, or none, and may have no messages.
+    """
+    empty = Session.with_deleted.filter(
+        Q(id__in={message.session_id for message in old}) | Q(project_id=project_id, external_id__in=trace_ids),
+        ~Q(id__in=[stored.id for stored in outcomes]),
+        metadata__source=SOURCE,
+        message_count=0,
+    ).exclude(Exists(Message.with_deleted.filter(session_id=OuterRef("pk"))))
+    if gone := list(empty.values_list("pk", flat=True)):
+        detach_sessions(gone)
+        # What models were asked in them; no run refers to it any more.
+        Context.objects.filter(session_id__in=gone, kind="entry").delete()
+        Session.with_deleted.filter(pk__in=gone).delete()
+
+
+def _tag(session_id: UUID, old: Sequence[Message], new: Sequence[records.Message]) -> None:
+    """Put the tags of a trace in the place of those that it had before, among the tags of its session."""
+    before = {tag for message in old if message.session_id == session_id for tag in _tags(message.metadata)}
+    now = {tag for message in new for tag in _tags(message.metadata)}
+    if before == now:
+        return
+    if gone := before - now:
+        others = Message.with_deleted.filter(session_id=session_id, metadata__has_key="tags")
+        gone -= {tag for _id, metadata in others.values_list("pk", "metadata") for tag in _tags(metadata)}
+    session = Session.with_deleted.select_for_update(of=("self",), no_key=True).get(pk=session_id)
+    session.tags = sorted(({*session.tags} - gone) | now)[:MOST_TAGS]
+    session.save(update_fields=["tags"])
+
+
+def _tags(metadata: Mapping[str, Any] | None) -> set[str]:
+    return {pg_text.text(tag[:MOST_TAG_CHARACTERS]) for tag in (metadata or {}).get("tags", ())}
+
+
+def _hide_again(stored: SessionOutcome, deleted: Sequence[Message]) -> None:
+    """Delete the messages that were deleted before they were made anew."""
+    new = {message.external_id: message.id for message in stored.messages}
+    for message in deleted:
+        if (message_id := new.get(message.external_id)) is not None:
+            rows = Message.with_deleted.filter(pk=message_id)
+            rows.update(deleted_at=message.deleted_at, deleted_by=message.deleted_by)
+            row = rows.get()
+            add_to_session(row.session_id, -Counts.of(row))

@@ -1,0 +1,139 @@
+"""Move the steps of sub-agents, which have files of their own, below the calls that started them.
+
+Such a file names its session and its agent, but not the call. It is stored as a message of the session, "agent-<id>"
+(SHARE). Once the call is known - from the `agentId` in the data of its result, or from steps of the agent below it - the
+steps move to the message of that call, and the message of the agent to the trash. So the files of a session may be
+imported in any order and more than once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+
+from access_app.db import connection
+from messages_app.models import Message
+from messages_app.writes import delete_message
+from traces_app.ingest.pipeline import ingest
+from traces_app.queries import messages as queries
+from tracesite_sdk import records
+from tracesite_sdk.transcripts.outline import SHARE
+
+_STARTS = """
+    SELECT result.data ->> 'agentId', message.external_id, call.id, call.call_id, step.iteration
+    FROM messages_app_session AS session
+    JOIN messages_app_message AS message ON message.session_id = session.id
+    JOIN traces_app_toolcall AS call ON call.message_id = message.id
+    JOIN traces_app_toolresult AS result ON result.id = call.id
+    JOIN traces_app_agentstep AS step ON step.id = call.step_id
+    WHERE session.project_id = %(project_id)s AND session.external_id = %(session)s AND message.deleted_at IS NULL
+    AND result.data ->> 'agentId' = ANY(%(agents)s)
+    UNION
+    SELECT below.agent_name, message.external_id, call.id, call.call_id, step.iteration
+    FROM messages_app_session AS session
+    JOIN messages_app_message AS message ON message.session_id = session.id
+    JOIN traces_app_agentstep AS below ON below.message_id = message.id
+    JOIN traces_app_toolcall AS started ON started.step_id = below.id AND started.message_id = message.id
+    JOIN traces_app_toolcall AS call ON call.id = started.parent_id
+    JOIN traces_app_agentstep AS step ON step.id = call.step_id
+    WHERE session.project_id = %(project_id)s AND session.external_id = %(session)s AND message.deleted_at IS NULL
+    AND below.agent_name = ANY(%(agents)s) AND step.agent_name <> below.agent_name
+    ORDER BY 3
+"""
+
+
+class _Start(NamedTuple):
+    """The call that started a sub-agent."""
+
+    message: str
+    """The external id of its message."""
+    uuid: UUID
+    call_id: str
+    iteration: int
+
+
+def with_shares_placed(project_id: int, session: records.Session) -> records.Session:
+    """Return the session with each share in it below its call, if the call is stored."""
+    agents = {agent for message in session.messages or () if (agent := _agent_of(message.external_id))}
+    if not agents or not session.external_id:
+        return session
+    starts = _starts(project_id, session.external_id, agents)
+    messages = [
+        _placed(message, message.agent_steps or (), start)
+        if (agent := _agent_of(message.external_id)) and (start := starts.get(agent))
+        else message
+        for message in session.messages or ()
+    ]
+    return replace(session, messages=messages)
+
+
+def place_shares(project_id: int, names: Collection[str]) -> None:
+    """Move each stored share of these sessions below its call, if the call is stored by now."""
+    found = Message.objects.filter(
+        project_id=project_id, session__external_id__in=names, external_id__startswith=SHARE, role="assistant"
+    ).values_list("id", "session_id", "session__external_id", "external_id")
+    for message_id, session_id, session_name, name in found:
+        start = _starts(project_id, session_name, {name.removeprefix(SHARE)}).get(name.removeprefix(SHARE))
+        if start is None:
+            continue
+        for message in queries.messages([str(message_id)]):
+            # The response schemas and the records have the same fields here.
+            steps = msgspec.json.decode(msgspec.json.encode(message.agent_steps), type=list[records.AgentStep])
+            share = records.Message(role="assistant", health=message.health or None)
+            placed = _placed(share, _as_they_came(steps), start)
+            (outcome,) = ingest(
+                project_id, [records.Session(external_id=session_name, messages=[placed])], source="import"
+            )
+            if not any(message.refused for message in outcome.messages):
+                delete_message(message_id, by="import", session_id=session_id)
+
+
+def _agent_of(external_id: str | None) -> str | None:
+    return external_id.removeprefix(SHARE) if external_id and external_id.startswith(SHARE) else None
+
+
+def _starts(project_id: int, session: str, agents: Collection[str]) -> dict[str, _Start]:
+    with connection.cursor() as cursor:
+        cursor.execute(_STARTS, {"project_id": project_id, "session": session, "agents": sorted(agents)})
+        rows = cursor.fetchall()
+    starts: dict[str, _Start] = {}
+    for agent, message, uuid, call_id, iteration in rows:
+        if _agent_of(message) != agent:
+            starts.setdefault(agent, _Start(message, uuid, call_id, iteration))
+    return starts
+
+
+def _placed(share: records.Message, steps: Iterable[records.AgentStep], start: _Start) -> records.Message:
+    """Return the message of the call with the steps of a share below it and no other field."""
+    return records.Message(
+        role="assistant",
+        external_id=start.message,
+        created_at=share.created_at,
+        health=share.health,
+        agent_steps=[
+            replace(
+                step,
+                iteration=start.iteration,
+                tool_calls=[replace(call, parent=call.parent or str(start.uuid)) for call in step.tool_calls or ()],
+                metadata={**(step.metadata or {}), "parent_call": start.call_id},
+            )
+            for step in steps
+        ],
+    )
+
+
+def _as_they_came(steps: Iterable[records.AgentStep]) -> Iterator[records.AgentStep]:
+    """Return stored steps with the ids of their transcript, because the stored ids belong to another message."""
+    names: dict[str | None, str | None] = {}
+    for step in steps:
+        names |= {call.uuid: call.id for call in step.tool_calls or ()}
+        message_id = (step.metadata or {}).get("message_id")
+        yield replace(
+            step,
+            id=message_id if isinstance(message_id, str) else step.id,
+            tool_calls=[replace(call, uuid=None, parent=names.get(call.parent)) for call in step.tool_calls or ()],
+        )

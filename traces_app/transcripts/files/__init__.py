@@ -1,1 +1,0 @@
-"""Documents and archives that hold transcripts."""
