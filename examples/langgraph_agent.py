@@ -162,5 +162,5 @@ if __name__ == "__main__":
     thread = f"order-desk-{token_hex(4)}"
     print(f"{QUESTION}\n{run(recorder, thread)}\n")
     if left := recorder.close(timeout=10):
-        raise SystemExit(f"{left} events could not be sent yet: python -m tracesite_sdk status")
+        raise SystemExit(f"{left} events could not be sent yet: tracesite status")
     print(f"Recorded as session {thread}: {os.environ['TRACESITE_URL']}/admin/messages_app/session/?q={thread}")

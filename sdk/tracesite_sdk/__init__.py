@@ -1,30 +1,31 @@
-"""The recorder: the part of Tracesite that runs in the process of an agent. It needs msgspec, and neither Django nor a server.
+"""The SDK of Tracesite: records what an agent does, and reads the transcripts that agents leave. It needs msgspec only.
 
-recording.py     Recorder, the interface for an agent's code
-scopes.py        the sessions, messages, steps and calls that it opens; decorating.py: scopes as decorators and in other threads
-wrapping.py      hooks around functions; enabling.py: agents that do not know the recorder; answers.py: responses of models
-snapshots.py     contexts in parts; snapshot_stores.py, server_snapshots.py: where they are kept; snapshotting.py: which ones are
-time_machine.py  runs a node again from its snapshot; recorded.py: what a recorded run answers
-replaying.py     tests from traces; pytest_plugin.py: their fixture
-scores.py        what code and people think of messages and calls
-tracker.py       ToolCallChainTracker; chains.py: open chains; chain_files.py: finished chains on the disk
-model_clients.py clients of OpenAI and Anthropic; model_apis.py: their requests and responses
-openai_agents.py a tracing processor for the OpenAI Agents SDK
-langchain.py     a callback handler for LangChain and LangGraph
-pipeline.py      entries.py -> sampling.py -> privacy.py -> sinks.py, on one worker thread
-http_sink.py     to a server, with transport.py; spool.py and open_runs.py: on the disk until then
-database_sink.py to the database of the same process, inside Django
-ending.py        exit, fork, SIGTERM
-guard.py         catches every exception, so that nothing raises into the agent
+recorder/        Recorder, the interface for an agent's code; its rooms are in its __init__.py
+langchain.py     a callback handler for LangChain and LangGraph; openai_agents.py: a tracing processor for the OpenAI Agents SDK
+testing.py       a recorder for tests of agents; pytest_plugin.py: a fixture that answers from a recorded run
+events/          what other monitors report, and what events make of a run
+formats/         one module for each format of transcripts
+spans/           OpenTelemetry and its relatives, read as conversations
+transcripts/     what all transcripts share
+normalize/       one form for what producers send in many, then redaction
+records/         one immutable struct for each thing that a run is made of
+redaction/       secrets in plain values
+
+The names below are loaded when they are first used, because the server, which takes only records and formats, would otherwise
+load the recorder.
 """
 
-from .recorder.capture.wrapping import wrap
-from .recorder.delivery.privacy import Privacy
-from .recorder.delivery.sampling import Sampling
-from .recorder.delivery.sinks import FanOutSink, JsonLinesSink, MemorySink, NullSink, Sink
-from .recorder.recording import Recorder, default_recorder, trace_tool
-from .recorder.scopes import Message, Scope, Session, Step, ToolCall
-from .recorder.tracking.tracker import ToolCallChainTracker
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .recorder.capture.wrapping import wrap
+    from .recorder.delivery.privacy import Privacy
+    from .recorder.delivery.sampling import Sampling
+    from .recorder.delivery.sinks import FanOutSink, JsonLinesSink, MemorySink, NullSink, Sink
+    from .recorder.recording import Recorder, default_recorder, trace_tool
+    from .recorder.scopes import Message, Scope, Session, Step, ToolCall
+    from .recorder.tracking.tracker import ToolCallChainTracker
 
 __all__ = [
     "FanOutSink",
@@ -45,3 +46,20 @@ __all__ = [
     "trace_tool",
     "wrap",
 ]
+
+_MODULES = {
+    "capture.wrapping": ["wrap"],
+    "delivery.privacy": ["Privacy"],
+    "delivery.sampling": ["Sampling"],
+    "delivery.sinks": ["FanOutSink", "JsonLinesSink", "MemorySink", "NullSink", "Sink"],
+    "recording": ["Recorder", "default_recorder", "trace_tool"],
+    "scopes": ["Message", "Scope", "Session", "Step", "ToolCall"],
+    "tracking.tracker": ["ToolCallChainTracker"],
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".recorder.{_MODULE_OF[name]}", __name__), name)

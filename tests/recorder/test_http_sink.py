@@ -26,10 +26,10 @@ from messages_app.writes import delete_session
 from sdk.tests.recorder.servers import FakeTracesite, Request, Response, error, json_response, serve
 from tests.paths import ROOT
 from traces_app.models import Event, ToolCall
-from tracesite_sdk.__main__ import main
 from tracesite_sdk.recorder.delivery import http_sink
 from tracesite_sdk.recorder.delivery.http_sink import HttpSink, SinkReport
 from tracesite_sdk.recorder.delivery.sinks import Clean, ServerSampling, ServerSettings, Sink
+from tracesite_sdk.waiting_events import main
 
 KEY = "ts_0123456789abcdef"
 
@@ -421,9 +421,7 @@ def test_refused_key_is_logged_with_a_command_that_works(
     wait_until(lambda: sink._thread is None)
     command = messages(caplog)[0].partition("with another key: ")[2]
 
-    assert command == (
-        f"python -m tracesite_sdk drain --url {fake.url} --spool {sinks.root} --key NEW_KEY --other-keys"
-    )
+    assert command == (f"tracesite drain --url {fake.url} --spool {sinks.root} --key NEW_KEY --other-keys")
     assert main(shlex.split(command.replace("NEW_KEY", "ts_new"))[3:]) == 0
     assert capsys.readouterr().out == "2 events were delivered, 0 wait.\n"
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sdk.tests.growing import merged
-from tests.paths import SHARED
+from sdk.tests.paths import SHARED
 from tracesite_sdk import records
 from tracesite_sdk.formats.registry import Format, format_of
 from tracesite_sdk.normalize.tool_results import normalize_result

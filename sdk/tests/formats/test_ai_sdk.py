@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from tests.paths import SHARED
+from sdk.tests.paths import SHARED
 from tracesite_sdk import records
 from tracesite_sdk.formats import ai_sdk
 from tracesite_sdk.formats.ai_sdk import recognises

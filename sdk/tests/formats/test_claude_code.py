@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sdk.tests.growing import merged
-from tests.paths import SHARED
+from sdk.tests.paths import SHARED
 from tracesite_sdk import records
 from tracesite_sdk.formats import claude_code
 from tracesite_sdk.formats.claude_code import recognises

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.paths import SHARED
+from sdk.tests.paths import SHARED
 from tracesite_sdk import records
 from tracesite_sdk.formats import eko
 from tracesite_sdk.formats.eko import NAME, recognises, transcripts

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from tests.paths import SHARED
+from sdk.tests.paths import SHARED
 from tracesite_sdk import records
 from tracesite_sdk.formats import pydantic_ai
 from tracesite_sdk.formats.pydantic_ai import recognises

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.paths import ROOT
+from sdk.tests.paths import ROOT, SOURCES
 from tracesite_sdk import MemorySink, Recorder
 from tracesite_sdk.recorder.guard import Guard, failure_of, instead_of_failing
 from tracesite_sdk.testing import RecorderForTests, recording
@@ -46,11 +46,7 @@ def test_broad_handlers_are_found() -> None:
 
 
 def test_only_guard_catches_every_exception() -> None:
-    found = {
-        str(path.relative_to(ROOT))
-        for path in (ROOT / "tracesite" / "recorder").rglob("*.py")
-        if handlers_of_everything(path.read_text())
-    }
+    found = {str(path.relative_to(ROOT)) for path in SOURCES.rglob("*.py") if handlers_of_everything(path.read_text())}
     assert found == {GUARD}
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.paths import ROOT
+from sdk.tests.paths import ROOT
 from tracesite_sdk import JsonLinesSink, MemorySink, NullSink, Recorder, Sampling
 from tracesite_sdk.recorder.delivery.sinks import Clean
 from tracesite_sdk.testing import RecorderForTests
@@ -468,7 +468,7 @@ def test_forkserver_children_send_all_at_their_end(tmp_path: Path, pool: bool) -
     path = tmp_path / "trace.jsonl"
     script = tmp_path / "agent.py"
     script.write_text(f"PATH = {str(path)!r}\nPOOL = {pool}\n{textwrap.dedent(FORKSERVER)}")
-    subprocess.run([sys.executable, str(script)], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+    subprocess.run([sys.executable, str(script)], cwd=ROOT, check=True)
     kinds = Counter(event["type"] for event in lines(path))
     assert (kinds["tool_call_complete"], kinds["tool_call_start"]) == (80, 80)
     assert (kinds["workflow_execute_complete"], kinds["workflow_execute_start"]) == (8, 8)

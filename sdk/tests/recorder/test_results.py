@@ -85,6 +85,6 @@ def test_data_convert_to_a_type_or_raise() -> None:
 
 @pytest.mark.system
 def test_results_work_without_django() -> None:
-    code = "import sys; from tracesite_sdk import results; results.success(); print('django' in sys.modules)"
+    code = "import sys; from tracesite_sdk.recorder.capture import results; results.success(); print('django' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

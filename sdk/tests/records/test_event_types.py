@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from tests.paths import ROOT
+from sdk.tests.paths import ROOT
 from tracesite_sdk.events.projection import EventFact, about, run_state, subject_of
 from tracesite_sdk.records import ToolCall, text_fields
 from tracesite_sdk.records.event_types import EVENT_TYPES, EventSpec, EventType, check

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from tests.paths import ROOT
+from sdk.tests.paths import ROOT
 
 # Without the preparation in records.py this ends with a segmentation fault in 6 of 20 runs.
 _FIRST_USE = """
 import sys, threading
 import msgspec
-from tracesite_sdk.records import records
+from tracesite_sdk import records
 sys.setswitchinterval(1e-6)
 together = threading.Barrier(8)
 call = {"id": "c", "name": "t", "args": {}, "result": {"status": "success"}}

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.paths import SHARED
+from sdk.tests.paths import SHARED
 from tracesite_sdk import records
 from tracesite_sdk.spans import otlp_json
 from tracesite_sdk.spans.conversation import session_of_trace

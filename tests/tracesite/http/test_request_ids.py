@@ -12,7 +12,7 @@ from tests.paths import ROOT
 
 BROKEN = """
 import sys
-from tracesite_sdk.records import records
+from tracesite_sdk import records
 
 class Note(records.Record):
     note: str | None = None

@@ -611,7 +611,7 @@ class HttpSink:
         spool = ""
         if directory is not None and directory.parent not in spool_roots():
             spool = f" --spool {shlex.quote(str(directory.parent))}"
-        return f"python -m tracesite_sdk drain --url {shlex.quote(self._server.url)}{spool}"
+        return f"tracesite drain --url {shlex.quote(self._server.url)}{spool}"
 
     def _on_success(self) -> None:
         with self._changed:

@@ -9,7 +9,7 @@
 * Events are appended by write() without fsync: they survive the end of the process, kill -9 too. A power cut may lose the
   last seconds.
 * A destination is an address and a key. A key belongs to a project, so events of one key are never sent with another by
-  themselves; `python -m tracesite_sdk drain --other-keys` does that after a key was changed, `--other-urls` after an
+  themselves; `tracesite drain --other-keys` does that after a key was changed, `--other-urls` after an
   address was changed.
 * An owner is a process. It holds its lock (flock) while it lives; the process that gets the lock of another owns its events.
   So the events of each process stay in order, however many processes deliver from the directory.
