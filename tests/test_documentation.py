@@ -32,8 +32,7 @@ OURS = ("access_app", "messages_app", "traces_app", "tracesite")
 
 
 def test_every_setting_is_listed() -> None:
-    server = (path for path in (ROOT / "tracesite").rglob("*.py") if "recorder" not in path.relative_to(ROOT).parts)
-    sources = [path.read_text() for path in server]
+    sources = [path.read_text() for path in (ROOT / "tracesite").rglob("*.py")]
     read = {
         name
         for text in sources
@@ -107,7 +106,16 @@ def routes_below(patterns: list[URLPattern | URLResolver], prefix: str = "") -> 
 
 
 def test_documents_hold_no_local_paths() -> None:
-    texts = [path.read_text() for path in [*ROOT.glob("*.md"), *ROOT.glob("*.toml"), ROOT / "Makefile"]]
+    texts = [
+        path.read_text()
+        for path in [
+            *ROOT.glob("*.md"),
+            *ROOT.glob("*.toml"),
+            *ROOT.glob("sdk/*.md"),
+            *ROOT.glob("sdk/*.toml"),
+            ROOT / "Makefile",
+        ]
+    ]
     assert [text for text in texts if re.search(r"/home/\w|/root/|/tmp/", text)] == []
 
 
@@ -117,7 +125,9 @@ def anchors_of(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *DOCS.rglob("*.md")], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [*ROOT.glob("*.md"), *ROOT.glob("sdk/*.md"), *DOCS.rglob("*.md")], ids=lambda page: page.name
+)
 def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
     wrong = []
     for link in re.findall(r"\]\((?!https?:|mailto:)([^)\s]+)\)", page.read_text()):
@@ -153,7 +163,7 @@ def missing_names(text: str) -> list[str]:
     """Return the files, modules and functions that a page names but that do not exist."""
     missing = []
     for path, name in NAMED.findall(text):
-        places = [ROOT / path, ROOT / "traces_app" / path]
+        places = [ROOT / path, ROOT / "traces_app" / path, ROOT / "sdk" / "tracesite_sdk" / path]
         place = next((place for place in places if place.exists()), None)
         if place is None or (name and name not in defined_in(place)):
             missing.append(f"{path}:{name}" if name else path)
@@ -169,11 +179,11 @@ def test_every_limit_names_what_holds_it_and_a_test() -> None:
     limits = (DOCS / "security.md").read_text().partition("## Limits of every input")[2].partition("\n## ")[0]
     rows = [line.strip("| ").split(" | ") for line in limits.splitlines() if re.match(r"\| (?!---|input)", line)]
     assert len(rows) > 20
-    assert [row for row in rows if len(row) != 4 or not re.search(r"`tests/[\w/]+\.py:\w+`$", row[3])] == []
+    assert [row for row in rows if len(row) != 4 or not re.search(r"`(?:sdk/)?tests/[\w/]+\.py:\w+`$", row[3])] == []
 
 
 def test_missing_name_in_page_is_found() -> None:
-    text = "`traces_app/ingest/store.py:store` `traces_app/ingest/store.py:stored` `traces_app/gone.py` `normalize/redaction.py`"
+    text = "`traces_app/ingest/store.py:store` `traces_app/ingest/store.py:stored` `traces_app/gone.py` `normalize/redacted.py`"
     assert missing_names(text) == ["traces_app/ingest/store.py:stored", "traces_app/gone.py"]
 
 
@@ -181,7 +191,7 @@ def test_architecture_page_lists_every_package() -> None:
     text = (DOCS / "architecture.md").read_text()
     packages = {
         path.parent.name
-        for app in OURS
+        for app in (*OURS, "sdk/tracesite_sdk", "sdk/tracesite_sdk/recorder")
         for path in (ROOT / app).glob("*/__init__.py")
         if path.parent.name not in {"migrations", "management", "templatetags", "formats"}
     }

@@ -14,7 +14,7 @@ import pytest
 from tracesite_sdk.redaction.prefilter import filter_of
 from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
-APPS = ("access_app", "messages_app", "traces_app", "tracesite")
+APPS = ("tracesite_sdk", "access_app", "messages_app", "traces_app", "tracesite")
 
 # Left out, because the first sets up its process when imported, and the second needs a package that is not installed.
 NOT_IMPORTED = {"tracesite.wsgi", "tracesite_sdk.openai_agents"}

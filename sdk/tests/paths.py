@@ -6,4 +6,5 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "sdk" / "tracesite_sdk"
+TRANSCRIPTS = ROOT / "sdk" / "tests" / "formats" / "transcripts"
 SHARED = ROOT.parent / "shared" / "data"

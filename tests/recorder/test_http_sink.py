@@ -422,7 +422,7 @@ def test_refused_key_is_logged_with_a_command_that_works(
     command = messages(caplog)[0].partition("with another key: ")[2]
 
     assert command == (f"tracesite drain --url {fake.url} --spool {sinks.root} --key NEW_KEY --other-keys")
-    assert main(shlex.split(command.replace("NEW_KEY", "ts_new"))[3:]) == 0
+    assert main(shlex.split(command.replace("NEW_KEY", "ts_new"))[1:]) == 0
     assert capsys.readouterr().out == "2 events were delivered, 0 wait.\n"
 
 

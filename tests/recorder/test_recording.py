@@ -401,9 +401,7 @@ def test_key_of_a_mounted_file_works(fake: FakeTracesite, key: str, monkeypatch:
 
 def first_example(path: str) -> str:
     """Return the first Python block of a document, without its indentation."""
-    found = re.search(
-        r"(?m)^    from tracesite\.recorder import Recorder\n(?:(?:    .*)?\n)*", (ROOT / path).read_text()
-    )
+    found = re.search(r"(?m)^    from tracesite_sdk import Recorder\n(?:(?:    .*)?\n)*", (ROOT / path).read_text())
     assert found is not None
     return textwrap.dedent(found[0]).strip()
 

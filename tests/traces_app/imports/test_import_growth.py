@@ -28,15 +28,14 @@ from sdk.tests.formats import (
     test_qwen_code,
     test_sharegpt,
 )
+from sdk.tests.paths import TRANSCRIPTS
 from traces_app.imports.importer import import_paths
 
 from .test_importer import stored
 
-OWN = Path(__file__).parent / "formats" / "transcripts"
-
 
 def own(name: str) -> Any:
-    return json.loads((OWN / name).read_text())
+    return json.loads((TRANSCRIPTS / name).read_text())
 
 
 def lengths(document: list[Any]) -> list[int]:

@@ -30,6 +30,7 @@ from messages_app.models import Message, Session
 from messages_app.writes import delete_session
 from sdk.tests import steps
 from sdk.tests.length import examples
+from sdk.tests.paths import TRANSCRIPTS
 from tests.paths import SHARED
 from traces_app.imports import archives, importer, storing
 from traces_app.imports.importer import import_paths, import_source
@@ -44,8 +45,6 @@ from tracesite_sdk.transcripts.entries import Transcript
 from tracesite_sdk.transcripts.outline import DIGEST_BYTES
 
 from .test_archives import zip_archives
-
-OWN = Path(__file__).parent / "formats" / "transcripts"
 
 TALK: list[dict[str, Any]] = [
     {"role": "system", "content": "Be kind."},
@@ -268,7 +267,7 @@ def test_start_that_ends_within_a_turn_removes_nothing(project: Project, tmp_pat
 
 
 def test_two_runs_of_one_task_are_two_sessions_in_any_order(db: None) -> None:
-    runs = [OWN / "broken_arguments.json", OWN / "broken_arguments_again.json"]
+    runs = [TRANSCRIPTS / "broken_arguments.json", TRANSCRIPTS / "broken_arguments_again.json"]
     for order in (runs, runs[::-1]):
         project = Project.objects.create(slug=f"runs{Project.objects.count()}")
         for path in [*order, *order]:
