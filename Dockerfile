@@ -1,10 +1,11 @@
 # Tracesite with the packages of requirements-server.lock; docs/install.md says how to run it.
 FROM python:3.13-slim-trixie AS build
-COPY . /src
-# The packages are checked against the hashes of the lock file.
+# The packages are checked against the hashes of the lock file. They come first, so that a change of ours does not install them again.
+COPY requirements-server.lock /src/
 RUN python -m venv /opt/tracesite \
-    && /opt/tracesite/bin/pip install --no-cache-dir --no-deps --require-hashes -r /src/requirements-server.lock \
-    && /opt/tracesite/bin/pip install --no-cache-dir --no-deps /src
+    && /opt/tracesite/bin/pip install --no-cache-dir --no-deps --require-hashes -r /src/requirements-server.lock
+COPY . /src
+RUN /opt/tracesite/bin/pip install --no-cache-dir --no-deps --no-index --no-build-isolation /src/sdk /src
 
 FROM python:3.13-slim-trixie
 COPY --from=build /opt/tracesite /opt/tracesite

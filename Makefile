@@ -2,6 +2,7 @@
 #
 #   make run           serve on http://127.0.0.1:8000 with sample data; HOST=, PORT= and WORKERS= change that
 #   make test          run the tests of functions, database, HTTP and admin; ARGS= is passed to pytest
+#   make test-sdk      run those of the SDK alone, in an environment without Django
 #   make test-system   run those with processes, servers, wheels, browsers and the SDKs of others
 #   make lint          check style, types and migrations
 #   make fuzz          send many generated requests to every operation of the API, EXAMPLES= of each kind, and run the property
@@ -26,13 +27,19 @@ PACKAGE ?=
 PYTHON := .venv/bin/python
 INSTALLED := .venv/installed.lock
 
-.PHONY: run test test-system compile fuzz lint sbom audit screenshots setup venv sdks lock reset
+.PHONY: run test test-sdk test-system compile fuzz lint sbom audit screenshots setup venv sdks lock reset
 
+# A server needs a third of the packages that the tests need.
+run: LOCK = requirements-server.lock
 run: setup
 	@$(PYTHON) manage.py serve --demo --host $(HOST) --port $(PORT) --workers $(WORKERS)
 
 test: setup
 	@$(PYTHON) -m pytest -n 3 --maxschedchunk 100 -m 'not system' $(ARGS)
+
+test-sdk: export PYTHONPATH := $(CURDIR)/sdk
+test-sdk: .sdks/alone/installed.lock
+	@.sdks/alone/bin/python -m pytest -c sdk/pyproject.toml --rootdir . sdk/tests $(ARGS)
 
 test-system: setup sdks
 	@$(PYTHON) -m pytest -n 3 --maxschedchunk 100 -m system $(ARGS)
@@ -61,7 +68,7 @@ sbom: .sdks/audit/installed.lock
 
 # Fails also if the advisories cannot be reached.
 audit: .sdks/audit/installed.lock
-	@for lock in requirements.lock requirements-server.lock requirements-audit.lock; do \
+	@for lock in requirements.lock requirements-server.lock requirements-sdk.lock requirements-audit.lock; do \
 		.sdks/audit/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off -r $$lock $(ARGS) || exit 1; \
 	done
 
@@ -73,13 +80,15 @@ reset: setup
 	read answer && [ "$$answer" = yes ] || { echo 'Nothing was deleted.'; exit 1; }; \
 	$(PYTHON) -m tracesite.serving.embedded_postgres reset
 
-# Packages must match the hashes in the lock file. The copy of the lock file is written last and marks a complete
-# installation. The distribution's Python is preferred because it is compiled with profile-guided optimisation, which most
-# self-compiled ones are not: a server then uses a sixth less CPU (docs/benchmarks.md).
+# Packages must match the hashes in the lock file; then both distributions are installed as they are in this tree, with its command
+# `tracesite`. The copy of the lock file is written last and marks a complete installation; the whole lock file has the server's.
+# The distribution's Python is preferred because it is compiled with profile-guided optimisation, which most self-compiled ones
+# are not: a server then uses a sixth less CPU (docs/benchmarks.md).
 setup: venv
-	@if ! cmp -s $(LOCK) $(INSTALLED); then \
+	@if ! cmp -s requirements.lock $(INSTALLED) && ! cmp -s $(LOCK) $(INSTALLED); then \
 		echo 'Installing $(LOCK) into .venv ...'; \
-		$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(LOCK) && \
+		$(PYTHON) -m pip install --disable-pip-version-check --no-deps --require-hashes -r $(LOCK) && \
+		$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --no-index --no-build-isolation -e sdk -e . && \
 		cp $(LOCK) $(INSTALLED); \
 	fi
 
@@ -105,13 +114,15 @@ sdks: setup .sdks/audit/installed.lock $(SDK_LOCKS:tests/tracesite/sdks/requirem
 .sdks/%/installed.lock: tests/tracesite/sdks/requirements/%.lock | venv
 	@echo 'Installing $< into .sdks/$* ...'
 	@$(PYTHON) -m venv --clear --without-pip .sdks/$*
-	@$(PYTHON) -m pip --python .sdks/$* install --quiet --disable-pip-version-check --no-deps --use-pep517 --require-hashes -r $<
+	@$(PYTHON) -m pip --python .sdks/$* install --quiet --disable-pip-version-check --no-deps --use-pep517 -r $<
 	@cp $< $@
 
-.sdks/audit/installed.lock: requirements-audit.lock | venv
-	@echo 'Installing $< into .sdks/audit ...'
-	@$(PYTHON) -m venv --clear --without-pip .sdks/audit
-	@$(PYTHON) -m pip --python .sdks/audit install --quiet --disable-pip-version-check --no-deps --require-hashes -r $<
+.sdks/audit/installed.lock: requirements-audit.lock
+.sdks/alone/installed.lock: requirements-sdk.lock
+.sdks/audit/installed.lock .sdks/alone/installed.lock: | venv
+	@echo 'Installing $< into $(@D) ...'
+	@$(PYTHON) -m venv --clear --without-pip $(@D)
+	@$(PYTHON) -m pip --python $(@D) install --quiet --disable-pip-version-check --no-deps --require-hashes -r $<
 	@cp $< $@
 
 .sdks/node/installed.json: tests/tracesite/sdks/requirements/node/package-lock.json
@@ -120,11 +131,14 @@ sdks: setup .sdks/audit/installed.lock $(SDK_LOCKS:tests/tracesite/sdks/requirem
 	@cd .sdks/node && npm ci --silent --no-audit --no-fund --ignore-scripts
 	@cp $< $@
 
-# The server's lock file is compiled from a copy of the whole one, so that both pin the same versions.
-COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
+# The lock files of server and SDK are compiled from copies of the whole one, so that all pin the same versions.
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header
+HASHED := $(COMPILE) --generate-hashes --no-emit-package tracesite-sdk
 lock:
-	$(COMPILE) pyproject.toml $(if $(PACKAGE),--upgrade-package $(PACKAGE)) --extra server --extra dev -o requirements.lock
+	$(HASHED) pyproject.toml --group dev $(if $(PACKAGE),--upgrade-package $(PACKAGE)) -o requirements.lock
 	cp requirements.lock requirements-server.lock
-	$(COMPILE) pyproject.toml --extra server -o requirements-server.lock
-	$(COMPILE) pyproject.toml --extra audit -o requirements-audit.lock
+	$(HASHED) pyproject.toml --group build -o requirements-server.lock
+	cp requirements.lock requirements-sdk.lock
+	$(HASHED) sdk/pyproject.toml --group sdk/pyproject.toml:test -o requirements-sdk.lock
+	$(HASHED) --group audit -o requirements-audit.lock
 	for lock in $(SDK_LOCKS); do $(COMPILE) $${lock%.lock}.in -o $$lock; done
