@@ -131,13 +131,14 @@ def timed_rows(read: Callable[[], list[Found]]) -> tuple[float, list[Found]]:
 def in_postgresql(name: str) -> list[Found]:
     from django.db import connection
 
+    from messages_app.sql.batch import Query
     from traces_app.models import ToolResult
     from traces_app.queries.error_patterns import pattern_of
 
-    patterns = ToolResult.objects.annotate(error_pattern=pattern_of("error")).values("pk", "error_pattern").query
-    sql, parameters = patterns.sql_with_params() if name == "errors" else ("", ())
+    patterns = Query.of(ToolResult.objects.annotate(error_pattern=pattern_of("error")).values("pk", "error_pattern"))
+    parameters = patterns.parameters if name == "errors" else None
     with connection.cursor() as cursor:
-        cursor.execute(POSTGRESQL[name].replace("{patterns}", sql), parameters or None)
+        cursor.execute(POSTGRESQL[name].replace("{patterns}", patterns.sql), parameters)
         names = [column.name for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 

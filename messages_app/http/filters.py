@@ -185,10 +185,10 @@ class NamesFilter(Filter):
 
 
 class KeysFilter(NamesFilter):
-    """Names that the view replaces by the ids of their rows."""
+    """Names that `found` of the filter set replaces by the ids of their rows."""
 
     def filter(self, qs: Rows, value: Sequence[int]) -> Rows:
-        # Without an id, no row: django-filter itself would leave the rows as they are.
+        # Names without an id have no rows: django-filter itself would ignore an empty list.
         return qs.filter(**{f"{self.field_name}__in": value})
 
 

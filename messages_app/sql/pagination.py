@@ -204,11 +204,10 @@ class ListRows:
     """The rows of a list of the API as `Keys`, each statement limited to LIST_MS."""
 
     find: Callable[[IdRange], QuerySet[Any, Any]]
-    """Returns the QuerySet for a page of this range, neither ordered nor limited to it: only conditions on rows below are limited
-    to the months of the range."""
+    """Return the QuerySet for a page in this range, not ordered. It searches rows below only in the months of the range."""
     ids: IdRange = EVERY_ID
     project_id: int | None = None
-    """The project of the rows, if they are of one by the scope of the reader."""
+    """The project, if the reader may see exactly one."""
 
     @property
     def queryset(self) -> QuerySet[Any, Any]:
