@@ -108,6 +108,7 @@ def in_error_group(calls: Rows, _name: str, group: str) -> Rows:
 
 
 def slower_than(messages: Rows, _name: str, seconds: Decimal) -> Rows:
+    """Return the messages that took longer."""
     return messages.filter(duration_ms__gt=1000 * seconds)
 
 
