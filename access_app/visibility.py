@@ -17,6 +17,14 @@ class ProjectScope:
     project_ids: frozenset[int] | None
     """None means all projects."""
 
+    @property
+    def only_project(self) -> int | None:
+        """The project, if the caller may see exactly one."""
+        if self.project_ids is None or len(self.project_ids) != 1:
+            return None
+        (project_id,) = self.project_ids
+        return project_id
+
 
 ALL_PROJECTS: Final = ProjectScope(project_ids=None)
 NO_PROJECTS: Final = ProjectScope(project_ids=frozenset())
@@ -28,9 +36,8 @@ def visible_to(rows: Rows, scope: ProjectScope, field: str = "project_id") -> Ro
         return rows
     if not scope.project_ids:
         return rows.none()
-    if len(scope.project_ids) == 1:
+    if (project_id := scope.only_project) is not None:
         # Most requests use the key of one project, and the planner estimates equality best.
-        (project_id,) = scope.project_ids
         return rows.filter(**{field: project_id})
     condition: dict[str, Any] = {f"{field}__in": sorted(scope.project_ids)}
     return rows.filter(**condition)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 from uuid import UUID
 
-from django.db.models import QuerySet, TextField, UUIDField
 from django.utils.translation import gettext as _
 from msgspec import UNSET
 
@@ -19,7 +18,6 @@ from access_app.visibility import ProjectScope
 
 from .http import schemas
 from .models import Message, Session
-from .sql.compiled import Param, compiled, shape_of
 from .sql.json_rows import Column, Source
 
 SESSION_FIELDS = frozenset(schemas.Session.__struct_fields__)
@@ -88,14 +86,16 @@ def find_message(
     With `deleted` return a message that was deleted individually, otherwise one that is not deleted. Raise NotFound.
     """
     message_id = as_uuid(name)
-    of_scope, project = shape_of(scope)
-    rows = _messages(of_scope, deleted).rows({"id": message_id, **project}) if message_id is not None else []
-    if not rows or (session is not None and rows[0][2] != session.pk):
+    rows = Message.with_deleted.visible_to(scope).filter(
+        deleted_at__isnull=not deleted, session__deleted_at__isnull=True
+    )
+    row = rows.filter(pk=message_id).values_list("id", "project_id", "session_id").first() if message_id else None
+    if row is None or (session is not None and row[2] != session.pk):
         raise NotFound(
             _("There is no deleted message with this id.") if deleted else _("There is no message with this id."),
             code="message_not_found",
         )
-    found = FoundMessage(*rows[0])
+    found = FoundMessage(*row)
     note_objects("message", [found.pk], project_id=found.project_id)
     return found
 
@@ -109,30 +109,13 @@ def _ambiguous(field: str | None) -> Conflict:
 
 
 def _find_sessions(column: str, value: UUID | str, among: Among, scope: ProjectScope) -> list[FoundSession]:
-    of_scope, project = shape_of(scope)
-    return [
-        FoundSession(*row) for row in _sessions(column, among, of_scope).rows({column: value, **project}, " LIMIT 2")
-    ]
-
-
-@compiled(prepared=True)
-def _sessions(column: str, among: Among, scope: ProjectScope) -> QuerySet[Session, Any]:
-    rows = Session.with_deleted.order_by().visible_to(scope)
+    rows = Session.with_deleted.visible_to(scope)
     if among != "any":
         rows = rows.alive() if among == "alive" else rows.deleted()
-    if column == "external_id":
-        rows = rows.exclude(external_id="")  # for the plan of a prepared statement: the index leaves these out
-        if scope.project_ids is None:
-            rows = rows.filter(project__in=Project.objects.order_by().values("pk"))  # the index begins with the project
-    value = Param(column, UUIDField() if column == "id" else TextField())
-    return rows.filter(**{column: value}).values_list("id", "project_id")
-
-
-@compiled(prepared=True)
-def _messages(scope: ProjectScope, deleted: bool) -> QuerySet[Message, Any]:
-    rows = Message.with_deleted.order_by().visible_to(scope).filter(pk=Param("id", UUIDField()))
-    rows = rows.filter(deleted_at__isnull=not deleted, session__deleted_at__isnull=True)
-    return rows.values_list("id", "project_id", "session_id")
+    if column == "external_id" and scope.project_ids is None:
+        rows = rows.filter(project__in=Project.objects.order_by().values("pk"))  # the index begins with the project
+    found = rows.order_by().filter(**{column: value}).values_list("id", "project_id")
+    return [FoundSession(*row) for row in found[:2]]
 
 
 def as_uuid(text: str) -> UUID | None:

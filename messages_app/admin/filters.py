@@ -30,8 +30,7 @@ from access_app.roles import access
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.http.filters import ListFilterSet, NamesFilter
 from messages_app.queries import find_session
-from messages_app.sql.compiled import EVERY_ID, Bounds
-from messages_app.sql.pagination import Cursor, IdRange
+from messages_app.sql.pagination import EVERY_ID, Cursor, IdRange
 from tracesite_sdk.records import ids
 
 from .time_zones import entry_of
@@ -374,7 +373,7 @@ class WordListFilter(ChoiceFilter):
         """Return the values of other filters of the page that mean something else together with this one."""
         return {}
 
-    def bounds(self, request: HttpRequest) -> Bounds | IdRange:
+    def bounds(self, request: HttpRequest) -> IdRange:
         """Return the range of ids of the page, for filters on rows below."""
         return EVERY_ID
 
@@ -407,7 +406,7 @@ class TextListFilter(NameFilter):
         value = meaning_of(self.filter_set, self.parameter_name, name, self.title or "")
         return self.filter_set.narrow(queryset, {self.parameter_name: value}, self.bounds(request))
 
-    def bounds(self, request: HttpRequest) -> Bounds | IdRange:
+    def bounds(self, request: HttpRequest) -> IdRange:
         """Return the range of ids of the page, for filters on rows below."""
         return EVERY_ID
 

@@ -1,8 +1,6 @@
 """Filters of lists: declared with django-filter, validated by form fields, applied to QuerySets.
 
-A misspelled, repeated or malformed parameter is an error, never ignored. The REST lists bind values to compiled QuerySets
-(messages_app.sql.compiled): there a filter receives a `Param` in place of a value. The filters of the admin call the same
-filter sets with values.
+A misspelled, repeated or malformed parameter is an error, never ignored. The filters of the admin call the same filter sets.
 
 Times are filtered as ids: an id carries its time, so `created_after` and `created_before` become a range of the primary key
 and let PostgreSQL skip the partitions of other months.
@@ -10,24 +8,14 @@ and let PostgreSQL skip the partitions of other months.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import django_filters
 from django import forms
-from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
 from django.core.validators import EMPTY_VALUES
-from django.db.models import (
-    BigIntegerField,
-    DateTimeField,
-    DecimalField,
-    Field,
-    FloatField,
-    QuerySet,
-    TextField,
-    UUIDField,
-)
+from django.db.models import BigIntegerField, QuerySet
 from django.http import QueryDict
 from django.utils.datastructures import MultiValueDict
 from django.utils.text import Truncator
@@ -39,8 +27,7 @@ from access_app.masked_reading import hides, is_masked
 from access_app.visibility import ProjectScope
 from messages_app.http.schemas import A_DATE_IS_MIDNIGHT, INSTANT_OR_DATE
 from messages_app.models import HAS_ERRORS, HAS_PROBLEMS, Message, Session
-from messages_app.sql.compiled import EVERY_ID, Bounds, CompiledRows, Param, shape_of
-from messages_app.sql.pagination import IdRange
+from messages_app.sql.pagination import EVERY_ID, IdRange, ListRows
 from messages_app.timestamps import parse_limit
 from tracesite_sdk.records import ids
 
@@ -50,8 +37,6 @@ AT_LEAST = "Milliseconds, inclusive."
 COST = "USD, inclusive; rows whose cost is unknown are left out."
 
 Rows = TypeVar("Rows", bound=QuerySet[Any, Any])
-Shape = tuple[tuple[str, Hashable], ...]
-"""The names of the given filters, each with its part of the shape, see `Filter.shape`."""
 
 
 def check_parameters(
@@ -76,8 +61,6 @@ class Filter(django_filters.Filter):
 
     schema: dict[str, Any]
     """The schema of its values, for the OpenAPI document."""
-    column: Field[Any, Any] = TextField()
-    """The field that adapts its values for PostgreSQL."""
 
     def __init__(
         self, field_name: str | None = None, lookup_expr: str = "exact", *, help_text: str, **kwargs: Any
@@ -89,28 +72,6 @@ class Filter(django_filters.Filter):
         filter_ = type(self).__new__(type(self))
         filter_.__dict__.update(self.__dict__)
         return filter_
-
-    def shape(self, value: Any) -> Hashable:
-        """Return the part of the SQL's shape that depends on `value`."""
-        return None
-
-    def bound(self, value: Any) -> Any:
-        """Return the value for the Param of `param`."""
-        return value
-
-    def param(self, name: str, shape: Any) -> Any:
-        """Return the Param, or the value if it is part of the shape."""
-        return Param(name, self.column)
-
-
-class ShapeFilter(Filter):
-    """A filter with few values, which become literals so that partial indexes and statistics of values apply to them."""
-
-    def shape(self, value: Any) -> Hashable:
-        return value  # type: ignore[no-any-return]  # a word or a bool
-
-    def param(self, name: str, shape: Any) -> Any:
-        return shape
 
 
 class InstantField(forms.Field):
@@ -200,7 +161,7 @@ class NameFilter(Filter):
     schema = {"type": "string"}
 
 
-class WordFilter(ShapeFilter):
+class WordFilter(Filter):
     field_class = WordField
 
     def __init__(self, *args: Any, words: Collection[str], **kwargs: Any) -> None:
@@ -208,7 +169,7 @@ class WordFilter(ShapeFilter):
         self.schema = {"type": "string", "enum": list(words)}
 
 
-class YesNoFilter(ShapeFilter):
+class YesNoFilter(Filter):
     field_class = WordField
     schema = {"type": "boolean"}
 
@@ -221,22 +182,14 @@ class NamesFilter(Filter):
 
     field_class = NamesField
     schema = {"type": "array", "items": {"type": "string"}}
-    column = ArrayField(TextField())
 
 
 class KeysFilter(NamesFilter):
-    """Names that the view replaces by the ids of their rows."""
+    """Names that `found` of the filter set replaces by the ids of their rows."""
 
-    def shape(self, value: Any) -> Hashable:
-        return min(len(value), 2)
-
-    def bound(self, value: Any) -> Any:
-        return value[0] if len(value) == 1 else value
-
-    def param(self, name: str, shape: Any) -> Any:
-        # A single value gets an equality, which the planner estimates best and for which an index keeps its order.
-        columns: dict[int, Field[Any, Any]] = {1: BigIntegerField(), 2: ArrayField(BigIntegerField())}
-        return Param(name, columns[shape]) if shape else []
+    def filter(self, qs: Rows, value: Sequence[int]) -> Rows:
+        # Names without an id have no rows: django-filter itself would ignore an empty list.
+        return qs.filter(**{f"{self.field_name}__in": value})
 
 
 class InstantFilter(Filter):
@@ -244,7 +197,6 @@ class InstantFilter(Filter):
 
     field_class = InstantField
     schema = INSTANT_OR_DATE
-    column = DateTimeField()
 
     def __init__(self, *args: Any, help_text: str, **kwargs: Any) -> None:
         super().__init__(*args, help_text=f"{help_text} {A_DATE_IS_MIDNIGHT}", **kwargs)
@@ -260,7 +212,6 @@ class WholeNumberField(forms.IntegerField):
 class WholeNumberFilter(Filter):
     field_class = WholeNumberField
     schema = {"type": "integer", "minimum": 0}
-    column = BigIntegerField()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, min_value=0, **kwargs)
@@ -269,7 +220,6 @@ class WholeNumberFilter(Filter):
 class SecondsFilter(Filter):
     field_class = forms.DecimalField
     schema = {"type": "number", "minimum": 0}
-    column = DecimalField()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, min_value=0, max_digits=12, decimal_places=6, **kwargs)
@@ -280,13 +230,11 @@ class NumberFilter(Filter):
 
     field_class = forms.FloatField
     schema = {"type": "number"}
-    column = FloatField()
 
 
 class CostFilter(Filter):
     field_class = forms.DecimalField
     schema = {"type": "number", "minimum": 0}
-    column = DecimalField(max_digits=20, decimal_places=10)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, min_value=0, max_digits=20, decimal_places=10, **kwargs)
@@ -295,7 +243,6 @@ class CostFilter(Filter):
 class UuidFilter(Filter):
     field_class = forms.UUIDField
     schema = {"type": "string", "format": "uuid"}
-    column = UUIDField()
 
 
 def with_errors(rows: Rows, _name: str, value: bool) -> Rows:
@@ -348,41 +295,24 @@ class ListFilterSet(django_filters.FilterSet):
         """The range of ids for the times."""
 
     @classmethod
-    def narrow(cls, rows: Rows, values: Mapping[str, Any], bounds: Bounds | IdRange = EVERY_ID) -> Rows:
-        """Filter `rows` by values, or by Params in their place. Rows below are searched only in the months of `bounds`, the
-        range of ids of the page."""
+    def narrow(cls, rows: Rows, values: Mapping[str, Any], ids: IdRange = EVERY_ID) -> Rows:
+        """Filter `rows` by the values of parameters. Rows below are searched only in the months of `ids`, the range of the page."""
         for name, value in values.items():
             rows = cls.base_filters[name].filter(rows, value)
         return rows
 
+    @property
+    def narrowing(self) -> dict[str, Any]:
+        """The values of the given parameters that narrow a list."""
+        return {name: value for name, value in self.given.items() if name not in self.read_elsewhere}
+
+    def list_rows(self, find: Callable[[IdRange], QuerySet[Any, Any]], scope: ProjectScope) -> ListRows:
+        """Return the rows that `find` finds for a page, see ListRows, within the range of times."""
+        return ListRows(find=find, ids=self.ids, project_id=scope.only_project)
+
     def filter_queryset(self, queryset: Rows) -> Rows:
         """Filter by the parameters that narrow a list; django-filter calls it for `.qs`."""
-        return self.narrow(queryset, self._narrowing()).filter(**self.ids.of("pk"))
-
-    def compiled(
-        self, build: Callable[..., QuerySet[Any, Any]], scope: ProjectScope, *shape: Hashable, **values: Any
-    ) -> CompiledRows:
-        """Return the rows of `build(bounds, scope, params, *shape)` with the values of this request.
-
-        `values` has the values of other Params, and replaces those of filters with the same name.
-        """
-        of_scope, project = shape_of(scope)
-        narrowing = {name: values.get(name, value) for name, value in self._narrowing().items()}
-        filters = tuple((name, self.base_filters[name].shape(value)) for name, value in narrowing.items())
-        bound = {name: self.base_filters[name].bound(value) for name, value in narrowing.items()}
-        return CompiledRows(
-            build=build,
-            shape=(of_scope, type(self), filters, *shape),
-            values={**values, **bound, **project},
-            ids=self.ids,
-        )
-
-    @classmethod
-    def params(cls, shape: Shape) -> dict[str, Any]:
-        return {name: cls.base_filters[name].param(name, of_value) for name, of_value in shape}
-
-    def _narrowing(self) -> dict[str, Any]:
-        return {name: value for name, value in self.given.items() if name not in self.read_elsewhere}
+        return self.narrow(queryset, self.narrowing).filter(**self.ids.of("pk"))
 
 
 class SessionFilterSet(ListFilterSet):

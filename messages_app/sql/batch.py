@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.db import OperationalError
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from msgspec import Struct
 from psycopg.errors import QueryCanceled
@@ -39,6 +40,13 @@ class Query(Struct, frozen=True, kw_only=True):
     parameters: Sequence[Any]
     prepared: bool = False
     """Whether one plan fits all values, and the text is the same every time. See access_app.db.statements."""
+
+    @classmethod
+    def of(cls, rows: QuerySet[Any, Any]) -> Query:
+        """Return the statement of a QuerySet. Its values come as psycopg loads them: JSON as text."""
+        # `elide_empty`, so that a QuerySet which can have no rows is a statement, too, instead of an exception.
+        sql, parameters = rows.query.get_compiler(rows.db, elide_empty=False).as_sql()
+        return cls(sql=sql, parameters=parameters)
 
 
 def fetch(queries: Sequence[Query], *, at_most_ms: int | None = None) -> list[list[Row]]:

@@ -1,6 +1,6 @@
 """Read rows by their ids as the JSON of resources, without model instances: the hand-written SQL of reads.
 
-A list is read in two steps. A QuerySet finds the ids of the page (see compiled): it applies visibility, soft delete and the
+A list is read in two steps. A QuerySet finds the ids of the page (see pagination): it applies visibility, soft delete and the
 filters. Then each table is read once, by ids, with a statement that is the same every time, all in one round trip.
 
 The reason for SQL here: PostgreSQL formats JSON columns and times as the text of the response, which Python does not parse.

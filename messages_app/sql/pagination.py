@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import blake2b
 from time import monotonic
@@ -29,6 +29,7 @@ from access_app.errors import InvalidInput
 from messages_app.timestamps import parse_limit
 from tracesite_sdk.records import ids
 
+from .batch import LIST_MS, Query, fetch
 from .periods import Length, Period
 
 DEFAULT_LIMIT = 20
@@ -75,6 +76,9 @@ class IdRange(Struct, frozen=True, kw_only=True):
         lower = None if self.lower is None else Period.of(ids.created_at_of(self.lower), length).first_id
         upper = None if self.upper is None else Period.of(ids.created_at_of(self.upper), length).after_id
         return IdRange(lower=lower, upper=upper)
+
+
+EVERY_ID = IdRange()
 
 
 class Cursor(Struct, frozen=True, kw_only=True):
@@ -175,7 +179,7 @@ def page_request(parameters: QueryDict, *, by_time: bool = False, newest_page_fi
 
 
 class Keys(Protocol):
-    """Rows that are filtered but not ordered: CompiledRows of the API, or a QuerySet of the admin."""
+    """Rows that are filtered but not ordered: ListRows of the API, or a QuerySet of the admin."""
 
     def within(self, ids: IdRange) -> Keys: ...
 
@@ -189,14 +193,56 @@ class QuerySetKeys:
     queryset: QuerySet[Any]
 
     def within(self, ids: IdRange) -> QuerySetKeys:
-        bounds = ids.of("pk")
-        if not isinstance(self.queryset.model._meta.pk, UUIDField):
-            return QuerySetKeys(self.queryset.filter(**{lookup: bound.int for lookup, bound in bounds.items()}))
-        return QuerySetKeys(self.queryset.filter(**bounds))
+        return QuerySetKeys(_within(self.queryset, ids))
 
     def keys(self, *, newest_first: bool, limit: int, offset: int = 0) -> list[Any]:
-        found = self.queryset.values_list("pk", flat=True).order_by("-pk" if newest_first else "pk")
-        return list(found[offset : offset + limit])
+        return list(_keys(self.queryset, newest_first, limit, offset))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListRows:
+    """The rows of a list of the API as `Keys`, each statement limited to LIST_MS."""
+
+    find: Callable[[IdRange], QuerySet[Any, Any]]
+    """Return the QuerySet for a page in this range, not ordered. It searches rows below only in the months of the range."""
+    ids: IdRange = EVERY_ID
+    project_id: int | None = None
+    """The project, if the reader may see exactly one."""
+
+    @property
+    def queryset(self) -> QuerySet[Any, Any]:
+        return _within(self.find(self.ids), self.ids)
+
+    def within(self, ids: IdRange) -> ListRows:
+        return replace(self, ids=self.ids & ids)
+
+    def keys(self, *, newest_first: bool, limit: int, offset: int = 0) -> list[Any]:
+        """Return the ids of the first rows in one of the two orders. Raise InvalidInput if it takes longer than LIST_MS."""
+        return _fetched(_keys(self.queryset, newest_first, limit, offset))
+
+    def among(self, keys: Collection[UUID]) -> list[UUID]:
+        """Return those of some ids that are ids of these rows, in order."""
+        if not keys:
+            return []
+        rows = self.within(IdRange(lower=min(keys), upper=UUID(int=max(keys).int + 1))).queryset
+        return _fetched(_keys(rows.filter(pk__in=keys), newest_first=False, limit=len(keys)))
+
+
+def _within(rows: QuerySet[Any, Any], ids: IdRange) -> QuerySet[Any, Any]:
+    bounds: dict[str, Any] = dict(ids.of("pk"))
+    if not isinstance(rows.model._meta.pk, UUIDField):
+        bounds = {lookup: bound.int for lookup, bound in bounds.items()}
+    return rows.filter(**bounds) if bounds else rows
+
+
+def _keys(rows: QuerySet[Any, Any], newest_first: bool, limit: int, offset: int = 0) -> QuerySet[Any, Any]:
+    found = rows.order_by("-pk" if newest_first else "pk").values_list("pk", flat=True)
+    return found[offset : offset + limit]
+
+
+def _fetched(keys: QuerySet[Any, Any]) -> list[Any]:
+    (rows,) = fetch([Query.of(keys)], at_most_ms=LIST_MS)
+    return [row[0] for row in rows]
 
 
 def read_page(rows: Keys, request: PageRequest) -> Page:

@@ -49,8 +49,7 @@ def test_external_id_is_looked_up_in_its_index(project: Project, is_of_one_proje
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE messages_app_session")
         cursor.execute(PLANS_FOR_ANY_SIZE.replace("SET ", "SET LOCAL "))
-        # A prepared statement is planned without its values, so that a partial index serves only a stated condition.
-        cursor.execute("EXPLAIN " + lookup.replace("'s7'", "current_setting('x.name', true)"))
+        cursor.execute(f"EXPLAIN {lookup}")
         assert "session_external_id" in str(cursor.fetchall())
 
 

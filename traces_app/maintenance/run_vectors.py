@@ -21,6 +21,7 @@ from access_app.db import connection, transaction
 from access_app.db.direct import session_lock
 from access_app.encryption.keys import is_encrypted
 from messages_app.models import Message
+from messages_app.sql.batch import Query
 from messages_app.sql.partitions import make_periods, periods_of
 from messages_app.sql.periods import period_at
 from traces_app.ingest.partitions import TABLES
@@ -112,9 +113,9 @@ def _begin(name: str, width: int) -> EmbedderInUse:
     EmbedderInUse.objects.all().delete()
     runs = Message.with_deleted.filter(role=Message.Role.ASSISTANT).order_by("pk").values("pk")
     UnvectoredMessage.objects.all().delete()
+    found = Query.of(runs)
     with connection.cursor() as cursor:
-        sql, values = runs.query.sql_with_params()
-        cursor.execute(f"INSERT INTO {UnvectoredMessage._meta.db_table} (message_id) {sql}", values)
+        cursor.execute(f"INSERT INTO {UnvectoredMessage._meta.db_table} (message_id) {found.sql}", found.parameters)
     return EmbedderInUse.objects.create(name=name, width=width)
 
 

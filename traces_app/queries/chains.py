@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.contrib.postgres.fields import ArrayField
-from django.db.models import BooleanField, ExpressionWrapper, FilteredRelation, Q, QuerySet, TextField, UUIDField
+from django.db.models import BooleanField, ExpressionWrapper, FilteredRelation, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 from django.utils.translation import gettext as _
 from msgspec import UNSET
@@ -26,7 +25,6 @@ from access_app.visibility import ProjectScope
 from messages_app.models import Message
 from messages_app.queries import as_uuid
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
-from messages_app.sql.compiled import Bounds, Param, compiled
 from messages_app.sql.json_rows import Column, Source, json, look_up, periods_of
 from traces_app.models import ToolCall
 from tracesite_sdk.records import ROOT_TOOL
@@ -35,7 +33,6 @@ from . import schemas
 from .messages import RESULTS, STEPS, call_results
 
 CHAIN_FIELDS = frozenset(schemas.ChainSummary.__struct_fields__)
-_BOTH = Bounds(lower=True, upper=True)
 _DERIVED = ("root_tool_id", "root_call_id", "success", "error_message", "type")
 
 
@@ -141,25 +138,16 @@ def _query_of_first_calls(messages: Collection[str]) -> Query:
     """Return the statement for the first call of each message, in reading order, of each status among root calls and among
     the others."""
     periods = periods_of(messages)
-    return _first_calls_of().query(
-        {"messages": list(messages), "period_lower": periods.lower, "period_upper": periods.upper}
-    )
-
-
-@compiled()
-def _first_calls_of() -> QuerySet[ToolCall, Any]:
+    calls: QuerySet[ToolCall, Any] = ToolCall.with_deleted.filter(message_id__in=messages, **periods.of("pk"))
     # The separate relation `in_step` puts conditions on the primary key of steps: see `_calls` in filters.py.
-    calls: QuerySet[ToolCall, Any] = ToolCall.with_deleted.filter(
-        message_id__any=Param("messages", ArrayField(UUIDField()))
-    )
-    calls = calls.filter(**_BOTH.periods_of("pk")).annotate(
+    calls = calls.annotate(
         of_message=Cast("message_id", TextField()),
         is_root=ExpressionWrapper(Q(parent_id__isnull=True), BooleanField()),
         in_step=FilteredRelation("step", condition=Q(step__ordinal__isnull=False)),
     )
-    calls = calls.filter(**_BOTH.periods_of("in_step__id"))
+    calls = calls.filter(**periods.of("in_step__id"))
     place = ("in_step__iteration", "in_step__ordinal", "position", "pk")
-    return (
+    return Query.of(
         calls.order_by("of_message", "status", "is_root", *place)
         .distinct("of_message", "status", "is_root")
         .values_list("of_message", "status", "is_root", *place[:3], Cast("pk", TextField()), "tool__name")

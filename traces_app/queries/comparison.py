@@ -194,7 +194,7 @@ def _nodes(message_ids: Sequence[UUID], most: int, since: datetime | None = None
     if not message_ids:
         return []
     first, last = ids.range_below(message_ids[0])[0], ids.range_below(message_ids[-1])[1]
-    below = {"message_id__any": message_ids, "pk__gte": first, "pk__lt": last}
+    below = {"message_id__in": message_ids, "pk__gte": first, "pk__lt": last}
     in_question = AgentStep.with_deleted.filter(**below)
     calls_in_question = ToolCall.with_deleted.filter(**below)
     if since is not None:
@@ -249,7 +249,7 @@ def _with_texts(
     """Return the nodes with their messages among them: questions before, answers after what was done. Messages that ended before
     `since` are left out, and with `only_last` all but the last answer. One query."""
     rows: Iterable[Any] = (
-        Message.with_deleted.filter(pk__any=message_ids)
+        Message.with_deleted.filter(pk__in=message_ids)
         .annotate(asked=_digest("content", "error"), text=Beginning("content", _CHARACTERS))
         .order_by("pk")
         .only("role", "duration_ms", "error", "created_at", "completed_at")
@@ -390,7 +390,7 @@ def _fields_of(nodes: Sequence[Node]) -> dict[UUID, Fields]:
     """Return what nodes are compared by, by id."""
     found: dict[UUID, Fields] = {}
     of_kind = {kind: [node.id for node in nodes if node.kind == kind] for kind in ("message", "step", "call")}
-    messages = Message.with_deleted.filter(pk__any=of_kind["message"]).annotate(
+    messages = Message.with_deleted.filter(pk__in=of_kind["message"]).annotate(
         content_text=Beginning("content", _LONGEST), error_text=Beginning("error", _LONGEST)
     )
     for pk, content, error in messages.values_list("pk", "content_text", "error_text") if of_kind["message"] else ():
@@ -416,7 +416,7 @@ def _fields_of(nodes: Sequence[Node]) -> dict[UUID, Fields]:
 
 
 def _among(keys: Sequence[UUID]) -> dict[str, Any]:
-    return {"pk__any": keys, "pk__gte": min(keys), "pk__lte": max(keys)} if keys else {"pk__any": keys}
+    return {"pk__in": keys, "pk__gte": min(keys), "pk__lte": max(keys)} if keys else {"pk__in": keys}
 
 
 def _json(text: str) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
-from django.db.models import Exists, OuterRef, QuerySet, UUIDField
+from django.db.models import Exists, OuterRef
 from django.utils.translation import gettext as _
 from msgspec import UNSET, Raw
 
@@ -23,8 +23,8 @@ from access_app.errors import InvalidInput
 from access_app.masked_reading import is_masked, masked, masked_field
 from messages_app.models import Message
 from messages_app.queries import FoundSession
-from messages_app.sql.compiled import Bounds, CompiledRows, Param
 from messages_app.sql.json_rows import Column, Source, instant
+from messages_app.sql.pagination import ListRows
 from messages_app.sql.periods import Length, Period
 from traces_app.ingest.context_rows import row_id_of
 from traces_app.models import Context as ContextRow
@@ -107,15 +107,11 @@ CONTEXTS = Source(
 )
 
 
-def contexts_of(session_id: UUID) -> CompiledRows:
+def contexts_of(session_id: UUID) -> ListRows:
     """Return the contexts of a session, each once for every run that refers to it."""
-    return CompiledRows(build=_contexts, shape=(), values={"session": session_id})
-
-
-def _contexts(_bounds: Bounds) -> QuerySet[ContextRow]:
     deleted = Message.with_deleted.filter(pk=OuterRef("message_id"), deleted_at__isnull=False)
-    contexts = ContextRow.objects.filter(~Exists(deleted), session_id=Param("session", UUIDField()))
-    return contexts.exclude(kind="entry")
+    rows = ContextRow.objects.filter(~Exists(deleted), session_id=session_id).exclude(kind="entry")
+    return ListRows(find=lambda _ids: rows)
 
 
 def contexts(keys: Collection[str]) -> list[schemas.Context]:

@@ -9,23 +9,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from heapq import merge
 from typing import Any, TypeVar
 from uuid import UUID
 
-from django.db.models import Expression, QuerySet
+from django.db.models import Expression
 from django.utils import timezone
 from msgspec import UNSET
-from msgspec.structs import replace
 
 from access_app.masked_reading import is_masked
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
 from messages_app.sql.beginnings import Beginning
-from messages_app.sql.compiled import Bounds, CompiledRows, compiled
 from messages_app.sql.merged import MergedRows
-from messages_app.sql.pagination import IdRange
+from messages_app.sql.pagination import IdRange, ListRows
 from messages_app.sql.snapshot import one_snapshot
 from messages_app.timestamps import instant_text
 from traces_app.models import Tool, ToolCall
@@ -129,7 +127,7 @@ class Found:
 
 
 def error_groups(
-    rows: MergedRows[CompiledRows],
+    rows: MergedRows[ListRows],
     sort: schemas.ErrorSort,
     limit: int,
     *,
@@ -205,7 +203,7 @@ def answer_of(found: Found) -> schemas.ErrorGroups:
 
 
 def _grouped(
-    rows: MergedRows[CompiledRows], sort: schemas.ErrorSort, limit: int, beginnings: Sequence[datetime]
+    rows: MergedRows[ListRows], sort: schemas.ErrorSort, limit: int, beginnings: Sequence[datetime]
 ) -> list[Row]:
     # A group of one database may be in another, too, so those of several are read whole.
     is_one = len(rows.parts) == 1
@@ -233,7 +231,7 @@ def _added(one: Row, other: Row) -> Row:
     )
 
 
-def _newest(rows: MergedRows[CompiledRows], most: int, most_characters: int) -> tuple[MergedRows[CompiledRows], bool]:
+def _newest(rows: MergedRows[ListRows], most: int, most_characters: int) -> tuple[MergedRows[ListRows], bool]:
     """Return the newest of the rows, up to `most` of all databases and to `most_characters` of their errors, and whether there are
     more. At least one."""
     found = rows.in_each(lambda part: _costs_in(part, most + 1)).values()
@@ -246,28 +244,26 @@ def _newest(rows: MergedRows[CompiledRows], most: int, most_characters: int) -> 
     return rows, False
 
 
-def _costs_in(rows: CompiledRows, most: int) -> list[Row]:
-    statement = _costs(rows.build, rows.shape, rows.bounds)
-    return statement.rows(rows.values_for(statement), f" LIMIT {most:d}", at_most_ms=LIST_MS)
+def _costs_in(rows: ListRows, most: int) -> list[Row]:
+    costs = rows.queryset.order_by("-pk").annotate(cost=cost_of("result__error")).values_list("pk", "cost")
+    (found,) = fetch([Query.of(costs[:most])], at_most_ms=LIST_MS)
+    return found
 
 
-def _found_in_any(rows: MergedRows[CompiledRows], find: Callable[[], Mapping[Any, T]]) -> dict[Any, T]:
+def _found_in_any(rows: MergedRows[ListRows], find: Callable[[], Mapping[Any, T]]) -> dict[Any, T]:
     """Return what has ids of any of the databases."""
     return {key: one for found in rows.in_each(lambda _part: find()).values() for key, one in found.items()}
 
 
-def _grouped_in(rows: CompiledRows, sort: schemas.ErrorSort, limit: int, beginnings: Sequence[datetime]) -> list[Row]:
-    statement = _failed(rows.build, rows.shape, rows.bounds)
-    if statement.sql is None:
-        return []
-    failed = statement.query(rows.values_for(statement))
+def _grouped_in(rows: ListRows, sort: schemas.ErrorSort, limit: int, beginnings: Sequence[datetime]) -> list[Row]:
+    failed = _failed(rows)
     sql = _GROUPED.format(failed=failed.sql, order=_ORDER[sort], limit=limit)
     firsts = [ids.first_id_at(begin) for begin in beginnings]
     (found,) = fetch([Query(sql=sql, parameters=[firsts, *failed.parameters])], at_most_ms=LIST_MS)
     return found
 
 
-def _known_before(rows: MergedRows[CompiledRows]) -> set[str] | None:
+def _known_before(rows: MergedRows[ListRows]) -> set[str] | None:
     """Return the groups of the newest failed calls before the range; None if there are no such calls."""
     lower = _range_of(rows).lower
     if lower is None:
@@ -277,37 +273,24 @@ def _known_before(rows: MergedRows[CompiledRows]) -> set[str] | None:
     return set().union(*newest.in_each(_groups_in).values()) or None
 
 
-def _groups_in(rows: CompiledRows) -> set[str]:
-    statement = _failed(rows.build, rows.shape, rows.bounds)
-    if statement.sql is None:
-        return set()
-    failed = statement.query(rows.values_for(statement))
+def _groups_in(rows: ListRows) -> set[str]:
+    failed = _failed(rows)
     (found,) = fetch([Query(sql=_PATTERNS.format(failed=failed.sql), parameters=failed.parameters)], at_most_ms=LIST_MS)
     return {row[0] for row in found}
 
 
-def _range_of(rows: MergedRows[CompiledRows]) -> IdRange:
+def _range_of(rows: MergedRows[ListRows]) -> IdRange:
     """Return the range of the rows, which is the same in each database."""
     return next(iter(rows.parts.values())).ids
 
 
-@compiled()
-def _costs(build: Callable[..., QuerySet[Any, Any]], shape: tuple[Any, ...], bounds: Bounds) -> QuerySet[Any, Any]:
-    rows = build(bounds, *shape).filter(**bounds.of("pk")).order_by("-pk")
-    costs: QuerySet[Any, Any] = rows.annotate(cost=cost_of("result__error")).values_list("pk", "cost")
-    return costs
+def _failed(rows: ListRows) -> Query:
+    """Return the statement for the id, the tool and the pattern of each of the failed calls."""
+    failed = rows.queryset.order_by().annotate(pattern=pattern_of("result__error"))
+    return Query.of(failed.values_list("pk", "tool_id", "pattern"))
 
 
-@compiled()
-def _failed(build: Callable[..., QuerySet[Any, Any]], shape: tuple[Any, ...], bounds: Bounds) -> QuerySet[Any, Any]:
-    rows = build(bounds, *shape).filter(**bounds.of("pk")).order_by()
-    failed: QuerySet[Any, Any] = rows.annotate(pattern=pattern_of("result__error")).values_list(
-        "pk", "tool_id", "pattern"
-    )
-    return failed
-
-
-def _steps(rows: MergedRows[CompiledRows]) -> tuple[timedelta, list[datetime]]:
+def _steps(rows: MergedRows[ListRows]) -> tuple[timedelta, list[datetime]]:
     """Return the length of a step, and the beginnings of the steps from the first failed call or the given time on."""
     range_ = _range_of(rows)
     end = timezone.now()  # calls that are ahead of our clock belong to the last step

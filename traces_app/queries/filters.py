@@ -8,13 +8,12 @@ to 5 ms over 36 months of 300,000 calls, where a range computed from each messag
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, get_args
 
-from django.contrib.postgres.fields import ArrayField
-from django.db.models import Exists, FilteredRelation, OuterRef, Q, QuerySet, TextField, UUIDField, Value
+from django.db.models import Exists, FilteredRelation, OuterRef, Q, QuerySet, TextField
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
-from msgspec.structs import replace
 
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.http import filters
@@ -28,7 +27,6 @@ from messages_app.http.filters import (
     NumberFilter,
     Rows,
     SecondsFilter,
-    Shape,
     TextFilter,
     UuidFilter,
     WholeNumberFilter,
@@ -37,11 +35,10 @@ from messages_app.http.filters import (
     YesNoFilter,
     with_errors,
 )
-from messages_app.models import Message, MessageQuerySet, Session, SessionQuerySet
+from messages_app.models import Message, MessageQuerySet, Session
 from messages_app.queries import FoundSession
-from messages_app.sql.batch import LIST_MS
-from messages_app.sql.compiled import EVERY_ID, Bounds, CompiledRows, EqualsAny, Param, compiled
-from messages_app.sql.pagination import IdRange
+from messages_app.sql.batch import LIST_MS, Query, fetch
+from messages_app.sql.pagination import EVERY_ID, IdRange, ListRows
 from traces_app.models import (
     AgentStep,
     AgentStepQuerySet,
@@ -64,41 +61,33 @@ _HEALTH = "Messages with this health flag. `missing_result`: completed messages 
 _SCORE = "Limit of the number of a score, inclusive; yes counts as 1, no as 0. With `score`: of that name."
 _SESSION = "Id or external id of the session. 404 if it does not exist."
 _READS_CALLS = "Reads all calls of the range, so give one where there are many."
-_OF_SESSION = Param("of_session", UUIDField())
 
 
 # --- Rows below messages ----------------------------------------------------------------------------------------------
 
 
-def calls_in(bounds: Bounds | IdRange) -> ToolCallQuerySet:
-    """Return all calls in the months of the bounds, which include the calls of all messages within the bounds."""
-    return ToolCall.with_deleted.order_by().filter(**bounds.periods_of("pk"))
+def calls_in(ids: IdRange) -> ToolCallQuerySet:
+    """Return all calls in the months of the range, which include the calls of all messages within it."""
+    return ToolCall.with_deleted.order_by().filter(**ids.periods_of("pk"))
 
 
-def of_tools(calls: Rows, tools: Any) -> Rows:
-    """Return the calls of tools; `tools` are their ids or the Param of a KeysFilter."""
-    if isinstance(tools, Param):
-        return calls.filter(**{"tool_id__any" if isinstance(tools.output_field, ArrayField) else "tool_id": tools})
-    return calls.filter(tool_id__in=tools)
-
-
-def with_health(messages: MessageQuerySet, flag: str, bounds: Bounds | IdRange) -> MessageQuerySet:
+def with_health(messages: MessageQuerySet, flag: str, ids: IdRange) -> MessageQuerySet:
     """Return the messages that have a flag."""
     if flag == MISSING_RESULT:
-        return messages.filter(is_completed=True, call_count__gt=0).with_any(_pending(bounds))
+        return messages.filter(is_completed=True, call_count__gt=0).with_any(_pending(ids))
     # The first condition is needed for the partial index.
     return messages.filter(~Q(health=[]), health__contains=[flag])
 
 
-def _pending(bounds: Bounds | IdRange) -> ToolCallQuerySet:
-    return calls_in(bounds).filter(status=ToolCall.Status.PENDING)
+def _pending(ids: IdRange) -> ToolCallQuerySet:
+    return calls_in(ids).filter(status=ToolCall.Status.PENDING)
 
 
-def steps_with(values: Mapping[str, Any], bounds: Bounds | IdRange) -> AgentStepQuerySet:
-    """Return the steps in the months of the bounds that have a `model` and are of an `agent`, as far as these are given."""
+def steps_with(values: Mapping[str, Any], ids: IdRange) -> AgentStepQuerySet:
+    """Return the steps in the months of the range that have a `model` and are of an `agent`, as far as these are given."""
     columns = {"model": "model", "agent": "agent_name"}
     given = {columns[name]: value for name, value in values.items()}
-    return AgentStep.with_deleted.order_by().filter(**bounds.periods_of("pk"), **given)
+    return AgentStep.with_deleted.order_by().filter(**ids.periods_of("pk"), **given)
 
 
 def scores_with(values: Mapping[str, Any]) -> ScoreQuerySet:
@@ -113,9 +102,14 @@ def _take(values: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: values.pop(name) for name in names if name in values}
 
 
-def in_error_group(calls: Rows, _name: str, group: Any) -> Rows:
-    """Return the calls of a group of errors; `group` is its id or a Param."""
+def in_error_group(calls: Rows, _name: str, group: str) -> Rows:
+    """Return the calls of a group of errors."""
     return calls.alias(error_group=group_of("result__error")).filter(status=ToolCall.Status.ERROR, error_group=group)
+
+
+def slower_than(messages: Rows, _name: str, seconds: Decimal) -> Rows:
+    """Return the messages that took longer."""
+    return messages.filter(duration_ms__gt=1000 * seconds)
 
 
 # --- Sets of filters --------------------------------------------------------------------------------------------------
@@ -129,23 +123,25 @@ class SessionFilterSet(filters.SessionFilterSet):
     min_score = NumberFilter(help_text=_SCORE)
     max_score = NumberFilter(help_text=_SCORE)
 
-    def found(self, scope: ProjectScope) -> CompiledRows:
+    def found(self, scope: ProjectScope) -> ListRows:
         """Return the sessions that pass."""
-        values = {"tool": tool_ids(scope, self.given["tool"])} if "tool" in self.given else {}
-        return self.compiled(_sessions, scope, self.given.get("deleted", False), **values)
+        values = _with_keys_of_tools(self.narrowing, scope)
+        rows = Session.with_deleted.visible_to(scope)
+        rows = rows.deleted() if self.given.get("deleted") else rows.alive()
+        return self.list_rows(lambda ids: self.narrow(rows, values, ids), scope)
 
     @classmethod
-    def narrow(cls, rows: Any, values: Mapping[str, Any], bounds: Bounds | IdRange = EVERY_ID) -> Any:
+    def narrow(cls, rows: Any, values: Mapping[str, Any], ids: IdRange = EVERY_ID) -> Any:
         others = dict(values)
         # Not limited to the ids of the page, because a session may have later steps and calls.
         of_session = {"message__session_id": OuterRef("pk"), "message__deleted_at__isnull": True}
         if tools := _take(others, "tool"):
-            rows = rows.filter(Exists(of_tools(calls_in(EVERY_ID), tools["tool"]).filter(**of_session)))
+            rows = rows.filter(Exists(calls_in(EVERY_ID).filter(tool_id__in=tools["tool"], **of_session)))
         if steps := _take(others, "model", "agent"):
             rows = rows.filter(Exists(steps_with(steps, EVERY_ID).filter(**of_session)))
         if scores := _take(others, "score", "min_score", "max_score"):
             rows = rows.filter(Exists(scores_with(scores).filter(session_id=OuterRef("pk"))))
-        return super().narrow(rows, others, bounds)
+        return super().narrow(rows, others, ids)
 
 
 class MessageFilterSet(filters.MessageFilterSet):
@@ -166,30 +162,31 @@ class MessageFilterSet(filters.MessageFilterSet):
     def in_trash(self) -> bool:
         return bool(self.given.get("deleted"))
 
-    def found(self, scope: ProjectScope, session: FoundSession | None) -> CompiledRows:
+    def found(self, scope: ProjectScope, session: FoundSession | None) -> ListRows:
         """Return the messages that pass, of all sessions or of one."""
-        values = _values(session, tool=tool_ids(scope, self.given["tool"]) if "tool" in self.given else None)
-        return self.compiled(_messages, scope, self.in_trash, session is not None, **values)
+        values = _with_keys_of_tools(self.narrowing, scope)
+        rows = _messages(scope, session, in_trash=self.in_trash)
+        return self.list_rows(lambda ids: self.narrow(rows, values, ids), scope)
 
     @classmethod
-    def narrow(cls, rows: Any, values: Mapping[str, Any], bounds: Bounds | IdRange = EVERY_ID) -> Any:
+    def narrow(cls, rows: Any, values: Mapping[str, Any], ids: IdRange = EVERY_ID) -> Any:
         others = dict(values)
-        calls = calls_in(bounds)
+        calls = calls_in(ids)
         if "tool" in others:
-            calls = of_tools(calls, others.pop("tool"))
+            calls = calls.filter(tool_id__in=others.pop("tool"))
         if "tool_status" in others:
             calls = calls.filter(status=others.pop("tool_status"))
         if "tool" in values or "tool_status" in values:
             rows = rows.with_any(calls)
         if "call_id" in others:
-            rows = rows.with_any(calls_in(bounds).filter(call_id=others.pop("call_id")))
+            rows = rows.with_any(calls_in(ids).filter(call_id=others.pop("call_id")))
         if steps := _take(others, "model", "agent"):
-            rows = rows.with_any(steps_with(steps, bounds))
+            rows = rows.with_any(steps_with(steps, ids))
         if "health" in others:
-            rows = with_health(rows, others.pop("health"), bounds)
+            rows = with_health(rows, others.pop("health"), ids)
         if scores := _take(others, "score", "min_score", "max_score"):
             rows = rows.with_any(scores_with(scores))
-        return super().narrow(rows, others, bounds)
+        return super().narrow(rows, others, ids)
 
 
 class SessionMessageFilterSet(MessageFilterSet):
@@ -199,7 +196,7 @@ class SessionMessageFilterSet(MessageFilterSet):
 
 
 class CallFilterSet(ListFilterSet):
-    tool = KeysFilter(help_text="Calls of this tool; repeated: of any of them.")
+    tool = KeysFilter("tool_id", help_text="Calls of this tool; repeated: of any of them.")
     status = WordFilter(words=ToolCall.Status.values, help_text="The status of the call; pending: no result yet.")
     call_id = TextFilter(help_text="The id given by the model; several calls may have the same.")
     session = NameFilter(help_text=_SESSION)
@@ -218,23 +215,21 @@ class CallFilterSet(ListFilterSet):
 
     rows = ToolCall.objects.all()
 
-    def found(self, scope: ProjectScope, session: FoundSession | None) -> CompiledRows:
+    def found(self, scope: ProjectScope, session: FoundSession | None) -> ListRows:
         """Return the calls that pass, of all sessions or of one."""
-        values = _values(session, tool=tool_ids(scope, self.given["tool"]) if "tool" in self.given else None)
-        return self.compiled(_calls, scope, session is not None, **values)
+        values = _with_keys_of_tools(self.narrowing, scope)
+        return self.list_rows(lambda ids: self.narrow(_calls(scope, session, ids), values, ids), scope)
 
     @classmethod
-    def narrow(cls, rows: Any, values: Mapping[str, Any], bounds: Bounds | IdRange = EVERY_ID) -> Any:
+    def narrow(cls, rows: Any, values: Mapping[str, Any], ids: IdRange = EVERY_ID) -> Any:
         others = dict(values)
-        if "tool" in others:
-            rows = of_tools(rows, others.pop("tool"))
         if steps := _take(others, "model", "agent"):
-            rows = rows.filter(Exists(steps_with(steps, bounds).filter(pk=OuterRef("step_id"))))
+            rows = rows.filter(Exists(steps_with(steps, ids).filter(pk=OuterRef("step_id"))))
         if scores := _take(others, "score", "min_score", "max_score"):
             # By the message, too, because scores have an index for it.
             of_call = {"message_id": OuterRef("message_id"), "call_id": OuterRef("pk")}
             rows = rows.filter(Exists(scores_with(scores).filter(**of_call)))
-        return super().narrow(rows, others, bounds)
+        return super().narrow(rows, others, ids)
 
 
 class ErrorFilterSet(ListFilterSet):
@@ -242,7 +237,7 @@ class ErrorFilterSet(ListFilterSet):
         words=get_args(ErrorSort),
         help_text="What the list begins with: the group of most calls, the one that occurred last, or the newest one. Default: count.",
     )
-    tool = KeysFilter(help_text="Errors of this tool; repeated: of any of them.")
+    tool = KeysFilter("tool_id", help_text="Errors of this tool; repeated: of any of them.")
     session = NameFilter(help_text=_SESSION)
     agent = TextFilter("step__agent_name", help_text="Errors in steps of the agent with this name.")
     model = TextFilter("step__model", help_text="Errors in steps of this model, as recorded.")
@@ -250,19 +245,17 @@ class ErrorFilterSet(ListFilterSet):
     read_elsewhere = (*ListFilterSet.read_elsewhere, "sort")
     rows = ToolCall.objects.all()
 
-    def found(self, scope: ProjectScope, session: FoundSession | None) -> CompiledRows:
+    def found(self, scope: ProjectScope, session: FoundSession | None) -> ListRows:
         """Return the failed calls that pass, of all sessions or of one."""
-        values = _values(session, tool=tool_ids(scope, self.given["tool"]) if "tool" in self.given else None)
-        return self.compiled(_failed_calls, scope, session is not None, **values)
+        values = _with_keys_of_tools(self.narrowing, scope)
+        failed = {"status": ToolCall.Status.ERROR}
+        return self.list_rows(lambda ids: self.narrow(_calls(scope, session, ids).filter(**failed), values, ids), scope)
 
     @classmethod
-    def narrow(cls, rows: Any, values: Mapping[str, Any], bounds: Bounds | IdRange = EVERY_ID) -> Any:
-        others = dict(values)
-        if "tool" in others:
-            rows = of_tools(rows, others.pop("tool"))
-        if "agent" in others or "model" in others:
-            rows = rows.filter(**bounds.periods_of("step__id"))
-        return super().narrow(rows, others, bounds)
+    def narrow(cls, rows: Any, values: Mapping[str, Any], ids: IdRange = EVERY_ID) -> Any:
+        if "agent" in values or "model" in values:
+            rows = rows.filter(**ids.periods_of("step__id"))
+        return super().narrow(rows, values, ids)
 
 
 class SimilarErrorFilterSet(ErrorFilterSet):
@@ -288,25 +281,51 @@ class ChainFilterSet(ListFilterSet):
         ),
     )
     health = WordFilter(words=FLAGS, help_text=_HEALTH)
-    slower_than = SecondsFilter(help_text="Seconds, exclusive: `duration > slower_than`.")
+    slower_than = SecondsFilter(method=slower_than, help_text="Seconds, exclusive: `duration > slower_than`.")
     min_duration = WholeNumberFilter("duration_ms", "gte", help_text=AT_LEAST)
     max_duration = WholeNumberFilter("duration_ms", "lte", help_text=AT_LEAST)
 
     rows = Message.objects.all()
 
-    def found(self, scope: ProjectScope, session: FoundSession | None) -> CompiledRows:
+    def found(self, scope: ProjectScope, session: FoundSession | None) -> ListRows:
         """Return the messages that are chains and pass, of all sessions or of one."""
-        tools = {name: self.given[name] for name in ("tool", "root_tool") if name in self.given}
-        values = _values(session, **{name: tool_ids(scope, names) for name, names in tools.items()})
+        values = dict(self.narrowing)
+        tools = _take(values, "tool", "root_tool")
+        keys = {name: tool_ids(scope, names) for name, names in tools.items()}
         # Trackers rarely name a root that is not a call, so the index of these is searched first: without an OR the
         # planner can walk the calls of a rare tool.
-        named = [
-            name
-            for name, names in tools.items()
-            if _named_roots().rows({"roots": names}, " LIMIT 1", at_most_ms=LIST_MS)
-        ]
-        roots = {f"{name}_roots": tools[name] for name in named}
-        return self.compiled(_chains, scope, session is not None, tuple(named), **values, **roots)
+        named = {name for name, names in tools.items() if _is_named_root(names)}
+        chains = _messages(scope, session).filter(role=Message.Role.ASSISTANT, call_count__gt=0)
+
+        def find(ids: IdRange) -> QuerySet[Message]:
+            rows = chains
+            for name, names in tools.items():
+                calls = calls_in(ids).filter(tool_id__in=keys[name], message_id=OuterRef("pk"))
+                if name == "root_tool":
+                    # `chains.rooted_in` decides later which of the calls without a parent is the root: in SQL it took 6 s
+                    # over 34 months.
+                    calls = calls.filter(parent_id__isnull=True)
+                if name in named:
+                    rows = rows.alias(named_root=_NAMED_ROOT).filter(Exists(calls) | _has_named_root(names))
+                else:
+                    rows = rows.filter(Exists(calls))
+            narrowed: QuerySet[Message] = self.narrow(rows, values, ids)
+            return narrowed
+
+        return self.list_rows(find, scope)
+
+    @classmethod
+    def narrow(cls, rows: Any, values: Mapping[str, Any], ids: IdRange = EVERY_ID) -> Any:
+        others = dict(values)
+        if "call_id" in others:
+            rows = rows.with_any(calls_in(ids).filter(call_id=others.pop("call_id")))
+        if "health" in others:
+            rows = with_health(rows, others.pop("health"), ids)
+        if "success" in others:
+            left_open = Q(Exists(_pending(ids).filter(message_id=OuterRef("pk"))), is_completed=True)
+            failed = Q(failure_count__gt=0) | ~Q(error="") | left_open
+            rows = rows.exclude(failed) if others.pop("success") else rows.filter(failed)
+        return super().narrow(rows, others, ids)
 
 
 class ScoreFilterSet(ListFilterSet):
@@ -325,22 +344,28 @@ class ScoreFilterSet(ListFilterSet):
 
     rows = Score.objects.all()
 
-    def found(self, scope: ProjectScope, session: FoundSession | None) -> CompiledRows:
+    def found(self, scope: ProjectScope, session: FoundSession | None) -> ListRows:
         """Return the scores that pass, of all sessions or of one."""
-        return self.compiled(_scores, scope, session is not None, **_values(session))
+        rows = Score.with_deleted.order_by().alive().visible_to(scope)
+        if session is not None:
+            rows = rows.filter(session_id=session.pk)
+        return self.list_rows(lambda ids: self.narrow(rows, self.narrowing, ids), scope)
 
 
 class ToolFilterSet(ListFilterSet):
     created_after = InstantFilter(help_text="Count only calls of messages from this time on.")
     created_before = InstantFilter(help_text="Count only calls of messages before this time.")
-    tool = NamesFilter("name", "any", help_text="The tool with this name; repeated: any of them.")
+    tool = NamesFilter("name", "in", help_text="The tool with this name; repeated: any of them.")
     category = TextFilter(help_text="The category of a tool.")
 
     rows = Tool.objects.all()
 
-    def found(self, scope: ProjectScope) -> CompiledRows:
+    def found(self, scope: ProjectScope) -> ListRows:
         """Return the tools that pass. The range of times limits the counted calls: the ids of tools carry no time."""
-        return replace(self.compiled(_tools, scope), ids=IdRange())
+        rows = self.narrow(visible_to(Tool.objects.all(), scope), self.narrowing)
+        # The tool "" holds the calls without a tool name.
+        rows = rows if "tool" in self.given else rows.exclude(name="")
+        return ListRows(find=lambda _ids: rows)
 
 
 class SimilarFilterSet(ListFilterSet):
@@ -357,9 +382,10 @@ class SimilarFilterSet(ListFilterSet):
     read_elsewhere = (*ListFilterSet.read_elsewhere, "by")
     rows = Message.objects.all()
 
-    def found(self, scope: ProjectScope) -> CompiledRows:
+    def found(self, scope: ProjectScope) -> ListRows:
         """Return the runs that pass."""
-        return self.compiled(_runs, scope)
+        rows = Message.with_deleted.visible_to(scope).alive().filter(role=Message.Role.ASSISTANT)
+        return self.list_rows(lambda ids: self.narrow(rows, self.narrowing, ids), scope)
 
 
 class UsageFilterSet(ListFilterSet):
@@ -370,9 +396,9 @@ class UsageFilterSet(ListFilterSet):
     read_elsewhere = (*ListFilterSet.read_elsewhere, "group_by")
     rows = AgentStep.objects.all()
 
-    def found(self, scope: ProjectScope) -> CompiledRows:
+    def found(self, scope: ProjectScope) -> ListRows:
         """Return the requests to models that pass. Their QuerySet has the message as the relation `run`."""
-        return self.compiled(_requests, scope)
+        return self.list_rows(lambda ids: self.narrow(_requests(scope, ids), self.narrowing, ids), scope)
 
 
 class ToolStatisticsFilterSet(ToolFilterSet):
@@ -409,140 +435,51 @@ class UnusedToolsFilterSet(ListFilterSet):
 # --- The QuerySets ----------------------------------------------------------------------------------------------------
 
 
-def _values(session: FoundSession | None, **keys: Sequence[int] | None) -> dict[str, Any]:
-    found: dict[str, Any] = {name: value for name, value in keys.items() if value is not None}
-    return found if session is None else {**found, "of_session": session.pk}
+def _with_keys_of_tools(values: Mapping[str, Any], scope: ProjectScope) -> dict[str, Any]:
+    """Return the values with the ids of the tools that the parameter `tool` names, if it is given."""
+    return {**values, "tool": tool_ids(scope, values["tool"])} if "tool" in values else dict(values)
 
 
-def _sessions(
-    bounds: Bounds, scope: ProjectScope, filter_set: type[SessionFilterSet], shape: Shape, deleted: bool
-) -> SessionQuerySet:
-    rows = Session.with_deleted.deleted() if deleted else Session.with_deleted.alive()
-    narrowed: SessionQuerySet = filter_set.narrow(rows.visible_to(scope), filter_set.params(shape), bounds)
-    return narrowed
-
-
-def _messages(
-    bounds: Bounds,
-    scope: ProjectScope,
-    filter_set: type[MessageFilterSet],
-    shape: Shape,
-    in_trash: bool,
-    of_session: bool,
-) -> MessageQuerySet:
+def _messages(scope: ProjectScope, session: FoundSession | None, *, in_trash: bool = False) -> MessageQuerySet:
     rows = Message.with_deleted.visible_to(scope)
+    if session is not None:
+        rows = rows.filter(session_id=session.pk)
     if in_trash:
-        rows = rows.deleted()
-    elif of_session:
-        # The lookup of the session has checked that it is not deleted.
-        rows = rows.filter(deleted_at__isnull=True)
-    else:
-        rows = rows.alive()
-    if of_session:
-        rows = rows.filter(session_id=_OF_SESSION)
-    narrowed: MessageQuerySet = filter_set.narrow(rows, filter_set.params(shape), bounds)
-    return narrowed
+        return rows.deleted()
+    # The lookup of a session has checked that it is not deleted.
+    return rows.alive() if session is None else rows.filter(deleted_at__isnull=True)
 
 
-def _runs(bounds: Bounds, scope: ProjectScope, filter_set: type[SimilarFilterSet], shape: Shape) -> QuerySet[Message]:
-    rows = Message.with_deleted.visible_to(scope).alive().filter(role=Message.Role.ASSISTANT)
-    narrowed: QuerySet[Message] = filter_set.narrow(rows, filter_set.params(shape), bounds)
-    return narrowed
-
-
-def _calls(
-    bounds: Bounds,
-    scope: ProjectScope,
-    filter_set: type[CallFilterSet | ErrorFilterSet],
-    shape: Shape,
-    of_session: bool,
-) -> QuerySet[ToolCall]:
+def _calls(scope: ProjectScope, session: FoundSession | None, ids: IdRange) -> QuerySet[ToolCall]:
     # `run` is the message, as a separate relation: so the conditions are on its primary key, and the planner skips the
     # messages of other months. Django would otherwise put them on `message_id`.
     runs = FilteredRelation("message", condition=Q(message__deleted_at__isnull=True))
     rows = ToolCall.with_deleted.visible_to(scope).alias(run=runs)
-    rows = rows.filter(run__session__deleted_at__isnull=True, **bounds.periods_of("run__id"))
-    if of_session:
-        rows = rows.filter(run__session_id=_OF_SESSION)
-    narrowed: QuerySet[ToolCall] = filter_set.narrow(rows, filter_set.params(shape), bounds)
-    return narrowed
+    rows = rows.filter(run__session__deleted_at__isnull=True, **ids.periods_of("run__id"))
+    return rows if session is None else rows.filter(run__session_id=session.pk)
 
 
-def _failed_calls(
-    bounds: Bounds, scope: ProjectScope, filter_set: type[ErrorFilterSet], shape: Shape, of_session: bool
-) -> QuerySet[ToolCall]:
-    return _calls(bounds, scope, filter_set, shape, of_session).filter(status=ToolCall.Status.ERROR)
-
-
-def _requests(
-    bounds: Bounds, scope: ProjectScope, filter_set: type[UsageFilterSet], shape: Shape
-) -> QuerySet[AgentStep]:
+def _requests(scope: ProjectScope, ids: IdRange) -> QuerySet[AgentStep]:
     # As in _calls. The steps of a message have the month of its id.
     runs = FilteredRelation("message", condition=Q(message__deleted_at__isnull=True))
     rows = AgentStep.with_deleted.order_by().alias(run=runs, usage_text=Cast("usage", TextField()))
-    rows = rows.filter(run__session__deleted_at__isnull=True, **bounds.of("run__id"), **bounds.periods_of("id"))
+    rows = rows.filter(run__session__deleted_at__isnull=True, **ids.of("run__id"), **ids.periods_of("id"))
     # The steps that are counted as unpriced if they have no cost, see rollup.py.
     has_usage = Q(usage_text__isnull=False) & ~Q(usage_text="{}")
     rows = rows.filter(Q(model__gt="") | Q(cost__isnull=False) | has_usage)
-    return filter_set.narrow(visible_to(rows, scope, "run__project_id"), filter_set.params(shape), bounds)
+    return visible_to(rows, scope, "run__project_id")
 
 
-def _scores(
-    bounds: Bounds, scope: ProjectScope, filter_set: type[ScoreFilterSet], shape: Shape, of_session: bool
-) -> ScoreQuerySet:
-    rows = Score.with_deleted.order_by().alive().visible_to(scope)
-    if of_session:
-        rows = rows.filter(session_id=_OF_SESSION)
-    narrowed: ScoreQuerySet = filter_set.narrow(rows, filter_set.params(shape), bounds)
-    return narrowed
+_NAMED_ROOT = KeyTextTransform(ROOT_TOOL, "metadata")
 
 
-def _chains(
-    bounds: Bounds,
-    scope: ProjectScope,
-    filter_set: type[ChainFilterSet],
-    shape: Shape,
-    of_session: bool,
-    named: tuple[str, ...],
-) -> QuerySet[Message]:
-    """Return the chains that pass. `named` lists the parameters with tools that a tracker named as the root of a chain."""
-    rows = _messages(bounds, scope, MessageFilterSet, (), False, of_session)
-    rows = rows.filter(role=Message.Role.ASSISTANT, call_count__gt=0)
-    others = filter_set.params(shape)
-    for name in ("tool", "root_tool"):
-        if name not in others:
-            continue
-        calls = of_tools(calls_in(bounds), others.pop(name)).filter(message_id=OuterRef("pk"))
-        if name == "root_tool":
-            # `chains.rooted_in` decides later which of the calls without a parent is the root: in SQL it took 6 s over 34
-            # months.
-            calls = calls.filter(parent_id__isnull=True)
-        rows = rows.filter(Exists(calls) | _named_root(f"{name}_roots") if name in named else Exists(calls))
-    if "call_id" in others:
-        rows = rows.with_any(calls_in(bounds).filter(call_id=others.pop("call_id")))
-    if "health" in others:
-        rows = with_health(rows, others.pop("health"), bounds)
-    if "slower_than" in others:
-        rows = rows.filter(duration_ms__gt=Value(1000) * others.pop("slower_than"))
-    if "success" in others:
-        left_open = Q(Exists(_pending(bounds).filter(message_id=OuterRef("pk"))), is_completed=True)
-        failed = Q(failure_count__gt=0) | ~Q(error="") | left_open
-        rows = rows.exclude(failed) if others.pop("success") else rows.filter(failed)
-    return filter_set.narrow(rows, others, bounds)
+def _has_named_root(names: Sequence[str]) -> Q:
+    """Return the condition that a tracker named one of the tools the root; `named_root` is an alias of _NAMED_ROOT."""
+    return Q(named_root__in=names, metadata__has_key=ROOT_TOOL)
 
 
-def _named_root(names: str) -> Q:
-    """Return the condition that a tracker named one of the tools in the Param `names` the root."""
-    root = EqualsAny(KeyTextTransform(ROOT_TOOL, "metadata"), Param(names, ArrayField(TextField())))
-    return Q(root, metadata__has_key=ROOT_TOOL)
-
-
-@compiled()
-def _named_roots() -> QuerySet[Message, Any]:
-    return Message.with_deleted.order_by().filter(_named_root("roots")).values_list("pk")
-
-
-def _tools(bounds: Bounds, scope: ProjectScope, filter_set: type[ToolFilterSet], shape: Shape) -> QuerySet[Tool]:
-    # The tool "" holds the calls without a tool name.
-    rows = visible_to(Tool.objects.exclude(name="") if "tool" not in dict(shape) else Tool.objects.all(), scope)
-    return filter_set.narrow(rows, filter_set.params(shape), bounds)
+def _is_named_root(names: Sequence[str]) -> bool:
+    """Return whether a tracker named one of the tools the root of any chain."""
+    rows = Message.with_deleted.order_by().alias(named_root=_NAMED_ROOT).filter(_has_named_root(names))
+    (found,) = fetch([Query.of(rows.values_list("pk")[:1])], at_most_ms=LIST_MS)
+    return bool(found)

@@ -22,8 +22,7 @@ from access_app.encryption.keys import refuse_encrypted
 from messages_app.models import Message
 from messages_app.sql.batch import LIST_MS, Query, copied
 from messages_app.sql.beginnings import Beginning
-from messages_app.sql.compiled import CompiledRows
-from messages_app.sql.pagination import IdRange
+from messages_app.sql.pagination import IdRange, ListRows
 from messages_app.sql.snapshot import one_snapshot
 from messages_app.timestamps import instant_text
 from traces_app.models import EmbedderInUse, RunVector, Tool, ToolCall, UnindexedMessage, UnvectoredMessage
@@ -82,7 +81,7 @@ class _Found(Struct, frozen=True):
 
 def similar_runs(
     message_id: UUID,
-    rows: CompiledRows,
+    rows: ListRows,
     limit: int,
     by: schemas.SimilarBy = "everything",
     *,
@@ -135,15 +134,15 @@ def _stored(project_id: int, id_range: IdRange, embedder: EmbedderInUse) -> NDAr
         found = found.filter(pk__gte=id_range.lower)
     if id_range.upper is not None:
         found = found.filter(pk__lt=id_range.upper)
-    sql, values = found.values_list("pk", "vector")[: MOST_COMPARED + 1].query.sql_with_params()
+    newest = Query.of(found.values_list("pk", "vector")[: MOST_COMPARED + 1])
     row = [
         *(("columns", ">i2"), ("id_length", ">i4"), ("id", "V16")),
         *(("length", ">i4"), ("vector", stored_type(embedder.width))),
     ]
-    return np.frombuffer(copied(Query(sql=sql, parameters=values), at_most_ms=LIST_MS), dtype=row)
+    return np.frombuffer(copied(newest, at_most_ms=LIST_MS), dtype=row)
 
 
-def _passing(stored: NDArray[Any], project_id: int, rows: CompiledRows, is_filtered: bool) -> NDArray[Any]:
+def _passing(stored: NDArray[Any], project_id: int, rows: ListRows, is_filtered: bool) -> NDArray[Any]:
     """Return those of the vectors whose runs are among `rows`."""
     if not len(stored):
         return stored
@@ -228,7 +227,7 @@ def read_runs(keys: Collection[UUID]) -> Iterator[Run]:
     in_order = calls.filter(**periods("step__pk")).order_by("step__iteration", "step__ordinal", "position", "pk")
     rows: QuerySet[Any, Any] = (
         Message.with_deleted.order_by()
-        .filter(pk__any=list(keys), role=Message.Role.ASSISTANT, **periods("pk"))
+        .filter(pk__in=keys, role=Message.Role.ASSISTANT, **periods("pk"))
         .annotate(
             question=Subquery(
                 questions.order_by("-pk").annotate(text=Beginning("content", MOST_CHARACTERS)).values("text")[:1]

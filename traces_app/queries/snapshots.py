@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
-from django.contrib.postgres.fields import ArrayField
-from django.db.models import QuerySet, TextField, UUIDField
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from msgspec import UNSET, Raw
@@ -19,8 +18,8 @@ from access_app.masked_reading import is_masked, masked, rules_of_reader
 from access_app.visibility import ProjectScope
 from messages_app.models import FORKED_FROM, IS_FORK, Session
 from messages_app.queries import as_uuid
-from messages_app.sql.compiled import Bounds, CompiledRows, Param
 from messages_app.sql.json_rows import Source, instant
+from messages_app.sql.pagination import ListRows
 from messages_app.timestamps import instant_text
 from traces_app.models import Snapshot, SnapshotSums
 from tracesite_sdk.normalize.snapshot_values import redact_context
@@ -58,21 +57,12 @@ SNAPSHOTS = Source(
 )
 
 
-def snapshots_of(session_id: UUID, node: str | None = None) -> CompiledRows:
+def snapshots_of(session_id: UUID, node: str | None = None) -> ListRows:
     """Return the snapshots of a session, or those that hold a node."""
-    if node is None:
-        return CompiledRows(build=_snapshots, shape=(), values={"session": session_id})
-    return CompiledRows(
-        build=_snapshots_of_node, shape=(), values={"session": session_id, "node": [pg_text.text(node)]}
-    )
-
-
-def _snapshots(_bounds: Bounds) -> QuerySet[Snapshot]:
-    return Snapshot.objects.filter(session_id=Param("session", UUIDField()))
-
-
-def _snapshots_of_node(_bounds: Bounds) -> QuerySet[Snapshot]:
-    return _snapshots(_bounds).filter(node_ids__contains=Param("node", ArrayField(TextField())))
+    rows = Snapshot.objects.filter(session_id=session_id)
+    if node is not None:
+        rows = rows.filter(node_ids__contains=[pg_text.text(node)])
+    return ListRows(find=lambda _ids: rows)
 
 
 def snapshots(keys: Collection[str]) -> list[schemas.Snapshot]:
@@ -208,21 +198,16 @@ def _object(value: Any) -> Raw:
     return Raw(msgspec.json.encode(value if isinstance(value, dict) else {}))
 
 
-def forks_of(project_id: int, names: Collection[str]) -> CompiledRows:
+def forks_of(project_id: int, names: Collection[str]) -> ListRows:
     """Return the sessions that have replayed the session of these ids."""
-    return CompiledRows(build=_forks, shape=(), values={"project": project_id, "names": list(names)})
+    rows = forked_among(project_id, names)
+    return ListRows(find=lambda _ids: rows)
 
 
-def _forks(_bounds: Bounds) -> QuerySet[Session, Any]:
-    project = Param("project", Session._meta.get_field("project").target_field)
-    return forked_among(project, Param("names", ArrayField(TextField())))
-
-
-def forked_among(project_id: int | Param, names: Collection[str] | Param) -> QuerySet[Session, Any]:
+def forked_among(project_id: int, names: Collection[str]) -> QuerySet[Session, Any]:
     """Return the sessions that have replayed one of those with these ids, each with its id as `source`."""
     rows = Session.objects.filter(IS_FORK, project_id=project_id).annotate(source=FORKED_FROM)
-    wanted: Any = names if isinstance(names, Param) else list(names)
-    return rows.filter(source__any=wanted)
+    return rows.filter(source__in=names)
 
 
 def names_of(session_id: UUID, external_id: str | None) -> list[str]:

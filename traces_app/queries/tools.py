@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from django.contrib.postgres.fields import ArrayField
-from django.db.models import Avg, BigIntegerField, Count, Exists, FloatField, Max, OuterRef, Q, QuerySet, TextField
+from django.db.models import Avg, Count, Exists, FloatField, Max, OuterRef, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.models import Message
-from messages_app.sql.batch import LIST_MS, Row, fetch
-from messages_app.sql.compiled import Bounds, Param, compiled
+from messages_app.sql.batch import LIST_MS, Query, Row, fetch
 from messages_app.sql.pagination import IdRange
 from messages_app.timestamps import instant_text
 from traces_app.ingest.id_cache import tools_named
@@ -24,15 +22,13 @@ from . import schemas
 from .tool_statistics import CallFilter, Statistics, statistics
 from .usage import amount
 
-_IDS = Param("tools", ArrayField(BigIntegerField()))
 _NO_CALLS = (0, 0, 0, 0, None, None, None)
 
 
 def tool_ids(scope: ProjectScope, names: Sequence[str]) -> list[int]:
     """Return the ids of the tools with these names, in all projects that the caller may read."""
-    if scope.project_ids is not None and len(scope.project_ids) == 1:
-        (project_id,) = scope.project_ids
-        return tools_named(project_id, names)
+    if scope.only_project is not None:
+        return tools_named(scope.only_project, names)
     tools = visible_to(Tool.objects.order_by(), scope).filter(name__in=names)
     return list(tools.values_list("pk", flat=True))
 
@@ -44,10 +40,9 @@ def tools(ids: Sequence[int], id_range: IdRange) -> list[schemas.Tool]:
     """
     if not ids:
         return []
-    bounds = Bounds(lower=id_range.lower is not None, upper=id_range.upper is not None)
-    values = {"tools": list(ids), "lower": id_range.lower, "upper": id_range.upper}
-    statements = [_tools().query(values), _statistics(bounds).query(values)]
-    found, counted = fetch(statements, at_most_ms=LIST_MS)
+    columns = ("pk", "name", "description", "category", "project__slug")
+    named = Tool.objects.order_by().filter(pk__in=ids).values_list(*columns)
+    found, counted = fetch([Query.of(named), Query.of(_statistics(ids, id_range))], at_most_ms=LIST_MS)
     rows = {row[0]: row[1:] for row in found}
     counts = {row[0]: row[1:] for row in counted}
     return [_tool(rows[tool_id], counts.get(tool_id, _NO_CALLS)) for tool_id in ids if tool_id in rows]
@@ -104,22 +99,15 @@ def tool_statistics(
     ]
 
 
-@compiled()
-def _tools() -> QuerySet[Tool, Any]:
-    columns = ("pk", "name", "description", "category", "project__slug")
-    return Tool.objects.order_by().filter(pk__any=_IDS).values_list(*columns)
-
-
-@compiled()
-def _statistics(bounds: Bounds) -> QuerySet[ToolCall, Any]:
+def _statistics(ids: Sequence[int], id_range: IdRange) -> QuerySet[ToolCall, Any]:
     # Two anti-joins exclude the calls of deleted messages and sessions: they use the small indexes of the trash. A join
     # with all messages and sessions takes 210 ms instead of 116 for 300,000 calls (103 ms without any exclusion).
     of_call = Message.with_deleted.order_by().filter(pk=OuterRef("message_id"))
     calls = ToolCall.with_deleted.order_by().filter(
         ~Exists(of_call.filter(deleted_at__isnull=False)),
         ~Exists(of_call.filter(session__deleted_at__isnull=False)),
-        tool_id__any=_IDS,
-        **bounds.of("pk"),
+        tool_id__in=ids,
+        **id_range.of("pk"),
     )
     statistics = {
         "calls": Count("pk"),

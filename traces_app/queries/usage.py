@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC
 from decimal import Decimal
 from typing import Any
 
-from django.db.models import BigIntegerField, Case, CharField, Count, F, Q, QuerySet, Sum, TextField, Value, When
+from django.db.models import BigIntegerField, Case, CharField, Count, F, Q, Sum, TextField, Value, When
 from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Cast, Coalesce, TruncDate
 from django.db.models.lookups import Regex
@@ -16,8 +16,8 @@ from msgspec import Raw
 
 from access_app.errors import InvalidInput
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
-from messages_app.sql.compiled import Bounds, CompiledRows, compiled
 from messages_app.sql.merged import MergedRows
+from messages_app.sql.pagination import ListRows
 from tracesite_sdk.normalize.records import TOKENS_IN, TOKENS_OUT
 
 from . import schemas
@@ -40,7 +40,7 @@ _WITH_TOTALS = """
     """
 
 
-def usage(rows: MergedRows[CompiledRows], group_by: schemas.UsageBy, limit: int) -> schemas.Usage:
+def usage(rows: MergedRows[ListRows], group_by: schemas.UsageBy, limit: int) -> schemas.Usage:
     """Add up the requests of `rows`: the `limit` dearest groups, or newest days, and the total of all groups.
 
     Raise InvalidInput if it takes longer than LIST_MS, or if one of several databases has more than MOST_MERGED groups.
@@ -60,12 +60,9 @@ def usage(rows: MergedRows[CompiledRows], group_by: schemas.UsageBy, limit: int)
     )
 
 
-def _groups(rows: CompiledRows, group_by: schemas.UsageBy, limit: int) -> list[Row]:
+def _groups(rows: ListRows, group_by: schemas.UsageBy, limit: int) -> list[Row]:
     """Return the first groups of one database, each with the number of all and their total behind it."""
-    statement = _grouped(rows.build, rows.shape, rows.bounds, group_by)
-    if statement.sql is None:
-        return []
-    grouped = statement.query(rows.values_for(statement))
+    grouped = _grouped(rows, group_by)
     sql = _WITH_TOTALS.format(grouped=grouped.sql, order=_ORDER.get(group_by, _BY_COST), limit=limit)
     (found,) = fetch([Query(sql=sql, parameters=grouped.parameters)], at_most_ms=LIST_MS)
     return found
@@ -112,10 +109,8 @@ def amount(cost: Decimal | None) -> Raw | None:
     return None if cost is None else Raw(f"{round(cost, 10).normalize():f}".encode())
 
 
-@compiled()
-def _grouped(
-    build: Callable[..., QuerySet[Any, Any]], shape: tuple[Any, ...], bounds: Bounds, group_by: str
-) -> QuerySet[Any, Any]:
+def _grouped(rows: ListRows, group_by: schemas.UsageBy) -> Query:
+    """Return the statement for the key of each group and its sums."""
     sums = {
         "step_count": Count("pk"),
         "input_tokens": Sum(tokens_in_step(TOKENS_IN)),
@@ -123,10 +118,9 @@ def _grouped(
         "sum_of_costs": Sum("cost"),
         "unpriced_count": Count("pk", filter=Q(cost__isnull=True)),
     }
-    grouped: QuerySet[Any, Any] = (
-        build(bounds, *shape).values(key=_KEYS[group_by]).annotate(**sums).values_list("key", *sums)
-    )
-    return grouped
+    # Not `rows.queryset`: the range is that of the messages already.
+    steps = rows.find(rows.ids)
+    return Query.of(steps.values(key=_KEYS[group_by]).annotate(**sums).values_list("key", *sums))
 
 
 def tokens_in_step(names: Sequence[str]) -> Coalesce:

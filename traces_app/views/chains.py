@@ -15,9 +15,8 @@ from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.responses import answer, list_answer, words
-from messages_app.sql.compiled import CompiledRows
 from messages_app.sql.merged import MergedRows, rows_in
-from messages_app.sql.pagination import page_request, read_page, read_sifted_page
+from messages_app.sql.pagination import ListRows, page_request, read_page, read_sifted_page
 from traces_app.queries import schemas
 from traces_app.queries.chains import CHAIN_FIELDS, chain, find_chain, rooted_in, summaries
 from traces_app.queries.filters import ChainFilterSet
@@ -64,7 +63,7 @@ class ChainViewSet(TraceViewSet):
         return answer(found)
 
 
-def _rooted(rows: MergedRows[CompiledRows], ids: Sequence[UUID], roots: Collection[str]) -> set[UUID]:
+def _rooted(rows: MergedRows[ListRows], ids: Sequence[UUID], roots: Collection[str]) -> set[UUID]:
     found: set[UUID] = set()
     for alias, own in rows.by_database(ids).items():
         with using(alias):

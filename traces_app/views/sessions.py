@@ -27,9 +27,8 @@ from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer, list_answer, no_content, streamed, words
 from messages_app.models import Session
 from messages_app.queries import SESSION_FIELDS, find_message, find_session, sessions
-from messages_app.sql.compiled import CompiledRows
 from messages_app.sql.merged import MergedRows, rows_in
-from messages_app.sql.pagination import page_request, read_page
+from messages_app.sql.pagination import ListRows, page_request, read_page
 from messages_app.timestamps import instant_text
 from messages_app.writes import delete_session, restore_session
 from traces_app.ingest.changes import change_session
@@ -225,7 +224,7 @@ def _readable_fields(request: Request) -> frozenset[str]:
 
 
 def _found_sessions(
-    request: Request, rows: MergedRows[CompiledRows], found: FoundPage, fields: frozenset[str]
+    request: Request, rows: MergedRows[ListRows], found: FoundPage, fields: frozenset[str]
 ) -> list[schemas.FoundSession]:
     ids = [str(session_id) for session_id in found.page.ids]
     hits = {str(session_id): some for session_id, some in found.hits.items()}

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any
 from uuid import UUID
 
-from django.core.exceptions import EmptyResultSet
 from django.db.models import Count, F, Max, QuerySet, Value
 from django.db.models.fields.json import KeyTextTransform
 from django.http import QueryDict
 
-from access_app.db import PRIMARY
 from access_app.visibility import ALL_PROJECTS, ProjectScope
 from messages_app.http.filters import SessionFilterSet
 from messages_app.models import Message as MessageRow
@@ -19,9 +16,8 @@ from messages_app.models import Session as SessionRow
 from messages_app.queries import FoundSession
 from messages_app.sql.batch import LIST_MS, Query, fetch
 from messages_app.sql.beginnings import Beginning
-from messages_app.sql.compiled import CompiledRows
 from messages_app.sql.json_rows import Column, Source
-from messages_app.sql.pagination import MAX_LIMIT, Page
+from messages_app.sql.pagination import MAX_LIMIT, ListRows, Page
 from traces_app.models import Event
 from traces_app.queries.filters import MessageFilterSet
 from traces_app.queries.messages import messages
@@ -35,7 +31,7 @@ _BEGINNING = 1000
 _ORDER = (F("pinned_at").desc(nulls_last=True), "-updated_at", "-pk")
 
 
-def messages_in(session: FoundSession) -> CompiledRows:
+def messages_in(session: FoundSession) -> ListRows:
     """Return the messages of a session that is not deleted."""
     return MessageFilterSet(QueryDict()).found(ALL_PROJECTS, session)
 
@@ -69,16 +65,8 @@ def session_page(scope: ProjectScope, parameters: QueryDict, *, number: int, siz
     page = rows.order_by(*_ORDER).values_list("pk")[first : first + size]
     # Grouped, so that no matching session gives no row rather than a 0.
     counted = rows.order_by().values(every=Value(1)).annotate(total=Count("*")).values_list("total")
-    total, found = fetch([_query(counted), _query(page)], at_most_ms=LIST_MS)
+    total, found = fetch([Query.of(counted), Query.of(page)], at_most_ms=LIST_MS)
     return sessions([str(row[0]) for row in found]), total[0][0] if total else 0
-
-
-def _query(rows: QuerySet[SessionRow, Any]) -> Query:
-    try:
-        sql, values = rows.query.get_compiler(PRIMARY).as_sql()
-    except EmptyResultSet:
-        return Query(sql="SELECT 1 WHERE FALSE", parameters=())
-    return Query(sql=sql, parameters=values)
 
 
 def first_question(session_id: UUID) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -11,6 +12,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 import pytest
+from django.db import connection
 from django.http import QueryDict
 from django.utils import timezone
 
@@ -18,6 +20,8 @@ from access_app.models import Project
 from access_app.visibility import ALL_PROJECTS, NO_PROJECTS, ProjectScope
 from messages_app.models import Message, Session
 from messages_app.queries import FoundSession
+from messages_app.sql.batch import Query
+from messages_app.sql.pagination import IdRange
 from messages_app.timestamps import instant_text
 from tests.traces_app.conftest import NOON, store
 from traces_app.models import Tool, ToolCall
@@ -179,6 +183,18 @@ def test_message_filters_match_the_same_in_python(rows: Rows, within: bool) -> N
         deleted = [row for row in here if not rows.alive(row)]
         trash = [({**query, "deleted": "true"}, passes) for query, passes in cases]
         assert check(MessageFilterSet, trash, deleted, session=named) > 10
+
+
+def test_filter_on_calls_reads_the_months_of_the_page(rows: Rows) -> None:
+    found = MessageFilterSet(QueryDict("tool=search")).found(ALL_PROJECTS, None)
+    page = IdRange(lower=first_id_at(LATER), upper=first_id_at(LATER + timedelta(days=1)))
+    query = Query.of(found.within(page).queryset.values_list("pk"))
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN {query.sql}", query.parameters)
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+    leaves = set(re.findall(r" on (\w+)_y\d{4}m\d\d", plan))
+    months = set(re.findall(r" on \w+_(y\d{4}m\d\d)", plan))
+    assert (leaves, len(months)) == ({"messages_app_message", "traces_app_toolcall"}, 1), plan
 
 
 def test_call_filters_match_the_same_in_python(rows: Rows) -> None:

@@ -56,7 +56,7 @@ def test_slow_list_is_refused_with_a_hint(
     owner: Caller, path: str, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (
-        *("messages_app.sql.compiled", "traces_app.queries.filters"),
+        *("messages_app.sql.pagination", "traces_app.queries.filters"),
         *("traces_app.queries.tools", "traces_app.queries.usage"),
     ):
         monkeypatch.setattr(f"{module}.LIST_MS", 50)

@@ -20,7 +20,7 @@ from django.db import models
 from access_app.db import connection
 from access_app.db.base import as_stored
 from messages_app.models import Message, Reference, Session
-from messages_app.sql.compiled import Statement, compiled
+from messages_app.sql.batch import Query
 from messages_app.sql.periods import Period
 from traces_app.models import (
     AgentStep,
@@ -86,7 +86,7 @@ class Dataset:
     """Columns that the table lacks: SQL, type, and type in PostgreSQL."""
     key: str = "id"
     """The column that identifies a row."""
-    computed: Callable[[], Statement] | None = None
+    computed: Callable[[], models.QuerySet[Any]] | None = None
     """The rows of the table with what is computed from a row by an expression of the statistics; `rows` has it as `computed`."""
 
     @cached_property
@@ -116,11 +116,16 @@ class Dataset:
         Call it in a transaction, because it reads with a cursor of the server.
         """
         values = ", ".join(column.sql for column in self.columns)
-        computed = f"WITH computed AS ({self.computed().sql}) " if self.computed else ""
         # What is encrypted stays so in files.
         with as_stored():
             made = connection.chunked_cursor()
         with made as cursor:
+            computed = ""
+            if self.computed:
+                query = Query.of(self.computed())
+                # The values of the statement below have names, so those of this one are written into its text.
+                text = cursor.mogrify(query.sql, query.parameters).replace("%", "%%")
+                computed = f"WITH computed AS ({text}) "
             cursor.execute(
                 f"{computed}SELECT {values} {self.rows} ORDER BY t.{self.key}",
                 {"project": project_id, "first": period.first_id, "after": period.after_id},
@@ -212,7 +217,6 @@ MESSAGES = Dataset(
 REFERENCES = Dataset("references", Reference, f"FROM {Reference._meta.db_table} AS t {_BELOW}", _BELOW_A_MESSAGE)
 
 
-@compiled()
 def _steps() -> models.QuerySet[AgentStep]:
     return AgentStep.with_deleted.annotate(
         input_tokens=tokens_in_step(TOKENS_IN), output_tokens=tokens_in_step(TOKENS_OUT)
@@ -238,7 +242,6 @@ CALLS = Dataset(
 )
 
 
-@compiled()
 def _results() -> models.QuerySet[ToolResult]:
     return ToolResult.objects.annotate(error_pattern=pattern_of("error"))
 

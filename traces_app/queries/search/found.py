@@ -266,7 +266,7 @@ class _Search:
         rows: Iterable[UUID] = messages
         if self.unit == "call":
             periods = IdRange(lower=min(messages), upper=UUID(int=max(messages).int + 1)).periods_of("pk")
-            calls = ToolCall.with_deleted.filter(message_id__any=list(messages), **periods).order_by()
+            calls = ToolCall.with_deleted.filter(message_id__in=messages, **periods).order_by()
             rows = calls.values_list("pk", flat=True)
         return self._within(np.array([row.bytes for row in rows], dtype="S16"))
 
@@ -333,7 +333,7 @@ class _Search:
                 return
             periods = IdRange(lower=min(session_of), upper=UUID(int=max(session_of).int + 1)).periods_of("pk")
             # Whether the session is deleted is for its list to decide.
-            alive = Message.with_deleted.filter(pk__any=list(session_of), deleted_at__isnull=True, **periods).order_by()
+            alive = Message.with_deleted.filter(pk__in=session_of, deleted_at__isnull=True, **periods).order_by()
             in_order = sorted(alive.values_list("pk", flat=True), reverse=True)
             for first in range(0, len(in_order), COMPARED_AT_A_TIME):
                 for message, hits in self._hits_of(in_order[first : first + COMPARED_AT_A_TIME]).items():

@@ -12,9 +12,8 @@ from msgspec import Struct
 
 from access_app.encryption.keys import refuse_encrypted
 from access_app.errors import InvalidInput
-from messages_app.sql.compiled import CompiledRows
 from messages_app.sql.merged import MergedRows
-from messages_app.sql.pagination import Page, PageRequest, page_of, read_page
+from messages_app.sql.pagination import ListRows, Page, PageRequest, page_of, read_page
 from traces_app.models import ToolCall, UnindexedMessage
 from tracesite_sdk.records import ids
 
@@ -31,7 +30,7 @@ class FoundPage(Struct, frozen=True, kw_only=True):
 
 
 def found_page(
-    rows: MergedRows[CompiledRows],
+    rows: MergedRows[ListRows],
     query: SearchQuery,
     unit: Unit,
     request: PageRequest,
@@ -47,9 +46,9 @@ def found_page(
         raise InvalidInput(_("%(name)s cannot be combined with page and page_size.") % {"name": "q"}, field="q")
     newer = request.towards_newer if request.cursor is None else request.cursor.newer
 
-    def find_in(part: CompiledRows) -> Found:
-        if "project" in part.values:
-            refuse_encrypted(part.values["project"], field="q")
+    def find_in(part: ListRows) -> Found:
+        if part.project_id is not None:
+            refuse_encrypted(part.project_id, field="q")
         return find(
             query,
             unit,
@@ -76,7 +75,7 @@ def found_page(
 
 
 def list_page(
-    rows: MergedRows[CompiledRows],
+    rows: MergedRows[ListRows],
     query: SearchQuery | None,
     unit: Unit,
     request: PageRequest,
@@ -97,6 +96,6 @@ def indexed_until() -> datetime | None:
     return oldest
 
 
-def indexed_until_in(rows: MergedRows[CompiledRows]) -> datetime | None:
+def indexed_until_in(rows: MergedRows[ListRows]) -> datetime | None:
     """Return the earliest such time of the databases that have the rows."""
     return min(filter(None, rows.in_each(lambda _part: indexed_until()).values()), default=None)

@@ -154,7 +154,7 @@ def sessions_of(message_ids: Collection[UUID]) -> dict[UUID, UUID]:
     if not message_ids:
         return {}
     periods = IdRange(lower=min(message_ids), upper=UUID(int=max(message_ids).int + 1)).periods_of("pk")
-    messages = Message.with_deleted.order_by().filter(pk__any=list(message_ids), **periods)
+    messages = Message.with_deleted.order_by().filter(pk__in=message_ids, **periods)
     return dict(messages.values_list("pk", "session_id"))
 
 
@@ -178,7 +178,7 @@ def _texts(kind: Kind, source: Source, column: str, row_ids: Collection[UUID]) -
         return
     within: dict[str, Any] = IdRange(lower=min(row_ids), upper=UUID(int=max(row_ids).int + 1)).periods_of("pk")
     if source.by_session and column == source.message:
-        within["session_id__any"] = set(sessions_of(row_ids).values())
+        within["session_id__in"] = set(sessions_of(row_ids).values())
     # JSON comes as text, because it may be nested more deeply than Python decodes. A whole value may have 64 MB.
     columns: list[Any] = [
         Beginning(Cast(F(name), TextField()), MOST_OF_JSON) if name in source.json else Beginning(name, MOST_CHARACTERS)
@@ -188,7 +188,7 @@ def _texts(kind: Kind, source: Source, column: str, row_ids: Collection[UUID]) -
     if is_masked():
         # By which rules a row is masked depends on its project; for others it would be one more join.
         columns.append(source.project)
-    rows = source.rows.order_by().filter(**{f"{column}__any": list(row_ids)}, **within)
+    rows = source.rows.order_by().filter(**{f"{column}__in": row_ids}, **within)
     if encrypted := encrypting_projects():
         # Neither the index nor a search may have their texts.
         rows = rows.exclude(**{f"{source.project}__in": encrypted})
