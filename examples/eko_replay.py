@@ -13,12 +13,17 @@ from collections.abc import Callable, Iterator, Mapping
 from secrets import token_hex
 from typing import Any
 
-from tracesite_sdk import Recorder
-from tracesite_sdk.recorder.instruments.eko_contexts import children_of
-from tracesite_sdk.recorder.snapshots.server_store import ServerStore
-from tracesite_sdk.recorder.snapshots.snapshotting import Snapshots
-from tracesite_sdk.recorder.snapshots.stores import SnapshotStore
-from tracesite_sdk.recorder.time_machine.machine import Overrides, Replay, TimeMachine, Workflow
+from tracesite_sdk import (
+    Overrides,
+    Recorder,
+    Replay,
+    ServerStore,
+    Snapshots,
+    SnapshotStore,
+    TimeMachine,
+    Workflow,
+    children_of,
+)
 
 ORDERS = {2041: {"status": "in transit", "arrives": "Monday"}}
 Context = dict[str, Any]

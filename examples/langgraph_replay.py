@@ -18,12 +18,8 @@ from langchain_core.tools import StructuredTool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
 
-from tracesite_sdk import Recorder
+from tracesite_sdk import Overrides, Recorder, Replay, ServerStore, Snapshots, SnapshotStore, TimeMachine, Workflow
 from tracesite_sdk.langchain import TracesiteHandler
-from tracesite_sdk.recorder.snapshots.server_store import ServerStore
-from tracesite_sdk.recorder.snapshots.snapshotting import Snapshots
-from tracesite_sdk.recorder.snapshots.stores import SnapshotStore
-from tracesite_sdk.recorder.time_machine.machine import Overrides, Replay, TimeMachine, Workflow
 
 ORDERS = {2041: {"status": "in transit", "arrives": "Monday"}}
 NODES = ("plan", "look_up", "answer")

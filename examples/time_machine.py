@@ -11,11 +11,7 @@ from __future__ import annotations
 from secrets import token_hex
 from typing import Any
 
-from tracesite_sdk import Recorder
-from tracesite_sdk.recorder.snapshots.server_store import ServerStore
-from tracesite_sdk.recorder.snapshots.snapshotting import Snapshots
-from tracesite_sdk.recorder.snapshots.stores import SnapshotStore
-from tracesite_sdk.recorder.time_machine.machine import Overrides, Replay, TimeMachine, Workflow
+from tracesite_sdk import Overrides, Recorder, Replay, ServerStore, Snapshots, SnapshotStore, TimeMachine, Workflow
 
 ORDERS = {2041: {"status": "in transit", "arrives": "Monday"}}
 NODES = ("plan", "look_up", "answer")

@@ -44,8 +44,8 @@ def test_image_gets_what_the_wheel_is_made_of() -> None:
     named = {line[1:] for line in rest if line.startswith("!")}
     packages = {path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()} - {"benchmarks", "tests"}
     assert everything == "*"
-    files = {"LICENSE", "README.md", "pyproject.toml", "requirements-server.lock"}
-    assert named == packages | {"locale", "templates"} | files
+    files = {"LICENSE", "README.md", "pyproject.toml", "setup.py", "requirements-server.lock"}
+    assert named == packages | {"sdk", "locale", "templates"} | files
     assert all((ROOT / name).exists() for name in named)
 
 

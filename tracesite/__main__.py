@@ -9,21 +9,18 @@ import os
 import sys
 from pathlib import Path
 
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import execute_from_command_line
+from django.db.utils import OperationalError, ProgrammingError
+
+from access_app.program import program
+from tracesite.serving import embedded_postgres
+
 _HOME = Path(__file__).resolve().parent.parent
 
 
 def main() -> None:
     """Run the command in sys.argv. Errors that an operator can correct end it with one sentence, all others with a traceback."""
-    try:
-        from django.core.management import execute_from_command_line
-    except ModuleNotFoundError:
-        sys.exit('The server is not installed, only the recorder. Install it with: pip install "tracesite[server]"')
-    from django.core.exceptions import ImproperlyConfigured
-    from django.db.utils import OperationalError, ProgrammingError
-
-    from access_app.program import program
-    from tracesite.serving import embedded_postgres
-
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tracesite.settings")
     if os.environ.get("DATABASE_DIRECT_URL") and sys.argv[1:2] != ["serve"]:
         # The pooler is for requests. Commands keep settings, locks and snapshots in a session of their own.

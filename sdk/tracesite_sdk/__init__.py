@@ -2,6 +2,7 @@
 
 recorder/        Recorder, the interface for an agent's code; its rooms are in its __init__.py
 langchain.py     a callback handler for LangChain and LangGraph; openai_agents.py: a tracing processor for the OpenAI Agents SDK
+results.py       well-formed results, for tools to return
 testing.py       a recorder for tests of agents; pytest_plugin.py: a fixture that answers from a recorded run
 events/          what other monitors report, and what events make of a run
 formats/         one module for each format of transcripts
@@ -23,26 +24,50 @@ if TYPE_CHECKING:
     from .recorder.delivery.privacy import Privacy
     from .recorder.delivery.sampling import Sampling
     from .recorder.delivery.sinks import FanOutSink, JsonLinesSink, MemorySink, NullSink, Sink
+    from .recorder.instruments.eko_contexts import children_of
+    from .recorder.instruments.enabling import Names
     from .recorder.recording import Recorder, default_recorder, trace_tool
     from .recorder.scopes import Message, Scope, Session, Step, ToolCall
+    from .recorder.snapshots.parts import Codecs
+    from .recorder.snapshots.server_store import ServerStore
+    from .recorder.snapshots.snapshotting import Snapshots
+    from .recorder.snapshots.stores import MemoryStore, SnapshotStore, SqliteStore
+    from .recorder.time_machine.machine import Overrides, Replay, TimeMachine, Workflow, idempotent
+    from .recorder.time_machine.recorded import Recorded
+    from .recorder.time_machine.replaying import replaying
     from .recorder.tracking.tracker import ToolCallChainTracker
 
 __all__ = [
+    "Codecs",
     "FanOutSink",
     "JsonLinesSink",
     "MemorySink",
+    "MemoryStore",
     "Message",
+    "Names",
     "NullSink",
+    "Overrides",
     "Privacy",
+    "Recorded",
     "Recorder",
+    "Replay",
     "Sampling",
     "Scope",
+    "ServerStore",
     "Session",
     "Sink",
+    "SnapshotStore",
+    "Snapshots",
+    "SqliteStore",
     "Step",
+    "TimeMachine",
     "ToolCall",
     "ToolCallChainTracker",
+    "Workflow",
+    "children_of",
     "default_recorder",
+    "idempotent",
+    "replaying",
     "trace_tool",
     "wrap",
 ]
@@ -52,8 +77,17 @@ _MODULES = {
     "delivery.privacy": ["Privacy"],
     "delivery.sampling": ["Sampling"],
     "delivery.sinks": ["FanOutSink", "JsonLinesSink", "MemorySink", "NullSink", "Sink"],
-    "recording": ["Recorder", "default_recorder", "trace_tool"],
+    "instruments.eko_contexts": ["children_of"],
+    "instruments.enabling": ["Names"],
+    "recording": ["Recorder", "Replay", "default_recorder", "trace_tool"],
     "scopes": ["Message", "Scope", "Session", "Step", "ToolCall"],
+    "snapshots.parts": ["Codecs"],
+    "snapshots.server_store": ["ServerStore"],
+    "snapshots.snapshotting": ["Snapshots"],
+    "snapshots.stores": ["MemoryStore", "SnapshotStore", "SqliteStore"],
+    "time_machine.machine": ["Overrides", "Replay", "TimeMachine", "Workflow", "idempotent"],
+    "time_machine.recorded": ["Recorded"],
+    "time_machine.replaying": ["replaying"],
     "tracking.tracker": ["ToolCallChainTracker"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

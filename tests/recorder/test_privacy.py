@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from benchmarks.ports import free_port
 from sdk.tests.length import examples
-from tracesite_sdk import Privacy, Recorder
-from tracesite_sdk.recorder.capture import results
+from tracesite_sdk import Privacy, Recorder, results
 from tracesite_sdk.recorder.delivery.sinks import Clean
 from tracesite_sdk.recorder.snapshots.snapshotting import Snapshots
 from tracesite_sdk.recorder.snapshots.stores import SqliteStore

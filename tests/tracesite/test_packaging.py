@@ -1,4 +1,4 @@
-"""Test the sdist, and the wheel made of it that `pip install tracesite` installs, built from this tree without network."""
+"""Test the sdists, and the wheels made of them that `pip install` takes, built from this tree without network."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-import tomllib
 import zipfile
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -21,85 +21,90 @@ from tests.paths import ROOT
 
 pytestmark = pytest.mark.system
 
-SOURCES = ["access_app", "messages_app", "traces_app", "tracesite", "templates", "locale"]
-# Paths in the wheel that differ from those in the tree: see [tool.setuptools] in pyproject.toml.
+APPS = ["access_app", "messages_app", "traces_app", "tracesite"]
+# Paths in the wheel that differ from those in the tree: see setup.py.
 MOVED = {"templates": "tracesite/templates", "locale": "tracesite/locale"}
-OTHER_FILES = ["pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "MANIFEST.in", "manage.py"]
+OTHER_FILES = ["pyproject.toml", "setup.py", "README.md", "LICENSE", "CHANGELOG.md", "MANIFEST.in", "manage.py"]
+SDK_FILES = ["pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"]
 MADE_BY_SETUPTOOLS = ["PKG-INFO", "setup.cfg"]
-WITHOUT_DJANGO = [
-    "tracesite_sdk.records",
-    "tracesite_sdk.normalize.redacted",
-    "tracesite_sdk",
-    "tracesite_sdk.__main__",
-    "tracesite_sdk.recorder.instruments.enabling",
-    "tracesite_sdk.recorder.delivery.http_sink",
-    "tracesite_sdk.recorder.instruments.model_clients",
-    "tracesite_sdk.recorder.capture.results",
-    "tracesite_sdk.testing",
-    "tracesite_sdk.recorder.tracking.tracker",
-]
+NO_PRODUCT = ["examples", "benchmarks", "tests"]
 
 
-@pytest.fixture(scope="module")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tree = tmp_path_factory.mktemp("tree")
-    for name in [*SOURCES, "examples"]:  # the examples stay out of both
-        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in OTHER_FILES:
-        shutil.copy(ROOT / name, tree / name)
-    target = tmp_path_factory.mktemp("sdist")
+class Distribution(NamedTuple):
+    """What is built of a directory: the sdist, and the wheel made of it as `pip install` does."""
+
+    sdist: Path
+    wheel: Path
+
+    @property
+    def metadata(self) -> Message:
+        with zipfile.ZipFile(self.wheel) as archive:
+            [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+            return Parser().parsestr(archive.read(name).decode())
+
+    @property
+    def requirements(self) -> list[str]:
+        return [name for name in self.metadata.get_all("Requires-Dist") or [] if "extra ==" not in name]
+
+    @property
+    def modules(self) -> list[str]:
+        with zipfile.ZipFile(self.wheel) as archive:
+            return sorted(name for name in archive.namelist() if ".dist-info/" not in name)
+
+
+def build(tree: Path, home: Path) -> Distribution:
+    (home / "sdist").mkdir()
     # The hook that every front end calls.
-    build = f"from setuptools.build_meta import build_sdist; build_sdist({str(target)!r})"
-    subprocess.run([sys.executable, "-c", build], check=True, cwd=tree, stdout=subprocess.DEVNULL)
-    [built] = target.glob("*.tar.gz")
-    return built
+    code = f"from setuptools.build_meta import build_sdist; build_sdist({str(home / 'sdist')!r})"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tree, stdout=subprocess.DEVNULL)
+    [sdist] = (home / "sdist").glob("*.tar.gz")
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", home]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, sdist], check=True, cwd=home)
+    [wheel] = home.glob("*.whl")
+    return Distribution(sdist, wheel)
+
+
+def copied(names: list[str], source: Path, tree: Path) -> Path:
+    """Copy from the clone, because to build leaves files behind."""
+    for name in names:
+        if (source / name).is_dir():
+            shutil.copytree(source / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        else:
+            shutil.copy(source / name, tree / name)
+    return tree
 
 
 @pytest.fixture(scope="module")
-def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel made from the sdist, as a front end does."""
-    target = tmp_path_factory.mktemp("wheel")
-    command = [
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
-        "--wheel-dir",
-        target,
-        sdist,
-    ]
-    subprocess.run([sys.executable, "-m", *command], check=True, cwd=target)
-    [built] = target.glob("*.whl")
-    return built
+def sdk(tmp_path_factory: pytest.TempPathFactory) -> Distribution:
+    names = [*SDK_FILES, "tracesite_sdk", "tests"]
+    return build(copied(names, ROOT / "sdk", tmp_path_factory.mktemp("sdk")), tmp_path_factory.mktemp("built"))
 
 
 @pytest.fixture(scope="module")
-def metadata(wheel: Path) -> Message:
-    with zipfile.ZipFile(wheel) as archive:
-        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
-        return Parser().parsestr(archive.read(name).decode())
+def server(tmp_path_factory: pytest.TempPathFactory) -> Distribution:
+    names = [*APPS, *MOVED, *OTHER_FILES, *NO_PRODUCT, "sdk"]
+    return build(copied(names, ROOT, tmp_path_factory.mktemp("server")), tmp_path_factory.mktemp("built"))
 
 
 @pytest.fixture(scope="module")
-def command(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The command `tracesite` in a virtual environment with the wheel and msgspec only, as after a plain install."""
-    return installed(wheel, tmp_path_factory.mktemp("venv"))
+def command(sdk: Distribution, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command `tracesite` in a virtual environment with the SDK and msgspec only, as after `pip install tracesite-sdk`."""
+    return installed(tmp_path_factory.mktemp("venv"), sdk)
 
 
 @pytest.fixture(scope="module")
-def server_command(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with the packages of the server, taken from this environment."""
-    command = installed(wheel, tmp_path_factory.mktemp("venv"))
+def server_command(sdk: Distribution, server: Distribution, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with the server, whose other packages are taken from this environment."""
+    command = installed(tmp_path_factory.mktemp("venv"), sdk, server)
     (site_packages(command.parent.parent) / "server.pth").write_text(sysconfig.get_path("purelib"))
     return command
 
 
-def installed(wheel: Path, home: Path) -> Path:
+def installed(home: Path, *distributions: Distribution) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
     pip = [sys.executable, "-m", "pip", "--python", home / "bin" / "python"]
-    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", wheel], check=True, cwd=home)
+    wheels = [distribution.wheel for distribution in distributions]
+    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", *wheels], check=True, cwd=home)
     (site_packages(home) / "msgspec").symlink_to(Path(msgspec.__file__).parent)
     return home / "bin" / "tracesite"
 
@@ -130,65 +135,74 @@ def test_server_lock_is_a_part_of_the_whole_lock() -> None:
     assert server.keys().isdisjoint({"pytest", "schemathesis", "playwright", "mypy", "langgraph"})
 
 
-def test_every_package_is_named_in_pyproject() -> None:
-    named = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
-    of_the_tree = {
-        ".".join(path.parent.relative_to(ROOT).parts) for name in SOURCES for path in (ROOT / name).rglob("__init__.py")
-    }
-    assert named == sorted(of_the_tree | {path.replace("/", ".") for path in MOVED.values()})
-
-
-def test_wheel_and_sdist_hold_all_modules_templates_catalogues_and_files(wheel: Path, sdist: Path) -> None:
+def test_server_wheel_and_sdist_hold_the_product_and_nothing_else(server: Distribution) -> None:
     expected = {}
-    for name in SOURCES:
+    for name in [*APPS, *MOVED]:
         for path in (ROOT / name).rglob("*"):
             relative = path.relative_to(ROOT)
             is_data = {"static", "recordings"} & set(relative.parts) or path.suffix in {".html", ".json", ".mo", ".sql"}
-            if path.is_file() and "__pycache__" not in relative.parts and (path.suffix == ".py" or is_data):
+            is_ours = path.suffix == ".py" or path.name == "py.typed" or is_data
+            if path.is_file() and "__pycache__" not in relative.parts and is_ours:
                 expected[str(relative)] = str(Path(MOVED.get(name, name)) / relative.relative_to(name))
-    with zipfile.ZipFile(wheel) as archive:
-        found = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert sorted(found) == sorted(expected.values())
-    with tarfile.open(sdist) as archive:
-        files = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
-    files = {name for name in files if not name.startswith("tracesite.egg-info/")}
-    assert sorted(files) == sorted([*expected, *OTHER_FILES, *MADE_BY_SETUPTOOLS])
-    check = [sys.executable, "-m", "twine", "check", "--strict", wheel, sdist]
-    checked = subprocess.run(check, capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stdout
+    assert server.modules == sorted(expected.values())
+    assert sources(server) == sorted([*expected, *OTHER_FILES, *MADE_BY_SETUPTOOLS])
 
 
-def test_plain_install_brings_msgspec_and_nothing_else(metadata: Message) -> None:
-    requirements = metadata.get_all("Requires-Dist") or []
-    assert [name for name in requirements if "extra ==" not in name] == ["msgspec>=0.19"]
+def test_sdk_wheel_and_sdist_hold_the_product_and_nothing_else(sdk: Distribution) -> None:
+    home = ROOT / "sdk"
+    expected = [str(path.relative_to(home)) for path in (home / "tracesite_sdk").rglob("*.py")]
+    expected += ["tracesite_sdk/py.typed"]
+    assert sdk.modules == sorted(expected)
+    assert sources(sdk) == sorted([*expected, *SDK_FILES, *MADE_BY_SETUPTOOLS])
 
 
-def test_wheel_names_its_licence_and_oldest_python(metadata: Message) -> None:
-    assert (metadata["License-Expression"], metadata["Requires-Python"]) == ("Apache-2.0", ">=3.11")
+def sources(distribution: Distribution) -> list[str]:
+    with tarfile.open(distribution.sdist) as archive:
+        files = [member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()]
+    return sorted(file for file in files if ".egg-info/" not in file)
 
 
-def test_recorder_modules_import_without_django(wheel: Path, tmp_path: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
+def test_metadata_is_as_package_indexes_want_it(sdk: Distribution, server: Distribution) -> None:
+    for built in (sdk, server):
+        check = [sys.executable, "-m", "twine", "check", "--strict", built.wheel, built.sdist]
+        checked = subprocess.run(check, capture_output=True, text=True, check=False)
+        assert checked.returncode == 0, checked.stdout
+        assert (built.metadata["License-Expression"], built.metadata["Requires-Python"]) == ("Apache-2.0", ">=3.11")
+
+
+def test_sdk_brings_msgspec_and_server_the_sdk_of_its_version(sdk: Distribution, server: Distribution) -> None:
+    assert sdk.requirements == ["msgspec>=0.19"]
+    assert server.metadata["Version"] == sdk.metadata["Version"]
+    assert f"tracesite-sdk=={sdk.metadata['Version']}" in server.requirements
+
+
+def test_sdk_imports_without_other_packages(sdk: Distribution, tmp_path: Path) -> None:
+    with zipfile.ZipFile(sdk.wheel) as archive:
         archive.extractall(tmp_path)
-        names = archive.namelist()
-    modules = [m for m in WITHOUT_DJANGO if {m.replace(".", "/") + end for end in (".py", "/__init__.py")} & set(names)]
-    assert modules == WITHOUT_DJANGO
+    needs_others = {"tracesite_sdk.langchain", "tracesite_sdk.openai_agents", "tracesite_sdk.pytest_plugin"}
+    needs_others |= {"tracesite_sdk.recorder.snapshots.langchain_messages"}
+    paths = [Path(name) for name in sdk.modules if name.endswith(".py")]
+    modules = {".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in paths} - needs_others
+    assert "tracesite_sdk.recorder.recording" in modules
     (tmp_path / "msgspec").symlink_to(Path(msgspec.__file__).parent)
     # Without site-packages: only the wheel, msgspec and the standard library can be imported.
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import {', '.join(modules)}; print('django' in sys.modules)"
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import {', '.join(sorted(modules))}"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("False\n", "")
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 @pytest.mark.parametrize("as_module", [False, True])
-def test_command_without_server_extra_names_the_extra(command: Path, tmp_path: Path, as_module: bool) -> None:
-    start = [command.with_name("python"), "-m", "tracesite"] if as_module else [command]
+def test_command_of_the_server_without_server_names_it(command: Path, tmp_path: Path, as_module: bool) -> None:
+    start = [command.with_name("python"), "-m", "tracesite_sdk"] if as_module else [command]
     code, out, err = run([*start, "serve"], tmp_path)
     assert (code, out) == (1, "")
-    assert err == 'The server is not installed, only the recorder. Install it with: pip install "tracesite[server]"\n'
+    assert err == (
+        "`serve` is not a command of the SDK: status and drain are. The server, which has the others, is not installed. "
+        "Install it with: pip install tracesite\n"
+    )
 
 
-def test_plain_install_records_and_lists_waiting_events(command: Path, tmp_path: Path) -> None:
+def test_sdk_records_and_lists_waiting_events(command: Path, tmp_path: Path) -> None:
     agent = (
         "from tracesite_sdk import Privacy, Recorder, Sampling\n"
         "recorder = Recorder('http://127.0.0.1:9', 'ts_key', spool='spool', sampling=Sampling(), privacy=Privacy())\n"
@@ -197,8 +211,9 @@ def test_plain_install_records_and_lists_waiting_events(command: Path, tmp_path:
     )
     python = command.with_name("python")
     assert run([python, "-c", agent], tmp_path)[:2] == (0, "")
-    code, out, err = run([python, "-m", "tracesite_sdk", "status", "--spool", "spool"], tmp_path)
+    code, out, err = run([command, "status", "--spool", "spool"], tmp_path)
     assert (code, out[:46], err) == (1, "http://127.0.0.1:9, key ts_key...: 2 events wa", "")
+    assert run([command], tmp_path)[1].startswith("usage: tracesite [-h] status|drain")
 
     _, _, err = run([python, "-c", "import tracesite_sdk.langchain"], tmp_path)
     assert err.endswith("tracesite_sdk.langchain needs langchain-core: pip install langchain-core.\n")
@@ -207,8 +222,9 @@ def test_plain_install_records_and_lists_waiting_events(command: Path, tmp_path:
     assert err.endswith("tracesite_sdk.openai_agents needs openai-agents: pip install openai-agents.\n")
 
 
-def test_server_extra_that_the_command_names_exists(metadata: Message) -> None:
-    assert "server" in (metadata.get_all("Provides-Extra") or [])
+def test_command_of_the_sdk_runs_where_the_server_is(server_command: Path, tmp_path: Path) -> None:
+    code, out, err = run([server_command, "status", "--spool", "spool"], tmp_path)
+    assert (code, out, err) == (0, "No events wait.\n", "")
 
 
 def test_installed_command_runs_a_command_of_tracesite(server_command: Path, tmp_path: Path) -> None:

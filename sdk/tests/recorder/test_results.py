@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tracesite_sdk import records
+from tracesite_sdk import records, results
 from tracesite_sdk.normalize.tool_results import NO_REASON, normalize_result
-from tracesite_sdk.recorder.capture import results
 
 MADE = [
     results.success({"results": [{"id": 1}]}, "找到一条", execution_time=0.2, from_cache=False),
@@ -85,6 +84,6 @@ def test_data_convert_to_a_type_or_raise() -> None:
 
 @pytest.mark.system
 def test_results_work_without_django() -> None:
-    code = "import sys; from tracesite_sdk.recorder.capture import results; results.success(); print('django' in sys.modules)"
+    code = "import sys; from tracesite_sdk import results; results.success(); print('django' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

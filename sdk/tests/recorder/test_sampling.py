@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracesite_sdk import MemorySink, Recorder, Sampling
-from tracesite_sdk.recorder.capture import results
+from tracesite_sdk import MemorySink, Recorder, Sampling, results
 from tracesite_sdk.recorder.delivery.sampling import is_chosen
 from tracesite_sdk.recorder.delivery.sinks import ServerSampling, ServerSettings
 from tracesite_sdk.testing import RecorderForTests, recording, tree

@@ -15,9 +15,8 @@ import pytest
 
 from messages_app.models import Message
 from traces_app.models import ToolCall
-from tracesite_sdk import records
+from tracesite_sdk import records, results
 from tracesite_sdk.normalize.tool_results import NO_REASON, normalize_result, received
-from tracesite_sdk.recorder.capture import results
 from tracesite_sdk.recorder.capture.entries import Entry, Kind, freeze, result_says_error
 from tracesite_sdk.testing import recording
 

