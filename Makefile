@@ -50,7 +50,7 @@ compile: setup
 
 fuzz: setup
 	@FUZZ_EXAMPLES=$(EXAMPLES) $(PYTHON) -m pytest -n 2 tests/tracesite/http/test_api_contract.py $(ARGS)
-	@TEST_EXAMPLES=10 $(PYTHON) -m pytest -n 2 --timeout 3600 $$(grep -rl 'hypothesis\|import.*examples' tests --include='test_*.py') $(ARGS)
+	@TEST_EXAMPLES=10 $(PYTHON) -m pytest -n 2 --timeout 3600 $$(grep -rl 'hypothesis\|import.*examples' tests sdk/tests --include='test_*.py') $(ARGS)
 
 # Commands that need the settings but no data use the tests' database.
 lint: export TRACESITE_DATA_DIR := .tracesite/test
