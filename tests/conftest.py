@@ -8,7 +8,9 @@ has its own databases, so that several runs can share the server.
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -16,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Generator, Iterator
 from itertools import chain, product
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import django
 import hypothesis
@@ -38,6 +41,7 @@ from tracesite.processes import is_running
 from tracesite.serving import embedded_postgres
 
 DATABASE_NAME = "test_tracesite_run"
+TEMPLATE_NAME = "tracesite_template_"
 SHARED = {"site", "server", "wheel"}
 """Fixtures of a module or session that take ten seconds and more."""
 
@@ -48,12 +52,14 @@ def provide_database() -> None:
     if not os.environ.get("DATABASE_URL"):
         embedded_postgres.ensure(durable=False)
         drop_databases_of_killed_runs()
+        os.environ["TEMPLATE_OF_TRACESITE"] = template()
     # Workers of pytest-xdist inherit this from the process that starts them, and DATABASE_URL too.
     os.environ.setdefault("TEST_RUN_OF_TRACESITE", str(os.getpid()))
     Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)  # WhiteNoise warns where it is missing
-    settings.DATABASES["default"].setdefault("TEST", {})["NAME"] = (
-        f"{DATABASE_NAME}{os.environ['TEST_RUN_OF_TRACESITE']}"
-    )
+    settings.DATABASES["default"]["TEST"] = {
+        "NAME": f"{DATABASE_NAME}{os.environ['TEST_RUN_OF_TRACESITE']}",
+        "TEMPLATE": os.environ.get("TEMPLATE_OF_TRACESITE"),
+    }
 
 
 def drop_databases_of_killed_runs() -> None:
@@ -65,6 +71,28 @@ def drop_databases_of_killed_runs() -> None:
             run = int(name.removeprefix(DATABASE_NAME).partition("_")[0])
             if not is_running(run):
                 connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+def template() -> str:
+    """Return the name of a database with all tables, of which those of the tests are copies: one for each state of the migrations."""
+    paths = [ROOT / "requirements.lock", *sorted(ROOT.glob("*_app/migrations/*.py"))]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:16]
+    name, begun = f"{TEMPLATE_NAME}{digest}", f"{TEMPLATE_NAME}begun"
+    url = os.environ["DATABASE_URL"]
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SELECT pg_advisory_lock(hashtext(%s))", [TEMPLATE_NAME])  # two runs at a time make it once
+        found = connection.execute("SELECT datname FROM pg_database WHERE starts_with(datname, %s)", [TEMPLATE_NAME])
+        names = {name for (name,) in found}
+        for other in names - {name}:
+            connection.execute(f'DROP DATABASE "{other}" WITH (FORCE)')
+        if name not in names:
+            connection.execute(f'CREATE DATABASE "{begun}"')
+            environment = {**os.environ, "DATABASE_URL": urlsplit(url)._replace(path=f"/{begun}").geturl()}
+            subprocess.run(
+                [sys.executable, ROOT / "manage.py", "migrate", "--verbosity=0"], env=environment, check=True
+            )
+            connection.execute(f'ALTER DATABASE "{begun}" RENAME TO "{name}"')
+    return name
 
 
 provide_database()
