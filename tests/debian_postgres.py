@@ -149,7 +149,9 @@ def run_pytest(paths: Sequence[str], left_out: Sequence[str], workers: int = 2, 
     """
     # Without what this run of pytest and its workers set, because it must not affect the inner run.
     environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TRACESITE_", "DJANGO_"))
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTEST_", "TRACESITE_", "DJANGO_", "TEMPLATE_"))
     }
     command = [sys.executable, "-m", "pytest", "-q", "-n", str(workers), "-p", "no:cacheprovider", "--reuse-db", *paths]
     command += [f"--ignore-glob={pattern}" for pattern in left_out]
