@@ -24,7 +24,7 @@ PATHS = {
     "OTLP traces": "/v1/traces",
     "OTLP logs": "/v1/logs",
     "OTLP metrics": "/v1/metrics",
-    "Langfuse batch": "/api/public/ingestion",
+    **{f"Langfuse {event['type']}": "/api/public/ingestion" for event in wires.LANGFUSE_EVENTS},
     "Langfuse scores": "/api/public/scores",
     "LangSmith batch": "/runs/batch",
     "LangSmith run": "/runs",
@@ -35,7 +35,8 @@ PATHS = {
     "scores": "/api/v1/scores/",
     "events": "/api/v1/events/",
     "monitor messages": "/api/v1/events/",
-    "callbacks": "/api/v1/eko/callbacks/",
+    "callbacks of a run": "/api/v1/eko/callbacks/",
+    **{f"callback {kind}": "/api/v1/eko/callbacks/" for kind in wires.KINDS_OF_CALLBACKS},
 }
 TOKEN = {"api_key": "ts_no"}
 SAMPLED = 67
