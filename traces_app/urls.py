@@ -22,6 +22,7 @@ from .views.recorder import RecorderViewSet
 from .views.scores import ScoreViewSet
 from .views.search import SearchViewSet
 from .views.sessions import SessionViewSet
+from .views.similar_runs import SimilarRunViewSet
 from .views.snapshots import SnapshotViewSet
 from .views.tools import ToolViewSet
 from .views.usage import UsageViewSet
@@ -90,7 +91,7 @@ urlpatterns = [
     path("events/", EventViewSet.as_view({"post": "create"}), name="events"),
     path("messages/", MessageViewSet.as_view({"get": "list"}), name="messages"),
     path("messages/<str:message_id>/", MessageViewSet.as_view(_ONE_MESSAGE), name="message"),
-    path("messages/<str:message_id>/similar/", MessageViewSet.as_view({"get": "similar"}), name="similar-runs"),
+    path("messages/<str:message_id>/similar/", SimilarRunViewSet.as_view({"get": "similar"}), name="similar-runs"),
     path(
         "messages/<str:message_id>/restore/",
         MessageViewSet.as_view({"post": "restore"}, required_scope=Scope.DELETE),

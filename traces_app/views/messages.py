@@ -20,12 +20,12 @@ from access_app.masking import masking_of
 from access_app.models import Scope
 from access_app.permissions import may_read, require_scope
 from access_app.rest import extend_schema
-from access_app.visibility import NO_PROJECTS, ProjectScope
+from access_app.visibility import NO_PROJECTS
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer, list_answer, no_content
-from messages_app.queries import FoundMessage, FoundSession, find_message
+from messages_app.queries import FoundSession
 from messages_app.sql.merged import rows_in
 from messages_app.sql.pagination import page_request
 from messages_app.writes import delete_message, restore_message
@@ -34,10 +34,9 @@ from traces_app.ingest.decode import decode_message_patch, decode_messages
 from traces_app.ingest.pipeline import ingest
 from traces_app.queries import schemas
 from traces_app.queries.archived import find_session_here, find_session_here_in
-from traces_app.queries.filters import MessageFilterSet, SessionMessageFilterSet, SimilarFilterSet
+from traces_app.queries.filters import MessageFilterSet, SessionMessageFilterSet
 from traces_app.queries.messages import EVERYTHING, EXPANDABLE, INPUTS, MESSAGE_FIELDS, Selection, messages
 from traces_app.queries.search.pages import list_page
-from traces_app.queries.similar_runs import similar_runs
 from tracesite_sdk import records
 from tracesite_sdk.normalize.records import normalise_patch
 from tracesite_sdk.normalize.redacted import redact_message_patch
@@ -48,6 +47,7 @@ from .parameters import (
     BY_TIME,
     SEARCH,
     query_in,
+    requested_message,
     requested_scope,
     requested_scopes,
     selection_in,
@@ -164,7 +164,7 @@ class MessageViewSet(TraceViewSet):
         """Return one message with its trace. Its ETag is its version."""
         check_parameters(request.query_params, ("fields", "expand", "project"))
         selection = selection_in(request.query_params, _ONE_EXPANDABLE)
-        message = _find(request, message_id, session_id)
+        message = requested_message(request, message_id, session_id)
         return _answer(message.pk, selection)
 
     @extend_schema(
@@ -179,7 +179,7 @@ class MessageViewSet(TraceViewSet):
         Send the version that you have read, as `If-Match` or as `version` in the body.
         """
         check_parameters(request.query_params, ("project",))
-        message = _find(request, message_id, session_id)
+        message = requested_message(request, message_id, session_id)
         if_match = _version(request.headers.get("If-Match"))
         patch = decode_message_patch(read_body(request)[1])
         if if_match is None and patch.version is UNSET:
@@ -191,32 +191,11 @@ class MessageViewSet(TraceViewSet):
         change_message([message.project_id], message.pk, redacted, if_match=if_match)
         return _answer(message.pk, _readable(request))
 
-    @extend_schema(
-        parameters=[*openapi.filters(SimilarFilterSet), openapi.LIMIT, openapi.PROJECT],
-        responses={200: schemas.SimilarRuns, **openapi.errors(400, 404)},
-    )
-    def similar(self, request: Request, message_id: str) -> HttpResponseBase:
-        """Return the runs of its project that are most like a run, by question, tools and errors, or by errors only.
-
-        The newest 50,000 runs of the range are compared. At most `limit` are returned, the most similar ones first.
-        """
-        parameters = request.query_params
-        filters = SimilarFilterSet(parameters, also=("limit", "project"))
-        limit = page_request(parameters).limit
-        message = _find(request, message_id, None)
-        rows = filters.found(ProjectScope(frozenset([message.project_id])))
-        found = similar_runs(
-            message.pk, rows, limit, filters.given.get("by", "everything"), is_filtered="has_errors" in filters.given
-        )
-        if found is None:
-            raise NotFound(_("There is no run with this id. A run is a message of the assistant."))
-        return answer(found)
-
     @extend_schema(parameters=[openapi.PROJECT], responses={204: None, **openapi.errors(404)})
     def destroy(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
         """Move a message with its trace to the trash; see restore."""
         check_parameters(request.query_params, ("project",))
-        message = _find(request, message_id, session_id)
+        message = requested_message(request, message_id, session_id)
         delete_message(message.pk, by=sender_of(request), session_id=message.session_id)
         return no_content()
 
@@ -228,16 +207,9 @@ class MessageViewSet(TraceViewSet):
     def restore(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
         """Restore a deleted message with its trace. A message deleted with its session is restored with the session."""
         check_parameters(request.query_params, ("project",))
-        message = _find(request, message_id, session_id, deleted=True)
+        message = requested_message(request, message_id, session_id, deleted=True)
         restore_message(message.pk, session_id=message.session_id)
         return _answer(message.pk, _readable(request))
-
-
-def _find(request: Request, message_id: str, session_id: str | None, *, deleted: bool = False) -> FoundMessage:
-    """Return the message. Raise NotFound, also if it belongs to another session than that of the URL."""
-    scope = requested_scope(request)
-    session = None if session_id is None else find_session_here(scope, session_id)
-    return find_message(scope, message_id, session, deleted=deleted)
 
 
 def _readable(request: Request) -> Selection:
