@@ -27,9 +27,9 @@ from messages_app.sql.json_rows import Column, Source, instant
 from messages_app.sql.pagination import ListRows
 from messages_app.sql.periods import Length, Period
 from traces_app.models import Context as ContextRow
-from tracesite_sdk.normalize.records import CONTEXT_REF
 from tracesite_sdk.records import ids, pg_text
 from tracesite_sdk.records.request_parts import CONVERSATION
+from tracesite_sdk.records.shared_values import CONTEXT_REF
 
 from . import schemas
 
