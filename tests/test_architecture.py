@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from sdk.tests.imports import SAY_NOTHING, broad_handlers, calls_of, circles, files_of, imports_of
+from sdk.tests.imports import (
+    SAY_NOTHING,
+    broad_handlers,
+    calls_of,
+    circles,
+    files_of,
+    imports_of,
+    module_arrows,
+    reachable,
+)
 from tests.paths import ROOT
 
 APPS = ["access_app", "messages_app", "traces_app", "tracesite"]
@@ -19,6 +28,13 @@ FLOORS = ["models", "ingest", "queries", "imports", "events", "maintenance", "vi
 READS = ("traces_app/queries/", "messages_app/admin/", "traces_app/admin/", "messages_app/sql/batch.py")
 OF_DEFAULT_ALIAS = ("django.db.connection", "django.db.transaction", "django.db.DEFAULT_DB_ALIAS")
 OF_ANY_DATABASE = ("access_app/db/", "access_app/two_factor.py")
+WRITES = (
+    "messages_app.writes",
+    "traces_app.ingest.store",
+    "traces_app.imports",
+    "traces_app.events",
+    "traces_app.maintenance",
+)
 HTTP = ("rest_framework", "django.http", "django.urls", "django.views", "django.shortcuts", "drf_spectacular")
 
 
@@ -99,6 +115,15 @@ def test_dependencies_point_one_way() -> None:
 
 def test_packages_have_no_import_circles() -> None:
     assert circles(package_arrows()) == []
+
+
+def test_list_of_messages_imports_nothing_that_writes() -> None:
+    """Directly or indirectly, also in functions."""
+    arrows = module_arrows(ROOT, files())
+    found = reachable("traces_app.views.messages", arrows)
+    assert arrows.keys() >= set(WRITES)
+    assert "traces_app.queries.messages" in found
+    assert sorted(module for module in found if _is_any(module, WRITES)) == []
 
 
 def test_traces_app_has_at_most_12_rooms() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import date
 from typing import Any
+from uuid import UUID
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
@@ -24,6 +25,7 @@ from access_app.people import PersonKey
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.models import Message, Session, is_alive
 from messages_app.safe_text import one_line
+from tracesite_sdk.records import ids
 
 PER_MILLION: dict[str, Any] = {
     "max_digits": 14,
@@ -459,6 +461,11 @@ class Context(models.Model):
 
     def __str__(self) -> str:
         return self.ref
+
+    @staticmethod
+    def id_of(message_id: UUID, ref: str) -> UUID:
+        """Return the id of the context of a run with this reference."""
+        return ids.child_id(message_id, "context", ref)
 
 
 class Span(models.Model):

@@ -22,9 +22,11 @@ from .views.recorder import RecorderViewSet
 from .views.scores import ScoreViewSet
 from .views.search import SearchViewSet
 from .views.sessions import SessionViewSet
+from .views.similar_runs import SimilarRunViewSet
 from .views.snapshots import SnapshotViewSet
 from .views.tools import ToolViewSet
 from .views.usage import UsageViewSet
+from .views.writable_messages import WritableMessageViewSet
 
 _ONE_MESSAGE: dict[str, Any] = {"get": "retrieve", "patch": "partial_update", "delete": "destroy"}
 
@@ -43,17 +45,17 @@ urlpatterns = [
     path("sessions/<str:session_id>/export/", SessionViewSet.as_view({"get": "export"}), name="session-export"),
     path(
         "sessions/<str:session_id>/messages/",
-        MessageViewSet.as_view({"get": "list", "post": "create"}),
+        WritableMessageViewSet.as_view({"get": "list", "post": "create"}),
         name="session-messages",
     ),
     path(
         "sessions/<str:session_id>/messages/<str:message_id>/",
-        MessageViewSet.as_view(_ONE_MESSAGE),
+        WritableMessageViewSet.as_view(_ONE_MESSAGE),
         name="session-message",
     ),
     path(
         "sessions/<str:session_id>/messages/<str:message_id>/restore/",
-        MessageViewSet.as_view({"post": "restore"}, required_scope=Scope.DELETE),
+        WritableMessageViewSet.as_view({"post": "restore"}, required_scope=Scope.DELETE),
         name="session-message-restore",
     ),
     path("sessions/<str:session_id>/events/", SessionEventViewSet.as_view({"get": "list"}), name="session-events"),
@@ -89,11 +91,11 @@ urlpatterns = [
     path("eko/callbacks/", EkoCallbackViewSet.as_view({"post": "create"}), name="eko-callbacks"),
     path("events/", EventViewSet.as_view({"post": "create"}), name="events"),
     path("messages/", MessageViewSet.as_view({"get": "list"}), name="messages"),
-    path("messages/<str:message_id>/", MessageViewSet.as_view(_ONE_MESSAGE), name="message"),
-    path("messages/<str:message_id>/similar/", MessageViewSet.as_view({"get": "similar"}), name="similar-runs"),
+    path("messages/<str:message_id>/", WritableMessageViewSet.as_view(_ONE_MESSAGE), name="message"),
+    path("messages/<str:message_id>/similar/", SimilarRunViewSet.as_view({"get": "similar"}), name="similar-runs"),
     path(
         "messages/<str:message_id>/restore/",
-        MessageViewSet.as_view({"post": "restore"}, required_scope=Scope.DELETE),
+        WritableMessageViewSet.as_view({"post": "restore"}, required_scope=Scope.DELETE),
         name="message-restore",
     ),
     path("tool-calls/", CallViewSet.as_view({"get": "list"}), name="tool-calls"),

@@ -57,7 +57,7 @@ def module_arrows(root: Path, paths: Sequence[str]) -> dict[str, set[str]]:
 
 def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
     """Return the groups of names that import each other, directly or indirectly."""
-    reached = {name: _reachable(name, arrows) for name in arrows}
+    reached = {name: reachable(name, arrows) for name in arrows}
     groups = {
         tuple(sorted(other for other in reached[name] if name in reached.get(other, ())))
         for name in arrows
@@ -66,7 +66,8 @@ def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
     return [list(group) for group in sorted(groups)]
 
 
-def _reachable(name: str, arrows: dict[str, set[str]]) -> set[str]:
+def reachable(name: str, arrows: dict[str, set[str]]) -> set[str]:
+    """Return what a name imports, directly or indirectly."""
     found: set[str] = set()
     waiting = [name]
     while waiting:

@@ -27,7 +27,7 @@ from messages_app.sql.merged import first_of, in_each, rows_in
 from messages_app.sql.pagination import QuerySetKeys
 from traces_app.models import Tool
 from traces_app.queries import tool_examples
-from traces_app.queries.filters import ToolStatisticsFilterSet
+from traces_app.queries.tool_filters import ToolStatisticsFilterSet
 from traces_app.queries.tool_statistics import ALL_CALLS, CallFilter, Figures, Found, Statistics, statistics_in
 from traces_app.queries.tools import tool_statistics
 from traces_app.views.tools import statistics_csv

@@ -8,9 +8,9 @@ from uuid import UUID
 
 from access_app.db import connection
 from traces_app.ingest import context_rows
-from traces_app.ingest.id_cache import find_or_make_tools
 from traces_app.ingest.sql import add_receipts, lock_messages
 from traces_app.ingest.tables import EVENTS, Row
+from traces_app.ingest.tool_ids import find_or_make_tools
 from tracesite_sdk.events import projection
 from tracesite_sdk.events.contexts import apart
 from tracesite_sdk.events.projection import EventFact

@@ -33,12 +33,13 @@ from access_app.errors import Conflict
 from messages_app.sql.periods import Period
 from traces_app.ingest import context_rows
 from traces_app.ingest.batch import SessionCreatedConcurrently, SessionGone, SessionOutcome
-from traces_app.ingest.id_cache import find_or_make_tools, forget_named_sessions
+from traces_app.ingest.id_cache import forget_named_sessions
 from traces_app.ingest.partitions import ensure_periods, forget
 from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.scores import PlacedScore, store_scores
 from traces_app.ingest.sql import insert_rows
 from traces_app.ingest.tables import CONTEXTS, EVENTS, Row
+from traces_app.ingest.tool_ids import find_or_make_tools
 from tracesite_sdk.events import projection
 from tracesite_sdk.events.contexts import without_senders_refs
 from tracesite_sdk.events.ids import made_id

@@ -9,14 +9,14 @@ from uuid import UUID
 import msgspec
 
 from access_app.db import connection
-from traces_app.ingest.context_rows import row_id_of
+from traces_app.models import Context
 from tracesite_sdk.events.contexts import refs_of, with_fields
 
 
 def with_stored_values(events: Sequence[tuple[UUID, Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
     """Return the data of events, each given with its run, with referenced values put back."""
     places = {
-        (message_id, ref): UUID(row_id_of(message_id, ref))
+        (message_id, ref): Context.id_of(message_id, ref)
         for message_id, data in events
         for ref in refs_of(data).values()
     }

@@ -28,12 +28,12 @@ from tracesite_sdk.records import pg_text
 
 from . import context_rows
 from .batch import Context
-from .id_cache import find_or_make_tools
 from .merging import finish_message, has_new, without_known, write_merge
 from .prices import current_prices
 from .rows import rows_below
 from .sessions import queue_retitled
 from .sql import add_to_sessions, stored_below, tool_names
+from .tool_ids import find_or_make_tools
 
 logger = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from access_app.db.statements import prepared_cursor
 from messages_app.sql.periods import Length, Period
+from traces_app import models
 from tracesite_sdk.records import ids, pg_text
 from tracesite_sdk.records.shared_values import Context
 
@@ -32,12 +33,8 @@ def rows_of(session_id: UUID, message_id: UUID, context: Context, first_used_at:
         entries = [ids.child_hex(first_of_period, session_id.int, entry.ref) for entry in context.entries]
         for entry, row_id in zip(context.entries, entries, strict=True):
             yield _row(row_id, session_id, None, entry, None, first_used_at)
-    yield _row(row_id_of(message_id, context.ref), session_id, message_id, context, entries, first_used_at)
-
-
-def row_id_of(message_id: UUID, ref: str) -> str:
-    """Return the id of a context of a run, as 32 hexadecimal digits."""
-    return ids.child_hex(message_id.int, "context", ref)
+    own_id = models.Context.id_of(message_id, context.ref).hex
+    yield _row(own_id, session_id, message_id, context, entries, first_used_at)
 
 
 def add(rows: Iterable[tables.Row]) -> None:

@@ -32,7 +32,6 @@ _CLAIM = (
     "INSERT INTO messages_app_messagekey (key, message_id) SELECT * FROM unnest(%s::uuid[], %s::uuid[]) "
     "ON CONFLICT DO NOTHING RETURNING key"
 )
-_TOOLS_NAMED = "SELECT name, id FROM traces_app_tool WHERE project_id = %s AND name = ANY(%s)"
 _SESSION = "SELECT id::text, external_id, (deleted_at IS NOT NULL)::text, project_id::text FROM messages_app_session"
 _SESSIONS = f"""
     {_SESSION} WHERE project_id = %s::bigint AND external_id = ANY(%s::text[]) AND external_id <> ''
@@ -161,45 +160,34 @@ _ADDING = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
-    """The tools and sessions of a batch that exist."""
+class FoundSessions:
+    """The sessions that exist of those that were looked up."""
 
-    tool_ids: dict[str, int]
     sessions: list[KnownSession]
     purged: set[UUID]
     """The keys of sessions that were purged."""
 
 
-def look_up(project_id: int, tool_names: Sequence[str], uuids: Sequence[UUID], session_names: Sequence[str]) -> Known:
-    """Return the tools and sessions of these names, and the sessions of these ids, of any project."""
-    tool_ids: dict[str, int] = {}
-    if tool_names:
-        with prepared_cursor() as cursor:
-            cursor.execute(_TOOLS_NAMED, [project_id, list(tool_names)])
-            tool_ids.update(cursor.fetchall())
+def look_up_sessions(project_id: int, uuids: Sequence[UUID], names: Sequence[str]) -> FoundSessions:
+    """Return the sessions of these names, and those of these ids, of any project.
+
+    Sessions and tombstones are read in one statement, so that one that is being purged is found as one or the other.
+    """
     sessions: list[KnownSession] = []
     purged: set[UUID] = set()
-    for row_id, external_id, deleted, project in _look_up_sessions(project_id, uuids, session_names):
+    for row_id, external_id, deleted, project in _rows_of_sessions(project_id, uuids, names):
         if external_id is None:
             purged.add(UUID(row_id))
         else:
             sessions.append(KnownSession(UUID(row_id), external_id, deleted == "true", int(project)))
-    return Known(tool_ids=tool_ids, sessions=sessions, purged=purged)
+    return FoundSessions(sessions=sessions, purged=purged)
 
 
-def _look_up_sessions(
-    project_id: int, uuids: Sequence[UUID], session_names: Sequence[str]
-) -> Sequence[tuple[Any, ...]]:
-    """Read sessions and tombstones in one statement, so that one that is being purged is found as one or the other."""
-    if not (uuids or session_names):
+def _rows_of_sessions(project_id: int, uuids: Sequence[UUID], names: Sequence[str]) -> Sequence[tuple[Any, ...]]:
+    if not (uuids or names):
         return ()
-    keys = [session_key(project_id, name) for name in (*session_names, *map(str, uuids))]
-    values = [
-        str(project_id),
-        pg_text.array(session_names),
-        pg_text.array(map(str, uuids)),
-        pg_text.array(map(str, keys)),
-    ]
+    keys = [session_key(project_id, name) for name in (*names, *map(str, uuids))]
+    values = [str(project_id), pg_text.array(names), pg_text.array(map(str, uuids)), pg_text.array(map(str, keys))]
     if connection.get_autocommit():
         # 0.4 ms of CPU where a cursor takes 0.7.
         return execute_at_once([(_SESSIONS_AT_ONCE, values)])[0]
@@ -207,17 +195,6 @@ def _look_up_sessions(
         cursor.execute(_SESSIONS, values)
         found: list[tuple[Any, ...]] = cursor.fetchall()
         return found
-
-
-def make_tools(project_id: int, names: Sequence[str]) -> dict[str, int]:
-    """Insert tools that do not exist yet, and return their ids."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO traces_app_tool (project_id, name, description, category) "
-            "SELECT %s, name, '', '' FROM unnest(%s::text[]) AS name ON CONFLICT DO NOTHING",
-            [project_id, sorted(names)],
-        )
-    return look_up(project_id, names, (), ()).tool_ids
 
 
 def tool_names(steps: Iterable[records.AgentStep]) -> list[str]:

@@ -62,7 +62,7 @@ from .batch import (
     Source,
     WriteScope,
 )
-from .id_cache import cache_claims, cache_created_sessions, find_or_make, forget_sessions, may_be_new
+from .id_cache import cache_claims, cache_created_sessions, find_sessions_of, forget_sessions, may_be_new
 from .merging import keep_inputs, merge
 from .partitions import ensure_periods, forget
 from .prices import current_prices
@@ -82,6 +82,7 @@ from .tables import (
     UNINDEXED,
     Row,
 )
+from .tool_ids import find_or_make_tools
 
 logger = logging.getLogger(__name__)
 
@@ -122,11 +123,12 @@ def store(
     # In an outer transaction a failing statement would abort it, or cost a savepoint.
     optimistic = connection.get_autocommit()
     for attempts_left in reversed(range(5)):
-        known = find_or_make(project_id, tools, batch)
+        tool_ids = find_or_make_tools(project_id, tools)
+        known = find_sessions_of(project_id, batch)
         context = Context(
             project_id=project_id,
             source=source,
-            tool_ids=known.tool_ids,
+            tool_ids=tool_ids,
             prices=prices,
             sessions=known.sessions,
             purged=known.purged,

@@ -28,7 +28,7 @@ from access_app.db import connection
 from messages_app.session_counters import disagreements
 from messages_app.sql.partitions import periods_of
 from messages_app.sql.snapshot import one_snapshot
-from traces_app.ingest.context_rows import row_id_of
+from traces_app.models import Context
 from tracesite_sdk.normalize.rollup import duration_between, rollup
 from tracesite_sdk.records import ids
 
@@ -232,7 +232,7 @@ def _steps(message_ids: Sequence[UUID]) -> Mapping[UUID, list[_Step]]:
 def _inputs(message_ids: Sequence[UUID], steps: Mapping[UUID, Sequence[_Step]]) -> dict[UUID, int]:
     """Return the number of missing entries of each input, by the id of its step; an input that is missing itself is not there."""
     wanted = {
-        step.id: UUID(row_id_of(message_id, step.input_ref))
+        step.id: Context.id_of(message_id, step.input_ref)
         for message_id, of_message in steps.items()
         for step in of_message
         if step.input_ref

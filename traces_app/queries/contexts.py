@@ -26,11 +26,10 @@ from messages_app.queries import FoundSession
 from messages_app.sql.json_rows import Column, Source, instant
 from messages_app.sql.pagination import ListRows
 from messages_app.sql.periods import Length, Period
-from traces_app.ingest.context_rows import row_id_of
 from traces_app.models import Context as ContextRow
-from tracesite_sdk.normalize.records import CONTEXT_REF
 from tracesite_sdk.records import ids, pg_text
 from tracesite_sdk.records.request_parts import CONVERSATION
+from tracesite_sdk.records.shared_values import CONTEXT_REF
 
 from . import schemas
 
@@ -170,7 +169,7 @@ def inputs(keys: Collection[InputKey]) -> dict[InputKey, schemas.ModelInput]:
 
     Raise InputsTooLarge, before anything is read, for more than MOST_INPUT_BYTES.
     """
-    times = Counter(str(UUID(row_id_of(UUID(message_id), ref))) for message_id, ref in keys)
+    times = Counter(str(ContextRow.id_of(UUID(message_id), ref)) for message_id, ref in keys)
     if sum(size * times[row_id] for row_id, size in _read(_SIZES, times)) > MOST_INPUT_BYTES:
         raise InputsTooLarge(
             _(
@@ -207,7 +206,7 @@ def entry_values(entry_ids: Collection[str]) -> dict[str, Raw]:
 
 
 def _stored_inputs(keys: Collection[InputKey]) -> dict[InputKey, tuple[Mapping[str, Raw], list[str]]]:
-    by_id = {str(UUID(row_id_of(UUID(message_id), ref))): (message_id, ref) for message_id, ref in keys}
+    by_id = {str(ContextRow.id_of(UUID(message_id), ref)): (message_id, ref) for message_id, ref in keys}
     rows = _read(_INPUTS, by_id)
     return {
         by_id[row_id]: (msgspec.json.decode(content, type=dict[str, Raw]), entries) for row_id, content, entries in rows

@@ -1,4 +1,4 @@
-"""Filters of the lists of sessions, messages, calls, chains and tools.
+"""Filters of the lists of sessions, messages, calls, errors, chains and scores, and of usage. Those of tools: tool_filters.py.
 
 A filter on the calls of a message is an EXISTS on calls with the numbers of the tools and the range of ids that the page
 can hold, planned for these values. The planner then walks the messages for a common tool and the calls for a rare one: 0.4
@@ -19,11 +19,9 @@ from access_app.visibility import ProjectScope, visible_to
 from messages_app.http import filters
 from messages_app.http.filters import (
     AT_LEAST,
-    InstantFilter,
     KeysFilter,
     ListFilterSet,
     NameFilter,
-    NamesFilter,
     NumberFilter,
     Rows,
     SecondsFilter,
@@ -39,10 +37,10 @@ from messages_app.models import Message, MessageQuerySet, Session
 from messages_app.queries import FoundSession
 from messages_app.sql.batch import LIST_MS, Query, fetch
 from messages_app.sql.pagination import EVERY_ID, IdRange, ListRows
+from traces_app.ingest.tool_ids import find_tools
 from traces_app.models import (
     AgentStep,
     AgentStepQuerySet,
-    Context,
     Score,
     ScoreQuerySet,
     Tool,
@@ -54,13 +52,10 @@ from tracesite_sdk.records.health_flags import FLAGS, MISSING_RESULT
 
 from .error_patterns import group_of
 from .schemas import ErrorSort, SimilarBy, UsageBy
-from .tool_statistics import CallFilter
-from .tools import tool_ids
 
 _HEALTH = "Messages with this health flag. `missing_result`: completed messages with a call without a result."
 _SCORE = "Limit of the number of a score, inclusive; yes counts as 1, no as 0. With `score`: of that name."
 _SESSION = "Id or external id of the session. 404 if it does not exist."
-_READS_CALLS = "Reads all calls of the range, so give one where there are many."
 
 
 # --- Rows below messages ----------------------------------------------------------------------------------------------
@@ -291,7 +286,7 @@ class ChainFilterSet(ListFilterSet):
         """Return the messages that are chains and pass, of all sessions or of one."""
         values = dict(self.narrowing)
         tools = _take(values, "tool", "root_tool")
-        keys = {name: tool_ids(scope, names) for name, names in tools.items()}
+        keys = {name: _tool_ids(scope, names) for name, names in tools.items()}
         # Trackers rarely name a root that is not a call, so the index of these is searched first: without an OR the
         # planner can walk the calls of a rare tool.
         named = {name for name, names in tools.items() if _is_named_root(names)}
@@ -352,22 +347,6 @@ class ScoreFilterSet(ListFilterSet):
         return self.list_rows(lambda ids: self.narrow(rows, self.narrowing, ids), scope)
 
 
-class ToolFilterSet(ListFilterSet):
-    created_after = InstantFilter(help_text="Count only calls of messages from this time on.")
-    created_before = InstantFilter(help_text="Count only calls of messages before this time.")
-    tool = NamesFilter("name", "in", help_text="The tool with this name; repeated: any of them.")
-    category = TextFilter(help_text="The category of a tool.")
-
-    rows = Tool.objects.all()
-
-    def found(self, scope: ProjectScope) -> ListRows:
-        """Return the tools that pass. The range of times limits the counted calls: the ids of tools carry no time."""
-        rows = self.narrow(visible_to(Tool.objects.all(), scope), self.narrowing)
-        # The tool "" holds the calls without a tool name.
-        rows = rows if "tool" in self.given else rows.exclude(name="")
-        return ListRows(find=lambda _ids: rows)
-
-
 class SimilarFilterSet(ListFilterSet):
     by = WordFilter(
         words=get_args(SimilarBy),
@@ -401,43 +380,20 @@ class UsageFilterSet(ListFilterSet):
         return self.list_rows(lambda ids: self.narrow(_requests(scope, ids), self.narrowing, ids), scope)
 
 
-class ToolStatisticsFilterSet(ToolFilterSet):
-    status = WordFilter(words=ToolCall.Status.values, help_text="Count only calls with this status.")
-    agent = TextFilter(help_text=f"Count only calls in steps of the agent with this name. {_READS_CALLS}")
-    model = TextFilter(help_text=f"Count only calls in steps of this model, as recorded. {_READS_CALLS}")
-    session = NameFilter(help_text=f"Count only calls of this session: id or external id. {_READS_CALLS}")
-    end_user = TextFilter(help_text=f"Count only calls in sessions of this user of the agent. {_READS_CALLS}")
-    tag = NamesFilter(help_text=f"Count only calls in sessions with this tag; repeated: with all. {_READS_CALLS}")
-
-    read_elsewhere = (*ToolFilterSet.read_elsewhere, "status", "agent", "model", "end_user", "tag")
-
-    def which(self, session: FoundSession | None) -> CallFilter:
-        """Return the condition for the calls that count; `session` is the one that the parameter names."""
-        return CallFilter(
-            status=self.given.get("status"),
-            agent=self.given.get("agent"),
-            model=self.given.get("model"),
-            session_id=None if session is None else session.pk,
-            end_user=self.given.get("end_user"),
-            tags=tuple(self.given.get("tag", ())),
-        )
-
-
-class ToolExamplesFilterSet(ToolStatisticsFilterSet):
-    tool = TextFilter("name", help_text="The tool. Required.")
-    category = None  # type: ignore[assignment]  # how django-filter takes back an inherited filter
-
-
-class UnusedToolsFilterSet(ListFilterSet):
-    rows = Context.objects.all()
-
-
 # --- The QuerySets ----------------------------------------------------------------------------------------------------
+
+
+def _tool_ids(scope: ProjectScope, names: Sequence[str]) -> list[int]:
+    """Return the ids of the tools with these names, in all projects that the caller may read."""
+    if scope.only_project is not None:
+        return list(find_tools(scope.only_project, names).values())
+    tools = visible_to(Tool.objects.order_by(), scope).filter(name__in=names)
+    return list(tools.values_list("pk", flat=True))
 
 
 def _with_keys_of_tools(values: Mapping[str, Any], scope: ProjectScope) -> dict[str, Any]:
     """Return the values with the ids of the tools that the parameter `tool` names, if it is given."""
-    return {**values, "tool": tool_ids(scope, values["tool"])} if "tool" in values else dict(values)
+    return {**values, "tool": _tool_ids(scope, values["tool"])} if "tool" in values else dict(values)
 
 
 def _messages(scope: ProjectScope, session: FoundSession | None, *, in_trash: bool = False) -> MessageQuerySet:

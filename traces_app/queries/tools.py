@@ -9,12 +9,10 @@ from uuid import UUID
 from django.db.models import Avg, Count, Exists, FloatField, Max, OuterRef, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
-from access_app.visibility import ProjectScope, visible_to
 from messages_app.models import Message
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
 from messages_app.sql.pagination import IdRange
 from messages_app.timestamps import instant_text
-from traces_app.ingest.id_cache import tools_named
 from traces_app.models import Tool, ToolCall
 from tracesite_sdk.records.ids import created_at_of
 
@@ -23,14 +21,6 @@ from .tool_statistics import CallFilter, Statistics, statistics
 from .usage import amount
 
 _NO_CALLS = (0, 0, 0, 0, None, None, None)
-
-
-def tool_ids(scope: ProjectScope, names: Sequence[str]) -> list[int]:
-    """Return the ids of the tools with these names, in all projects that the caller may read."""
-    if scope.only_project is not None:
-        return tools_named(scope.only_project, names)
-    tools = visible_to(Tool.objects.order_by(), scope).filter(name__in=names)
-    return list(tools.values_list("pk", flat=True))
 
 
 def tools(ids: Sequence[int], id_range: IdRange) -> list[schemas.Tool]:

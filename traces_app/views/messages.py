@@ -1,78 +1,49 @@
-"""/messages/ and /sessions/{session_id}/messages/: messages with their traces."""
+"""/messages/ and /sessions/{session_id}/messages/: read messages with their traces. For writes see writable_messages.py."""
 
 from __future__ import annotations
 
-import re
 from uuid import UUID
 
 from django.http import HttpResponse, HttpResponseBase
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
+from drf_spectacular.utils import OpenApiParameter
 from msgspec import UNSET
 from msgspec.structs import replace
 from rest_framework import status
 from rest_framework.request import Request
-from rest_framework.reverse import reverse
 
-from access_app.errors import Conflict, InvalidInput, NotFound, PreconditionRequired
-from access_app.masking import masking_of
+from access_app.errors import InvalidInput, NotFound
 from access_app.models import Scope
-from access_app.permissions import may_read, require_scope
+from access_app.permissions import require_scope
 from access_app.rest import extend_schema
-from access_app.visibility import NO_PROJECTS, ProjectScope
+from access_app.visibility import NO_PROJECTS
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
-from messages_app.http.request_body import read_body
-from messages_app.http.responses import answer, list_answer, no_content
-from messages_app.queries import FoundMessage, FoundSession, find_message
+from messages_app.http.responses import answer, list_answer
+from messages_app.queries import FoundSession
 from messages_app.sql.merged import rows_in
 from messages_app.sql.pagination import page_request
-from messages_app.writes import delete_message, restore_message
-from traces_app.ingest.changes import change_message
-from traces_app.ingest.decode import decode_message_patch, decode_messages
-from traces_app.ingest.pipeline import ingest
 from traces_app.queries import schemas
-from traces_app.queries.archived import find_session_here, find_session_here_in
-from traces_app.queries.filters import MessageFilterSet, SessionMessageFilterSet, SimilarFilterSet
+from traces_app.queries.archived import find_session_here_in
+from traces_app.queries.filters import MessageFilterSet, SessionMessageFilterSet
 from traces_app.queries.messages import EVERYTHING, EXPANDABLE, INPUTS, MESSAGE_FIELDS, Selection, messages
 from traces_app.queries.search.pages import list_page
-from traces_app.queries.similar_runs import similar_runs
-from tracesite_sdk import records
-from tracesite_sdk.normalize.records import normalise_patch
-from tracesite_sdk.normalize.redacted import redact_message_patch
 
-from . import examples
-from .outcomes import refusal_text, sent_messages
 from .parameters import (
     BY_TIME,
     SEARCH,
     query_in,
-    requested_scope,
+    requested_message,
     requested_scopes,
     selection_in,
-    sender_of,
     session_and_scopes,
 )
 from .viewset import TraceViewSet
 
-_IDENTITY = Selection(fields=frozenset({"id", "session_id", "external_id", "version"}))
 _ONE_EXPANDABLE = (*EXPANDABLE, INPUTS)
 _ONE = [openapi.fields(MESSAGE_FIELDS), openapi.expand(_ONE_EXPANDABLE, unless_given=(INPUTS,)), openapi.PROJECT]
-_ONE_OR_MANY = {
-    "oneOf": [
-        {"$ref": "#/components/schemas/MessageInput"},
-        {"type": "array", "items": {"$ref": "#/components/schemas/MessageInput"}},
-    ]
-}
-_LIST_OR_ONE = {"oneOf": [{"$ref": "#/components/schemas/SentMessages"}, {"$ref": "#/components/schemas/Message"}]}
-_IF_MATCH = OpenApiParameter(
-    "If-Match",
-    OpenApiTypes.STR,
-    OpenApiParameter.HEADER,
-    description='The ETag of the message as read, with its quotes, such as "3".',
-)
-_ETAG = OpenApiParameter(
+ETAG = OpenApiParameter(
     "ETag",
     OpenApiTypes.STR,
     OpenApiParameter.HEADER,
@@ -123,144 +94,19 @@ class MessageViewSet(TraceViewSet):
         found = list_page(rows, query_in(request), "message", page)
         return list_answer(found, lambda ids: rows.read(ids, lambda own: messages(own, selection)))
 
-    @extend_schema(
-        parameters=[openapi.PROJECT],
-        request={"application/json": _ONE_OR_MANY},
-        responses={
-            200: OpenApiResponse(
-                _LIST_OR_ONE,
-                description="The outcome of a list of messages, or the single message if it already existed.",
-            ),
-            201: OpenApiResponse(schemas.Message, description="The created message."),
-            **openapi.errors(400, 404, 409, 413, 415),
-        },
-        examples=examples.MESSAGES,
-    )
-    def create(self, request: Request, session_id: str) -> HttpResponseBase:
-        """Store one message (201, or 200 if it exists already) or a list of messages (200).
-
-        A message with an existing id or external id is merged: new parts are added, empty values overwrite nothing.
-        """
-        check_parameters(request.query_params, ("project",))
-        session = find_session_here(requested_scope(request), session_id)
-        body = read_body(request)[1]
-        sent = decode_messages(body)
-        outcome = ingest(session.project_id, [records.Session(id=str(session.pk), messages=sent)])[0]
-        if outcome.refused:
-            raise NotFound(refusal_text(outcome.refused), code=outcome.refused)
-        if body.lstrip()[:1] == b"[":
-            return answer(sent_messages(outcome.messages, ""))
-        one = outcome.messages[0]
-        if one.refused:
-            raise Conflict(refusal_text(one.refused), code=one.refused)
-        assert one.id is not None, "only refused messages have no id"
-        created = one.state == "created"
-        stored = _answer(one.id, _readable(request), code=status.HTTP_201_CREATED if created else status.HTTP_200_OK)
-        stored.headers["Location"] = reverse("tracesite:message", [one.id], request=request)
-        return stored
-
-    @extend_schema(parameters=[*_ONE, _ETAG], responses={200: schemas.Message, **openapi.errors(400, 404)})
+    @extend_schema(parameters=[*_ONE, ETAG], responses={200: schemas.Message, **openapi.errors(400, 404)})
     def retrieve(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
         """Return one message with its trace. Its ETag is its version."""
         check_parameters(request.query_params, ("fields", "expand", "project"))
         selection = selection_in(request.query_params, _ONE_EXPANDABLE)
-        message = _find(request, message_id, session_id)
-        return _answer(message.pk, selection)
-
-    @extend_schema(
-        parameters=[_IF_MATCH, _ETAG, openapi.PROJECT],
-        request=records.MessagePatch,
-        responses={200: schemas.Message, **openapi.errors(400, 404, 409, 412, 413, 415, 428)},
-        examples=examples.MESSAGE_CHANGE,
-    )
-    def partial_update(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
-        """Update the given fields, and merge steps and references.
-
-        Send the version that you have read, as `If-Match` or as `version` in the body.
-        """
-        check_parameters(request.query_params, ("project",))
-        message = _find(request, message_id, session_id)
-        if_match = _version(request.headers.get("If-Match"))
-        patch = decode_message_patch(read_body(request)[1])
-        if if_match is None and patch.version is UNSET:
-            raise PreconditionRequired(
-                _("A version is required. Send “version” in the body, or the ETag in the header If-Match."),
-                field="version",
-            )
-        redacted = redact_message_patch(normalise_patch(patch), masking_of(message.project_id))
-        change_message([message.project_id], message.pk, redacted, if_match=if_match)
-        return _answer(message.pk, _readable(request))
-
-    @extend_schema(
-        parameters=[*openapi.filters(SimilarFilterSet), openapi.LIMIT, openapi.PROJECT],
-        responses={200: schemas.SimilarRuns, **openapi.errors(400, 404)},
-    )
-    def similar(self, request: Request, message_id: str) -> HttpResponseBase:
-        """Return the runs of its project that are most like a run, by question, tools and errors, or by errors only.
-
-        The newest 50,000 runs of the range are compared. At most `limit` are returned, the most similar ones first.
-        """
-        parameters = request.query_params
-        filters = SimilarFilterSet(parameters, also=("limit", "project"))
-        limit = page_request(parameters).limit
-        message = _find(request, message_id, None)
-        rows = filters.found(ProjectScope(frozenset([message.project_id])))
-        found = similar_runs(
-            message.pk, rows, limit, filters.given.get("by", "everything"), is_filtered="has_errors" in filters.given
-        )
-        if found is None:
-            raise NotFound(_("There is no run with this id. A run is a message of the assistant."))
-        return answer(found)
-
-    @extend_schema(parameters=[openapi.PROJECT], responses={204: None, **openapi.errors(404)})
-    def destroy(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
-        """Move a message with its trace to the trash; see restore."""
-        check_parameters(request.query_params, ("project",))
-        message = _find(request, message_id, session_id)
-        delete_message(message.pk, by=sender_of(request), session_id=message.session_id)
-        return no_content()
-
-    @extend_schema(
-        parameters=[openapi.PROJECT],
-        request=None,
-        responses={200: schemas.Message, **openapi.errors(404)},
-    )
-    def restore(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
-        """Restore a deleted message with its trace. A message deleted with its session is restored with the session."""
-        check_parameters(request.query_params, ("project",))
-        message = _find(request, message_id, session_id, deleted=True)
-        restore_message(message.pk, session_id=message.session_id)
-        return _answer(message.pk, _readable(request))
+        message = requested_message(request, message_id, session_id)
+        return message_answer(message.pk, selection)
 
 
-def _find(request: Request, message_id: str, session_id: str | None, *, deleted: bool = False) -> FoundMessage:
-    """Return the message. Raise NotFound, also if it belongs to another session than that of the URL."""
-    scope = requested_scope(request)
-    session = None if session_id is None else find_session_here(scope, session_id)
-    return find_message(scope, message_id, session, deleted=deleted)
-
-
-def _readable(request: Request) -> Selection:
-    """Return the message in the response to a write: all of it, or only the ids if the key may not read."""
-    return EVERYTHING if may_read(request) else _IDENTITY
-
-
-def _answer(message_id: UUID, selection: Selection = EVERYTHING, code: int = status.HTTP_200_OK) -> HttpResponse:
+def message_answer(message_id: UUID, selection: Selection = EVERYTHING, code: int = status.HTTP_200_OK) -> HttpResponse:
+    """Return the response with the selected parts of a message and its ETag. Raise NotFound."""
     found = messages([str(message_id)], Selection(fields=selection.fields | {"version"}, expand=selection.expand))
     if not found:
         raise NotFound(_("There is no message with this id."), code="message_not_found")
     message = found[0] if "version" in selection.fields else replace(found[0], version=UNSET)
     return answer(message, status=code, headers={"ETag": f'"{found[0].version}"'})
-
-
-def _version(if_match: str | None) -> int | None:
-    """Return the version in an If-Match header; None without one. Raise InvalidInput."""
-    if if_match is None:
-        return None
-    match = re.fullmatch(r'(?:W/)?"([0-9]{1,9})"', if_match.strip(), re.ASCII)
-    if match is None:
-        raise InvalidInput(
-            _('Invalid version. Send the ETag of the message unchanged, with its quotes: If-Match: "3".'),
-            field="If-Match",
-        )
-    return int(match[1])

@@ -1,4 +1,4 @@
-"""Convert the outcomes of a write to response schemas."""
+"""Convert the outcomes of writing sessions and messages to response schemas."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from django.utils.translation import gettext as _
 
-from traces_app.events.batch import EventOutcome
-from traces_app.events.eko_store import CallbackOutcome
 from traces_app.ingest.batch import MessageOutcome, Refusal, SessionOutcome
 from traces_app.queries import schemas
 
@@ -37,7 +35,7 @@ def sent_sessions(outcomes: Sequence[SessionOutcome]) -> schemas.SentSessions:
         path = f"sessions[{index}]"
         if outcome.refused:
             # One refusal, because all its messages are refused with it.
-            refused.append(_refusal(path, outcome.refused))
+            refused.append(refusal_at(path, outcome.refused))
         else:
             refused += _refused(outcome.messages, f"{path}.messages")
     sessions = [
@@ -52,36 +50,6 @@ def sent_sessions(outcomes: Sequence[SessionOutcome]) -> schemas.SentSessions:
     return schemas.SentSessions(sessions=sessions, refused=refused)
 
 
-def sent_events(outcomes: Sequence[EventOutcome]) -> schemas.SentEvents:
-    return schemas.SentEvents(
-        results=_events(outcomes), refused=_refused_events(outcomes, [f"events[{at}]" for at in range(len(outcomes))])
-    )
-
-
-def sent_callbacks(outcome: CallbackOutcome) -> schemas.SentCallbacks:
-    return schemas.SentCallbacks(
-        results=_events(outcome.events),
-        refused=_refused_events(outcome.events, [f"messages[{place}]" for place in outcome.places]),
-        ignored=outcome.ignored,
-    )
-
-
-def _events(outcomes: Sequence[EventOutcome]) -> list[schemas.SentEvent]:
-    return [
-        schemas.SentEvent(
-            session_id=None if outcome.session_id is None else str(outcome.session_id),
-            external_id=outcome.external_id,
-            state=outcome.state,
-            seq=outcome.seq,
-        )
-        for outcome in outcomes
-    ]
-
-
-def _refused_events(outcomes: Sequence[EventOutcome], paths: Sequence[str]) -> list[schemas.Refusal]:
-    return [_refusal(path, outcome.refused) for outcome, path in zip(outcomes, paths, strict=True) if outcome.refused]
-
-
 def _results(outcomes: Sequence[MessageOutcome]) -> list[schemas.SentMessage]:
     return [
         schemas.SentMessage(
@@ -94,8 +62,11 @@ def _results(outcomes: Sequence[MessageOutcome]) -> list[schemas.SentMessage]:
 
 
 def _refused(outcomes: Sequence[MessageOutcome], path: str) -> list[schemas.Refusal]:
-    return [_refusal(f"{path}[{index}]", outcome.refused) for index, outcome in enumerate(outcomes) if outcome.refused]
+    return [
+        refusal_at(f"{path}[{index}]", outcome.refused) for index, outcome in enumerate(outcomes) if outcome.refused
+    ]
 
 
-def _refusal(path: str, refusal: Refusal) -> schemas.Refusal:
+def refusal_at(path: str, refusal: Refusal) -> schemas.Refusal:
+    """Return the refusal of what is at `path` in the body."""
     return schemas.Refusal(path=path, code=refusal, message=refusal_text(refusal))

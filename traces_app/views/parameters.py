@@ -1,4 +1,4 @@
-"""Parameters that several resources share: projects, session, sender, fields and expand."""
+"""Parameters that several resources share: projects, session, message, sender, fields and expand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from access_app.permissions import names_database, project_in, project_scope
 from access_app.places import scopes_by_database
 from access_app.visibility import ProjectScope
 from messages_app.http.responses import words
-from messages_app.queries import Among, FoundSession
+from messages_app.queries import Among, FoundMessage, FoundSession, find_message
 from traces_app.queries.archived import find_session_here, find_session_here_in
 from traces_app.queries.messages import EXPANDABLE, MESSAGE_FIELDS, Selection
 from traces_app.queries.search.query import MOST_CHARACTERS, SearchQuery, parse
@@ -76,6 +76,15 @@ def session_and_scopes(
     """
     name = request.query_params.get("session")
     return find_session_here_in(scopes, name, among=among, field="session") if name else (None, scopes)
+
+
+def requested_message(
+    request: Request, message_id: str, session_id: str | None = None, *, deleted: bool = False
+) -> FoundMessage:
+    """Return the message that the URL names. Raise NotFound, also if it belongs to another session than that of the URL."""
+    scope = requested_scope(request)
+    session = None if session_id is None else find_session_here(scope, session_id)
+    return find_message(scope, message_id, session, deleted=deleted)
 
 
 def query_in(request: Request) -> SearchQuery | None:

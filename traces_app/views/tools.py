@@ -23,13 +23,13 @@ from messages_app.http.responses import answer, list_answer, words
 from messages_app.sql.merged import rows_in
 from messages_app.sql.pagination import page_request, read_page
 from traces_app.queries import schemas
-from traces_app.queries.filters import (
+from traces_app.queries.tool_examples import examples, unused
+from traces_app.queries.tool_filters import (
     ToolExamplesFilterSet,
     ToolFilterSet,
     ToolStatisticsFilterSet,
     UnusedToolsFilterSet,
 )
-from traces_app.queries.tool_examples import examples, unused
 from traces_app.queries.tools import tool_statistics, tools
 
 from .parameters import requested_scopes, session_and_scopes, session_in

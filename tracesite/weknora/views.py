@@ -28,7 +28,7 @@ from traces_app.events.store import record_events
 from traces_app.ingest.batch import Refusal
 from traces_app.ingest.changes import change_session
 from traces_app.ingest.pipeline import ingest
-from traces_app.ingest.sql import look_up
+from traces_app.ingest.sql import look_up_sessions
 from traces_app.queries.messages import Selection, messages
 from traces_app.views.outcomes import refusal_text
 from traces_app.views.parameters import sender_of
@@ -152,7 +152,8 @@ class SessionViewSet(WeKnoraViewSet):
                     field="ids",
                 )
             names = [name for name in chosen.ids if name and "\x00" not in name]
-            known = look_up(project.pk, (), [key for name in names if (key := as_uuid(name))], names).sessions
+            keys = [key for name in names if (key := as_uuid(name))]
+            known = look_up_sessions(project.pk, keys, names).sessions
             ids = [
                 session_id for session_id, _name, is_deleted, owner in known if owner == project.pk and not is_deleted
             ]

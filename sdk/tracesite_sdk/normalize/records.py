@@ -25,15 +25,13 @@ from tracesite_sdk.records.health_flags import (
     REPAIRED_NAME,
     TIME_OUT_OF_RANGE,
 )
+from tracesite_sdk.records.shared_values import CONTEXT_REF
 
 from .call_ids import HANDOFF_PREFIX, folded, folded_name, handoff_target, may_be_repeated
 from .tool_results import MOST_WRAPPINGS, normalize_result
 
 HANDOFF_TO = "handoff_to"
 """Key in the metadata of a call that hands over to another agent: the name of that agent."""
-
-CONTEXT_REF = "contextRef"
-"""The key of an object that stands for a value in the contexts of its session."""
 
 MOST_PUT_IN_MESSAGE = 64 * 2**20
 """Bytes of JSON that the references in the inputs of one message may stand for."""

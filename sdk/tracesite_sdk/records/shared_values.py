@@ -16,6 +16,9 @@ from tracesite_sdk import records
 
 from . import pg_text
 
+CONTEXT_REF = "contextRef"
+"""The key of an object that stands for a value in the contexts of its session."""
+
 Kind = Literal["prompt", "conversation", "variables", "context", "value", "input", "entry"]
 """A `context` is a conversation with variables or a prompt; a `value` is any large field; an `input` is that of a step; an
 `entry` is a part of a conversation or of an input."""

@@ -25,7 +25,8 @@ from messages_app.sql.pagination import IdRange
 from messages_app.timestamps import instant_text
 from tests.traces_app.conftest import NOON, store
 from traces_app.models import Tool, ToolCall
-from traces_app.queries.filters import CallFilterSet, ChainFilterSet, MessageFilterSet, ToolFilterSet
+from traces_app.queries.filters import CallFilterSet, ChainFilterSet, MessageFilterSet
+from traces_app.queries.tool_filters import ToolFilterSet
 from tracesite_sdk.records.ids import first_id_at
 
 LATER = NOON + timedelta(days=20)  # the month after

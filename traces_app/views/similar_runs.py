@@ -1,0 +1,45 @@
+"""/messages/{message_id}/similar/: runs like a run."""
+
+from __future__ import annotations
+
+from django.http import HttpResponseBase
+from django.utils.translation import gettext as _
+from rest_framework.request import Request
+
+from access_app.errors import NotFound
+from access_app.rest import extend_schema
+from access_app.visibility import ProjectScope
+from messages_app.http import openapi
+from messages_app.http.responses import answer
+from messages_app.sql.pagination import page_request
+from traces_app.queries import schemas
+from traces_app.queries.filters import SimilarFilterSet
+from traces_app.queries.similar_runs import similar_runs
+
+from .parameters import requested_message
+from .viewset import TraceViewSet
+
+
+class SimilarRunViewSet(TraceViewSet):
+    """Runs that are like the run `{message_id}`."""
+
+    @extend_schema(
+        parameters=[*openapi.filters(SimilarFilterSet), openapi.LIMIT, openapi.PROJECT],
+        responses={200: schemas.SimilarRuns, **openapi.errors(400, 404)},
+    )
+    def similar(self, request: Request, message_id: str) -> HttpResponseBase:
+        """Return the runs of its project that are most like a run, by question, tools and errors, or by errors only.
+
+        The newest 50,000 runs of the range are compared. At most `limit` are returned, the most similar ones first.
+        """
+        parameters = request.query_params
+        filters = SimilarFilterSet(parameters, also=("limit", "project"))
+        limit = page_request(parameters).limit
+        message = requested_message(request, message_id)
+        rows = filters.found(ProjectScope(frozenset([message.project_id])))
+        found = similar_runs(
+            message.pk, rows, limit, filters.given.get("by", "everything"), is_filtered="has_errors" in filters.given
+        )
+        if found is None:
+            raise NotFound(_("There is no run with this id. A run is a message of the assistant."))
+        return answer(found)
