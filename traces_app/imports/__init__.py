@@ -1,1 +1,1 @@
-"""The way of transcripts and spans into the tables."""
+"""Import transcripts and spans into the tables."""

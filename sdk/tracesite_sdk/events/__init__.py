@@ -1,1 +1,1 @@
-"""What an agent does while it does it: events of other monitors as ours, and what events make of a run."""
+"""Events of a run while it goes on: those of other monitors as ours, and the run that they make."""

@@ -1,1 +1,1 @@
-"""Normalise and redact records. Without Django."""
+"""Give records one form, then redact them."""

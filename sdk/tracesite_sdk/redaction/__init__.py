@@ -1,1 +1,1 @@
-"""Secret detection and redaction of text, JSON text and decoded values; Django-free."""
+"""Secret detection and redaction of text, JSON text and decoded values."""

@@ -1,1 +1,1 @@
-"""Transcripts of other systems: files read, parsed and imported."""
+"""Parts that all readers of transcripts share: documents, entries, turns and times."""

@@ -1,1 +1,1 @@
-"""What is recorded of the host's values: entries, and hooks around its functions."""
+"""Capture values of the agent as entries, and wrap its functions."""

@@ -1,1 +1,1 @@
-"""The way of entries to a server or file: sampled, redacted, on the disk until they are delivered."""
+"""Deliver entries to a server or a file: sampled, redacted, and kept on the disk until a server has them."""

@@ -1,1 +1,1 @@
-"""Record agents that do not know the recorder: patched functions, and the clients of models."""
+"""Record agents that do not know the recorder: their functions are patched, and the clients of models too."""

@@ -1,1 +1,1 @@
-"""Contexts of nodes in parts, and where they are kept."""
+"""Keep the contexts of nodes, in parts that are stored once."""

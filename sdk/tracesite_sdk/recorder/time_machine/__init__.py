@@ -1,1 +1,1 @@
-"""Run a node again from its snapshot, or a test from what a recorded run answers."""
+"""Run a node again from its snapshot, or a test on the answers of a recorded run."""

@@ -1,1 +1,1 @@
-"""Chains of tool calls of agents that report them themselves."""
+"""Record chains of tool calls that an agent reports itself."""
