@@ -1,4 +1,4 @@
-"""Map callback messages of Eko (versions 2 to 4, and the debugger branch) to events. Pure Python, without Django.
+"""Map callback messages of Eko (versions 2 to 4, and the debugger branch) to events. Pure Python.
 
     workflow, still streaming            workflow_plan_start, once a task
     workflow, done                       workflow_plan_complete with the workflow

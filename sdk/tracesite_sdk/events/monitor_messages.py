@@ -1,4 +1,4 @@
-"""Map monitor messages {taskId, type, ts, payload} of six types to events. Pure Python, without Django.
+"""Map monitor messages {taskId, type, ts, payload} of six types to events. Pure Python.
 
     workflow  {agentTree, parallel?}                                workflow_plan_complete; workflow_plan_start while it
                                                                     is `partial` or its streamDone is false

@@ -1,4 +1,4 @@
-"""Fold events into records of the run, its steps and its calls. Pure functions, without Django.
+"""Fold events into records of the run, its steps and its calls. Pure functions.
 
 The rows are a function of the set of events, so neither the order nor the number of deliveries matters:
 

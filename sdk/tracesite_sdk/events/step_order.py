@@ -1,4 +1,4 @@
-"""The positions of the steps and calls of a run, computed from its events and updated as more arrive. Without Django.
+"""The positions of the steps and calls of a run, computed from its events and updated as more arrive.
 
 Steps are in the order of their first events. A call belongs to the step that it names, or else to the last step that its
 agent had started before it. So the layout is a function of the subjects alone, in whatever order they arrive (`laid_out`).

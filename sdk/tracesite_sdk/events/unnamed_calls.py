@@ -1,4 +1,4 @@
-"""Match the results of calls without an id to the calls. Pure functions, without Django.
+"""Match the results of calls without an id to the calls. Pure functions.
 
 An agent's first result of a tool belongs to its first call of that tool, the second to the second, and so on. An arriving
 event gets a label such as `#0 search` as its call id, which counts the events of its kind in the order of arrival. That is

@@ -3,7 +3,7 @@
 Some providers repeat the id and the name of a call in every chunk of a stream, and clients join them: "call_7call_7",
 "searchsearchsearch". An unmistakable repetition is folded; the received text is kept in the metadata.
 
-Pure functions, without Django.
+Pure functions.
 """
 
 from __future__ import annotations

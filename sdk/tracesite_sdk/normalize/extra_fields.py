@@ -1,6 +1,6 @@
 """Keep fields that a record does not have in its `metadata`, because newer producers may send them.
 
-Derived fields of our own responses carry no information and are dropped. Pure Python, without Django.
+Derived fields of our own responses carry no information and are dropped. Pure Python.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ in fields of JSON, and long bare base64. An image becomes one of
 The type follows from the first bytes, or else from the declared type; without either there is no `media_type`. Base64 is
 replaced by `[image 2]`, the number of the attachment, in the text and data; an http URL is short and stays.
 
-Pure functions, without Django. Every pattern takes time linear in the text.
+Pure functions. Every pattern takes time linear in the text.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Read values of a transcript's JSON that may be of any type: return them in the expected type, or nothing.
 
-For the readers of formats; nothing here raises. Pure Python, without Django.
+For the readers of formats; nothing here raises. Pure Python.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Normalise records: defaults, whole numbers, texts, arguments and results.
 
-Pure functions from record to record, without Django. Nothing is rejected here: impossible values are corrected and
+Pure functions from record to record. Nothing is rejected here: impossible values are corrected and
 flagged in `Message.health`, or were rejected before (decode.py). Nothing is lost: values without a field go to metadata.
 """
 

@@ -1,4 +1,4 @@
-"""Redact contexts of agents by what they hold, whichever way they are stored (sdk/tracesite_sdk/records/snapshot_parts.py).
+"""Redact contexts of agents by what they hold, whichever way they are stored (records/snapshot_parts.py).
 
 A part has neither the name nor the path of what it holds, so each is searched as if it stood where the context has it. A value
 of a type that JSON does not have is searched without its tag, and a dict that is stored as pairs like any other dict.

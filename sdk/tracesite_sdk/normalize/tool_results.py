@@ -15,7 +15,7 @@ Anthropic or LangChain, a whole tool message, or plain text. The rules, in this 
 5. If nothing states the outcome, a non-empty error means error, and last the text decides: see `is_error_text`.
 6. Images are moved from text and data into attachments (images.py).
 
-The received text is kept in `raw` if the output differs from it. Pure functions, without Django, which never raise and are
+The received text is kept in `raw` if the output differs from it. Pure functions, which never raise and are
 idempotent. docs/normalisation.md has examples.
 """
 

@@ -1,4 +1,4 @@
-"""Trees of rows that name their parents, of any depth and also hostile ones. Pure functions, without Django."""
+"""Trees of rows that name their parents, of any depth and also hostile ones."""
 
 from __future__ import annotations
 

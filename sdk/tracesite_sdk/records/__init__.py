@@ -1,14 +1,13 @@
 """The records that every way in produces: one immutable structure for each thing that a trace is made of.
 
 The recorder, importers and decoders create records; normalisation and redaction return changed copies; ingest stores
-them. The field names are those of the REST API, so decoding a request and validating it are one step. Plain Python on
-msgspec, because agent processes import this without Django.
+them. The field names are those of the REST API, so decoding a request and validating it are one step.
 
 Times are aware datetimes (RFC 3339 on the wire), durations are milliseconds. None and "" mean "not given": a record that
 is merged into a stored row never empties a field. For fields that a record does not have, see normalize/extra_fields.py.
 
 Every field that can hold text is declared either `Searched`, which redaction looks through, or `NotSearched`. A field that
-is neither fails at import, with its name (normalize/redaction.py).
+is neither fails at import, with its name (normalize/redacted.py).
 """
 
 from __future__ import annotations

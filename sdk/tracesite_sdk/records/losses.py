@@ -1,6 +1,6 @@
 """Loss reports from recorders: dropped, sampled, truncated and redacted data, by path.
 
-Pure functions, without Django. An event holds them in its data: counters in `recorder`, paths in `truncated` and
+Pure functions. An event holds them in its data: counters in `recorder`, paths in `truncated` and
 `redactions`. The paths are those of the event's data; they are stored as paths of the row's fields.
 """
 

@@ -1,4 +1,4 @@
-"""Contexts: values that are stored once and referred to by a digest of their content. Pure functions, without Django.
+"""Contexts: values that are stored once and referred to by a digest of their content. Pure functions.
 
 A conversation is stored entry by entry, because the next request contains it again with more entries at its end. Entries
 are shared by all runs of a session in a month (context_rows.py). So is the input of a step: its system prompt, its tools

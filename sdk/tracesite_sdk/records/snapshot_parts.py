@@ -1,8 +1,8 @@
 """The parts in which contexts of agents are stored: JSON documents that name others by the hash of their content.
 
 `{"$part": ref}` stands for the value of a part, `{"$list": ref, "tail": [...]}` for a list whose earlier items are in pieces
-that each name the piece before them, and `{"$type": name, "value": ...}` for a type that JSON does not have. Without Django,
-because the recorder writes them (sdk/tracesite_sdk/recorder/snapshots/parts.py).
+that each name the piece before them, and `{"$type": name, "value": ...}` for a type that JSON does not have. The recorder
+writes them (recorder/snapshots/parts.py).
 
 A few bytes of parts may stand for any number of values, because each part may name others many times. So what a context would
 be is measured before it is built: `outline` looks at one part, and `measured` adds up what the parts name.

@@ -1,7 +1,7 @@
 """Count the values of a JSON text without decoding it.
 
 A value takes at least 2 bytes on the wire ("1,") and 8 to 100 bytes of memory once decoded, so only a limit to the number
-of values bounds the memory of a text. Pure Python, without Django.
+of values bounds the memory of a text. Pure Python.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ The algorithm:
    (values.py), because a name alone is no proof, least of all in source code.
 
 The value of a secret key is redacted whole, even a dict or list (`{"authorization": {"type": "bearer", "value": "x"}}`).
-A value that is nested too deeply to search is dropped. Django-free, because the recorder runs it in the agent's process.
+A value that is nested too deeply to search is dropped.
 """
 
 from __future__ import annotations

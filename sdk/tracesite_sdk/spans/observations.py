@@ -11,7 +11,7 @@ to `Observation`; `Reader` does the rest, once for all of them:
   to a sub-agent. A result that is only in the input of the next generation is taken from there.
 * A trace without generations, or with empty ones (BeeAI), becomes its input and its output.
 
-Pure Python, without Django.
+Pure Python.
 """
 
 from __future__ import annotations

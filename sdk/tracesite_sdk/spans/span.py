@@ -1,4 +1,4 @@
-"""A span as every wire delivers it. Plain Python, without Django.
+"""A span as every wire delivers it. Plain Python.
 
 Attribute values are those of OTLP's `AnyValue` in JSON form: text, bool, int, float, list, dict. Bytes and numbers that
 JSON does not have are an object with one key, `$text` (bytes that are text, so that secrets in it are found), `$bytes` (base64

@@ -1,5 +1,5 @@
 """Scores as other systems send them, as our records: Langfuse's scores, LangSmith's feedback, and the evaluation events of
-OpenTelemetry's conventions for GenAI. Plain Python, without Django.
+OpenTelemetry's conventions for GenAI. Plain Python.
 
 A score without an id gets a digest of its content as one, so that a second delivery is the same score.
 """

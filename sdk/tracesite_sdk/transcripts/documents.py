@@ -3,8 +3,6 @@
 One value is held in memory, so its text is limited to MOST_BYTES. Lines are held one at a time and read again from the
 file for each iteration, so a file of lines may have any size. A line may contain several values in a row, because some
 writers forget the newline. A broken line is left out and reported once.
-
-Works without Django.
 """
 
 from __future__ import annotations

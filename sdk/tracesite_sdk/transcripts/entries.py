@@ -4,7 +4,7 @@ A format yields entries (Prompt, Reply, Result) in the order of the file. The mo
 turns.py and conversation.py group them, turn_records.py builds the messages, times.py gives every message a time, and
 outline.py names the session.
 
-Pure Python, without Django.
+Pure Python.
 """
 
 from __future__ import annotations

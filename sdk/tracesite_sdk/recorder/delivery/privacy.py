@@ -3,7 +3,7 @@
 Redaction comes before cutting, because a secret at the place of the cut would be half a secret. The event reports both:
 `redactions` as receipts, `truncated` as paths. No other module makes `Clean` events, so no sink gets any other event.
 
-Nearly all entries hold no secret, so a batch is searched as a whole first; see sdk/tracesite_sdk/redaction/engine.py for the rules.
+Nearly all entries hold no secret, so a batch is searched as a whole first; see redaction/engine.py for the rules.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Messages of chat completions responses (OpenAI and compatible APIs), whole or as the chunks of a stream.
 
 The message is that of the first choice, with usage, model, `created` and finish reason of the response. Other choices
-are kept under `choices`. No function here raises. Works without Django.
+are kept under `choices`. No function here raises.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 * tool_use, server_tool_use and mcp_tool_use are calls;
 * tool_result, and web_search_tool_result and its like, are results; without a flag they succeeded, as the API defines.
 
-A block of another kind is kept as a part of the content. Works without Django.
+A block of another kind is kept as a part of the content.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 * `functionCall` is a call, `functionResponse` the result of one: its `response` is `{"output"}`, `{"error"}` or any object;
 * images, files and any other part are kept as parts of the content.
 
-A content is a text, a part or a list of both. Works without Django.
+A content is a text, a part or a list of both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Group the entries of a long log while holding as little of it as possible.
-
-Works without Django.
-"""
+"""Group the entries of a long log while holding as little of it as possible."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 For exports of tracing systems, which store the input and output of each model call as its SDK had them: requests and
 responses, lists of messages and single ones, of OpenAI (chat and Responses), Anthropic, Bedrock, Gemini, LangChain
 (dumped, serialised, batched), the AI SDK and the gen_ai conventions of OpenTelemetry. No function here raises; an
-unknown part stays in the content. Works without Django.
+unknown part stays in the content.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parse the documents that a retriever returned, in any known shape, into references. Works without Django.
+"""Parse the documents that a retriever returned, in any known shape, into references.
 
 Known are those of OpenInference, OpenTelemetry GenAI, LangChain, LlamaIndex, MLflow and vector databases: objects with an id, a
 text, a score and metadata under several names, or plain texts.

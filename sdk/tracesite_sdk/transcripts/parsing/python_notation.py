@@ -1,6 +1,6 @@
 """Objects in Python's notation, as some producers write them in place of JSON: `{'role': 'assistant', 'done': True}`.
 
-For formats; nothing here raises. Pure Python, without Django. Python's own parser is not used, because it takes 0.1 to 0.24 s for
+For formats; nothing here raises. Pure Python. Python's own parser is not used, because it takes 0.1 to 0.24 s for
 100,000 characters.
 """
 

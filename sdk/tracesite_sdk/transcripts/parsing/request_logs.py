@@ -3,8 +3,6 @@
 An exchange whose messages begin with all messages of an earlier one is the same conversation, grown. Both become one
 exchange, the longer one, with the time at which each message was first sent and the response that each reply came from:
 a response has fields (usage, model, finish reason) that the message in later requests lacks.
-
-Works without Django.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parse a request to a model in any known shape into what the model was asked. Works without Django.
+"""Parse a request to a model in any known shape into what the model was asked.
 
 The parts keep the form of their provider: nothing is translated from one API to another.
 """

@@ -3,8 +3,6 @@
 * an item whose type ends in `_call` is a call; a call that the provider carried out (web search, code interpreter, MCP ...)
   contains its result as well;
 * an item whose type ends in `_call_output` is a result.
-
-Works without Django.
 """
 
 from __future__ import annotations

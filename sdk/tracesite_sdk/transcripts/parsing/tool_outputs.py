@@ -1,4 +1,4 @@
-"""The output of a tool as text and attachments. For formats; pure Python, without Django."""
+"""The output of a tool as text and attachments. For formats."""
 
 from __future__ import annotations
 
