@@ -6,7 +6,7 @@
 #   make test-system   run those with processes, servers, wheels, browsers and the SDKs of others
 #   make lint          check style, types and migrations
 #   make fuzz          send many generated requests to every operation of the API, EXAMPLES= of each kind, and run the property
-#                      tests with ten times as many examples
+#                      tests with 25 times as many examples
 #   make lock          compile all lock files; PACKAGE= upgrades one package. Needs uv
 #   make sbom          list what a server consists of, in CycloneDX, from requirements-server.lock into SBOM=
 #   make audit         look up known vulnerabilities of the packages in the lock files: ARGS='--vulnerability-service osv'
@@ -50,7 +50,7 @@ compile: setup
 
 fuzz: setup
 	@FUZZ_EXAMPLES=$(EXAMPLES) $(PYTHON) -m pytest -n 2 tests/tracesite/http/test_api_contract.py $(ARGS)
-	@TEST_EXAMPLES=10 $(PYTHON) -m pytest -n 2 --timeout 3600 $$(grep -rl 'hypothesis\|import.*examples' tests sdk/tests --include='test_*.py') $(ARGS)
+	@TEST_EXAMPLES=25 $(PYTHON) -m pytest -n 2 --timeout 3600 $$(grep -rl 'hypothesis\|import.*examples' tests sdk/tests --include='test_*.py') $(ARGS)
 
 # Commands that need the settings but no data use the tests' database.
 lint: export TRACESITE_DATA_DIR := .tracesite/test

@@ -102,7 +102,7 @@ settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 settings.WHITENOISE_AUTOREFRESH = True
 # How long an example takes says more about the machine than about the code.
 hypothesis.settings.register_profile(
-    "ours", deadline=None, max_examples=examples(25), suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "ours", deadline=None, max_examples=examples(10), suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("ours")
 

@@ -1,7 +1,7 @@
 """How much a run of the tests does: as much as a change needs, or more of what other tests show in part.
 
-`TEST_AT_LENGTH=1` runs the tests that take minutes, all cases of large tables, and more kills of each kind. `TEST_EXAMPLES=10` draws
-ten times as many examples for each property: few are drawn on each run, because every run draws others.
+`TEST_AT_LENGTH=1` runs the tests that take minutes, all cases of large tables, and more kills of each kind. `TEST_EXAMPLES=25` draws
+25 times as many examples for each property: few are drawn on each run, because every run draws others.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import pytest
 from benchmarks import processes
 from benchmarks.faults.site import Site
 from tests.paths import ROOT
-from tests.test_architecture import imports_of
+from tests.test_architecture import files_of, imports_of
 
 from .conftest import Viewers, hear
 
@@ -99,10 +99,10 @@ def test_live_part_only_reads_and_storing_does_not_import_it() -> None:
         ),
         "traces_app.queries.messages.messages",
     }
-    storing = [*Path(ROOT / "traces_app").rglob("*.py"), *Path(ROOT / "messages_app").rglob("*.py")]
+    storing = files_of(ROOT, ["traces_app", "messages_app"])
     assert [path for path in storing if "tracesite.live" in _names(path)] == []
 
 
-def _names(path: Path) -> set[str]:
-    modules = {found.module for found in imports_of(str(path.relative_to(ROOT)), path.read_text())}
+def _names(path: str) -> set[str]:
+    modules = {found.module for found in imports_of(path, (ROOT / path).read_text())}
     return {".".join(module.split(".")[:2]) for module in modules}
