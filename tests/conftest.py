@@ -56,10 +56,9 @@ def provide_database() -> None:
     # Workers of pytest-xdist inherit this from the process that starts them, and DATABASE_URL too.
     os.environ.setdefault("TEST_RUN_OF_TRACESITE", str(os.getpid()))
     Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)  # WhiteNoise warns where it is missing
-    settings.DATABASES["default"]["TEST"] = {
-        "NAME": f"{DATABASE_NAME}{os.environ['TEST_RUN_OF_TRACESITE']}",
-        "TEMPLATE": os.environ.get("TEMPLATE_OF_TRACESITE"),
-    }
+    test = settings.DATABASES["default"].setdefault("TEST", {})
+    test["NAME"] = f"{DATABASE_NAME}{os.environ['TEST_RUN_OF_TRACESITE']}"
+    test["TEMPLATE"] = os.environ.get("TEMPLATE_OF_TRACESITE")
 
 
 def drop_databases_of_killed_runs() -> None:

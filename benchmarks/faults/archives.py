@@ -34,7 +34,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 from access_app.models import Project
 from traces_app.ingest.pipeline import ingest
-from tracesite_sdk.records import records
+from tracesite_sdk import records
 
 def plant(slug, prefix, count, person, year, tags):
     project, _made = Project.objects.get_or_create(slug=slug)

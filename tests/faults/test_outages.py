@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
 import os
@@ -191,8 +192,15 @@ def full(place: Path, *, left: int) -> Iterator[None]:
     """The file system has `left` bytes to spare."""
     ballast = place / "ballast"
     with open(ballast, "wb") as file:
-        room = os.statvfs(place).f_bavail * os.statvfs(place).f_bsize
-        os.posix_fallocate(file.fileno(), 0, room - left)
+        filled = False
+        while not filled:
+            room = os.statvfs(place).f_bavail * os.statvfs(place).f_bsize + os.fstat(file.fileno()).st_blocks * 512
+            try:
+                os.posix_fallocate(file.fileno(), 0, room - left)
+                filled = True
+            except OSError as error:  # the server has taken some of the room meanwhile
+                if error.errno != errno.ENOSPC:
+                    raise
     try:
         yield
     finally:

@@ -952,7 +952,8 @@ def test_flush_returns_at_once_where_waiting_is_useless(fake: FakeTracesite, sin
 BURST = """
     import os, sys, time
     sys.path.insert(0, os.getcwd())
-    from tracesite_sdk import Recorder, pipeline
+    from tracesite_sdk import Recorder
+    from tracesite_sdk.recorder.delivery import pipeline
     pipeline.IDLE_AT_EXIT = {idle_at_exit}
     recorder = Recorder({url!r}, key={key!r}, spool={spool!r}, exit_seconds={exit_seconds})
     with recorder.session("burst"), recorder.message(external_id="m"):

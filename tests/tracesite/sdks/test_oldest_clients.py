@@ -25,7 +25,7 @@ def test_oldest_clients_are_recorded_like_the_newest() -> None:
         pytest.skip(f"{PYTHON} is not there; `make sdks` installs it")
     done = subprocess.run(
         [PYTHON, "-W", "error::ResourceWarning", AGENTS / "oldest_clients.py"],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"},
         capture_output=True,
         text=True,
         timeout=300,

@@ -43,7 +43,7 @@ def run(script: str, api: str, site: Site, model_url: str, environment_name: str
         pytest.skip(f"{python} is not there; `make sdks` installs it")
     environment = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     environment |= {"TRACESITE_URL": f"http://127.0.0.1:{site.server.port}", "TRACESITE_KEY": site.key}
-    environment |= {"OPENAI_BASE_URL": model_url, "OPENAI_API_KEY": "sk-test", "PYTHONPATH": str(ROOT)}
+    environment |= {"OPENAI_BASE_URL": model_url, "OPENAI_API_KEY": "sk-test", "PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"}
     done = subprocess.run(
         [python, AGENTS / f"{script}.py", api], env=environment, capture_output=True, text=True, timeout=300
     )
