@@ -20,9 +20,9 @@ import pytest
 
 from access_app.keys import create_key
 from access_app.models import Project, Scope
-from benchmarks.ports import free_port
 from messages_app.models import Session
 from messages_app.writes import delete_session
+from sdk.tests.ports import free_port
 from sdk.tests.recorder.servers import FakeTracesite, Request, Response, error, json_response, serve
 from tests.paths import ROOT
 from traces_app.models import Event, ToolCall

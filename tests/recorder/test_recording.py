@@ -19,8 +19,8 @@ import pytest
 import tracesite_sdk
 from access_app.keys import create_key
 from access_app.models import Project, Scope
-from benchmarks.ports import free_port
 from messages_app.models import Message, Session
+from sdk.tests.ports import free_port
 from sdk.tests.recorder.servers import FakeTracesite, serve
 from tests.paths import ROOT
 from traces_app.models import AgentStep, Context, ToolCall

@@ -16,7 +16,7 @@ from django.core.management import CommandError, call_command
 
 from access_app.models import Project
 from sdk.tests.recorder.scripted_agents import QUESTION, Chat, Messages, plan
-from tests.traces_app.conftest import SECRET
+from sdk.tests.secret import SECRET
 from tracesite_sdk import Recorder
 from tracesite_sdk.recorder.time_machine.recorded import Recorded, Unrecorded
 from tracesite_sdk.recorder.time_machine.replaying import PathChanged, replaying

@@ -21,8 +21,8 @@ import pytest
 
 from access_app.keys import create_key
 from access_app.models import Project
-from benchmarks.ports import free_port
-from tests.traces_app.conftest import SECRET
+from sdk.tests.ports import free_port
+from sdk.tests.secret import SECRET
 from tracesite_sdk import Privacy, Recorder
 from tracesite_sdk.recorder.delivery.sinks import MemorySink
 from tracesite_sdk.recorder.snapshots.parts import Codecs

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import replay_graphs
 from benchmarks.replay_graphs import Walk
-from tests.traces_app.conftest import SECRET
+from sdk.tests.secret import SECRET
 from tracesite_sdk import Privacy
 from tracesite_sdk.recorder.snapshots.snapshotting import SnapshotPurged
 from tracesite_sdk.recorder.snapshots.stores import SnapshotStore

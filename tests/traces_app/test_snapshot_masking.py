@@ -14,8 +14,8 @@ from access_app.keys import create_key
 from access_app.masking import compiled, forget_masking, save_rule
 from access_app.models import Project, Role
 from access_app.roles import grant_role
+from sdk.tests.secret import SECRET
 from tests.recorder.conftest import TestConnection
-from tests.traces_app.conftest import SECRET
 from tests.traces_app.planted import Garden, stored
 from tests.traces_app.planted_snapshots import (
     LONG,
