@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from benchmarks.ports import free_port
+from sdk.tests.ports import free_port
 from tracesite.serving import embedded_postgres
 
 from . import http_client, processes

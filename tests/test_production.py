@@ -27,9 +27,9 @@ from django.db import connection
 from benchmarks.faults import findings
 from benchmarks.faults.site import ROOT
 from benchmarks.live.agents import make_agent
-from benchmarks.ports import free_port
 from benchmarks.restart.load import Connect, Load, to_this_machine
 from benchmarks.restart.restarts import KINDS, Supervised, supervised
+from sdk.tests.ports import free_port
 from tests.faults.test_restart import wait_for
 from tracesite.serving import server
 

@@ -24,8 +24,8 @@ from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 import psycopg
 import pytest
 
-from benchmarks.ports import free_port
 from sdk.tests.length import at_length
+from sdk.tests.ports import free_port
 from tests.debian_postgres import BINARIES, ROOT, control, postgres, replica_of, url, url_of_both
 from tests.tracesite.serving.test_serve import request, serving
 

@@ -29,7 +29,7 @@ from benchmarks.faults import findings, recorders, traces
 from benchmarks.faults.ledger import Entry, Ledger
 from benchmarks.faults.senders import SHARED_MESSAGE, Client, Sender, in_a_session
 from benchmarks.faults.site import PREPARE, PROJECT, Server, Site
-from benchmarks.ports import free_port
+from sdk.tests.ports import free_port
 
 from .cluster import Cluster, Kind, Mode, is_installed, running
 

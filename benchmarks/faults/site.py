@@ -22,7 +22,7 @@ from pathlib import Path
 import psycopg
 
 from benchmarks import processes
-from benchmarks.ports import free_port
+from sdk.tests.ports import free_port
 
 from .commands import Commands
 

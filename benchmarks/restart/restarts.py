@@ -16,7 +16,7 @@ from typing import Literal
 
 from benchmarks import processes
 from benchmarks.faults.site import ROOT, Site, SiteError, running
-from benchmarks.ports import free_port
+from sdk.tests.ports import free_port
 
 Kind = Literal["reload", "restart"]
 KINDS: tuple[Kind, ...] = ("reload", "restart")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sdk.tests.imports import SAY_NOTHING, broad_handlers, calls_of, circles, files_of, imports_of, module_arrows
-from sdk.tests.paths import SOURCES
+from sdk.tests.paths import ROOT, SOURCES
 
 SDK = "tracesite_sdk"
 HOME = SOURCES.parent
@@ -72,6 +72,14 @@ def _wrong_format(path: str, module: str) -> str | None:
 
 def test_sdk_needs_no_server_and_its_rooms_point_one_way() -> None:
     assert [violation for path in FILES for violation in violations(path, TEXTS[path])] == []
+
+
+def test_tests_need_no_server_either() -> None:
+    others = {*SERVER, "tests", "benchmarks", "examples"}
+    paths = files_of(ROOT, ["sdk/tests"])
+    assert f"sdk/tests/{Path(__file__).name}" in paths
+    imported = [(path, module) for path in paths for _line, module in imports_of(path, (ROOT / path).read_text())]
+    assert [(path, module) for path, module in imported if module.split(".")[0] in others] == []
 
 
 def test_every_room_stands_on_a_floor() -> None:

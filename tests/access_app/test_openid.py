@@ -20,7 +20,7 @@ from django.urls import include, path
 
 from access_app.models import Project, Role
 from access_app.roles import grant_role
-from benchmarks.ports import free_port
+from sdk.tests.ports import free_port
 from tracesite import site_urls
 
 CALLBACK = "/oidc/callback/"

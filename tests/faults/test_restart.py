@@ -19,10 +19,10 @@ import pytest
 
 from benchmarks.faults import findings
 from benchmarks.faults.site import ROOT
-from benchmarks.ports import free_port
 from benchmarks.restart import wrk
 from benchmarks.restart.load import IDLE_SECONDS, Load
 from benchmarks.restart.restarts import KINDS, Kind, Supervised, supervised
+from sdk.tests.ports import free_port
 from tracesite.serving.server import LINGER_SECONDS
 
 pytestmark = pytest.mark.system

@@ -13,8 +13,8 @@ import pytest
 
 from benchmarks.faults.kills import Campaign
 from benchmarks.faults.site import ROOT, Server, Site
-from benchmarks.ports import free_port
 from sdk.tests.length import at_length
+from sdk.tests.ports import free_port
 
 pytestmark = pytest.mark.system
 

@@ -1,9 +1,8 @@
-"""Each store of snapshots, recorders that use it, and the way of their events to the database."""
+"""The store of snapshots of a server, recorders that use it, and the way of their events to the database."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -13,22 +12,40 @@ from django.test import Client
 
 from access_app.keys import create_key
 from access_app.models import Project
+from messages_app.models import Message
+from sdk.tests.recorder.conftest import make
 from traces_app.events.decode import decode_events
 from traces_app.events.store import record_events
-from tracesite_sdk import Privacy
+from traces_app.queries import messages as queries
+from traces_app.queries.contexts import inputs
 from tracesite_sdk.normalize.redacted import redact_event
 from tracesite_sdk.recorder.delivery.transport import Answer
 from tracesite_sdk.recorder.snapshots.server_store import ServerStore
-from tracesite_sdk.recorder.snapshots.snapshotting import Snapshots
-from tracesite_sdk.recorder.snapshots.stores import MemoryStore, SnapshotStore, SqliteStore
+from tracesite_sdk.recorder.snapshots.stores import SnapshotStore
 from tracesite_sdk.redaction.rules import DEFAULT_RULES
 from tracesite_sdk.testing import RecorderForTests
+
+__all__ = ["make"]
 
 
 def send(project: Project, recorder: RecorderForTests) -> None:
     """Store the events as POST /api/v1/events/ does."""
     body = msgspec.json.encode({"events": recorder.events})
     record_events(project.pk, [redact_event(event, DEFAULT_RULES) for event in decode_events(body, ndjson=False)])
+
+
+def answers(project: Project) -> list[dict[str, Any]]:
+    """Return the assistant messages from the API."""
+    found = Message.objects.filter(project_id=project.pk, role="assistant").order_by("id")
+    documents = msgspec.json.encode(queries.messages([str(one.pk) for one in found]))
+    return msgspec.json.decode(documents, type=list[dict[str, Any]])
+
+
+def inputs_of(answer: dict[str, Any]) -> list[Any]:
+    """Return what the models of the steps were asked, None where it is not known."""
+    refs = [step.get("input_ref") for step in answer["agent_steps"]]
+    found = inputs([(answer["id"], ref) for ref in refs if ref])
+    return [msgspec.json.decode(msgspec.json.encode(found[(answer["id"], ref)])) if ref else None for ref in refs]
 
 
 class TestConnection:
@@ -54,27 +71,8 @@ class TestConnection:
         return Answer(status=response.status_code, body=body, retry_after=None)
 
 
-@pytest.fixture(params=["memory", "sqlite", pytest.param("server", marks=pytest.mark.django_db)])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SnapshotStore]:
-    made: SnapshotStore
-    if request.param == "server":
-        made = ServerStore(connection=TestConnection(request.getfixturevalue("project")))
-    else:
-        made = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "snapshots.db")
+@pytest.fixture
+def store(project: Project) -> Iterator[SnapshotStore]:
+    made = ServerStore(connection=TestConnection(project))
     yield made
     made.close()
-
-
-@pytest.fixture
-def make(store: SnapshotStore) -> Iterator[Callable[..., RecorderForTests]]:
-    recorders: list[RecorderForTests] = []
-
-    def recorder(privacy: Privacy | None = None, strict: bool = True, **settings: Any) -> RecorderForTests:
-        made = RecorderForTests(privacy=privacy, strict=strict)
-        made.snapshots = Snapshots(store, **settings)
-        recorders.append(made)
-        return made
-
-    yield recorder
-    for made in recorders:
-        made.close()

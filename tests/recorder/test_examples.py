@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from access_app.models import Project, Scope
 from examples import eko_replay, langgraph_replay, time_machine
 from examples.langgraph_agent import QUESTION
 from messages_app.models import Message, Session
+from sdk.tests.recorder.conftest import local_store
 from tests.paths import ROOT
 from tests.traces_app.views.conftest import Caller
 from traces_app.models import Snapshot, ToolCall
@@ -36,6 +38,17 @@ FOUND: tuple[str, str, dict[str, Any]] = (
     },
 )
 """The call that the replay repeats with another number."""
+
+
+@pytest.fixture(params=["memory", "sqlite", "server"])
+def store(request: pytest.FixtureRequest, store: SnapshotStore, tmp_path: Path) -> Iterator[SnapshotStore]:
+    """Each store in turn."""
+    if request.param == "server":
+        yield store
+        return
+    made = local_store(request.param, tmp_path)
+    yield made
+    made.close()
 
 
 def shown(comparison: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:

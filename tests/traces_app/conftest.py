@@ -21,8 +21,6 @@ from traces_app.ingest.pipeline import ingest
 from tracesite_sdk import records
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
-"""A token in the form of those of GitHub, which the default rules redact."""
 
 
 def session_of(*messages: dict[str, Any], external_id: str = "weather", **fields: Any) -> records.Session:

@@ -31,9 +31,10 @@ from access_app.masking import save_rule
 from access_app.models import AuditEntry, Project, Role
 from access_app.roles import grant_role
 from messages_app.models import Message, Session
+from sdk.tests.normalize.snapshot_positions import LONG, WIDE, encoded
 from tests.test_access_matrix import ROUTES, row_of
 from tests.traces_app.planted import Garden, plant, plant_elsewhere, stored
-from tests.traces_app.planted_snapshots import LONG, WIDE, encoded, plant_snapshots, send
+from tests.traces_app.planted_snapshots import plant_snapshots, send
 from tests.traces_app.test_planted_values import archived
 from traces_app.events.feed import events_after
 from traces_app.models import AgentStep, Context, Score, Snapshot, SnapshotPart, ToolCall

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,26 +13,18 @@ from access_app.keys import create_key
 from access_app.masking import compiled, forget_masking, save_rule
 from access_app.models import Project, Role
 from access_app.roles import grant_role
+from sdk.tests.normalize.snapshot_positions import LONG, POSITIONS, WIDE, encoded
+from sdk.tests.secret import SECRET
 from tests.recorder.conftest import TestConnection
-from tests.traces_app.conftest import SECRET
 from tests.traces_app.planted import Garden, stored
-from tests.traces_app.planted_snapshots import (
-    LONG,
-    POSITIONS,
-    SESSION,
-    WIDE,
-    encoded,
-    paths_of_snapshots,
-    plant_snapshots,
-    send,
-)
+from tests.traces_app.planted_snapshots import SESSION, paths_of_snapshots, plant_snapshots, send
 from traces_app.models import SnapshotPart
 from tracesite_sdk.normalize.snapshot_values import redact_context, redact_parts
 from tracesite_sdk.recorder.snapshots.parts import Parts
 from tracesite_sdk.recorder.snapshots.server_store import ServerStore
 from tracesite_sdk.recorder.snapshots.snapshotting import Snapshots
 from tracesite_sdk.records.snapshot_parts import assembled
-from tracesite_sdk.redaction.rules import DEFAULT_RULES, MARKER, FunctionRule
+from tracesite_sdk.redaction.rules import DEFAULT_RULES, MARKER
 from tracesite_sdk.testing import RecorderForTests
 
 SEEN = "Ithaca"
@@ -249,21 +240,6 @@ def test_receipts_do_not_have_secrets_of_keys() -> None:
     made, receipts = redact_parts(parts, sent.ref, compiled((("p", "path", "no.such"),)))
     assert len(receipts) > 3
     assert SECRET not in f"{receipts} {[bytes(content) for content in made.values()]}"
-
-
-def test_functions_get_the_path_of_the_whole_context() -> None:
-    paths = []
-
-    def note(path: str, value: Any) -> Any:
-        paths.append(path)
-        return value
-
-    rules = replace(DEFAULT_RULES, functions=(FunctionRule("note", note),))
-    context = {"l": [f"{number} {LONG}" for number in range(3)], "d": {"inner": {"a.b": 1, **WIDE}}, "t": (1, {2: "x"})}
-    sent = encoded(context)
-    redact_parts({ref: msgspec.Raw(content) for ref, content in sent.parts.items()}, sent.ref, rules)
-    inner = [f"d.inner.{name}" for name in ("a.b", *WIDE)]
-    assert sorted(paths) == sorted(["l[0]", "l[1]", "l[2]", *inner, "t[0]", "t[1].0", "t[1].0"])
 
 
 @pytest.mark.parametrize("name", POSITIONS)

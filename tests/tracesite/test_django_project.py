@@ -18,8 +18,8 @@ import pytest
 from django.conf import settings
 from psycopg import sql
 
-from benchmarks.ports import free_port
 from sdk.tests.length import at_length
+from sdk.tests.ports import free_port
 from tests.conftest import DATABASE_NAME
 from tests.paths import ROOT
 

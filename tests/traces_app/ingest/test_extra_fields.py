@@ -35,18 +35,3 @@ def test_every_field_of_an_answer_is_taken_or_dropped(answer: type[Resource], re
 
 def test_every_field_of_an_answered_result_is_taken() -> None:
     assert set(schemas.ToolResult.__struct_fields__) <= set(records.ToolResult.__struct_fields__)
-
-
-def test_cost_of_a_producer_is_kept_and_a_computed_one_is_not() -> None:
-    document: dict[str, Any] = {"role": "user", "cost": 0.5}
-    move_extra_fields_to_metadata(document, records.Message)
-    assert document == {"role": "user", "metadata": {"cost": 0.5}}
-    document = {"role": "user", "cost": 0.5, "unpriced_count": 0}
-    move_extra_fields_to_metadata(document, records.Message)
-    assert document == {"role": "user"}
-
-
-def test_derived_fields_are_dropped_and_others_kept() -> None:
-    document = {"role": "user", "version": 3, "color": "red"}
-    move_extra_fields_to_metadata(document, records.Message)
-    assert document == {"role": "user", "metadata": {"color": "red"}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable
 from typing import Any
@@ -14,17 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from access_app.errors import InvalidInput
+from sdk.tests.normalize.json_images import IMAGES
 from traces_app.ingest.decode import decode_messages
 from traces_app.ingest.raw_json import decoded
 from tracesite_sdk import records
-from tracesite_sdk.normalize.images import Found, json_may_hold_images
 from tracesite_sdk.normalize.records import normalise, normalise_steps
 from tracesite_sdk.normalize.redacted import redact
 from tracesite_sdk.records import pg_text
 from tracesite_sdk.redaction.rules import DEFAULT_RULES
-
-PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n".ljust(1200, b"\x01")).decode()
-OTHER = base64.b64encode(b"\x01" * 120).decode()
 
 
 def call_with(args: str, data: str = "{}") -> records.ToolCall:
@@ -172,39 +168,6 @@ def test_json_that_is_not_utf_8_is_refused(broken: bytes) -> None:
 
 
 # --- Images -----------------------------------------------------------------------------------------------------------
-
-IMAGES: list[Any] = [
-    {"screenshot": PNG},
-    {"base64Data": PNG},
-    {"imageData": PNG},
-    {"type": "my-Image", "data": PNG},
-    {"mimeType": "IMAGE/PNG", "data": OTHER},
-    {"format": "png", "bytes": OTHER},
-    "data:image/png;base64,AAAA",
-    "see https://example.com/a.PNG?x=1.",
-    "https://i.imgur.com/abc",
-    "https://github.com/user-attachments/assets/1",
-    f"here: {PNG}",
-]
-
-
-@settings(max_examples=300)
-@given(
-    st.recursive(
-        st.sampled_from([*IMAGES, "a.png", "text", 1, "https://example.com/", PNG, OTHER]),
-        lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(st.sampled_from(["a", "type", "image", "data", "url", "format"]), inner, max_size=3)
-        ),
-        max_leaves=5,
-    )
-)
-def test_image_is_recognised_in_encoded_json(value: Any) -> None:
-    found = Found()
-    found.take_from(value)
-
-    if found.attachments:
-        assert json_may_hold_images([b"{}", json.dumps(value, ensure_ascii=False).encode()])
 
 
 @pytest.mark.parametrize("image", IMAGES)

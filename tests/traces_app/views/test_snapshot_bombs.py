@@ -13,40 +13,19 @@ from django.test import Client
 from access_app.masking import compiled, forget_masking, save_rule
 from access_app.models import Project
 from messages_app.models import Session
+from sdk.tests.records.laughs import laughs, ref
 from tests.admin_pages import text_of
 from traces_app.ingest import snapshots
 from traces_app.models import Snapshot, SnapshotPart
 from traces_app.queries.snapshots import parts_of
 from tracesite_sdk.normalize.snapshot_values import redact_parts
 from tracesite_sdk.records import ids, snapshot_parts
-from tracesite_sdk.records.snapshot_parts import TooLargeContextError, measured, outline, ref_of
+from tracesite_sdk.records.snapshot_parts import TooLargeContextError, ref_of
 
 from .conftest import Caller
-from .test_snapshots import TS, ref, sent
+from .test_snapshots import TS, sent
 
 _NAME = re.compile(r"\b[0-9a-f]{32}\b")
-
-
-def laughs(levels: int, form: str = "list") -> list[Any]:
-    """Return values of parts, the outermost first, of which each stands for ten times the next."""
-    values: list[Any] = [["ha"] * 10]
-    for _level in range(levels):
-        inner = ref(values[-1])
-        match form:
-            case "list":
-                value: Any = [{"$part": inner}] * 10
-            case "dict":
-                value = {f"key {number}": {"$part": inner} for number in range(10)}
-            case "type":
-                value = {"$type": "tuple", "value": [{"$part": inner}] * 10}
-            case _:
-                # The piece before it is named by the pieces that it names.
-                value = [None, [{"$list": inner, "tail": []}] * 10]
-                values[0] = [None, ["ha"] * 10]
-                inner = ref(values[-1])
-                value = [None, [{"$list": inner, "tail": []}] * 10]
-        values.append(value)
-    return [{"$list": ref(values[-1]), "tail": []}, *reversed(values)] if form == "piece" else values[::-1]
 
 
 def chain(length: int, form: str) -> list[Any]:
@@ -250,11 +229,3 @@ def test_parts_at_too_many_places_are_refused(owner: Caller, project: Project) -
     # Without such a rule each part is looked at once.
     made, _receipts = redact_parts(parts, ref(values[0]), compiled((("names", "key", "customer_note"),)))
     assert made == parts
-
-
-def test_sizes_take_time_for_each_part_once() -> None:
-    values = [*laughs(100), "end"]
-    outlines = {ref(value): outline(value) for value in values}
-    with pytest.raises(TooLargeContextError):
-        measured(ref(values[0]), outlines)
-    assert measured(ref(values[0]), outlines, most=10**200)[ref(values[0])].size > 10**100

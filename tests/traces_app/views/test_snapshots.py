@@ -13,7 +13,8 @@ from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Session
 from messages_app.writes import delete_session
-from tests.traces_app.conftest import SECRET
+from sdk.tests.records.laughs import ref
+from sdk.tests.secret import SECRET
 from traces_app.ingest import snapshots
 from traces_app.maintenance.purge.purging import purge
 from traces_app.maintenance.purge.scopes import Scope
@@ -33,10 +34,6 @@ def sent(
     parts = {ref_of(content): msgspec.Raw(content) for content in map(msgspec.json.encode, values)}
     snapshot = {"id": f"snapshot-{number}", "ts": ts, "node_ids": [node], "context_ref": next(iter(parts))}
     return {"session_id": session, "snapshot": snapshot, "parts": parts, **more}
-
-
-def ref(value: Any) -> str:
-    return ref_of(msgspec.json.encode(value))
 
 
 def test_snapshot_is_read_whole_and_in_parts(owner: Caller, viewer: Caller, outsider: Caller) -> None:

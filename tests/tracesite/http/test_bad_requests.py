@@ -21,8 +21,8 @@ from django.db import connection
 
 from access_app.keys import create_key
 from access_app.models import Project
-from benchmarks.ports import free_port
 from messages_app.models import Session
+from sdk.tests.ports import free_port
 from tests.tracesite.serving.test_serve import serving
 
 # Without this mark pytest-django does not create the database.

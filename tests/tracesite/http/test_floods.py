@@ -14,14 +14,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.http.request_body import JSON, NDJSON, PROTOBUF
+from sdk.tests.spans.langsmith_wire import part
 from traces_app.events.decode import MOST_SESSIONS
 from traces_app.ingest.decode import MOST_BELOW, MOST_ITEMS
 from traces_app.ingest.store import MOST_REPEATED
 from tracesite.otlp import counts as otlp_counts
 from tracesite.weknora.parameters import MAX_SELECTED
-from tracesite_sdk.spans import langsmith_runs
 from tracesite_sdk.spans.langsmith_runs import LONGEST_HEAD, MOST_PARTS
-from tracesite_sdk.spans.span import MOST_EVENTS_AND_LINKS, MOST_SPANS, InvalidBody, TooManyItems
+from tracesite_sdk.spans.span import MOST_EVENTS_AND_LINKS, MOST_SPANS, InvalidBody
 
 MULTIPART = "multipart/form-data; boundary=b"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -48,11 +48,6 @@ def request(*spans: bytes) -> bytes:
 
 def listed(begin: bytes, item: bytes, end: bytes, number: int) -> bytes:
     return begin + b",".join([item] * number) + end
-
-
-def part(name: bytes, content: bytes = b"", *headers: bytes) -> bytes:
-    lines = (b'Content-Disposition: form-data; name="%b"' % name, *headers)
-    return b"--b\r\n" + b"\r\n".join(lines) + b"\r\n\r\n" + content + b"\r\n"
 
 
 FLOODS: dict[str, tuple[str, str, Callable[[], bytes], int]] = {
@@ -185,10 +180,3 @@ def test_deep_values_are_refused_as_the_parser_does() -> None:
         otlp_counts.check_counts(
             request(IDS + field(9, field(2, deep)) + b"\x4a\x00" * 2_000_001), ExportTraceServiceRequest
         )
-
-
-def test_long_boundary_of_a_multipart_body_is_refused() -> None:
-    with pytest.raises(InvalidBody, match="70 characters"):
-        list(langsmith_runs.parts(b"", "b" * 71))
-    with pytest.raises(TooManyItems):
-        list(langsmith_runs.parts(part(b"a") * (MOST_PARTS + 1) + b"--b--\r\n", "b"))

@@ -1,4 +1,4 @@
-"""Odd values over HTTP: a sample of what tests/traces_app/test_odd_values.py decodes in process, to the rows and the answer."""
+"""Odd values over HTTP: a sample of what is decoded in process in sdk/tests/spans and tests/traces_app, to the rows and the answer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from django.utils import timezone
 from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.http.request_body import JSON
-from tests.odd_values import as_body, with_odd_values
-from tests.traces_app import test_odd_values as wires
+from sdk.tests.odd_values import as_body, with_odd_values
+from sdk.tests.spans.wires import LANGFUSE_EVENTS, TIME
+from sdk.tests.spans.wires import WIRES as SPAN_WIRES
+from tests.traces_app.test_odd_values import KINDS_OF_CALLBACKS, WIRES
 from traces_app.models import Score
 from traces_app.models import Span as SpanRow
 
@@ -24,7 +26,7 @@ PATHS = {
     "OTLP traces": "/v1/traces",
     "OTLP logs": "/v1/logs",
     "OTLP metrics": "/v1/metrics",
-    **{f"Langfuse {event['type']}": "/api/public/ingestion" for event in wires.LANGFUSE_EVENTS},
+    **{f"Langfuse {event['type']}": "/api/public/ingestion" for event in LANGFUSE_EVENTS},
     "Langfuse scores": "/api/public/scores",
     "LangSmith batch": "/runs/batch",
     "LangSmith run": "/runs",
@@ -36,7 +38,7 @@ PATHS = {
     "events": "/api/v1/events/",
     "monitor messages": "/api/v1/events/",
     "callbacks of a run": "/api/v1/eko/callbacks/",
-    **{f"callback {kind}": "/api/v1/eko/callbacks/" for kind in wires.KINDS_OF_CALLBACKS},
+    **{f"callback {kind}": "/api/v1/eko/callbacks/" for kind in KINDS_OF_CALLBACKS},
 }
 TOKEN = {"api_key": "ts_no"}
 SAMPLED = 67
@@ -51,7 +53,7 @@ def client(db: None) -> Client:
 
 @pytest.mark.parametrize("wire", PATHS)
 def test_odd_value_is_answered_as_documented(wire: str, client: Client) -> None:
-    document = json.loads(json.dumps(wires.WIRES[wire][1]))
+    document = json.loads(json.dumps((SPAN_WIRES | WIRES)[wire][1]))
     wrong = []
     for place, odd in islice(with_odd_values(document), None, None, SAMPLED):
         answer = client.post(PATHS[wire], as_body(odd), content_type=JSON)
@@ -73,8 +75,8 @@ def test_score_of_an_odd_type_is_refused_alone(client: Client) -> None:
     score = {"traceId": "t1", "name": "q", "value": 1, "dataType": {}}
     answer = client.post("/api/public/scores", score, content_type=JSON)
     assert (answer.status_code, "body.dataType" in answer.json()["message"]) == (400, True)
-    trace = {"id": "1", "type": "trace-create", "timestamp": wires.TIME, "body": {"id": "t1", "name": "n"}}
-    events = [trace, {"id": "2", "type": "score-create", "timestamp": wires.TIME, "body": score}]
+    trace = {"id": "1", "type": "trace-create", "timestamp": TIME, "body": {"id": "t1", "name": "n"}}
+    events = [trace, {"id": "2", "type": "score-create", "timestamp": TIME, "body": score}]
     answer = client.post("/api/public/ingestion", {"batch": events}, content_type=JSON)
     assert (answer.status_code, answer.json()["successes"]) == (207, [{"id": "1", "status": 201}])
     (error,) = answer.json()["errors"]

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 from django.test import Client
-from hypothesis import given
-from hypothesis import strategies as st
 
 from access_app.keys import create_key
 from access_app.models import Project
@@ -20,10 +18,8 @@ from messages_app.writes import delete_session
 from traces_app.imports.span_store import record_spans, spans_of
 from traces_app.models import Score, ToolCall, ToolResult
 from traces_app.models import Span as SpanRow
-from tracesite_sdk.spans.conversation import session_of_trace
-from tracesite_sdk.spans.langfuse_events import OBSERVATIONS, Item, decode_batch
 from tracesite_sdk.spans.langfuse_ids import span_id_of, trace_id_of
-from tracesite_sdk.spans.span import LogRecord, Span
+from tracesite_sdk.spans.span import LogRecord
 
 QUESTION = [{"role": "system", "content": "You plan."}, {"role": "user", "content": "Plan a day."}]
 REQUESTED = {
@@ -270,50 +266,3 @@ def test_auth_check_names_the_project_of_the_key(client: Client) -> None:
     assert wrong.get("/api/public/projects").status_code == 401
     assert send(wrong, EVENTS)[0] == 401
     assert json.loads(Client().get("/api/public/health").content)["status"] == "OK"
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=6,
-)
-IDS = st.sampled_from(["a", "b", "c", "0" * 32, "0" * 16, "00000000-0000-0000-0000-000000000000"]) | JSON
-TIMES = st.sampled_from([at(1), at(9), "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-12:00"]) | JSON
-TYPES = [f"{kind}-{operation}" for kind in (*sorted(OBSERVATIONS), "observation") for operation in ("create", "update")]
-BODIES = st.fixed_dictionaries(
-    {"id": IDS},
-    optional={
-        **dict.fromkeys(("traceId", "parentObservationId", "observationId", "sessionId"), IDS),
-        **dict.fromkeys(("startTime", "endTime", "timestamp", "completionStartTime"), TIMES),
-        **dict.fromkeys(
-            ("name", "input", "output", "metadata", "usage", "usageDetails", "model", "tags", "type"), JSON
-        ),
-        "level": st.sampled_from(["ERROR", "DEFAULT"]) | JSON,
-    },
-)
-BATCHES = st.lists(
-    st.fixed_dictionaries(
-        {"id": JSON, "type": st.sampled_from([*TYPES, "trace-create", "score-create"]) | JSON, "timestamp": TIMES},
-        optional={"body": BODIES | JSON},
-    ),
-    max_size=5,
-)
-
-
-def spans_in(items: list[Item]) -> list[Span]:
-    return [item.delivery for item in items if isinstance(item.delivery, Span)]
-
-
-@given(batch=BATCHES)
-def test_any_event_is_decoded_and_read(batch: list[dict[str, Any]]) -> None:
-    items = decode_batch(json.dumps({"batch": batch}).encode())
-    assert len(items) == len(batch)
-    assert all((item.error is None) or (item.delivery is None) for item in items)
-    for item in items:
-        if isinstance(item.delivery, Span | LogRecord):
-            assert (len(item.delivery.trace_id), len(item.delivery.span_id)) == (32, 16)
-            assert item.delivery.trace_id.strip("0")
-            assert item.delivery.span_id.strip("0")
-    for trace_id in {span.trace_id for span in spans_in(items)}:
-        of_trace = [span for span in spans_in(items) if span.trace_id == trace_id]
-        assert session_of_trace(of_trace) == session_of_trace(of_trace[::-1])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
 import zlib
 from datetime import UTC, datetime
@@ -12,57 +10,22 @@ from uuid import UUID
 
 import pytest
 from django.test import Client
-from hypothesis import given
-from hypothesis import strategies as st
 from langsmith import Client as LangSmith
 from pytest_django.live_server_helper import LiveServer
 
 from access_app.keys import create_key
 from access_app.models import Project, Scope
 from messages_app.models import Message, Session
+from sdk.tests.spans.langsmith_wire import MODEL_ID, PATCHES, POSTS, ROOT_ID, TOOL_ID
 from traces_app.imports.span_store import spans_of
 from traces_app.models import Score, ToolCall
 from traces_app.models import Span as SpanRow
-from tracesite_sdk.spans import langsmith_runs
-from tracesite_sdk.spans.conversation import session_of_trace
-from tracesite_sdk.spans.langsmith_runs import LARGEST_ATTACHMENT, span_of
-from tracesite_sdk.spans.span import InvalidBody, decoded_bytes
+from tracesite_sdk.spans.langsmith_runs import LARGEST_ATTACHMENT
+from tracesite_sdk.spans.span import decoded_bytes
 
-ROOT_ID = "0190b3a4-7c1d-7e5f-8a2b-000000000001"
-MODEL_ID = "0190b3a4-7c1d-7e5f-8a2b-000000000002"
-TOOL_ID = "0190b3a4-7c1d-7e5f-8a2b-000000000003"
 TRACE = UUID(ROOT_ID).hex
 BOUNDARY = "b0undary"
 MULTIPART = f"multipart/form-data; boundary={BOUNDARY}"
-
-
-def order(*ids: str) -> str:
-    return ".".join(f"20261120T1000{place:02}000000Z{id_}" for place, id_ in enumerate(ids))
-
-
-CALL = {"id": "c1", "name": "get_weather", "args": {"city": "Oslo"}, "type": "tool_call"}
-POSTS: list[dict[str, Any]] = [
-    {"id": ROOT_ID, "trace_id": ROOT_ID, "dotted_order": order(ROOT_ID), "name": "plan", "run_type": "chain",
-     "inputs": {"messages": [{"type": "human", "content": "Plan a day."}]}, "session_name": "demo",
-     "extra": {"metadata": {"thread_id": "thread-1"}}, "start_time": "2026-11-20T10:00:00+00:00"},
-    {"id": MODEL_ID, "trace_id": ROOT_ID, "parent_run_id": ROOT_ID, "dotted_order": order(ROOT_ID, MODEL_ID),
-     "name": "model", "run_type": "llm", "start_time": "2026-11-20T10:00:01+00:00",
-     "inputs": {"messages": [[{"type": "human", "data": {"content": "Plan a day."}}]]},
-     "extra": {"metadata": {"ls_model_name": "gpt-4o-mini"}, "invocation_params": {"temperature": 0}}},
-    {"id": TOOL_ID, "trace_id": ROOT_ID, "parent_run_id": ROOT_ID, "dotted_order": order(ROOT_ID, TOOL_ID),
-     "name": "get_weather", "run_type": "tool", "inputs": {"city": "Oslo"}, "start_time": "2026-11-20T10:00:02+00:00",
-     "extra": {"tool_call_id": "c1"}},
-]  # fmt: skip
-USAGE = {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10}
-PATCHES: list[dict[str, Any]] = [
-    {"id": MODEL_ID, "trace_id": ROOT_ID, "end_time": "2026-11-20T10:00:02+00:00",
-     "outputs": {"generations": [[{"text": "", "message": {"type": "ai", "data": {"content": "", "tool_calls": [CALL]}}}]]},
-     "extra": {"metadata": {"usage_metadata": USAGE}}},
-    {"id": TOOL_ID, "trace_id": ROOT_ID, "end_time": "2026-11-20T10:00:03+00:00",
-     "error": "ValueError('no data')Traceback (most recent call last):\n  File \"x.py\""},
-    {"id": ROOT_ID, "trace_id": ROOT_ID, "end_time": "2026-11-20T10:00:04+00:00",
-     "outputs": {"messages": [{"type": "ai", "content": "Stay at home."}]}},
-]  # fmt: skip
 
 
 def part(name: str, content: Any, content_type: str = "application/json") -> bytes:
@@ -123,13 +86,6 @@ def test_patches_before_posts_are_stored_alike(client: Client) -> None:
     for run in reversed(POSTS):
         assert send(client, "/runs", run)[0] == 202
     assert_is_stored()
-
-
-def test_order_of_pieces_does_not_matter() -> None:
-    pieces = [span_of("post", run) for run in POSTS] + [span_of("patch", run) for run in PATCHES]
-    expected = session_of_trace(pieces)
-    for shuffled in itertools.permutations(pieces):
-        assert session_of_trace([*shuffled, shuffled[0]]) == expected
 
 
 def test_multipart_fields_and_attachments_are_kept(client: Client) -> None:
@@ -254,53 +210,6 @@ def test_bad_items_are_named_and_the_others_stored(client: Client) -> None:
 def test_request_without_a_key_is_refused(db: None) -> None:
     assert send(Client(), "/runs/batch", {"post": POSTS})[0] == 401
     assert not SpanRow.objects.exists()
-
-
-@given(body=st.binary(max_size=200), boundary=st.text(max_size=8))
-def test_multipart_decoder_takes_any_bytes(body: bytes, boundary: str) -> None:
-    mark = b"--" + boundary.encode("latin-1", "replace")
-    for given_body in (
-        body,
-        mark + b"\r\n" + body + b"\r\n" + mark + b"--",
-        mark + b'\r\nContent-Disposition: form-data; name="post.1"\r\n\r\n' + body + b"\r\n" + mark + b"--",
-    ):
-        with contextlib.suppress(InvalidBody):
-            langsmith_runs.decode_multipart(given_body, boundary)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=6,
-)
-IDS = st.sampled_from([ROOT_ID, MODEL_ID, TOOL_ID]) | JSON
-RUNS = st.fixed_dictionaries(
-    {"id": IDS},
-    optional={
-        "trace_id": IDS,
-        "parent_run_id": IDS,
-        "dotted_order": st.sampled_from([order(ROOT_ID), order(ROOT_ID, MODEL_ID), "20269999T999999999999Zx"]) | JSON,
-        "name": JSON,
-        "run_type": st.sampled_from(["llm", "tool", "chain"]) | JSON,
-        "start_time": st.sampled_from(["2026-11-20T10:00:00Z", "0001-01-01", "9999-12-31T23:59:59-12:00"]) | JSON,
-        "end_time": st.sampled_from([1, 1.8e18]) | JSON,
-        "inputs": JSON,
-        "outputs": st.fixed_dictionaries({"generations": JSON}) | JSON,
-        "extra": st.fixed_dictionaries({}, optional={"metadata": JSON, "invocation_params": JSON}) | JSON,
-        "events": st.lists(JSON | st.fixed_dictionaries({"name": JSON, "time": JSON}), max_size=2) | JSON,
-        "error": JSON,
-        "tags": JSON,
-        "serialized": JSON,
-    },
-)
-
-
-@given(runs=st.lists(RUNS, max_size=4))
-def test_any_run_is_decoded_and_read(runs: list[dict[str, Any]]) -> None:
-    found = langsmith_runs.decode_batch(json.dumps({"post": runs[::2], "patch": runs[1::2]}).encode())
-    assert len(found.spans) + len(found.errors) == len(runs)
-    for trace_id in {span.trace_id for span in found.spans}:
-        session_of_trace([span for span in found.spans if span.trace_id == trace_id])
 
 
 @pytest.mark.django_db(transaction=True)

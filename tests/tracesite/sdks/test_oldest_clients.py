@@ -8,10 +8,10 @@ import subprocess
 
 import pytest
 
+from sdk.tests.recorder.provider import ANSWER
 from sdk.tests.recorder.scripted_agents import MODEL
 from tests.paths import ROOT
 
-from .provider import ANSWER
 from .test_sdks import AGENTS
 
 pytestmark = pytest.mark.system

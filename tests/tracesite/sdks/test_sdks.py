@@ -19,10 +19,9 @@ from typing import Any
 import pytest
 
 from benchmarks.faults.site import Site, running
+from sdk.tests.recorder.provider import ADVICE, ANSWER, REASONING, provider
 from tests.paths import ROOT
 from tracesite_sdk.transcripts.parsing.message_shapes import messages_in
-
-from .provider import ADVICE, ANSWER, REASONING, provider
 
 pytestmark = pytest.mark.system
 

@@ -20,8 +20,8 @@ import pytest
 
 from benchmarks import processes
 from benchmarks.faults.site import Site, running
-from benchmarks.ports import free_port
 from benchmarks.restart.restarts import Supervised
+from sdk.tests.ports import free_port
 from tracesite.serving import cpu_limit
 from tracesite.serving.cpu_limit import CpuLimit
 

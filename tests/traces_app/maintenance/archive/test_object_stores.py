@@ -14,8 +14,8 @@ from django.core.management import CommandError
 from fsspec import get_filesystem_class
 
 from access_app.models import Project
-from benchmarks.ports import free_port
 from messages_app.models import Session
+from sdk.tests.ports import free_port
 from tests.paths import ROOT
 from tests.traces_app.maintenance.archive.conftest import MARCH, exports, rows, run, tell
 

@@ -7,8 +7,8 @@ import json
 from anthropic import Anthropic, AsyncAnthropic
 from openai import AsyncOpenAI, OpenAI
 
+from sdk.tests.recorder.provider import provider
 from sdk.tests.recorder.scripted_agents import QUESTION, Chat, Messages, Responses, awaited, plan
-from tests.tracesite.sdks.provider import provider
 from tracesite_sdk.testing import recording, tree
 
 CLIENTS = {Chat: (OpenAI, AsyncOpenAI), Responses: (OpenAI, AsyncOpenAI), Messages: (Anthropic, AsyncAnthropic)}

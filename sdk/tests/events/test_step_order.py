@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.traces_app.conftest import NOON
 from tracesite_sdk.events.projection import EventFact, subject_of, subjects_from
 from tracesite_sdk.events.step_order import Layout, laid_out
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def said(order: int, type_: str, agent: str, data: dict[str, Any]) -> EventFact:

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.ports import free_port
 from sdk.tests.length import examples
+from sdk.tests.ports import free_port
 from tracesite_sdk import Privacy, Recorder, results
 from tracesite_sdk.recorder.delivery.sinks import Clean
 from tracesite_sdk.recorder.snapshots.snapshotting import Snapshots

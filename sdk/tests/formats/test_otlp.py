@@ -1,0 +1,140 @@
+"""Files of OpenTelemetry spans: requests and printed spans, and counts of real files."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from sdk.tests.formats.reading import assert_takes_no_other, calls, lines, load, mangled, read
+from sdk.tests.paths import SHARED
+from sdk.tests.spans.otlp_wire import START, TOOL, TRACE, request_of, wire_span
+from tracesite_sdk.formats import otlp
+from tracesite_sdk.formats.registry import format_of
+from tracesite_sdk.spans.span import Span, SpanEvent
+
+PYTHON = {
+    "name": "execute_tool get_weather",
+    "context": {"trace_id": f"0x{TRACE}", "span_id": "0x0000000000000001", "trace_state": "[]"},
+    "kind": "SpanKind.INTERNAL",
+    "parent_id": None,
+    "start_time": "2026-09-21T14:13:20.000000Z",
+    "end_time": "2026-09-21T14:13:21.000000Z",
+    "status": {"status_code": "ERROR", "description": "no"},
+    "attributes": TOOL,
+    "events": [{"name": "seen", "timestamp": "2026-09-21T14:13:20.000001Z", "attributes": {}}],
+    "links": [],
+    "resource": {"attributes": {}, "schema_url": ""},
+}
+JAVASCRIPT = {
+    "name": "execute_tool get_weather",
+    "spanContext": {"traceId": TRACE, "spanId": "0000000000000001", "traceFlags": 1},
+    "kind": 0,
+    "startTime": [1_790_000_000, 0],
+    "endTime": [1_790_000_001, 0],
+    "status": {"code": 2, "message": "no"},
+    "attributes": TOOL,
+    "events": [{"name": "seen", "time": [1_790_000_000, 1000]}],
+    "resource": {"_rawAttributes": []},
+}
+ANY_AGENT = {
+    "name": "execute_tool get_weather",
+    "kind": "internal",
+    "parent": None,
+    "context": {"trace_id": int(TRACE, 16), "span_id": 1, "is_remote": False},
+    "start_time": START,
+    "end_time": START + 10**9,
+    "status": {"status_code": "error", "description": "no"},
+    "attributes": TOOL,
+    "events": [{"name": "seen", "timestamp": START + 1000}],
+}
+SPAN = Span(
+    trace_id=TRACE,
+    span_id="0000000000000001",
+    name="execute_tool get_weather",
+    kind=1,
+    start=START,
+    end=START + 10**9,
+    status="error",
+    status_message="no",
+    attributes=TOOL,
+    events=[SpanEvent(name="seen", time=START + 1000)],
+)
+
+
+def spans_in(document: Any) -> tuple[list[Span], list[tuple[str, str]]]:
+    left_out: list[tuple[str, str]] = []
+    found = list(otlp.spans(document, lambda where, why: left_out.append((where, why))))
+    return found, left_out
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        request_of(wire_span()),
+        [request_of(wire_span())],
+        lines([request_of(wire_span())]),
+        PYTHON,
+        [PYTHON],
+        lines([PYTHON]),
+        JAVASCRIPT,
+        [JAVASCRIPT],
+        {"spans": [ANY_AGENT], "final_output": "31"},
+    ],
+    ids=lambda document: type(document).__name__,
+)
+def test_every_form_of_a_span_is_read_alike(document: Any) -> None:
+    assert format_of(document) is otlp
+    assert spans_in(document) == ([SPAN], [])
+
+
+def test_invalid_spans_are_left_out_with_their_place() -> None:
+    document = [PYTHON, {**PYTHON, "start_time": "soon"}, {"name": "x"}, request_of({"startTimeUnixNano": "soon"})]
+    found, left_out = spans_in(document)
+    assert found == [SPAN]
+    assert [where for where, _why in left_out] == ["[1]", "[2]", "[3]"]
+    assert left_out[0][1] == "start_time: expected a time, not 'soon'"
+
+
+FILES = [
+    "agentprism_rag_earnings.json",
+    "agentprism_smol_deep_research.json",
+    "any_agent_GOOGLE_trace.json",
+    "any_agent_LANGCHAIN_trace.json",
+]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_real_files_match_independent_counts(name: str) -> None:
+    path = SHARED / "otlp" / name
+    if not path.exists():
+        pytest.skip("the shared data are not on this machine")
+    expected = json.loads((SHARED / "EXPECTED_COUNTS.json").read_text())[f"otlp/{name}"]
+    found, left_out = spans_in(load(path))
+    assert (len(found), left_out, len({span.trace_id for span in found})) == (expected["spans"], [], expected["traces"])
+    sessions, _left_out = read(otlp, load(path))
+    executed = Counter(call.name for session in sessions for call in calls(session) if call.result is not None)
+    assert executed == expected["tool_calls_by_name"]
+    assert [message.role for session in sessions for message in session.messages or ()] == ["user", "assistant"]
+
+
+def test_printed_spans_of_the_ai_sdk_are_read() -> None:
+    path = SHARED / "otlp" / "openinference_vercel_v6_all-spans.json"
+    if not path.exists():
+        pytest.skip("the shared data are not on this machine")
+    sessions, left_out = read(otlp, load(path))
+    assert (len(sessions), left_out) == (10, [])
+    assert sum(message.role == "assistant" for session in sessions for message in session.messages or ()) == 8
+
+
+def test_recognises_files_of_no_other_format() -> None:
+    assert_takes_no_other(otlp, "otlp")
+
+
+@given(mangled([request_of(wire_span()), PYTHON, JAVASCRIPT, ANY_AGENT]))
+def test_read_mangled_document_never_raises(document: Any) -> None:
+    if otlp.recognises(document):
+        read(otlp, document)

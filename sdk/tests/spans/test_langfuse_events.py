@@ -1,0 +1,66 @@
+"""Arbitrary events of Langfuse: each is decoded or refused, and read in any order."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracesite_sdk.spans.conversation import session_of_trace
+from tracesite_sdk.spans.langfuse_events import OBSERVATIONS, Item, decode_batch
+from tracesite_sdk.spans.span import LogRecord, Span
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+IDS = st.sampled_from(["a", "b", "c", "0" * 32, "0" * 16, "00000000-0000-0000-0000-000000000000"]) | JSON
+
+TIMES = (
+    st.sampled_from(
+        ["2026-11-20T10:00:01.500Z", "2026-11-20T10:00:09.500Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-12:00"]
+    )
+    | JSON
+)
+
+TYPES = [f"{kind}-{operation}" for kind in (*sorted(OBSERVATIONS), "observation") for operation in ("create", "update")]
+BODIES = st.fixed_dictionaries(
+    {"id": IDS},
+    optional={
+        **dict.fromkeys(("traceId", "parentObservationId", "observationId", "sessionId"), IDS),
+        **dict.fromkeys(("startTime", "endTime", "timestamp", "completionStartTime"), TIMES),
+        **dict.fromkeys(
+            ("name", "input", "output", "metadata", "usage", "usageDetails", "model", "tags", "type"), JSON
+        ),
+        "level": st.sampled_from(["ERROR", "DEFAULT"]) | JSON,
+    },
+)
+BATCHES = st.lists(
+    st.fixed_dictionaries(
+        {"id": JSON, "type": st.sampled_from([*TYPES, "trace-create", "score-create"]) | JSON, "timestamp": TIMES},
+        optional={"body": BODIES | JSON},
+    ),
+    max_size=5,
+)
+
+
+def spans_in(items: list[Item]) -> list[Span]:
+    return [item.delivery for item in items if isinstance(item.delivery, Span)]
+
+
+@given(batch=BATCHES)
+def test_any_event_is_decoded_and_read(batch: list[dict[str, Any]]) -> None:
+    items = decode_batch(json.dumps({"batch": batch}).encode())
+    assert len(items) == len(batch)
+    assert all((item.error is None) or (item.delivery is None) for item in items)
+    for item in items:
+        if isinstance(item.delivery, Span | LogRecord):
+            assert (len(item.delivery.trace_id), len(item.delivery.span_id)) == (32, 16)
+            assert item.delivery.trace_id.strip("0")
+            assert item.delivery.span_id.strip("0")
+    for trace_id in {span.trace_id for span in spans_in(items)}:
+        of_trace = [span for span in spans_in(items) if span.trace_id == trace_id]
+        assert session_of_trace(of_trace) == session_of_trace(of_trace[::-1])

@@ -1,0 +1,47 @@
+"""Odd values in every place of a valid body: each wire takes or refuses them, and a bad item does not refuse the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from sdk.tests.odd_values import as_body, assert_taken_or_refused, with_odd_values
+from sdk.tests.spans.wires import LANGFUSE_EVENTS, LANGFUSE_SCORE, NOW, OPENAI_SPAN, RUN_BODY, WIRES
+from tracesite_sdk.spans import langfuse_events, langsmith_runs, openai_traces
+from tracesite_sdk.spans.pieces import InvalidItem
+from tracesite_sdk.spans.span import InvalidBody
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_odd_value_is_taken_or_refused(wire: str) -> None:
+    assert_taken_or_refused(*WIRES[wire], InvalidBody, InvalidItem, msgspec.DecodeError)
+
+
+BATCHES: dict[str, tuple[Callable[[list[Any]], list[Any]], list[Any]]] = {
+    "Langfuse": (
+        lambda events: [
+            item.delivery for item in langfuse_events.decode_batch(as_body({"batch": events})) if item.delivery
+        ],
+        LANGFUSE_EVENTS,
+    ),
+    "Langfuse scores": (
+        lambda sent: [item.score for item in langfuse_events.decode_scores(as_body(sent), NOW)[0] if item.score],
+        [LANGFUSE_SCORE, LANGFUSE_SCORE],
+    ),
+    "LangSmith": (lambda runs: langsmith_runs.decode_batch(as_body({"post": runs})).spans, [RUN_BODY, RUN_BODY]),
+    "OpenAI": (lambda items: openai_traces.decode_items(as_body({"data": items}))[0], [OPENAI_SPAN, OPENAI_SPAN]),
+}
+
+
+@pytest.mark.parametrize("wire", BATCHES)
+def test_odd_item_of_a_batch_is_refused_by_itself(wire: str) -> None:
+    taken, (good, *others) = BATCHES[wire]
+    (expected,) = taken([good])
+    for place, odd in with_odd_values(json.loads(json.dumps(others))):
+        # A lone surrogate is no JSON in UTF-8, and no list is no batch.
+        if isinstance(odd, list) and b"\\ud800" not in as_body(odd):
+            assert taken([good, *odd])[0] == expected, place
