@@ -74,7 +74,7 @@ def test_no_pattern_has_possessive_quantifiers_or_atomic_groups(app: str) -> Non
 
 
 def test_redaction_patterns_are_checked() -> None:
-    sources = {source for _path, source in patterns_of("access_app")}
+    sources = {source for _path, source in patterns_of("tracesite_sdk")}
 
     assert {shape.pattern.pattern for shape in DEFAULT_RULES.shapes} <= sources
     assert len(sources) > 40

@@ -100,5 +100,5 @@ def test_first_example_is_a_whole_run(live_server: Any, path: str) -> None:
 
 
 def test_readme_and_manual_begin_with_the_same_example() -> None:
-    assert first_example("README.md") == first_example("docs/recorder.md")
+    assert first_example("README.md") == first_example("docs/recorder.md") == first_example("sdk/README.md")
     assert len(first_example("README.md").splitlines()) <= 22

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk.tests.normalize.told_results import FIELDS, SAID, VALUES, form, is_json
+from sdk.tests.normalize.result_strategies import FIELDS, SAID, VALUES, form, is_json
 from tracesite_sdk import records
 from tracesite_sdk.normalize import tool_results
 from tracesite_sdk.normalize.tool_results import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sdk.tests.records.laughs import laughs, ref
+from sdk.tests.records.billion_laughs import laughs, ref
 from tracesite_sdk.records.snapshot_parts import TooLargeContextError, measured, outline
 
 

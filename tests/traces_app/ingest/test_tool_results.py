@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk.tests.normalize.told_results import FIELDS, SAID, form, is_json
+from sdk.tests.normalize.result_strategies import FIELDS, SAID, form, is_json
 from traces_app.ingest.decode import decode_messages
 from traces_app.ingest.raw_json import decoded as decoded_raw
 from tracesite_sdk import records

@@ -13,7 +13,7 @@ from django.test import Client
 from access_app.masking import compiled, forget_masking, save_rule
 from access_app.models import Project
 from messages_app.models import Session
-from sdk.tests.records.laughs import laughs, ref
+from sdk.tests.records.billion_laughs import laughs, ref
 from tests.admin_pages import text_of
 from traces_app.ingest import snapshots
 from traces_app.models import Snapshot, SnapshotPart

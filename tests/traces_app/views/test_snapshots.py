@@ -13,7 +13,7 @@ from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Session
 from messages_app.writes import delete_session
-from sdk.tests.records.laughs import ref
+from sdk.tests.records.billion_laughs import ref
 from sdk.tests.secret import SECRET
 from traces_app.ingest import snapshots
 from traces_app.maintenance.purge.purging import purge

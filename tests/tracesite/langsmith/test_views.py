@@ -212,6 +212,7 @@ def test_request_without_a_key_is_refused(db: None) -> None:
     assert not SpanRow.objects.exists()
 
 
+@pytest.mark.system
 @pytest.mark.django_db(transaction=True)
 def test_manual_calls_of_the_sdk_are_stored(live_server: LiveServer) -> None:
     project = Project.objects.create(slug="manual")
