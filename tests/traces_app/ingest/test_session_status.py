@@ -230,6 +230,7 @@ def test_list_of_rare_sessions_uses_its_index(project: Project, query: str, inde
         for number in range(2_000)
     )
     with connection.cursor() as cursor:
-        cursor.execute("ANALYZE messages_app_session")
+        # Rows of earlier tests, which were rolled back, leave the indexes much larger than what they hold.
+        cursor.execute("REINDEX TABLE messages_app_session; ANALYZE messages_app_session")
         cursor.execute("EXPLAIN SELECT id FROM messages_app_session " + query.format(project=project.id))
         assert index in " ".join(row[0] for row in cursor.fetchall())
