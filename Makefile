@@ -11,9 +11,11 @@
 #   make sbom          list what a server consists of, in CycloneDX, from requirements-server.lock into SBOM=
 #   make audit         look up known vulnerabilities of the packages in the lock files: ARGS='--vulnerability-service osv'
 #   make screenshots   take the pictures of README and docs from the sample traces; needs Debian's chromium
+#   make setup         make .venv as requirements.lock says, the first step of all others; LOCK=requirements-server.lock
+#                      suffices to serve
 #   make reset         delete the embedded database of this directory
 #
-# CONTRIBUTING.md has what takes longer. Each of these makes .venv first.
+# CONTRIBUTING.md has what takes longer.
 
 HOST ?= 127.0.0.1
 PORT ?= 8000

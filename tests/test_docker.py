@@ -49,6 +49,7 @@ def test_image_gets_what_the_wheel_is_made_of() -> None:
     assert all((ROOT / name).exists() for name in named)
 
 
+@pytest.mark.system
 @pytest.mark.skipif(not has_docker(), reason="no Docker daemon answers here")
 def test_container_serves_the_demo() -> None:
     subprocess.run(["docker", "build", "--quiet", "--tag", "tracesite-test", ROOT], check=True)

@@ -11,6 +11,7 @@ transcripts/     what all transcripts share
 normalize/       one form for what producers send in many, then redaction
 records/         one immutable struct for each thing that a run is made of
 redaction/       secrets in plain values
+__main__.py      the command `tracesite`; waiting_events.py: its `status` and `drain`
 
 The names below are loaded when they are first used, because the server, which takes only records and formats, would otherwise
 load the recorder.
@@ -79,7 +80,7 @@ _MODULES = {
     "delivery.sinks": ["FanOutSink", "JsonLinesSink", "MemorySink", "NullSink", "Sink"],
     "instruments.eko_contexts": ["children_of"],
     "instruments.enabling": ["Names"],
-    "recording": ["Recorder", "Replay", "default_recorder", "trace_tool"],
+    "recording": ["Recorder", "default_recorder", "trace_tool"],
     "scopes": ["Message", "Scope", "Session", "Step", "ToolCall"],
     "snapshots.parts": ["Codecs"],
     "snapshots.server_store": ["ServerStore"],

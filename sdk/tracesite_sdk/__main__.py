@@ -15,11 +15,15 @@ def main() -> None:
     command = sys.argv[1] if sys.argv[1:] else "--help"
     if command in _OWN:
         sys.exit(waiting_events.main(sys.argv[1:]))
+    wants_help = command in ("help", "-h", "--help")
     # An entry point of the server, because the SDK does not know it.
     for server in entry_points(group="tracesite.commands"):
+        if wants_help and not sys.argv[2:]:
+            sys.stdout.write(f"Commands of the SDK, each with --help: {', '.join(_OWN)}\n\n")
+            sys.stdout.flush()
         server.load()()
         return
-    if command in ("help", "-h", "--help"):
+    if wants_help:
         sys.exit(waiting_events.main(["--help"]))
     sys.exit(
         f"`{command}` is not a command of the SDK: {' and '.join(_OWN)} are. "
