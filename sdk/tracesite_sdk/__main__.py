@@ -8,22 +8,22 @@ from importlib.metadata import entry_points
 from . import waiting_events
 
 _OWN = ("status", "drain")
+_HELP = (["help"], ["-h"], ["--help"])
 
 
 def main() -> None:
     """Run the command in sys.argv."""
-    command = sys.argv[1] if sys.argv[1:] else "--help"
+    command = sys.argv[1] if sys.argv[1:] else "help"
     if command in _OWN:
         sys.exit(waiting_events.main(sys.argv[1:]))
-    wants_help = command in ("help", "-h", "--help")
     # An entry point of the server, because the SDK does not know it.
     for server in entry_points(group="tracesite.commands"):
-        if wants_help and not sys.argv[2:]:
+        if sys.argv[1:] in _HELP:
             sys.stdout.write(f"Commands of the SDK, each with --help: {', '.join(_OWN)}\n\n")
             sys.stdout.flush()
         server.load()()
         return
-    if wants_help:
+    if [command] in _HELP:
         sys.exit(waiting_events.main(["--help"]))
     sys.exit(
         f"`{command}` is not a command of the SDK: {' and '.join(_OWN)} are. "

@@ -225,7 +225,9 @@ def test_sdk_records_and_lists_waiting_events(command: Path, tmp_path: Path) -> 
 def test_command_of_the_sdk_runs_where_the_server_is(server_command: Path, tmp_path: Path) -> None:
     code, out, err = run([server_command, "status", "--spool", "spool"], tmp_path)
     assert (code, out, err) == (0, "No events wait.\n", "")
-    assert run([server_command, "help"], tmp_path)[1].startswith("Commands of the SDK, each with --help: status, drain\n")
+    assert run([server_command, "help"], tmp_path)[1].startswith(
+        "Commands of the SDK, each with --help: status, drain\n"
+    )
 
 
 def test_installed_command_runs_a_command_of_tracesite(server_command: Path, tmp_path: Path) -> None:
