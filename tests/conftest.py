@@ -21,7 +21,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import django
-import hypothesis
 import psycopg
 import pytest
 import pytest_django
@@ -34,9 +33,9 @@ from django.utils import translation
 from playwright.sync_api import Browser, expect, sync_playwright
 from pytest_django.live_server_helper import LiveServer
 
-from sdk.tests.length import examples
+from sdk.tests.length import load_profile
+from sdk.tests.paths import ROOT
 from tests.chromium import CHROMIUM
-from tests.paths import ROOT
 from tracesite.processes import is_running
 from tracesite.serving import embedded_postgres
 
@@ -99,11 +98,7 @@ provide_database()
 # for all static files whenever a Client is made.
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 settings.WHITENOISE_AUTOREFRESH = True
-# How long an example takes says more about the machine than about the code.
-hypothesis.settings.register_profile(
-    "ours", deadline=None, max_examples=examples(10), suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.load_profile("ours")
+load_profile()
 
 # Conftests and test modules import models during collection.
 django.setup()

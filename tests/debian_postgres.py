@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-from tests.paths import ROOT
+from sdk.tests.paths import ROOT
 
 BINARIES = Path("/usr/lib/postgresql/15/bin")
 PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")

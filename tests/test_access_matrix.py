@@ -30,7 +30,7 @@ from access_app.masking import save_rule
 from access_app.models import ApiKey, AuditEntry, Project, Role, Scope
 from access_app.roles import grant_role
 from sdk.tests.length import AT_LENGTH
-from tests.paths import ROOT
+from sdk.tests.paths import ROOT
 from tracesite_sdk.records.snapshot_parts import ref_of
 
 TABLE = ROOT / "docs" / "access.md"

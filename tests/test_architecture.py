@@ -18,7 +18,7 @@ from sdk.tests.imports import (
     module_arrows,
     reachable,
 )
-from tests.paths import ROOT
+from sdk.tests.paths import ROOT
 
 APPS = ["access_app", "messages_app", "traces_app", "tracesite"]
 # Each may import those before it. The rooms of the first are in sdk/tests/test_architecture.py.

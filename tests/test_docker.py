@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.paths import ROOT
+from sdk.tests.paths import ROOT
 
 
 def has_docker() -> bool:

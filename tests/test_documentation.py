@@ -12,7 +12,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 
 from access_app.conf import Conf, Setting
 from messages_app.audit_log import AuditFilterSet
-from tests.paths import ROOT
+from sdk.tests.paths import ROOT
 from traces_app.queries.filters import (
     CallFilterSet,
     ChainFilterSet,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sdk.tests.length import at_length
-from tests.paths import ROOT
+from sdk.tests.paths import ROOT
 
 LOCKS = sorted(path.name for path in ROOT.glob("requirements*.lock"))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from django.utils.translation.template import templatize
 
-from tests.paths import ROOT
+from sdk.tests.paths import ROOT
 
 CATALOGUE = ROOT / "locale" / "zh_Hans" / "LC_MESSAGES" / "django.po"
 APPS = ["access_app", "messages_app", "traces_app", "tracesite"]

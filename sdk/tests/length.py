@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+import hypothesis
 import pytest
 
 AT_LENGTH = "TEST_AT_LENGTH" in os.environ
@@ -24,3 +25,12 @@ def examples(usual: int) -> int:
 def kills(most: int) -> int:
     """Return how often a test kills a process: once, or `most` times at length."""
     return most if AT_LENGTH else 1
+
+
+def load_profile() -> None:
+    """Set how property tests of the server and the SDK run."""
+    # How long an example takes says more about the machine than about the code.
+    hypothesis.settings.register_profile(
+        "ours", deadline=None, max_examples=examples(10), suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
+    hypothesis.settings.load_profile("ours")

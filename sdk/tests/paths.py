@@ -1,4 +1,7 @@
-"""Where the tests of the SDK find its sources, and the traces that are too large or not ours to keep in the repository."""
+"""Where tests find the repository, the sources of the SDK, and the traces beside it that are too large or not ours to keep in it.
+
+Tests skip without the latter.
+"""
 
 from __future__ import annotations
 

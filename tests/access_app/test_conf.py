@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.paths import ROOT
+from sdk.tests.paths import ROOT
 
 DIFFERENT = {"DATA_DIR", "AUDIT_LOGINS"}
 """The site has its own directory, and records its logins."""

@@ -30,7 +30,7 @@ from benchmarks.workload import CALLS, RARE_TOOL, STEPS, TOOLS, Workload, of_rea
 from messages_app.models import Message
 from messages_app.sql.periods import Period
 from sdk.tests.length import at_length
-from tests.paths import ROOT
+from sdk.tests.paths import ROOT
 from traces_app.events.decode import decode_events
 from traces_app.events.store import record_events
 from traces_app.imports.span_store import record_spans, spans_of

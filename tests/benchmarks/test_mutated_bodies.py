@@ -12,7 +12,7 @@ from django.test import override_settings
 from benchmarks.mutated_bodies import mutations, seeds
 from benchmarks.mutated_bodies.sending import Outcome, Request
 from sdk.tests.length import at_length
-from tests.paths import ROOT
+from sdk.tests.paths import ROOT
 
 pytestmark = pytest.mark.system
 

@@ -17,8 +17,8 @@ from access_app.models import Project, Scope
 from examples import eko_replay, langgraph_replay, time_machine
 from examples.langgraph_agent import QUESTION
 from messages_app.models import Message, Session
+from sdk.tests.paths import ROOT
 from sdk.tests.recorder.conftest import local_store
-from tests.paths import ROOT
 from tests.traces_app.views.conftest import Caller
 from traces_app.models import Snapshot, ToolCall
 from tracesite_sdk.recorder.snapshots.stores import MemoryStore, SnapshotStore

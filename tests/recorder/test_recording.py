@@ -14,8 +14,8 @@ import pytest
 from access_app.keys import create_key
 from access_app.models import Project, Scope
 from messages_app.models import Message, Session
+from sdk.tests.paths import ROOT
 from sdk.tests.recorder.isolation import alone
-from tests.paths import ROOT
 from traces_app.models import AgentStep, Context, ToolCall
 from tracesite_sdk import Recorder
 from tracesite_sdk.recorder.delivery.http_sink import HttpSink

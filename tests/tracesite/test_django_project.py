@@ -19,9 +19,9 @@ from django.conf import settings
 from psycopg import sql
 
 from sdk.tests.length import at_length
+from sdk.tests.paths import ROOT
 from sdk.tests.ports import free_port
 from tests.conftest import DATABASE_NAME
-from tests.paths import ROOT
 
 pytestmark = pytest.mark.system
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from tests.paths import ROOT
+from sdk.tests.paths import ROOT
 from tracesite import environment
 
 pytestmark = pytest.mark.system

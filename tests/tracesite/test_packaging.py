@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from tests.paths import ROOT
+from sdk.tests.paths import ROOT
 
 pytestmark = pytest.mark.system
 

@@ -25,7 +25,7 @@ from django.middleware.csrf import CsrfViewMiddleware
 from django.test import override_settings
 from django.utils.module_loading import import_string
 
-from tests.paths import ROOT
+from sdk.tests.paths import ROOT
 from tracesite import system_checks
 from tracesite.serving import embedded_postgres
 

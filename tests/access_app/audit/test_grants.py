@@ -13,7 +13,7 @@ from django.db import Error, connection, transaction
 from access_app.audit.chain import append_recorded, first_broken_link
 from access_app.audit.record import record
 from access_app.models import AuditAction, AuditEntry, Project
-from tests.paths import ROOT
+from sdk.tests.paths import ROOT
 
 DOCS = ROOT / "docs/audit.md"
 

@@ -21,8 +21,8 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 from access_app.models import Project
 from messages_app import writes
 from messages_app.models import Message, Session
+from sdk.tests.paths import SHARED
 from tests.chromium import needs_chromium
-from tests.paths import SHARED
 from tests.traces_app.conftest import answer, question, store
 from traces_app.imports.importer import import_paths
 from traces_app.ingest.scores import Place, PlacedScore, store_scores

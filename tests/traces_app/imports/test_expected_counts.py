@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.paths import ROOT, SHARED
+from sdk.tests.paths import ROOT, SHARED
 from traces_app.imports.archives import Zip, files_in
 from tracesite_sdk import records
 from tracesite_sdk.formats.registry import FORMATS

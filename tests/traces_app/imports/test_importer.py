@@ -30,8 +30,7 @@ from messages_app.models import Message, Session
 from messages_app.writes import delete_session
 from sdk.tests import steps
 from sdk.tests.length import examples
-from sdk.tests.paths import TRANSCRIPTS
-from tests.paths import SHARED
+from sdk.tests.paths import SHARED, TRANSCRIPTS
 from traces_app.imports import archives, importer, storing
 from traces_app.imports.importer import import_paths, import_source
 from traces_app.imports.reports import Counts, FileReport

@@ -17,7 +17,7 @@ from access_app.models import Project
 from messages_app.models import Message, MessageKey, Session
 from messages_app.sql.periods import Period
 from sdk.tests.length import examples
-from tests.paths import SHARED
+from sdk.tests.paths import SHARED
 from traces_app.imports import span_store
 from traces_app.imports.span_store import record_spans
 from traces_app.ingest.partitions import TABLES

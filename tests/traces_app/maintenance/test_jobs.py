@@ -27,8 +27,8 @@ from django.utils import timezone
 from access_app.db.direct import connection_parameters
 from access_app.models import AuditAction, AuditEntry, Project
 from messages_app.models import Message, Session
+from sdk.tests.paths import ROOT
 from tests.admin_pages import text_of
-from tests.paths import ROOT
 from tests.traces_app.conftest import answer, store
 from traces_app.ingest.partitions import TABLES
 from traces_app.maintenance.jobs import JOBS, RETRY, start

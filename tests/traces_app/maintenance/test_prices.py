@@ -16,7 +16,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from access_app.models import Project
-from tests.paths import ROOT
+from sdk.tests.paths import ROOT
 from traces_app.ingest.prices import current_prices, forget_prices
 from traces_app.maintenance.prices import SHIPPED, shipped_prices
 from traces_app.models import ModelPrice

@@ -9,7 +9,7 @@ import pytest
 
 from messages_app.models import Message, Session
 from sdk.tests.length import FACTOR
-from tests.paths import SHARED
+from sdk.tests.paths import SHARED
 from traces_app.models import AgentStep, Context, Event, ToolCall, ToolResult
 
 from .conftest import Caller

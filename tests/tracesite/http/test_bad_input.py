@@ -16,7 +16,7 @@ from django.test import Client
 
 from access_app.keys import create_key
 from access_app.models import Project
-from tests.paths import ROOT
+from sdk.tests.paths import ROOT
 from tests.traces_app.conftest import answer, question, store
 from tests.tracesite.http.test_bad_requests import KINDS as ON_THE_CONNECTION
 from traces_app.events.decode import MOST_SESSIONS

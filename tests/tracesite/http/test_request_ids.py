@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.paths import ROOT
+from sdk.tests.paths import ROOT
 
 BROKEN = """
 import sys

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import processes
 from benchmarks.faults.site import Site
-from tests.paths import ROOT
+from sdk.tests.paths import ROOT
 from tests.test_architecture import files_of, imports_of
 
 from .conftest import Viewers, hear

@@ -33,7 +33,7 @@ from access_app.models import Project
 from benchmarks.faults.site import Site, running
 from messages_app.models import SealMark
 from messages_app.sql.periods import Period
-from tests.paths import ROOT
+from sdk.tests.paths import ROOT
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.ingest.metrics import TABLES
 from traces_app.maintenance.seals.sealing import seal_marked

@@ -13,7 +13,7 @@ from django.test import Client
 from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Message
-from tests.paths import SHARED
+from sdk.tests.paths import SHARED
 from traces_app.models import AgentStep, ToolCall
 
 pytestmark = pytest.mark.django_db

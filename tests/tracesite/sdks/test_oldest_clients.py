@@ -8,9 +8,9 @@ import subprocess
 
 import pytest
 
+from sdk.tests.paths import ROOT
 from sdk.tests.recorder.provider import ANSWER
 from sdk.tests.recorder.scripted_agents import MODEL
-from tests.paths import ROOT
 
 from .test_sdks import AGENTS
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.faults.site import Site, running
+from sdk.tests.paths import ROOT
 from sdk.tests.recorder.provider import ANSWER, provider
-from tests.paths import ROOT
 
 from .test_sdks import AGENTS, AGENTS_CHAT, AGENTS_RESPONSES, assert_run_is_whole, get
 

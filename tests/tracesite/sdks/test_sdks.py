@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from benchmarks.faults.site import Site, running
+from sdk.tests.paths import ROOT
 from sdk.tests.recorder.provider import ADVICE, ANSWER, REASONING, provider
-from tests.paths import ROOT
 from tracesite_sdk.transcripts.parsing.message_shapes import messages_in
 
 pytestmark = pytest.mark.system

@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.paths import ROOT
+from sdk.tests.paths import ROOT
 
 pytestmark = pytest.mark.system
 

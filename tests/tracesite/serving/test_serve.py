@@ -28,9 +28,9 @@ from django.db.migrations.recorder import MigrationRecorder
 from access_app.db.earlier_migrations import TOO_OLD
 from benchmarks.faults.site import running
 from benchmarks.live.viewer import WebSocket
+from sdk.tests.paths import ROOT
 from sdk.tests.ports import free_port
 from tests.debian_postgres import BINARIES, PGBOUNCER, pgbouncer, postgres, url
-from tests.paths import ROOT
 
 pytestmark = pytest.mark.system
 

@@ -21,9 +21,9 @@ from messages_app.interruptions import FLAG, PROCESS_ENDED, metadata_of
 from messages_app.models import Message, Session
 from messages_app.session_counters import disagreements
 from messages_app.sql.partitions import periods_of
+from sdk.tests.paths import ROOT
 from tests.admin_pages import text_of
 from tests.encryption import MASTER_KEY, master_key
-from tests.paths import ROOT
 from tests.traces_app.conftest import answer, store
 from tests.traces_app.maintenance.archive.conftest import (
     FAR,

@@ -15,8 +15,8 @@ from fsspec import get_filesystem_class
 
 from access_app.models import Project
 from messages_app.models import Session
+from sdk.tests.paths import ROOT
 from sdk.tests.ports import free_port
-from tests.paths import ROOT
 from tests.traces_app.maintenance.archive.conftest import MARCH, exports, rows, run, tell
 
 ENVIRONMENT = ROOT / ".sdks" / "s3"

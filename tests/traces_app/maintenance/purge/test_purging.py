@@ -37,8 +37,8 @@ from messages_app.session_counters import disagreements
 from messages_app.sql.partitions import PeriodInUse, periods_of
 from messages_app.sql.periods import Period
 from messages_app.writes import delete_message, delete_session, restore_session
+from sdk.tests.paths import ROOT
 from tests import forked
-from tests.paths import ROOT
 from tests.traces_app.conftest import answer, drop_all_periods, question, session_of, store
 from traces_app.events.store import record_events
 from traces_app.imports.span_store import record_spans
