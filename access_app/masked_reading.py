@@ -49,7 +49,7 @@ _EVENT_DATA: Final = "data"
 _OF_LARGE_FIELD: Final = frozenset({"contextRef", "bytes", "beginning"})
 """The keys of what data of an event has in place of a large field."""
 _AROUND: Final = frozenset({"agent_steps", "tool_calls", "result", "knowledge_references", "[*]", "*"})
-"""What the paths of columns begin with in a record. A row is one of these, so that the paths of its values lack them."""
+"""The first steps of the paths of columns in a record. A row is one of these, so that the paths of its values lack them."""
 
 
 def is_masked() -> bool:

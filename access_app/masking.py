@@ -36,7 +36,7 @@ MOST_RULES: Final = 50
 
 _STEP: Final = re.compile(r"[^.\[\]\x00]{1,64}")
 _AT_THE_EDGES: Final = re.compile(r"\\[AzZ]|\(\?[a-zA-Z]*-[a-zA-Z]*m")
-"""What depends on where a whole text begins and ends, because texts are searched together first."""
+"""Syntax that depends on where a whole text begins and ends; refused because texts are searched together first."""
 
 _PARTS: Final = re.compile(
     r"""

@@ -369,7 +369,7 @@ class ProjectKey(models.Model):
 
 
 class MaskingKind(models.TextChoices):
-    """By what a masking rule recognises values."""
+    """The means by which a masking rule recognises values."""
 
     PRESET = "preset", _("preset: email, phone, card, iban or chinese_id")
     KEY = "key", _("key: the name of a value, in all spellings")

@@ -32,7 +32,7 @@ OURS = APISettings(
     DEFAULTS,
     IMPORT_STRINGS,
 )
-"""By name, so that no app imports what is above it."""
+"""Classes are given by name, so that no app imports what is above it."""
 
 
 class Negotiation(DefaultContentNegotiation):

@@ -24,7 +24,7 @@ class Access:
     """The role of a login in each project."""
 
     roles: Mapping[int, Role] | None
-    """By id of the project; None for superusers, who own every project."""
+    """Roles by id of the project; None for superusers, who own every project."""
 
     def scope(self, role: Role) -> ProjectScope:
         """Return the projects in which the login has this role or a higher one."""

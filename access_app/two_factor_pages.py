@@ -21,7 +21,7 @@ from . import two_factor as factors
 from .mounting import view_of
 
 OPEN_PAGES = ("admin:two_factor", "admin:logout", "admin:login", "admin:password_change", "set_language", "healthz")
-"""What a login may use that has yet to set up its second factor."""
+"""Pages for a login that has yet to set up its second factor."""
 
 
 class CodeField(forms.CharField):

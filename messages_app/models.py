@@ -43,7 +43,7 @@ def is_alive(message: str = "") -> Q:
 
 
 FORKED_FROM = KT("metadata__forked_from__session")
-"""Of a replay of an agent's node: the id of the session that it has replayed, external or ours."""
+"""The id of the session that a replay of an agent's node has replayed, external or ours."""
 IS_FORK = Q(metadata__has_key="forked_from")
 
 

@@ -745,7 +745,7 @@ class RunVector(models.Model):
     )
     project = models.ForeignKey(Project, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
     embedder_id = models.IntegerField()
-    """Of an EmbedderInUse; the vectors of earlier ones are not read."""
+    """The id of an EmbedderInUse; the vectors of earlier ones are not read."""
     vector = models.BinaryField()
     """See traces_app.queries.run_vectors.stored_type."""
 
@@ -848,7 +848,7 @@ class Archive(models.Model):
     url = models.TextField()
     rows = models.BigIntegerField()
     fingerprint = models.TextField()
-    """Of the rows in the database when they were archived, by which a later archive recognises that nothing has changed."""
+    """The fingerprint of the archived rows in the database, by which a later archive recognises that nothing has changed."""
     created_at = models.DateTimeField()
     dropped_at = models.DateTimeField(null=True)
     """When its rows were removed from the database; null if they were not, or were restored."""
@@ -892,7 +892,7 @@ class SnapshotSums(models.Model):
     left_out = models.JSONField(default=dict)
     """Snapshots that were not kept, by reason."""
     fork = models.JSONField(null=True)
-    """Of a replay: the fields of records.Fork."""
+    """The fields of records.Fork, if this is a replay."""
 
     def __str__(self) -> str:
         return str(self.session_id)
@@ -962,7 +962,7 @@ class Erasure(models.Model):
     removed = models.JSONField(default=dict)
     """The rows that were removed, by table, and the segments of the search index."""
     ids_sha256 = models.TextField()
-    """Of the ids of the sessions and messages, as text in order, a line each."""
+    """The digest of the ids of the sessions and messages, as text in order, a line each."""
     archives = models.JSONField(default=list)
     """[{url, project, period, rows, before, after}, ...]: rows removed, and SHA-256 of the manifests."""
 
@@ -982,9 +982,9 @@ class JobRun(models.Model):
     succeeded_at = models.DateTimeField(null=True)
     """The end of the last run without an error."""
     error = models.TextField(default="")
-    """Of the last run, without content of traces."""
+    """The error of the last run, without content of traces."""
     counts = models.JSONField(default=dict)
-    """What the last run did: numbers by name."""
+    """Results of the last run: numbers by name."""
 
     class Meta:
         verbose_name = _("job")

@@ -28,7 +28,7 @@ class TracesiteAdminSite(AdminSite):
     """The site behind `admin.site` and `admin.register`."""
 
     index_title = gettext_lazy("All lists and settings")
-    """Of the home page of people who may not see traces; see traces_app.admin.home."""
+    """The title of the home page of people who may not see traces; see traces_app.admin.home."""
 
     @property
     def login_form(self) -> type[AuthenticationForm]:  # type: ignore[override]  # the form needs models, as below

@@ -91,7 +91,7 @@ class AuditedCommand(BaseCommand):
     """Command that entries name. It leaves one entry when it ends, unless it was a dry run or changes nothing."""
 
     action: ClassVar[AuditAction | None] = None
-    """What the command does; None if the functions that it calls record that."""
+    """The action of the command; None if the functions that it calls record that."""
     object_type: ClassVar[str] = ""
 
     def execute(self, *args: Any, **options: Any) -> str | None:

@@ -62,7 +62,7 @@ _PARAMETERS = {
     "media_id": "media",
     "entry_id": "auditentry",
 }
-"""What the parameters of routes name, the innermost first."""
+"""Kinds of objects by the parameter that names them in routes, the innermost first."""
 _OF_ADMIN = re.compile(r"admin:(?:[a-z]+_app|auth)_([a-z]+)_(\w+)")
 _BY_METHOD = {
     "POST": AuditAction.CREATE,
@@ -84,11 +84,11 @@ _OF_PAGES = {
     "delete": AuditAction.DELETE,
     "purge": AuditAction.PURGE,
 }
-"""What pages of the admin do by their words; all others change something."""
+"""Actions of the admin's pages by their words; all others change something."""
 _OWN_PAGES = frozenset(["admin:two_factor", "admin:password_change", "admin:password_change_done"])
 """Pages of users about themselves."""
 _SITE_WIDE = frozenset(["user", "group", "modelprice"])
-"""What belongs to no project."""
+"""Kinds of objects that belong to no project."""
 _KEY_ONLY = frozenset(["recorder", "v3/auth/token", "api/public/projects"])
 """Views by name, else by route, that tell a key about itself and its project, and nothing of traces."""
 _SOON = frozenset(
@@ -97,7 +97,7 @@ _SOON = frozenset(
         *(AuditAction.LIST, AuditAction.READ, AuditAction.SEARCH),
     ]
 )
-"""What programs do often, which does not wait for the disk: it would double the time of a small read."""
+"""Frequent actions of programs, which do not wait for the disk: it would double the time of a small read."""
 _PARAMETER_NAME = re.compile(r"[a-z_]{1,40}")
 LISTED = 100
 """Most ids in one entry."""
@@ -109,7 +109,7 @@ class Subject(NamedTuple):
     kind: str
     id: str
     word: str
-    """What the page does with it, as its name says."""
+    """The action of the page, as its name says."""
 
 
 class AuditMiddleware:

@@ -25,7 +25,7 @@ class Trail:
     key: ApiKey | None = None
     """The key that was sent, also one that is not active."""
     actor: str = ""
-    """Who acts where neither a key nor a login does, such as a signed URL."""
+    """The actor where there is neither a key nor a login, such as a signed URL."""
     scope: ProjectScope | None = None
     """The projects that were asked for."""
     readable: ProjectScope | None = None

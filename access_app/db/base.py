@@ -52,12 +52,12 @@ masking_of_reader: ContextVar[Any] = ContextVar("masking_of_reader", default=Non
 
 
 opening: Any = None
-"""What makes row factories that decrypt, around those that mask; None while this process knows of nothing that is encrypted.
+"""The maker of row factories that decrypt, around those that mask; None while this process knows of nothing encrypted.
 See access_app.encryption.reading."""
 
 
 on_data_keys: Callable[[], None] | None = None
-"""What to do when a new connection finds data keys and nothing decrypts yet; set when the process starts, because what decrypts
+"""Called when a new connection finds data keys and nothing decrypts yet; set when the process starts, because what decrypts
 needs this module."""
 _as_stored: ContextVar[bool] = ContextVar("as_stored", default=False)
 
@@ -111,7 +111,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
     timeline = ""
     """TIMELINE when the connection was made."""
     place: tuple[tuple[str, str], int] | None = None
-    """Of the replica: host and port of the server that was checked, of those in the settings, and the number of the check's
+    """The checked server of the replica: its host and port, of those in the settings, and the number of the check's
     connection."""
 
     def get_connection_params(self) -> dict[str, Any]:

@@ -45,9 +45,9 @@ class ReplicaState(Struct, frozen=True, kw_only=True):
     reason: Reason
     """Why the replica answers no reads; "" if it does."""
     at: float
-    """Of the monotonic clock."""
+    """The time by the monotonic clock."""
     lag_seconds: float | None = None
-    """By how much it may be behind the primary; None if that is not known."""
+    """The most that it may be behind the primary; None if that is not known."""
     replayed: int = 0
     """The position up to which its data is that of the primary."""
     place: Place = ("", "")

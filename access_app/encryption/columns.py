@@ -33,7 +33,7 @@ class Column:
     has_readable_numbers: bool = False
     """Whether numbers stay readable: they are counts of tokens."""
     parts: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By key of an object: its keys whose values stay readable like those of `readable`; its others are encrypted."""
+    """For each key of an object, its keys whose values stay readable like those of `readable`; the others are encrypted."""
     has_references: bool = False
     """Whether REFERENCES are of contexts, whose OF_REFERENCE stay readable."""
 
@@ -113,7 +113,7 @@ ENCRYPTED: Final[Mapping[str, Mapping[str, Column]]] = {
         "metadata": Column(91, Form.FIELDS),
     },
 }
-"""By table and column."""
+"""Encrypted columns by table and name."""
 
 BY_NUMBER: Final[Mapping[int, tuple[str, str, Column]]] = {
     column.number: (table, name, column) for table, columns in ENCRYPTED.items() for name, column in columns.items()

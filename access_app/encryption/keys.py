@@ -62,7 +62,7 @@ class Keyring:
     read_at: float
     by_id: dict[bytes, _Row]
     newest: dict[int, _Row]
-    """By project, of those that encrypt what they store."""
+    """The newest key by project, of those that encrypt what they store."""
     encrypted: frozenset[int]
     """The projects that have encrypted values: those that encrypt, and those whose encryption is being turned off."""
     columns: dict[tuple[int, int], tuple[str, str]]

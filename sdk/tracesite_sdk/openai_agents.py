@@ -56,7 +56,7 @@ class _Place:
     is_own: bool = False
     """Whether the message was opened for the trace."""
     error: str | None = None
-    """Of a trace: the error of its last request or agent."""
+    """The error of a trace's last request or agent."""
 
 
 class TracesiteProcessor(TracingProcessor):

@@ -29,7 +29,7 @@ class Counts:
     """Number of messages by role."""
     steps: int = 0
     tool_calls: Counter[str] = field(default_factory=Counter)
-    """By name of the tool, as are the errors; without the placeholders of orphan results."""
+    """Calls by name of the tool, as are the errors; without the placeholders of orphan results."""
     tool_results: int = 0
     errors: Counter[str] = field(default_factory=Counter)
     calls_without_result: int = 0

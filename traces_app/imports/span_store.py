@@ -83,7 +83,7 @@ _WITH_MESSAGES = (
     "WHERE project_id = %s AND request_id = ANY(%s) AND request_id <> '' AND metadata ? %s"
 )
 _Item = Span | LogRecord | Media
-"""What is delivered of a trace."""
+"""A delivered item of a trace."""
 _decode_media = msgspec.json.Decoder(Media).decode
 _DECODE: Mapping[str, Callable[[str], _Item]] = {
     SpanRow.Kind.SPAN: msgspec.json.Decoder(Span).decode,

@@ -93,7 +93,7 @@ class Context:
     """Insert optimistically: skip the existence check for messages that look new."""
     now: datetime
     touched: Mapping[UUID, WriteScope] = field(default_factory=dict)
-    """By the id of the message."""
+    """Scopes by the id of the message."""
     latest_event_at: Mapping[UUID, datetime] = field(default_factory=dict)
     """The time of the latest event of a message, for messages that grow by events."""
     data_key: DataKey | None = None

@@ -23,7 +23,7 @@ _LIMIT = 10_000
 
 _claimed: BoundedCache[UUID, bool] = BoundedCache(_LIMIT)
 _sessions: BoundedCache[tuple[str, int, str], UUID] = BoundedCache(_LIMIT)
-"""By database, project and name."""
+"""Ids by database, project and name."""
 
 
 def find_sessions_of(project_id: int, batch: Sequence[Redacted]) -> FoundSessions:

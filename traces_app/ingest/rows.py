@@ -58,7 +58,7 @@ class Rows:
     calls: list[Row] = field(default_factory=list)
     results: list[Row] = field(default_factory=list)
     inputs: list[Context] = field(default_factory=list)
-    """What the models were asked."""
+    """The inputs of the models."""
     flags: set[str] = field(default_factory=set)
     costs: list[Decimal | None] = field(default_factory=list)
     """The costs of the steps."""

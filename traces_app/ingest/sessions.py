@@ -222,7 +222,7 @@ def merged_fields(context: Context, session_id: UUID, state: BatchSession) -> li
     """Merge the fields of an existing session from its records, in their order, for `sql.insert_at_once`."""
     fields: dict[str, Any] = {}
     receipts: dict[str, dict[str, Any]] = {}
-    """By their JSON, so that each is kept once."""
+    """Receipts by their JSON, so that each is kept once."""
     for item in state.items:
         for name in SESSION_FIELDS:
             value = _value_of(context, item, name)

@@ -32,7 +32,7 @@ from .decode import invalid, json_of
 from .pipeline import ingest
 
 MOST_BYTES = 2**30
-"""Of the parts of a session. Recorders have a limit of their own, of 64 MiB by default."""
+"""The limit for the parts of a session. Recorders have a limit of their own, of 64 MiB by default."""
 MOST_PARTS = 50_000
 """In a request, because each is a row."""
 _PARTS_AT_ONCE = 1_000

@@ -16,7 +16,7 @@ _MAKE = (
 )
 
 _ids: BoundedCache[tuple[str, int, str], int] = BoundedCache(10_000)
-"""By database, project and name."""
+"""Ids by database, project and name."""
 
 
 def find_tools(project_id: int, names: Sequence[str]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What has to be done again and again: each job, when it is due, and how its last run ended.
+"""Recurring jobs: when each is due, and how its last run ended.
 
 `work` runs all jobs, on as many machines as it is started on; `serve` runs the continual ones, too. A job may be killed at any
 moment and goes on the next time: see the modules that do the work.
@@ -47,7 +47,7 @@ _LONGEST_PAUSE = timedelta(minutes=1)
 
 IsStopped = Callable[[], bool]
 Numbers = Mapping[str, Any]
-"""What a run did, by name; what is not a number is only for the log."""
+"""Results of a run by name; those that are no numbers are only for the log."""
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class JobFailed(Exception):
 
 
 _EXPECTED = (Error, ApiError, OSError, JobFailed)
-"""What can go wrong with a job without an error of the program."""
+"""Failures of a job that are no errors of the program."""
 
 
 class State(StrEnum):

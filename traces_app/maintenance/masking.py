@@ -64,7 +64,7 @@ class Masked:
     read: int = 0
     """Messages and sessions that were read."""
     changed: int = 0
-    """Of them those in which values were removed."""
+    """Those of them in which values were removed."""
     rules: Counter[str] = field(default_factory=Counter)
     """Removed values, by rule."""
     reached: UUID | None = None

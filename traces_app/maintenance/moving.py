@@ -75,7 +75,7 @@ MOVED: Final[tuple[tuple[type[Any], str], ...]] = (
     (Archive, _OF_PROJECT),
     (ArchivedSession, _OF_ARCHIVES),
 )
-"""What moves, and the condition of its rows; what others refer to comes first."""
+"""Models that move, and the condition of their rows; those that others refer to come first."""
 _MADE_ANEW: Final = (
     # Indexes, statistics and queues, which the jobs make of the rows.
     ("traces_app_unindexedmessage", _OF_MESSAGES),

@@ -229,7 +229,7 @@ def _nodes(message_ids: Sequence[UUID], most: int, since: datetime | None = None
         )[: most + 1]
     )
     of_steps: dict[tuple[Any, ...], list[Node]] = {}
-    """By the place of the step in reading order."""
+    """Nodes by the place of the step in reading order."""
     for step in steps:
         place = step.message_id, step.iteration, step.ordinal, step.pk
         of_steps[place] = [_of_step(step)] if _has_content(step) else []

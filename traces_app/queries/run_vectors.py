@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from .search.grams import fold
 
 MOST_CHARACTERS = 2_000
-"""Of a question only the beginning counts."""
+"""The beginning of a question that counts."""
 WIDTHS = {"question": 1024, "tools": 256, "errors": 512}
 """The places of each part of a vector."""
 WEIGHTS = {"question": 0.5, "tools": 0.3, "errors": 0.2}
-"""What each part is worth in the score."""
+"""The weight of each part in the score."""
 HASHED = "n-grams 1"
 """The name of the default embedder; another number makes all stored vectors again."""
 WIDTHS_STORED = {"question": 256, "tools": 64, "errors": 64}

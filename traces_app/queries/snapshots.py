@@ -143,7 +143,7 @@ class BesideSession(NamedTuple):
     sums: schemas.SnapshotSums | None
     """None without snapshots."""
     forked_from: schemas.ForkedFrom | None
-    """What it has replayed, if it is a fork."""
+    """The fork's origin; None if it is no fork."""
     archived_parts: list[schemas.ArchivedPart]
     """Its periods that were dropped from the database after they were archived, in their order."""
 

@@ -11,7 +11,7 @@ from tracesite_sdk.records import ids
 
 RUNS_READ = 100
 STEPS_READ = 1_000
-"""Of these runs together."""
+"""The limit of all these runs together."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -262,7 +262,7 @@ class Statistics:
 
     whole: Figures = field(default_factory=Figures)
     steps: dict[datetime, Figures] = field(default_factory=dict)
-    """By the beginning of the step."""
+    """Figures by the beginning of the step."""
 
 
 @dataclass(frozen=True, kw_only=True)

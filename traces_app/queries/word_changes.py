@@ -10,7 +10,7 @@ from time import monotonic
 MOST_WORDS = 800
 """Longer texts are not compared word by word, because that takes up to the square of their length."""
 LEAST_COMMON = 0.4
-"""Of the words of the shorter text. Marks on almost every word would say nothing."""
+"""The least common part of the shorter text's words. Marks on almost every word would say nothing."""
 _WIDE = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 """Scripts without spaces between words: each character counts as one."""
 _WORD = re.compile(rf"[{_WIDE}]|[^\W{_WIDE}]+|\s+|[^\w\s]")

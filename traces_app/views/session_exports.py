@@ -30,7 +30,7 @@ from tracesite_sdk.spans.otlp_json import resource_spans
 
 EXPORT_CHUNK = 20
 NAME_CHARACTERS = 200
-"""Of the name of a tool in Markdown."""
+"""The length of a tool's name in Markdown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ EXPORTS = {
     "text": ExportFormat(pieces=text, content_type="text/plain; charset=utf-8", extension="txt", of_messages=text_of),
     "openai": ExportFormat(pieces=openai_chat, content_type="application/json", extension="openai.json"),
 }
-"""By the word of `format`."""
+"""Formats by the word of `format`."""
 
 
 # --- What is exported -------------------------------------------------------------------------------------------------

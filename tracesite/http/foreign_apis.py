@@ -34,7 +34,7 @@ LiveRoute = Callable[[str], LiveHandler | None]
 @dataclass(frozen=True, kw_only=True)
 class ForeignApi:
     base_paths: tuple[str, ...]
-    """Where its routes begin, with a slash in front, as if Tracesite had the whole site."""
+    """The beginnings of its routes, with a slash in front, as if Tracesite had the whole site."""
     urls: str
     """The module that holds its URLs."""
     error_body: ErrorBody

@@ -23,7 +23,7 @@ MIDDLEWARE = (
     "access_app.audit.requests.AuditMiddleware",
     "access_app.masked_reading.MaskedReadingMiddleware",
 )
-"""Of each request for us, the outermost first. All else that the site has is the project's own: sessions, users, CSRF."""
+"""Middleware of each request for us, the outermost first. All else is the project's own: sessions, users, CSRF."""
 PROJECTS_MIDDLEWARE = "tracesite.http.project_database.ProjectDatabaseMiddleware"
 REPLICA_MIDDLEWARE = "tracesite.http.replica_reading.ReplicaReadingMiddleware"
 _APPS = ("access_app_", "messages_app_", "traces_app_")

@@ -8,7 +8,7 @@ from typing import Any
 from tracesite.http.foreign_apis import ForeignApi
 
 PREFIXES = ("", "api/", "langsmith/")
-"""What LANGSMITH_ENDPOINT may end with; a self-hosted LangSmith is at /api."""
+"""Endings that LANGSMITH_ENDPOINT may have; a self-hosted LangSmith is at /api."""
 
 
 def error_body(

@@ -47,9 +47,9 @@ class Viewer:
     proxy_user: str = ""
     """Whom the proxy named, where one logs people in."""
     masked: MaskedReader | None = None
-    """What it reads masked."""
+    """The masked projects of the viewer; None if there are none."""
     origin: Origin | None = field(default=None, compare=False)
-    """Who it is and from where, for the audit log."""
+    """The viewer and its address, for the audit log."""
 
     @property
     def project_id(self) -> int | None:

@@ -126,7 +126,7 @@ class Subscription:
     wake: asyncio.Event
     """Set when there may be messages to send; shared by all subscriptions of a client."""
     mask: Rules | None = None
-    """What a viewer gets masked; None for those who read all values."""
+    """The masking rules of a viewer; None for those who read all values."""
     follows: bool = False
     """Whether the stored events before the feed were sent."""
     sent_state: Mapping[str, Any] | None = None

@@ -406,7 +406,7 @@ class CallFlags:
     """The problems with the calls of a run, and the bits from which they follow."""
 
     marks: Mapping[str, int] = field(default_factory=dict)
-    """By subject."""
+    """Marks by subject."""
     orphans: frozenset[str] = frozenset()
     """Results without a call: no event announced it or gave its arguments."""
     nameless: frozenset[str] = frozenset()
@@ -463,7 +463,7 @@ class RunState:
     tags: list[str] = field(default_factory=list)
     session_metadata: dict[str, Any] = field(default_factory=dict)
     request_id: str = ""
-    """Of the user's message and of the answer."""
+    """The id shared by the user's message and the answer."""
     prompt: str = ""
     prompt_parts: list[Any] | None = None
     content: str = ""

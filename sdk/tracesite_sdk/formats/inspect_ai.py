@@ -209,7 +209,7 @@ def _input_messages(value: Any) -> list[Any]:
 
 @dataclass(eq=False)
 class _SharedValues:
-    """What messages and events of a sample refer to, which is put in for each reference, up to MOST_PUT_IN_MESSAGE."""
+    """The values that replace the references in messages and events of a sample, up to MOST_PUT_IN_MESSAGE."""
 
     attachments: dict[str, Any]
     pool: list[Any]

@@ -131,7 +131,7 @@ class _Answer:
     created_at: datetime | None = None
     error: str | None = None
     asked: records.ModelInput | None = None
-    """What the request said."""
+    """The input of the request."""
     metadata: dict[str, Any] = field(default_factory=dict)
 
 

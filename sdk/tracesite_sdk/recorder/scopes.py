@@ -686,9 +686,9 @@ class Step(Scope):
         self._message = runtime.no_message
         self._call: ToolCall | None = None
         self._around: Step | None = None
-        """Of a step of an enabled object: the one that it is in."""
+        """The step around a step of an enabled object."""
         self._has_counted_inside = False
-        """Of a step of an enabled object: whether a step in it has tokens."""
+        """Whether a step inside a step of an enabled object has tokens."""
 
     @property
     def message(self) -> Message:

@@ -20,9 +20,9 @@ import msgspec
 TYPE, PART, LIST = "$type", "$part", "$list"
 REF = re.compile(r"[0-9a-f]{32}")
 VALUE_BYTES = 32
-"""What each value counts besides its JSON: `[]` takes 2 bytes of it, and 56 of memory."""
+"""The size of each value besides its JSON: `[]` takes 2 bytes of JSON, and 56 of memory."""
 MOST_SIZE = 128 * 2**20
-"""Of a context with all of its values: its JSON, and VALUE_BYTES for each. A context that a request could bring as a single value
+"""The size of a context with all of its values: its JSON, and VALUE_BYTES for each. A context that a request could bring as a single value
 of 64 MiB has no more."""
 MOST_DEPTH = 128
 """Levels of a context. Recorders keep 101."""
@@ -50,7 +50,7 @@ class Place(NamedTuple):
 
 
 class Outline(NamedTuple):
-    """What a part holds besides the parts that it names."""
+    """The size and depth of a part without the parts that it names."""
 
     size: int
     """Its JSON, and VALUE_BYTES for each of its values."""
@@ -71,7 +71,7 @@ class Outline(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """What a part is with all that it names."""
+    """The size and depth of a part with all parts that it names."""
 
     size: int
     depth: int

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 _STEP: Final = re.compile(r"\[\d+\]|[^.\[\]]+")
 _FAULTS: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What a function may raise; a value for which it does is redacted."""
+"""Errors that a function may raise; a value for which it does is redacted."""
 
 Found = tuple[str, str]
 """Path and name of the rule."""

@@ -24,7 +24,7 @@ def _classes(**members: bytes) -> bytes:
 
 
 _IN_A_WORD: Final = b"._" + bytes(range(65, 91)) + bytes(range(97, 123))
-"""What a number does not follow: the rest of a fraction is none."""
+"""Characters that no number follows, because the rest of a fraction is no number."""
 # After a translation each pattern begins with a literal, which `re` skips to quickly.
 _CARD_DIGITS: Final = _classes(C=b"23456", d=b"01789", w=_IN_A_WORD)
 _CARD: Final = re.compile(rb"C(?<![Cdw]C)[Cd]{3}(?:[Cd]{9}| [Cd]{4} [Cd]{4} [Cd]{4}| [Cd]{6} [Cd]{5})")
@@ -136,4 +136,4 @@ PRESETS: Final[dict[str, tuple[Shape, ...]]] = {
         ),
     ),
 }
-"""By name, as a masking rule names them."""
+"""Shapes by name, as a masking rule names them."""

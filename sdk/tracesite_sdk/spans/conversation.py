@@ -71,7 +71,7 @@ class _Node:
     retriever: _Node | None = None
     """The uppermost retriever of those that it and the spans around it are."""
     passages: list[records.Reference] = field(default_factory=list)
-    """What such a retriever found."""
+    """The passages that such a retriever found."""
 
     def is_around(self, other: _Node) -> bool:
         """Return whether a node is this one or below it."""

@@ -26,7 +26,7 @@ class Facts(Struct, kw_only=True):
     """Whether it is an agent or a workflow that may be a run of its own."""
     name: str | None = None
     input: Any = None
-    """Of a generation: messages in any shape of message_shapes.py, or an object with `messages`. Of a tool: the arguments."""
+    """The messages of a generation in any shape of message_shapes.py, or an object with `messages`; the arguments of a tool."""
     output: Any = None
     agent_name: str | None = None
     tool_name: str | None = None
@@ -38,13 +38,13 @@ class Facts(Struct, kw_only=True):
     cost: float | None = None
     """USD, of a generation, if the producer knows it."""
     system: Any = None
-    """Of a generation: the system prompt, the schemas of the tools and the parameters, as far as `input` does not hold them."""
+    """The system prompt, tool schemas and parameters of a generation, as far as `input` does not hold them."""
     tools: list[Any] | None = None
     parameters: dict[str, Any] | None = None
     time_to_first_token: float | None = None
     """Milliseconds."""
     passages: list[records.Reference] | None = None
-    """What a retriever found."""
+    """The passages that a retriever found."""
     error: str | None = None
     session_id: str | None = None
     end_user: str | None = None

@@ -38,7 +38,7 @@ class Media(Struct, frozen=True, kw_only=True):
     trace_id: str
     """32 lower-case hexadecimal digits."""
     media_id: str
-    """What references name it by: see media_id_of."""
+    """The id that references name it by: see media_id_of."""
     content_type: str
     data: str
     """Base64; empty of a file that is not read, because the trace has too many."""

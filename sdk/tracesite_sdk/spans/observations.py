@@ -50,7 +50,7 @@ _MESSAGE_FIELDS = frozenset(
 _EMPTY_TEXTS = ("None", "null")
 """An empty output, as some instrumentations write it."""
 _NO_ANSWERS = (*_EMPTY_TEXTS, "True", "False", "true", "false")
-"""What a function returned that answers nobody's question."""
+"""Return values of functions that answer no question."""
 _AN_OBJECT = re.compile(r"""\{|\[\s*[\[{'"]|\[?[A-Za-z_][\w.]*\(\w+=|\[?<[\w.]+ object at """)
 """The beginning of a value that was written as text: JSON, or the `repr` of a Python object."""
 
@@ -79,7 +79,7 @@ class Observation(Struct, kw_only=True):
     model: str | None = None
     usage: dict[str, Any] | None = None
     system: Any = None
-    """Of a generation: the system prompt, the tools and the parameters, as far as `input` does not hold them."""
+    """The system prompt, tools and parameters of a generation, as far as `input` does not hold them."""
     tools: Any = None
     parameters: dict[str, Any] | None = None
     time_to_first_token: float | None = None

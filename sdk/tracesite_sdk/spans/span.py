@@ -24,7 +24,7 @@ MOST_TRACES = 10_000
 MOST_EVENTS_AND_LINKS = 100_000
 """Events and links of the spans of a request, with the resources and scopes that they are listed by."""
 SPANS, PARTS = "spans or other items", "events, links, resources and scopes of spans"
-"""What these are called in errors."""
+"""The names of these in errors."""
 DEEPEST = 64
 """Levels of arrays and objects that an attribute may have; anything deeper is replaced by TOO_DEEP."""
 TOO_DEEP = f"[more than {DEEPEST} levels]"

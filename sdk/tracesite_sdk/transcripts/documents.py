@@ -206,7 +206,7 @@ class _Reread(RawIOBase):
 
 @dataclass(kw_only=True)
 class ValueBudget:
-    """What may still be read of an upload, in all files: it limits its memory and its time."""
+    """The amount that may still be read of an upload, in all files: it limits memory and time."""
 
     left: int
     """JSON values."""

@@ -66,7 +66,7 @@ class Reply:
     duration: float | None = None
     """Milliseconds that the model took."""
     input: records.ModelInput | None = None
-    """What the model was asked."""
+    """The input of the model."""
     time_to_first_token: float | None = None
     """Milliseconds."""
     ended_at: datetime | None = None

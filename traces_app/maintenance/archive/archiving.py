@@ -58,7 +58,7 @@ from .folder import FORMAT, UNFINISHED, ArchiveError, File, Folder, Manifest, di
 ROW_GROUP_BYTES = 16_000_000
 """Values of a row group in Python: what is in memory at a time."""
 _VALUE_BYTES = 50
-"""Of a value in Python, in addition to its text."""
+"""The memory of a value in Python, in addition to its text."""
 _SESSIONS_AT_ONCE = 500
 _MESSAGES_AT_ONCE = 500
 _LOCK = 0x7472_6172
@@ -102,7 +102,7 @@ class Planned:
 
 @dataclass(kw_only=True)
 class Plan:
-    """What an archive command would do."""
+    """The effect that an archive command would have."""
 
     periods: list[Planned] = field(default_factory=list)
     dropped_at_once: list[Period] = field(default_factory=list)

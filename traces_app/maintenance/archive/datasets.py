@@ -67,7 +67,7 @@ class Column:
     name: str
     type: pa.DataType
     sql: str
-    """Of its value, where `t` is the row."""
+    """The SQL of its value, where `t` is the row."""
     stored_as: str
     """The PostgreSQL type of the column of the table."""
     is_restored: bool = True
@@ -194,7 +194,7 @@ DIGEST_OF_SESSION = (
     "t.metadata, t.redactions, t.pinned_at, t.deleted_at, t.deleted_by, t.last_event)::text "
     f"|| coalesce((SELECT row(sums.*)::text FROM {SnapshotSums._meta.db_table} AS sums WHERE sums.session_id = t.id), ''))"
 )
-"""Of what a sender or a person sets, snapshots too: all but its counters and the times that change with them."""
+"""The digest of what a sender or a person sets, snapshots too: all but its counters and the times that change with them."""
 
 SESSIONS = Dataset(
     "sessions",

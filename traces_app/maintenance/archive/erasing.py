@@ -47,7 +47,7 @@ class Erased:
     project: str
     period: str
     rows: dict[str, int]
-    """By the name of the dataset."""
+    """Rows by the name of the dataset."""
     before: str
     """The id of the manifest."""
     after: str | None = None

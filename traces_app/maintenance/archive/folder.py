@@ -52,9 +52,9 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     bytes: int
     sha256: str
-    """Of the file, hexadecimal."""
+    """The hexadecimal digest of the file."""
     rows_sha256: str
-    """Of the values of all rows as MessagePack, in order; it does not depend on how Parquet stores them."""
+    """The digest of the values of all rows as MessagePack, in order; it does not depend on how Parquet stores them."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     period: str
     created_at: datetime
     tables: dict[str, File]
-    """By the name of the dataset; one without rows has no file."""
+    """Files by the name of the dataset; one without rows has no file."""
 
     @property
     def rows(self) -> int:

@@ -17,7 +17,7 @@ from .folder import Folder, Manifest, nothing_archived
 from .spark import ANALYTICS, REPEATED
 
 MEMORY = "1GB"
-"""Of DuckDB; larger sorts and joins use temporary files."""
+"""The memory limit of DuckDB; larger sorts and joins use temporary files."""
 
 _ROWS_AT_ONCE = 1_000
 

@@ -175,7 +175,7 @@ _BELOW: Mapping[type[Model], str] = {
     **dict.fromkeys((Event, Context, ToolResult, ToolCall, AgentStep, Reference, RunVector), "id"),
     **dict.fromkeys((Score, UnindexedMessage), "message_id"),
 }
-"""What may belong to a message, with the column that has its time."""
+"""Models of rows that may belong to a message, with the column that has the time."""
 
 
 def _with_rows(message_ids: Sequence[UUID]) -> set[type[Model]]:

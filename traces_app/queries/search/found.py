@@ -49,7 +49,7 @@ _AROUND = 60
 _LOW_BITS = (1 << 64) - 1
 
 Unit = Literal["message", "call", "session"]
-"""What is searched for: messages that have all terms anywhere below them, calls that have all terms, or sessions with such a
+"""The unit of results: messages that have all terms anywhere below them, calls that have all terms, or sessions with such a
 message."""
 Texts = Sequence[tuple[str, str, str]]
 """Field, text and folded text."""

@@ -26,7 +26,7 @@ MOST_CALLS = 500
 
 class FoundInRun(Struct, frozen=True, kw_only=True):
     hits: Mapping[UUID, Sequence[Hit]]
-    """By step or call: one place for each term, in the order of the search."""
+    """Hits by step or call: one place for each term, in the order of the search."""
     is_cut: bool
     """Whether there may be more, because there are very many or the search took too long."""
 

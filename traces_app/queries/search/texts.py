@@ -25,7 +25,7 @@ from messages_app.sql.pagination import IdRange
 from traces_app.models import AgentStep, Event, ToolCall
 
 MOST_CHARACTERS = 100_000
-"""Of each value only the beginning is searched."""
+"""The beginning of each value that is searched."""
 MOST_OF_JSON = 2 * MOST_CHARACTERS
 """Characters of a JSON text that are read, with what is not searched: brackets, quotation marks and escapes."""
 

@@ -14,7 +14,7 @@ from .entries import thaw
 
 _LONGEST_COMMENT = 20_000
 _CONTENT = ("value", "label", "comment")
-"""What may hold secrets. A number has no content, and stays where contents are left out."""
+"""Fields that may hold secrets. A number has no content, and stays where contents are left out."""
 
 
 def score_data(

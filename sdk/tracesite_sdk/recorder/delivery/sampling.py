@@ -15,7 +15,7 @@ from tracesite_sdk.recorder.capture.entries import Entry, Kind, MessageSubject, 
 _MOST_HELD = 10_000
 """Entries of a message that are held, and calls; a message with more is kept."""
 _MOST_BYTES_HELD = 32 * 2**20
-"""Of all messages together. Beyond it the oldest are kept, so that messages that never end do not fill the memory."""
+"""The limit of all messages together. Beyond it the oldest are kept, so that messages that never end do not fill the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)

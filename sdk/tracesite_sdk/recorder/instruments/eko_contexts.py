@@ -28,9 +28,9 @@ class EkoContexts:
 
     _workflow: Any = None
     _results: dict[str, Any] = field(default_factory=dict)
-    """By agent."""
+    """Results by agent."""
     _messages: dict[str, list[Any]] = field(default_factory=dict)
-    """By agent, as in a request to a model."""
+    """Messages by agent, as in a request to a model."""
     _seen: set[str] = field(default_factory=set)
 
     def receive(self, message: Mapping[str, Any]) -> Node | None:

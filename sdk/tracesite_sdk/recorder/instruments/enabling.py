@@ -464,9 +464,9 @@ class _CallbackEvents:
         self._records_inside = records_inside
         """Requests to models and calls of tools are recorded where they are made, so their callback messages are left out."""
         self._runs: OrderedDict[str, Message] = OrderedDict()
-        """By task."""
+        """Runs by task."""
         self._nodes: OrderedDict[str, Nodes] = OrderedDict()
-        """By run, because the steps of an agent are counted anew in each."""
+        """Nodes by run, because the steps of an agent are counted anew in each."""
 
     def receive(self, args: Args) -> None:
         message = thaw(next(iter(args.values()), None))
@@ -515,7 +515,7 @@ class _Contexts:
         self._counts: OrderedDict[str, Counter[str]] = OrderedDict()
         """The nodes of each session that have begun."""
         self._of_eko: OrderedDict[str, EkoContexts] = OrderedDict()
-        """By run."""
+        """Contexts by run."""
         if isinstance(of, str) and _value(*_owner(target, of)) is None:
             logger.warning("Snapshots will hold None: %s has no attribute %s.", type(target).__name__, of)
 

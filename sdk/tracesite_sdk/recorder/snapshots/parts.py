@@ -171,7 +171,7 @@ class Plain(NamedTuple):
 
     value: Any
     notes: list[Note]
-    """What could not be kept."""
+    """Notes about values that could not be kept."""
     items: dict[int, str]
     """The paths of the lists in which the dicts with these ids are."""
 

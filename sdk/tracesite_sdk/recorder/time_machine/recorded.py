@@ -84,7 +84,7 @@ class Recorded:
     calls: Sequence[Call]
     replies: Sequence[Reply]
     prompts: Sequence[str] = ()
-    """What the user asked."""
+    """The user's prompts."""
 
     @classmethod
     def of(cls, events: Iterable[Mapping[str, Any]], session_id: str | None = None) -> Recorded:

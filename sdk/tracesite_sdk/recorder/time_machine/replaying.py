@@ -44,7 +44,7 @@ class Replaying:
     ) -> None:
         self.recorded = recorded
         self.prompts = list(recorded.prompts)
-        """What the user asked in the recorded run, in order."""
+        """The user's prompts in the recorded run, in order."""
         self._as_reply = as_reply or (lambda reply: reply.text)
         self._results = Results(recorded.calls, privacy or Privacy())
         self._replies = list(recorded.replies)
