@@ -82,9 +82,9 @@ def check_masking(kind: str, value: str) -> None:
 
 def stored_rules(project: Project, name: str | None) -> tuple[RuleRow, ...]:
     """Return the rules for new data of a project, or the one of this name, whether it is enabled or not."""
-    found = project.masking_rules.order_by("id")
-    found = found.filter(name=name) if name else found.filter(enabled=True, when=MaskingMoment.STORE)
-    return tuple(found.values_list("name", "kind", "value"))
+    rules = project.masking_rules.order_by("id")
+    rules = rules.filter(name=name) if name else rules.filter(enabled=True, when=MaskingMoment.STORE)
+    return tuple(rules.values_list("name", "kind", "value"))
 
 
 def rules_named(project: Project, name: str | None) -> Rules:
@@ -192,9 +192,9 @@ def _loosened(pattern: str) -> str:
     which makes a simple pattern ten times as fast.
     """
 
-    def loosened(found: re.Match[str]) -> str:
+    def loosened(match: re.Match[str]) -> str:
         # Names of groups may occur once only.
-        return "(?:" if found["name"] else "" if found["edge"] else found[0]
+        return "(?:" if match["name"] else "" if match["edge"] else match[0]
 
     return _PARTS.sub(loosened, pattern)
 
@@ -249,12 +249,12 @@ def _function(name: str) -> Callable[[str, Any], Any]:
             % {"functions": ", ".join(allowed) or "-"}
         )
     try:
-        found = import_string(name)
+        function = import_string(name)
     except ImportError as error:
         raise ValueError(str(error)) from error
-    if not callable(found):
+    if not callable(function):
         raise ValueError(_("This is not a function."))
-    return found  # type: ignore[no-any-return] # checked above
+    return function  # type: ignore[no-any-return] # checked above
 
 
 @transaction.atomic(using=PRIMARY)

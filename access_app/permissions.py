@@ -77,9 +77,9 @@ def owned_projects(request: Request) -> ProjectScope:
         raise NotPermitted(
             _("Log in as an owner of the project or as a superuser. API keys have no access."), code="missing_role"
         )
-    found = access(request).scope(Role.OWNER)
-    note_scope(found)
-    return found
+    scope = access(request).scope(Role.OWNER)
+    note_scope(scope)
+    return scope
 
 
 def project_scope(request: Request, scope: str | None = None, *, in_several: bool = False) -> ProjectScope:
@@ -92,11 +92,11 @@ def project_scope(request: Request, scope: str | None = None, *, in_several: boo
     if isinstance(key, ApiKey):
         return ProjectScope(frozenset({key.project_id}))
     needed = scope or _needed_scope(request, request.parser_context["view"])
-    found = access(request).scope(ROLE_OF_SCOPE[Scope(needed)])
-    note_scope(found)
+    allowed = access(request).scope(ROLE_OF_SCOPE[Scope(needed)])
+    note_scope(allowed)
     if not (in_several or names_database(request)):
-        use_only_database_of(found)
-    return found
+        use_only_database_of(allowed)
+    return allowed
 
 
 def names_database(request: Request) -> bool:
@@ -112,14 +112,14 @@ def projects_visible_to(request: Request) -> QuerySet[Project]:
 def project_in(scope: ProjectScope, slug: str, field: str = "project") -> Project:
     """Return the project with this slug. Raise NotFound, for `field`, if it does not exist or is not in the scope."""
     # PostgreSQL takes no NUL, and no slug has one.
-    found = None if "\x00" in slug else visible_to(Project.objects.all(), scope, field="pk").filter(slug=slug).first()
-    if found is None:
+    project = None if "\x00" in slug else visible_to(Project.objects.all(), scope, field="pk").filter(slug=slug).first()
+    if project is None:
         raise NotFound(
             _("Project “%(slug)s” does not exist, or you have no access to it.") % {"slug": slug[:64]}, field=field
         )
-    note_scope(ProjectScope(frozenset({found.pk})))
-    use_database_of(found.pk)
-    return found
+    note_scope(ProjectScope(frozenset({project.pk})))
+    use_database_of(project.pk)
+    return project
 
 
 def project_for_write(request: Request, slug: str | None, field: str = "project") -> Project:
@@ -133,12 +133,12 @@ def project_for_write(request: Request, slug: str | None, field: str = "project"
         return key.project
     if slug:
         return project_in(project_scope(request), slug, field)
-    found = list(projects_visible_to(request)[:2])
-    if len(found) != 1:
+    projects = list(projects_visible_to(request)[:2])
+    if len(projects) != 1:
         raise InvalidInput(_("“%(field)s” is required: the slug of the project.") % {"field": field}, field=field)
-    note_scope(ProjectScope(frozenset({found[0].pk})))
-    use_database_of(found[0].pk)
-    return found[0]
+    note_scope(ProjectScope(frozenset({projects[0].pk})))
+    use_database_of(projects[0].pk)
+    return projects[0]
 
 
 def _needed_scope(request: Request, view: APIView) -> str:

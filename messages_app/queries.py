@@ -47,33 +47,33 @@ def find_session(scope: ProjectScope, name: str, *, among: Among = "alive", fiel
     the error names.
     """
     session_id = as_uuid(name)
-    found = [] if session_id is None else _find_sessions("id", session_id, among, scope)
+    sessions_found = [] if session_id is None else _find_sessions("id", session_id, among, scope)
     # PostgreSQL rejects U+0000, even in a comparison.
-    if not found and name and "\x00" not in name:
-        found = _find_sessions("external_id", name, among, scope)
-    if len(found) > 1:
+    if not sessions_found and name and "\x00" not in name:
+        sessions_found = _find_sessions("external_id", name, among, scope)
+    if len(sessions_found) > 1:
         raise _ambiguous(field)
-    if not found:
+    if not sessions_found:
         raise NotFound(_("There is no session with this id."), code="session_not_found", field=field)
-    note_objects("session", [found[0].pk], project_id=found[0].project_id)
-    return found[0]
+    note_objects("session", [sessions_found[0].pk], project_id=sessions_found[0].project_id)
+    return sessions_found[0]
 
 
 def find_session_in(
     scopes: Mapping[str, ProjectScope], name: str, *, among: Among = "alive", field: str | None = None
 ) -> tuple[FoundSession, dict[str, ProjectScope]]:
     """Return a session of projects in several databases, and the scope in its database. Otherwise as find_session."""
-    found: dict[str, FoundSession] = {}
+    by_database: dict[str, FoundSession] = {}
     missing = NotFound()
     for alias, scope in scopes.items():
         with using(alias):
             try:
-                found[alias] = find_session(scope, name, among=among, field=field)
+                by_database[alias] = find_session(scope, name, among=among, field=field)
             except NotFound as error:
                 missing = error
-    if len(found) > 1:
+    if len(by_database) > 1:
         raise _ambiguous(field)
-    for alias, session in found.items():
+    for alias, session in by_database.items():
         return session, {alias: scopes[alias]}
     raise missing
 
@@ -95,9 +95,9 @@ def find_message(
             _("There is no deleted message with this id.") if deleted else _("There is no message with this id."),
             code="message_not_found",
         )
-    found = FoundMessage(*row)
-    note_objects("message", [found.pk], project_id=found.project_id)
-    return found
+    message = FoundMessage(*row)
+    note_objects("message", [message.pk], project_id=message.project_id)
+    return message
 
 
 def _ambiguous(field: str | None) -> Conflict:
@@ -114,8 +114,8 @@ def _find_sessions(column: str, value: UUID | str, among: Among, scope: ProjectS
         rows = rows.alive() if among == "alive" else rows.deleted()
     if column == "external_id" and scope.project_ids is None:
         rows = rows.filter(project__in=Project.objects.order_by().values("pk"))  # the index begins with the project
-    found = rows.order_by().filter(**{column: value}).values_list("id", "project_id")
-    return [FoundSession(*row) for row in found[:2]]
+    values = rows.order_by().filter(**{column: value}).values_list("id", "project_id")
+    return [FoundSession(*row) for row in values[:2]]
 
 
 def as_uuid(text: str) -> UUID | None:
@@ -130,8 +130,8 @@ def sessions(ids: Collection[str], fields: frozenset[str] = SESSION_FIELDS) -> l
     """Return the sessions of `ids`, in this order, with the requested fields. At most one query."""
     rows = SESSIONS.read(ids, fields)
     used = [_used(row[1], row[2], row[3]) for row in rows] if "resources" in fields else UNSET
-    found = dict(zip((row[0] for row in rows), SESSIONS.make(rows, fields, resources=used), strict=True))
-    return [found[session_id] for session_id in ids if session_id in found]
+    by_id = dict(zip((row[0] for row in rows), SESSIONS.make(rows, fields, resources=used), strict=True))
+    return [by_id[session_id] for session_id in ids if session_id in by_id]
 
 
 def _used(input_tokens: int, output_tokens: int, duration_ms: int) -> schemas.Resources:

@@ -197,12 +197,12 @@ def delete_sessions(project_id: int, session_ids: Collection[UUID] | None, *, by
         with transaction.atomic():
             # By id, the order of all writes that lock several sessions.
             locked = rows.order_by("pk").select_for_update(no_key=True, of=("self",))
-            found = list(locked.values_list("pk", flat=True)[:AT_A_TIME])
+            batch = list(locked.values_list("pk", flat=True)[:AT_A_TIME])
             now = timezone.now()
-            Session.objects.filter(pk__in=found).update(deleted_at=now, deleted_by=by, updated_at=now)
-            mark_sessions(found)
-        deleted += len(found)
-        if len(found) < AT_A_TIME:
+            Session.objects.filter(pk__in=batch).update(deleted_at=now, deleted_by=by, updated_at=now)
+            mark_sessions(batch)
+        deleted += len(batch)
+        if len(batch) < AT_A_TIME:
             break
     if deleted:
         note_counts(project_id, sessions=deleted)
@@ -237,7 +237,7 @@ def clear_session(session_id: UUID, *, by: str) -> int:
     """
     now = timezone.now()
     alive = Message.with_deleted.filter(session_id=session_id, deleted_at__isnull=True)
-    found = list(
+    messages = list(
         alive.order_by("pk")
         .select_for_update()
         .only(
@@ -253,9 +253,9 @@ def clear_session(session_id: UUID, *, by: str) -> int:
             *_COUNTED,
         )
     )
-    counts = sum((Counts.of(message) for message in found), Counts())
-    ids = [message.pk for message in found]
-    for first in range(0, len(found), AT_A_TIME):
+    counts = sum((Counts.of(message) for message in messages), Counts())
+    ids = [message.pk for message in messages]
+    for first in range(0, len(messages), AT_A_TIME):
         keys = ids[first : first + AT_A_TIME]
         of_these = Message.with_deleted.filter(pk__in=keys, pk__gte=keys[0], pk__lte=keys[-1])
         of_these.update(deleted_at=now, deleted_by=by, updated_at=now, version=F("version") + 1)
@@ -264,12 +264,12 @@ def clear_session(session_id: UUID, *, by: str) -> int:
         raise _no_session()
     add_to_session(session_id, -counts)
     update_last_run(session_id)
-    if found:
-        mark_messages(found[0].project_id, ids)
+    if messages:
+        mark_messages(messages[0].project_id, ids)
         mark(ids)
-    note_counts(messages=len(found))
-    logger.info("cleared a session", extra={"session_id": str(session_id), "messages": len(found), "by": by})
-    return len(found)
+    note_counts(messages=len(messages))
+    logger.info("cleared a session", extra={"session_id": str(session_id), "messages": len(messages), "by": by})
+    return len(messages)
 
 
 @transaction.atomic

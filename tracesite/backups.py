@@ -156,10 +156,10 @@ def newest(path: Path) -> Path:
     """Return the path itself if it is a backup, else the newest backup in it. Raises BackupError if there is none."""
     if (path / MANIFEST).exists():
         return path
-    found = backups_in(path)
-    if not found:
+    backups = backups_in(path)
+    if not backups:
         raise BackupError(f"{path} is no backup and has none: there is no {PREFIX}*/{MANIFEST} in it.")
-    return found[-1]
+    return backups[-1]
 
 
 def read_manifest(backup: Path) -> Manifest:
@@ -178,10 +178,10 @@ def read_manifest(backup: Path) -> Manifest:
 
 def check_files(backup: Path, manifest: Manifest) -> None:
     """Compare the files of a backup with its manifest. Raises BackupError, which names the first that differs."""
-    found = _files(backup / DUMP)
-    for name in sorted(found.keys() | manifest.files.keys()):
-        if found.get(name) != manifest.files.get(name):
-            state = "is missing" if name not in found else "was added" if name not in manifest.files else "was changed"
+    files = _files(backup / DUMP)
+    for name in sorted(files.keys() | manifest.files.keys()):
+        if files.get(name) != manifest.files.get(name):
+            state = "is missing" if name not in files else "was added" if name not in manifest.files else "was changed"
             raise BackupError(f"The backup {backup} is damaged: {DUMP}/{name} {state}.")
 
 
@@ -274,11 +274,11 @@ def _compare(manifest: Manifest, tables: Mapping[str, int]) -> None:
 
 
 def _files(directory: Path) -> dict[str, File]:
-    found = {}
+    files = {}
     for path in sorted(directory.iterdir()) if directory.is_dir() else ():
         with path.open("rb") as file:
-            found[path.name] = File(bytes=path.stat().st_size, sha256=hashlib.file_digest(file, "sha256").hexdigest())
-    return found
+            files[path.name] = File(bytes=path.stat().st_size, sha256=hashlib.file_digest(file, "sha256").hexdigest())
+    return files
 
 
 def _sync(directory: Path) -> None:
@@ -293,8 +293,8 @@ def _sync(directory: Path) -> None:
 def _django() -> psycopg.Connection[Any]:
     """Return the connection of Django, opened if it is not."""
     primary.ensure_connection()
-    found: psycopg.Connection[Any] = primary.connection
-    return found
+    connection: psycopg.Connection[Any] = primary.connection
+    return connection
 
 
 def _url(database: str | None = None) -> str:

@@ -35,12 +35,12 @@ def token(name: str, *, at_least: int) -> str:
 
 def tokens(name: str, *, at_least: int) -> list[str]:
     """Secrets separated by commas. Their values are not repeated in the error."""
-    found = words(name)
-    if any(len(one) < at_least for one in found):
+    tokens_given = words(name)
+    if any(len(token) < at_least for token in tokens_given):
         raise ImproperlyConfigured(
             f"{name} has a key that is too short to be safe: write at least {at_least} characters."
         )
-    return found
+    return tokens_given
 
 
 def embedder(name: str) -> str:
@@ -133,7 +133,7 @@ def database(name: str, *, optional: bool = False) -> dict[str, Any]:
 
 def databases(name: str) -> dict[str, dict[str, Any]]:
     """Django's settings of PostgreSQLs by their aliases: alias=URL, separated by spaces."""
-    found: dict[str, dict[str, Any]] = {}
+    by_alias: dict[str, dict[str, Any]] = {}
     for pair in (_value(name) or "").split():
         alias, equals, url = pair.partition("=")
         if not (equals and alias.isidentifier() and url.startswith(("postgresql://", "postgres://"))):
@@ -141,21 +141,21 @@ def databases(name: str) -> dict[str, dict[str, Any]]:
             raise ImproperlyConfigured(
                 f"{name} is not a list of databases. Use alias=postgresql://..., separated by spaces."
             )
-        if alias in ("default", "replica", "direct") or alias in found:
+        if alias in ("default", "replica", "direct") or alias in by_alias:
             raise ImproperlyConfigured(f"{name} names the alias {alias!r} again. Use another one.")
-        found[alias] = dict(environ.Env.db_url_config(url))
-    return found
+        by_alias[alias] = dict(environ.Env.db_url_config(url))
+    return by_alias
 
 
 def pairs(name: str) -> dict[str, str]:
     """Words by words: a=b, separated by commas."""
-    found = {}
+    values = {}
     for word in words(name):
         key, equals, value = word.partition("=")
         if not (key.strip() and equals and value.strip()):
             raise refused(name, word, "pairs such as big=tenant1, separated by commas")
-        found[key.strip()] = value.strip()
-    return found
+        values[key.strip()] = value.strip()
+    return values
 
 
 def refused(name: str, value: str, right: str) -> ImproperlyConfigured:

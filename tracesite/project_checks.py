@@ -41,7 +41,7 @@ def check_project(app_configs: Sequence[AppConfig] | None, **options: Any) -> li
 
 
 def _apps() -> list[CheckMessage]:
-    found: list[CheckMessage] = [
+    messages: list[CheckMessage] = [
         Error(
             f"Tracesite needs the app {name}.",
             hint=f'Add "{name}" to INSTALLED_APPS. {SEE}',
@@ -51,7 +51,7 @@ def _apps() -> list[CheckMessage]:
         if not apps.is_installed(name)
     ]
     if not isinstance(admin.site, TracesiteAdminSite):
-        found.append(
+        messages.append(
             Error(
                 "The admin site of the project has no pages of Tracesite.",
                 hint='Put "tracesite.admin_site.TracesiteAdminConfig" in place of "django.contrib.admin" into INSTALLED_APPS, or let '
@@ -61,7 +61,7 @@ def _apps() -> list[CheckMessage]:
         )
     order = [config.name for config in apps.get_app_configs()]
     if "django.contrib.admin" in order and order.index("tracesite") > order.index("django.contrib.admin"):
-        found.append(
+        messages.append(
             Error(
                 "Templates of Django's admin come before those of Tracesite.",
                 hint=f'Move "tracesite" before the admin in INSTALLED_APPS. {SEE}',
@@ -69,14 +69,14 @@ def _apps() -> list[CheckMessage]:
             )
         )
     if not apps.is_installed("drf_spectacular_sidecar"):
-        found.append(
+        messages.append(
             Warning(
                 "The page that shows the REST API has no scripts.",
                 hint=f'Add "drf_spectacular_sidecar" to INSTALLED_APPS. {SEE}',
                 id="tracesite.W015",
             )
         )
-    return found
+    return messages
 
 
 def _middleware() -> list[CheckMessage]:
@@ -112,9 +112,11 @@ def _database() -> list[CheckMessage]:
                 id="tracesite.E024",
             )
         ]
-    found: list[CheckMessage] = []
-    if not PEOPLE_ARE_HERE and not any(isinstance(one, ReadingRouter) for one in router.routers):
-        found.append(
+    messages: list[CheckMessage] = []
+    if not PEOPLE_ARE_HERE and not any(
+        isinstance(database_router, ReadingRouter) for database_router in router.routers
+    ):
+        messages.append(
             Error(
                 "Without a router Django looks for the tables of Tracesite in the database 'default'.",
                 hint=f'Put "{ROUTER}" first into DATABASE_ROUTERS. {SEE}',
@@ -122,7 +124,7 @@ def _database() -> list[CheckMessage]:
             )
         )
     if database["ENGINE"] != BACKEND:
-        found.append(
+        messages.append(
             Error(
                 f"The database of Tracesite, DATABASES[{PRIMARY!r}], has the engine {database['ENGINE']!r}.",
                 hint=f'Set its ENGINE to "{BACKEND}": Django\'s own backend for PostgreSQL, with what Tracesite needs. {SEE}',
@@ -130,7 +132,7 @@ def _database() -> list[CheckMessage]:
             )
         )
     if database.get("ATOMIC_REQUESTS"):
-        found.append(
+        messages.append(
             Error(
                 f"ATOMIC_REQUESTS is on for DATABASES[{PRIMARY!r}]: ingest commits by itself and would fail.",
                 hint="Turn it off, and put transaction.atomic around the views that need it. Or give Tracesite an alias of "
@@ -139,14 +141,14 @@ def _database() -> list[CheckMessage]:
             )
         )
     if not settings.USE_TZ:
-        found.append(
+        messages.append(
             Error(
                 "USE_TZ is off, and all times of traces have a time zone.",
                 hint="Set USE_TZ = True.",
                 id="tracesite.E022",
             )
         )
-    return found
+    return messages
 
 
 def _urls() -> list[CheckMessage]:

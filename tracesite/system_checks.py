@@ -59,7 +59,7 @@ NO_ANSWER = "tracesite.E003"
 
 def check_settings(app_configs: Apps, **options: Any) -> list[CheckMessage]:
     """Check the settings that every command needs."""
-    found: list[CheckMessage] = [
+    messages: list[CheckMessage] = [
         Error(
             f"TRACESITE_TRUSTED_ORIGINS has {origin!r}, which is not an origin.",
             hint="Use only a scheme and a host, such as https://traces.example.org.",
@@ -74,7 +74,7 @@ def check_settings(app_configs: Apps, **options: Any) -> list[CheckMessage]:
         with tempfile.TemporaryFile(dir=next(path for path in (data_dir, *data_dir.parents) if path.exists())):
             pass
     except OSError as error:
-        found.append(
+        messages.append(
             Error(
                 f"Cannot create files in the data directory {conf.DATA_DIR}: {error.strerror}.",
                 hint="Set TRACESITE_DATA_DIR to a directory that the user of Tracesite can write to.",
@@ -84,7 +84,7 @@ def check_settings(app_configs: Apps, **options: Any) -> list[CheckMessage]:
     try:
         configured()
     except ImproperlyConfigured as error:
-        found.append(
+        messages.append(
             Error(
                 str(error),
                 hint="Use package.module:function, an address, or unset TRACESITE_EMBEDDER: see docs/similar.md.",
@@ -93,14 +93,14 @@ def check_settings(app_configs: Apps, **options: Any) -> list[CheckMessage]:
         )
     key = conf.DATA_DIR / "secret_key"
     if key.exists() and key.stat().st_mode & 0o077:
-        found.append(
+        messages.append(
             Warning(
                 f"{key} is readable by other users, who could forge admin logins.",
                 hint=f"Run chmod 600 {key}. If it may have been read, delete it; all users must then log in again.",
                 id="tracesite.W001",
             )
         )
-    found += [
+    messages += [
         Warning(
             f"{name} is unknown." + (f" Did you mean {nearest}?" if nearest else ""),
             hint="Correct or unset the variable. docs/settings.md lists all settings.",
@@ -108,15 +108,15 @@ def check_settings(app_configs: Apps, **options: Any) -> list[CheckMessage]:
         )
         for name, nearest in environment.unknown().items()
     ]
-    return found
+    return messages
 
 
 def check_deployment(app_configs: Apps, **options: Any) -> list[CheckMessage]:
     """Check for settings that suit a first look, but not a service that others use."""
-    found: list[CheckMessage] = []
+    messages: list[CheckMessage] = []
     is_local = all(_is_loopback(host) for host in settings.ALLOWED_HOSTS)
     if settings.DEBUG:
-        found.append(
+        messages.append(
             Warning(
                 "TRACESITE_DEBUG is on: error pages show settings and content to every visitor.",
                 hint="Unset TRACESITE_DEBUG.",
@@ -124,7 +124,7 @@ def check_deployment(app_configs: Apps, **options: Any) -> list[CheckMessage]:
             )
         )
     if any(host in ("*", ".") for host in settings.ALLOWED_HOSTS):
-        found.append(
+        messages.append(
             Warning(
                 "TRACESITE_ALLOWED_HOSTS allows every host name: attackers can forge links in responses.",
                 hint="List the host names of this site, separated by commas.",
@@ -132,7 +132,7 @@ def check_deployment(app_configs: Apps, **options: Any) -> list[CheckMessage]:
             )
         )
     if not conf.HTTPS and not is_local:
-        found.append(
+        messages.append(
             Warning(
                 "TRACESITE_HTTPS is off, and TRACESITE_ALLOWED_HOSTS has public host names: keys, "
                 "cookies and traces may be sent unencrypted.",
@@ -141,7 +141,7 @@ def check_deployment(app_configs: Apps, **options: Any) -> list[CheckMessage]:
             )
         )
     if conf.HTTPS and is_local:
-        found.append(
+        messages.append(
             Warning(
                 "TRACESITE_HTTPS is on, but TRACESITE_ALLOWED_HOSTS has only local names: requests with "
                 "the public host name get status 400.",
@@ -150,14 +150,14 @@ def check_deployment(app_configs: Apps, **options: Any) -> list[CheckMessage]:
             )
         )
     if embedded_postgres.home():
-        found.append(
+        messages.append(
             Warning(
                 f"The database is the embedded PostgreSQL in {embedded_postgres.home()}: it stops with Tracesite and is not backed up.",
                 hint="Set DATABASE_URL to a PostgreSQL server that you operate and back up.",
                 id="tracesite.W006",
             )
         )
-    return found
+    return messages
 
 
 def _is_origin(text: str) -> bool:
@@ -209,12 +209,12 @@ _SETTINGS = (
 
 def check_database(app_configs: Apps, databases: Iterable[str] | None = None, **options: Any) -> list[CheckMessage]:
     """Check that the server keeps what it acknowledges, and has room for what Tracesite does."""
-    found = []
+    messages = []
     for alias in {*all_aliases(), REPLICA}.intersection(databases or ()):
         try:
-            found += judge(describe(connections[alias]))
+            messages += judge(describe(connections[alias]))
         except OperationalError as error:
-            found.append(
+            messages.append(
                 Error(
                     f"The database does not respond: {error}",
                     hint=(
@@ -224,7 +224,7 @@ def check_database(app_configs: Apps, databases: Iterable[str] | None = None, **
                     id=NO_ANSWER,
                 )
             )
-    return found
+    return messages
 
 
 def check_earlier_migrations(
@@ -246,7 +246,7 @@ def check_project_databases(
 ) -> list[CheckMessage]:
     """Check that the databases of projects, present and planned, are among the settings and ready."""
     unknown = sorted(set(conf.PROJECT_DATABASES.values()).difference(all_aliases()))
-    found: list[CheckMessage] = [
+    messages: list[CheckMessage] = [
         Error(
             f"TRACESITE_PROJECT_DATABASES names the database {alias!r}, which is none with the engine {BACKEND}.",
             hint="Add it to DATABASE_PROJECT_URLS, or to DATABASES with this engine. See docs/project_databases.md.",
@@ -259,12 +259,12 @@ def check_project_databases(
             PRIMARY not in (databases or ())
             or ProjectDatabase._meta.db_table not in primary.introspection.table_names()
         ):
-            return found
+            return messages
     except OperationalError:
-        return found  # check_database reports it
+        return messages  # check_database reports it
     prepared = set(ProjectDatabase.objects.values_list("alias", flat=True))
     used = set(ProjectDatabase.objects.filter(places__isnull=False).values_list("alias", flat=True))
-    found += [
+    messages += [
         Error(
             f"Projects are in the database {alias!r}, which the settings do not have. They can neither be read nor written.",
             hint="Add it to DATABASE_PROJECT_URLS, or to DATABASES, by this alias. See docs/project_databases.md.",
@@ -272,7 +272,7 @@ def check_project_databases(
         )
         for alias in sorted(used.difference(project_aliases()))
     ]
-    found += [
+    messages += [
         Error(
             f"The database {alias!r} is not ready for the traces of projects.",
             hint=f"Run: {program()} prepare_database {alias}",
@@ -281,7 +281,7 @@ def check_project_databases(
         for alias in project_aliases()
         if alias not in prepared
     ]
-    return found
+    return messages
 
 
 def check_masking_rules(
@@ -386,9 +386,9 @@ def judge(server: Server) -> list[CheckMessage]:
 
 
 def _what_cannot_work(server: Server) -> list[CheckMessage]:
-    found: list[CheckMessage] = []
+    messages: list[CheckMessage] = []
     if server.version < OLDEST_POSTGRESQL:
-        found.append(
+        messages.append(
             Error(
                 f"PostgreSQL {server.version} is too old.",
                 hint=f"Tracesite needs PostgreSQL {OLDEST_POSTGRESQL} or newer.",
@@ -396,7 +396,7 @@ def _what_cannot_work(server: Server) -> list[CheckMessage]:
             )
         )
     if server.encoding != "UTF8":
-        found.append(
+        messages.append(
             Error(
                 f"The encoding of the database is {server.encoding}, which cannot store all characters.",
                 hint="Create a new database: createdb --encoding=UTF8 --template=template0 NAME.",
@@ -404,7 +404,7 @@ def _what_cannot_work(server: Server) -> list[CheckMessage]:
             )
         )
     if server.is_read_only:
-        found.append(
+        messages.append(
             Error(
                 "The database is read-only: it is a standby, or default_transaction_read_only is on.",
                 hint="Set DATABASE_URL to the primary server, or use target_session_attrs=read-write.",
@@ -412,7 +412,7 @@ def _what_cannot_work(server: Server) -> list[CheckMessage]:
             )
         )
     if not server.makes_tables or not server.owns_tables:
-        found.append(
+        messages.append(
             Error(
                 "The role in DATABASE_URL cannot create partitions: messages of a new month cannot be stored.",
                 hint=(
@@ -422,15 +422,15 @@ def _what_cannot_work(server: Server) -> list[CheckMessage]:
                 id="tracesite.E007",
             )
         )
-    return found
+    return messages
 
 
 def _what_may_go_wrong(server: Server) -> list[CheckMessage]:
-    found: list[CheckMessage] = []
+    messages: list[CheckMessage] = []
     values = server.settings
     lossy = [name for name in ("fsync", "full_page_writes", "synchronous_commit") if values[name] == "off"]
     if lossy:
-        found.append(
+        messages.append(
             Warning(
                 f"{' and '.join(lossy)} of PostgreSQL {'is' if len(lossy) == 1 else 'are'} off: a crash may lose "
                 "acknowledged messages.",
@@ -442,7 +442,7 @@ def _what_may_go_wrong(server: Server) -> list[CheckMessage]:
     for_all = ceil(server.locks * QUERIES_OVER_ALL / int(values["max_connections"]))
     enough = max(LOCKS_PER_TRANSACTION, for_all)
     if int(values["max_locks_per_transaction"]) < enough:
-        found.append(
+        messages.append(
             Warning(
                 f"PostgreSQL's max_locks_per_transaction is {values['max_locks_per_transaction']}: queries over all periods, "
                 f"which take {server.locks:,} locks each, fail with “out of shared memory”.",
@@ -451,7 +451,7 @@ def _what_may_go_wrong(server: Server) -> list[CheckMessage]:
             )
         )
     if abs(server.clock_ahead) > timedelta(seconds=CLOCK_SECONDS):
-        found.append(
+        messages.append(
             Warning(
                 f"The clocks of PostgreSQL and this machine differ by {abs(server.clock_ahead).total_seconds():.0f} s.",
                 hint="Synchronize both with a time server (systemd-timesyncd, chrony).",
@@ -459,7 +459,7 @@ def _what_may_go_wrong(server: Server) -> list[CheckMessage]:
             )
         )
     if 0 < int(values["statement_timeout"]) < SHORTEST_STATEMENT_TIMEOUT_MS:
-        found.append(
+        messages.append(
             Warning(
                 f"statement_timeout is {values['statement_timeout']} ms for this role: migrations, purges and large pages "
                 "may be canceled.",
@@ -468,7 +468,7 @@ def _what_may_go_wrong(server: Server) -> list[CheckMessage]:
             )
         )
     if values["jit"] == "on":
-        found.append(
+        messages.append(
             Warning(
                 "PostgreSQL's jit is on: compiling queries over partitions takes longer than running them.",
                 hint="ALTER DATABASE ... SET jit = off.",
@@ -476,14 +476,14 @@ def _what_may_go_wrong(server: Server) -> list[CheckMessage]:
             )
         )
     if values["autovacuum"] == "off":
-        found.append(
+        messages.append(
             Warning(
                 "PostgreSQL's autovacuum is off: tables grow, queries slow down, and finally the server stops.",
                 hint="Turn autovacuum on.",
                 id="tracesite.W012",
             )
         )
-    return found
+    return messages
 
 
 # --- What only `serve --check` knows ------------------------------------------------------------------------

@@ -236,8 +236,8 @@ def _within(rows: QuerySet[Any, Any], ids: IdRange) -> QuerySet[Any, Any]:
 
 
 def _keys(rows: QuerySet[Any, Any], newest_first: bool, limit: int, offset: int = 0) -> QuerySet[Any, Any]:
-    found = rows.order_by("-pk" if newest_first else "pk").values_list("pk", flat=True)
-    return found[offset : offset + limit]
+    keys = rows.order_by("-pk" if newest_first else "pk").values_list("pk", flat=True)
+    return keys[offset : offset + limit]
 
 
 def _fetched(keys: QuerySet[Any, Any]) -> list[Any]:
@@ -282,15 +282,15 @@ def read_sifted_page(rows: Keys, request: PageRequest, keep: Callable[[list[UUID
     return page_of(page, request, reached=chunk[-1] if more and len(page) <= request.limit else None)
 
 
-def page_of(found: Sequence[UUID], request: PageRequest, *, reached: UUID | None = None) -> Page:
+def page_of(ids: Sequence[UUID], request: PageRequest, *, reached: UUID | None = None) -> Page:
     """Return the page of rows that were found in the direction of the request, one more than its limit if there are more.
 
     `reached` is the row at which the search for them stopped early.
     """
     newer = request.towards_newer if request.cursor is None else request.cursor.newer
-    more = len(found) > request.limit or reached is not None
-    page = list(found[: request.limit])
-    if len(found) > request.limit:
+    more = len(ids) > request.limit or reached is not None
+    page = list(ids[: request.limit])
+    if len(ids) > request.limit:
         reached = None
     if newer != (request.order == "asc"):
         page.reverse()
@@ -385,8 +385,8 @@ class Tie(Struct, frozen=True, kw_only=True):
 
     def few(self) -> list[UUID] | None:
         """Return all of them, or None if they are more than MAX_LIMIT."""
-        found = self._next(self.ids, MAX_LIMIT + 1)
-        return found if len(found) <= MAX_LIMIT else None
+        ids = self._next(self.ids, MAX_LIMIT + 1)
+        return ids if len(ids) <= MAX_LIMIT else None
 
     def chunks(self) -> Iterator[list[UUID]]:
         remaining = self.ids
@@ -413,8 +413,8 @@ def _links(
     else:
         # An empty page: the opposite direction starts with the row at the position itself.
         bound = request.ids.lower if newer else request.ids.upper
-        place = 0 if bound is None else bound.int
-        ends = [UUID(int=place), UUID(int=max(place - 1, 0))]
+        number = 0 if bound is None else bound.int
+        ends = [UUID(int=number), UUID(int=max(number - 1, 0))]
     if reached is not None:
         ends[newer] = reached
     to_older = str(Cursor(position=ends[0], newer=False)) if has_older else None

@@ -427,14 +427,14 @@ class TracesiteHandler(_Handler):
             return
         assert run.called is not None, "it is the run of a retriever"
         references = run.place.trace.message.references
-        found = [_reference(document) for document in documents]
-        for reference in found:
+        passages = [_reference(document) for document in documents]
+        for reference in passages:
             # A passage that is found again is one reference of the answer.
             if not any({**reference, "seq": other["seq"]} == other for other in references if "seq" in other):
                 references.append({**reference, "seq": len(references)})
         # The text of the result holds the passages themselves.
-        about = [{name: value for name, value in reference.items() if name != "content"} for reference in found]
-        text = "\n\n".join(reference["content"] for reference in found)
+        about = [{name: value for name, value in reference.items() if name != "content"} for reference in passages]
+        text = "\n\n".join(reference["content"] for reference in passages)
         self._answer(run.called, records.ToolResult(status="success", output=text, data={"results": about}))
         if run.parent is None:
             self._end(run.place.trace, None)
@@ -705,9 +705,9 @@ def _matching_call(place: _Place, call_id: str | None, name: str, args: Any) -> 
     fresh = [called for called in calls if not called.runs]
     if call_id is not None:
         of_id = [called for called in calls if called.call.call_id == call_id]
-        found = next((called for called in of_id if not called.runs), of_id[-1] if of_id else None)
-        if found is not None:
-            return found
+        match = next((called for called in of_id if not called.runs), of_id[-1] if of_id else None)
+        if match is not None:
+            return match
     else:
         same = next((called for called in fresh if called.call.name == name and called.args == args), None)
         if same is not None:
@@ -784,9 +784,9 @@ def _reference(document: Document) -> dict[str, Any]:
     if document.id:
         reference["id"] = document.id
     for name, kind, spellings in _REFERENCE_FIELDS:
-        found = next((spelling for spelling in spellings if isinstance(about.get(spelling), kind)), None)
-        if found is not None and not isinstance(about[found], bool):
-            reference[name] = about.pop(found)
+        spelling_given = next((spelling for spelling in spellings if isinstance(about.get(spelling), kind)), None)
+        if spelling_given is not None and not isinstance(about[spelling_given], bool):
+            reference[name] = about.pop(spelling_given)
     if about:
         reference["metadata"] = about
     return reference

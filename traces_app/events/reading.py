@@ -86,24 +86,24 @@ FACTS_OF_OTHERS = f"""
 
 def by_session(project_id: int, batch: Sequence[NewEvent]) -> list[BatchSession]:
     """Return the sessions of the batch and their runs, with the ids of those that exist; in one order for all senders."""
-    names = {one.record.session_id for one in batch}
-    found: dict[str, UUID] = {}
+    names = {new.record.session_id for new in batch}
+    session_ids: dict[str, UUID] = {}
     turns: dict[UUID, str] = {}
     uuids = [uuid for name in names if (uuid := hyphenated_uuid(name)) is not None]
     for session_id, external_id, _deleted, owner in find_named_sessions(project_id, uuids, sorted(names)):
         if owner == project_id:
-            found[str(session_id)] = session_id
+            session_ids[str(session_id)] = session_id
             turns[session_id] = external_id or str(session_id)
             if external_id:
-                found[external_id] = session_id
+                session_ids[external_id] = session_id
     sessions: dict[str, BatchSession] = {}
-    for one in batch:
-        name = one.record.session_id
-        known = found.get(name)
+    for new in batch:
+        name = new.record.session_id
+        known = session_ids.get(name)
         session = sessions.setdefault(
             str(known or name), BatchSession(name=name, turn=turns[known] if known else name, events=[], id=known)
         )
-        session.events.append(one)
+        session.events.append(new)
     for session in sessions.values():
         _find_runs(session)
     return [session for _key, session in sorted(sessions.items())]
@@ -111,12 +111,12 @@ def by_session(project_id: int, batch: Sequence[NewEvent]) -> list[BatchSession]
 
 def _list_scores(session: BatchSession) -> None:
     """Let the last run of a session list the scores of the session itself."""
-    unplaced = [one for one in session.events if scores.names_no_message(one.record)]
+    unplaced = [new for new in session.events if scores.names_no_message(new.record)]
     if unplaced and session.id is not None:
         answers = Message.objects.filter(session_id=session.id, role=Message.Role.ASSISTANT)
         last = answers.order_by("-pk").values_list("pk", flat=True).first()
-        for one in unplaced if last is not None else ():
-            one.record = msgspec.structs.replace(one.record, message_id=str(last))
+        for new in unplaced if last is not None else ():
+            new.record = msgspec.structs.replace(new.record, message_id=str(last))
 
 
 def _find_runs(session: BatchSession) -> None:
@@ -124,7 +124,7 @@ def _find_runs(session: BatchSession) -> None:
     by_name: dict[str, UUID] = {}
     own_names: dict[str, str] = {}
     """The external ids of runs that are addressed by id, because the message of the user is named after them."""
-    names = {one.run for one in session.events}
+    names = {new.run for new in session.events}
     if session.id is not None:
         uuids = [uuid for name in names if (uuid := hyphenated_uuid(name)) is not None]
         remembered = {name: run_id(session.id, name) for name in names if hyphenated_uuid(name) is None}
@@ -142,11 +142,11 @@ def _find_runs(session: BatchSession) -> None:
                 for pk, external_id in cursor.fetchall():
                     by_name[str(pk)], own_names[str(pk)] = pk, external_id
     runs: dict[str, BatchRun] = {}
-    for one in session.events:
+    for new in session.events:
         # A run may be addressed by its id and by its name in one batch.
-        known = by_name.get(one.run)
-        name = own_names.get(one.run) or one.run
-        runs.setdefault(str(known or one.run), BatchRun(name=name, events=[], id=known)).events.append(one)
+        known = by_name.get(new.run)
+        name = own_names.get(new.run) or new.run
+        runs.setdefault(str(known or new.run), BatchRun(name=name, events=[], id=known)).events.append(new)
     session.runs = [run for _name, run in sorted(runs.items())]
 
 
@@ -170,7 +170,7 @@ def read(sessions: Sequence[BatchSession], turns: Sequence[Any]) -> None:
 
 def _send_queries(session: BatchSession, session_id: UUID, ask: Callable[..., CursorWrapper]) -> list[CursorWrapper]:
     since: list[tuple[Any, ...]] = []
-    subjects = {one.subject for one in session.events}
+    subjects = {new.subject for new in session.events}
     known = {RUN}
     for run in session.runs:
         if run.id is None:
@@ -183,11 +183,11 @@ def _send_queries(session: BatchSession, session_id: UUID, ask: Callable[..., Cu
             since.append((_FROM_THE_BEGINNING, session_id, run.id, *ids.range_below(run.id)))
     session.read_subjects = known & subjects
     return [
-        ask(_NUMBERS, [one.external_id for one in session.events], session_id),
+        ask(_NUMBERS, [new.external_id for new in session.events], session_id),
         ask(_LAST, session_id),
         ask(_LAST_OF_RUNS, [RUN] if RUN in subjects else [], session_id),
         ask(_FACTS, sorted(session.read_subjects), session_id, *session.runs_and_bounds),
-        *(ask(*one) for one in since),
+        *(ask(*query) for query in since),
     ]
 
 
@@ -220,24 +220,24 @@ def stored_facts(session: BatchSession, subjects: Set[str]) -> list[tuple[UUID, 
     """Return the stored events about these subjects, with their run."""
     if session.id is None:
         return []
-    found = [one for one in session.facts if one[1].subject in subjects]
+    facts = [fact for fact in session.facts if fact[1].subject in subjects]
     missing = subjects - session.read_subjects
     if missing:
         with prepared_cursor() as cursor:
             cursor.execute(_FACTS, [sorted(missing), session.id, *session.runs_and_bounds])
-            found += facts_from(cursor.fetchall())
-    return found
+            facts += facts_from(cursor.fetchall())
+    return facts
 
 
 def facts_from(rows_of_events: Iterable[Sequence[Any]], without: Sequence[str] = ()) -> list[tuple[UUID, EventFact]]:
     """Return rows of _FACTS as facts, with referenced contents put back except for the fields `without`."""
-    found = [(message_id, _fact(*row)) for message_id, *row in rows_of_events]
+    facts = [(message_id, _fact(*row)) for message_id, *row in rows_of_events]
     if without:
-        found = [(message_id, replace(fact, data=without_refs(fact.data, without))) for message_id, fact in found]
-    whole = with_stored_values([(message_id, fact.data) for message_id, fact in found])
+        facts = [(message_id, replace(fact, data=without_refs(fact.data, without))) for message_id, fact in facts]
+    whole = with_stored_values([(message_id, fact.data) for message_id, fact in facts])
     return [
         (message_id, fact if data is fact.data else replace(fact, data=data))
-        for (message_id, fact), data in zip(found, whole, strict=True)
+        for (message_id, fact), data in zip(facts, whole, strict=True)
     ]
 
 

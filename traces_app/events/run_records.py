@@ -60,7 +60,7 @@ def session_record(session: BatchSession, now: datetime) -> records.Session:
         status="running" if any(run.is_interrupted for run in session.runs) else state.status_of_session,
         current_phase=phase or None,
         workflow=state.workflow,
-        created_at=min((one.timestamp for run in session.runs for one in run.events), default=now),
+        created_at=min((new_event.timestamp for run in session.runs for new_event in run.events), default=now),
         messages=messages,
     )
 
@@ -85,15 +85,15 @@ def _session_facts(session: BatchSession, own: Sequence[tuple[object, EventFact]
     return [fact for _run, fact in sorted([*own, *others], key=_place)]
 
 
-def _place(found: tuple[object, EventFact]) -> tuple[int, int, str]:
-    return found[1].place()
+def _place(keyed: tuple[object, EventFact]) -> tuple[int, int, str]:
+    return keyed[1].place()
 
 
 def _messages(
     session: BatchSession, run: BatchRun, run_events: Sequence[tuple[object, EventFact]]
 ) -> list[records.Message]:
     """Return the message of a run with the steps and calls in the batch, after the message of the user if there is one."""
-    new = [run.unnamed.placed(one.fact()) for one in run.events]
+    new = [run.unnamed.placed(new_event.fact()) for new_event in run.events]
     facts_of = _facts_of_touched(session, run, new)
     message = records.Message(
         role="assistant",
@@ -212,8 +212,10 @@ def _prompt(run: BatchRun, state: projection.RunState) -> records.Message:
 
 def time_of_latest_event(run: BatchRun, now: datetime) -> datetime:
     """Return the time of the latest event of a run. A new attempt counts as now, because it is news whenever it arrives."""
-    begun = any(one.record.type == "workflow_execute_start" and one.data.get("attempt") for one in run.events)
-    times = (one.timestamp for one in run.events if one.record.type != scores.SCORE)
+    begun = any(
+        new_event.record.type == "workflow_execute_start" and new_event.data.get("attempt") for new_event in run.events
+    )
+    times = (new_event.timestamp for new_event in run.events if new_event.record.type != scores.SCORE)
     return now if begun else max(times, default=created_at_of(run))
 
 
@@ -284,10 +286,10 @@ def _is_renamed(subject: str, events: Sequence[EventFact], new: Sequence[EventFa
     """Return whether the tool of an existing call changes."""
     if not projection.is_call(subject):
         return False
-    added = {one.external_id for one in new}
-    before = [projection.tool_name(one.data) for one in events if one.external_id not in added]
+    added = {new_event.external_id for new_event in new}
+    before = [projection.tool_name(event.data) for event in events if event.external_id not in added]
     named = [name for name in before if name]
-    after = [name for one in events if (name := projection.tool_name(one.data))]
+    after = [name for event in events if (name := projection.tool_name(event.data))]
     return bool(before) and named[-1:] != after[-1:]
 
 

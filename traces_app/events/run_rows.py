@@ -47,8 +47,8 @@ def move_rows(run: BatchRun) -> None:
     if run.id is None:
         return
     before = run.so_far.layout
-    steps = [name for name, place in before.steps.items() if run.after.steps.get(name) != place]
-    calls = [name for name, place in before.calls.items() if run.after.calls.get(name) != place]
+    steps = [name for name, position in before.steps.items() if run.after.steps.get(name) != position]
+    calls = [name for name, position in before.calls.items() if run.after.calls.get(name) != position]
     if not steps and not calls:
         return
     row = lock_messages([run.id]).get(run.id)
@@ -67,9 +67,9 @@ def move_rows(run: BatchRun) -> None:
 def take_back_flags(run: BatchRun) -> None:
     """Remove the flags of calls that looked wrong only because some of their events had not arrived."""
     before, after = run.so_far.call_flags, run.call_flags
-    found = before.orphans - after.orphans
+    new_orphans = before.orphans - after.orphans
     gone = before.flags - after.flags
-    if run.id is None or not (found or gone):
+    if run.id is None or not (new_orphans or gone):
         return
     row = lock_messages([run.id]).get(run.id)
     if row is None or row.deleted_at is not None:
@@ -82,10 +82,10 @@ def take_back_flags(run: BatchRun) -> None:
                 "WHERE id = %s",
                 [sorted(gone), run.id],
             )
-        if found:
+        if new_orphans:
             cursor.execute(
                 "UPDATE traces_app_toolcall SET metadata = metadata - %s WHERE id = ANY(%s) AND message_id = %s",
-                [ORPHAN_RESULT, [UUID(row_id(run.id, call)) for call in found], run.id],
+                [ORPHAN_RESULT, [UUID(row_id(run.id, call)) for call in new_orphans], run.id],
             )
 
 
@@ -96,7 +96,7 @@ def make_room_for_references(run: BatchRun, fact: Sequence[EventFact]) -> None:
     row = lock_messages([run.id]).get(run.id)
     if row is None or row.deleted_at is not None:
         return
-    most = max(len(projection.references_in(one.data)) for one in fact)
+    most = max(len(projection.references_in(new.data)) for new in fact)
     made = [UUID(ids.child_hex(run.id.int, "reference", position)) for position in range(most)]
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM messages_app_reference WHERE id = ANY(%s) AND message_id = %s", [made, run.id])
@@ -107,12 +107,12 @@ def keep_receipts(session_id: UUID, session: BatchSession) -> None:
     of_messages: dict[UUID, list[dict[str, Any]]] = {}
     of_session: list[dict[str, Any]] = []
     for run in session.runs:
-        for one in run.events:
-            if not (one.subject and "redactions" in one.data):
+        for new in run.events:
+            if not (new.subject and "redactions" in new.data):
                 continue
             assert run.id is not None, "its events were kept"
-            for receipt in losses.receipts_of(one.data):
-                place = losses.place_of(receipt.path, projection.about(one.subject))
+            for receipt in losses.receipts_of(new.data):
+                place = losses.place_of(receipt.path, projection.about(new.subject))
                 if place is None:
                     continue
                 document = receipt.as_json() | {"path": place.path}
@@ -120,7 +120,7 @@ def keep_receipts(session_id: UUID, session: BatchSession) -> None:
                     of_session.append(document)
                     continue
                 if place.owner in _BELOW:
-                    document["path"] = f"{_BELOW[place.owner]}[{UUID(row_id(run.id, one.subject))}].{place.path}"
+                    document["path"] = f"{_BELOW[place.owner]}[{UUID(row_id(run.id, new.subject))}].{place.path}"
                 owner = (place.owner == "question" and run.question) or run.id
                 of_messages.setdefault(owner, []).append(document)
     for message_id, receipts in sorted(of_messages.items()):
@@ -134,7 +134,7 @@ def place_rows(project_id: int, run: BatchRun) -> None:
     assert run.id is not None, "it was stored"
     calls = list(run.tools)
     steps = sorted({run.after.calls[call][0] for call in calls} | {
-        one.subject for one in run.events if projection.is_step(one.subject)
+        new.subject for new in run.events if projection.is_step(new.subject)
     })  # fmt: skip
     if steps:
         tool_ids = find_or_make_tools(project_id, sorted(set(run.tools.values())))
@@ -165,26 +165,26 @@ def _write_places(
             cursor.execute(_PLACE_CALLS, [*columns, columns[0], *bounds])
 
 
-def event_row(project_id: int, session_id: UUID, message_id: UUID, one: NewEvent, contexts: list[Row]) -> Row:
+def event_row(project_id: int, session_id: UUID, message_id: UUID, new: NewEvent, contexts: list[Row]) -> Row:
     """Return the row of an event, and add the rows of its contexts to `contexts`."""
-    event = one.record
-    data, aside = apart(event.type, one.data)
+    event = new.record
+    data, aside = apart(event.type, new.data)
     for context in aside:
-        contexts += context_rows.rows_of(session_id, message_id, context, one.timestamp)
+        contexts += context_rows.rows_of(session_id, message_id, context, new.timestamp)
     spec = EVENT_TYPES[event.type]
     return EVENTS.Row(
-        id=ids.child_hex(message_id.int, "event", one.external_id),
+        id=ids.child_hex(message_id.int, "event", new.external_id),
         project_id=str(project_id),
         session_id=session_id.hex,
         message_id=message_id.hex,
-        seq=str(one.seq),
-        external_id=pg_text.text(one.external_id),
+        seq=str(new.seq),
+        external_id=pg_text.text(new.external_id),
         number=pg_text.number(event.number),
         type=event.type,
         level=event.level or spec.level,
         category=event.category or spec.category,
-        timestamp=one.timestamp.isoformat(),
+        timestamp=new.timestamp.isoformat(),
         agent=pg_text.text(event.agent),
-        subject=one.subject,
+        subject=new.subject,
         data=data,
     )

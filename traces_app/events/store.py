@@ -69,9 +69,9 @@ def record_events(project_id: int, events: Sequence[RedactedEvent]) -> list[Even
     flagged `time_out_of_range`: see clocks.py.
     """
     now = timezone.now()
-    shift = shift_into_range((one.event.timestamp for one in events), now)
-    batch = [_new(one, now, shift) for one in events]
-    tools = {projection.tool_name(one.data) for one in batch if EVENT_TYPES[one.record.type].subject == "call"}
+    shift = shift_into_range((redacted.event.timestamp for redacted in events), now)
+    batch = [_new(redacted, now, shift) for redacted in events]
+    tools = {projection.tool_name(new.data) for new in batch if EVENT_TYPES[new.record.type].subject == "call"}
     # A result need not name its tool, because the event of its call does.
     tools.discard("")
     if tools:
@@ -84,7 +84,7 @@ def record_events(project_id: int, events: Sequence[RedactedEvent]) -> list[Even
             with transaction.atomic():
                 numbered = _record(project_id, sessions, batch, now)
                 transaction.on_commit(partial(_notify, numbered))
-            return [one.outcome for one in batch if one.outcome is not None]
+            return [new.outcome for new in batch if new.outcome is not None]
         except SessionGone:
             # Deleted or purged during the write, or earlier while it was in the cache: nothing was stored, and the next
             # attempt refuses it.
@@ -99,8 +99,8 @@ def record_events(project_id: int, events: Sequence[RedactedEvent]) -> list[Even
             elif not (isinstance(error.__cause__, psycopg.errors.UniqueViolation) and attempts_left):
                 raise
             # Another sender has just used an id that one of our events supplies.
-        for one in batch:
-            one.outcome = None
+        for new in batch:
+            new.outcome = None
     raise Conflict(_("The session is being deleted. Try again."), code="session_busy")
 
 
@@ -117,10 +117,10 @@ def _turns(project_id: int, turns: Iterable[str]) -> list[Any]:
     return [_LOCK, sorted({ids.key("events", project_id, turn).int >> 97 for turn in turns})]
 
 
-def _new(one: RedactedEvent, now: datetime, shift: timedelta | None) -> NewEvent:
-    event = one.event
+def _new(redacted: RedactedEvent, now: datetime, shift: timedelta | None) -> NewEvent:
+    event = redacted.event
     data = without_senders_refs(dict(event.data or {}))
-    if receipts := dict.fromkeys([*losses.receipts_of(data), *one.receipts]):
+    if receipts := dict.fromkeys([*losses.receipts_of(data), *redacted.receipts]):
         # The receipts of the producer, which redacted the event before it was sent, and our own.
         data["redactions"] = receipts_as_json(receipts)
     external_id = pg_text.text(event.id) or pg_text.text(made_id(event))
@@ -137,7 +137,7 @@ def _new(one: RedactedEvent, now: datetime, shift: timedelta | None) -> NewEvent
 
 
 def _periods_of(sessions: Sequence[BatchSession], batch: Sequence[NewEvent]) -> set[Period]:
-    periods = {Period.of(one.timestamp) for one in batch}
+    periods = {Period.of(new.timestamp) for new in batch}
     for session in sessions:
         for run in session.runs:
             periods.add(Period.of(created_at_of(run)))
@@ -166,7 +166,7 @@ def _record(
     outcomes = ingest(project_id, session_records, source="events", touched=touched, latest_event_at=latest_event_at)
     lines: list[Row] = []
     contexts: list[Row] = []
-    found: list[PlacedScore] = []
+    placed: list[PlacedScore] = []
     numbered: list[tuple[UUID, int, int]] = []
     for session, outcome in zip(sessions, outcomes, strict=True):
         kept = _apply_outcome(project_id, session, outcome)
@@ -174,62 +174,62 @@ def _record(
             assert outcome.id is not None, "it was not refused"
             numbered.append((outcome.id, *_give_numbers(outcome.id, kept)))
             # If some were refused, the numbers of the others are not those that the layout assumes.
-            if not any(one.outcome is not None and one.outcome.state == "refused" for one in session.events):
+            if not any(new.outcome is not None and new.outcome.state == "refused" for new in session.events):
                 transaction.on_commit(partial(_remember, session, *numbered[-1]))
             keep_receipts(outcome.id, session)
             for run in session.runs:
                 lines += [
-                    event_row(project_id, outcome.id, run.id, one, contexts) for one in run.events if one.seq and run.id
+                    event_row(project_id, outcome.id, run.id, new, contexts) for new in run.events if new.seq and run.id
                 ]
-            found += _scores(outcome.id, session)
+            placed += _scores(outcome.id, session)
     key = key_of(project_id)
     context_rows.add(CONTEXTS.encrypted(contexts, key))
     insert_rows([(EVENTS, EVENTS.encrypted(lines, key))])
-    if found:
-        store_scores(project_id, found)
+    if placed:
+        store_scores(project_id, placed)
     return numbered
 
 
 def _scores(session_id: UUID, session: BatchSession) -> Iterator[PlacedScore]:
     """Yield the scores among the events that were stored."""
     for run in session.runs:
-        for one in run.events:
-            if one.seq and run.id and one.record.type == scores.SCORE:
-                record = msgspec.structs.replace(one.record, id=one.external_id, data=one.data, timestamp=one.timestamp)
+        for new in run.events:
+            if new.seq and run.id and new.record.type == scores.SCORE:
+                record = msgspec.structs.replace(new.record, id=new.external_id, data=new.data, timestamp=new.timestamp)
                 yield scores.placed_score(session_id, run.id, record)
 
 
 def _leave_out_duplicates(session: BatchSession) -> None:
     """Remove duplicates from the runs, and set the order of the new events."""
     seen: dict[str, NewEvent] = {}
-    for one in session.events:
-        name = one.external_id
+    for new in session.events:
+        name = new.external_id
         if name in session.numbers or name in seen:
-            one.outcome = EventOutcome(
-                session_id=session.id, external_id=one.external_id, state="duplicate", seq=session.numbers.get(name)
+            new.outcome = EventOutcome(
+                session_id=session.id, external_id=new.external_id, state="duplicate", seq=session.numbers.get(name)
             )
         else:
-            seen[name] = one
-            if one.record.number is not None:
-                one.order = one.record.number
+            seen[name] = new
+            if new.record.number is not None:
+                new.order = new.record.number
             else:
-                one.order, one.tie = projection.nanoseconds(one.timestamp), session.last_event + len(seen)
+                new.order, new.tie = projection.nanoseconds(new.timestamp), session.last_event + len(seen)
     for run in session.runs:
-        run.events = [one for one in run.events if one.outcome is None]
+        run.events = [new for new in run.events if new.outcome is None]
     session.runs = [run for run in session.runs if run.events]
 
 
 def _pair_calls(session: BatchSession) -> None:
     """Assign labels to calls without an id; see unnamed_calls.py."""
     for run in session.runs:
-        for one in run.events:
-            one.is_unnamed = one.is_unnamed or projection.is_unnamed_call(one.record.type, one.data)
-            if one.is_unnamed:
-                name = pg_text.text(projection.tool_name(one.data) or projection.UNKNOWN)
-                is_start = EVENT_TYPES[one.record.type].stage == "start"
-                one.data["call_id"] = run.unnamed.label(one.record.agent or "", name, is_start=is_start)
-                vars(one).pop("subject", None)
-                run.unnamed = run.unnamed.with_events([one.fact()])
+        for new in run.events:
+            new.is_unnamed = new.is_unnamed or projection.is_unnamed_call(new.record.type, new.data)
+            if new.is_unnamed:
+                name = pg_text.text(projection.tool_name(new.data) or projection.UNKNOWN)
+                is_start = EVENT_TYPES[new.record.type].stage == "start"
+                new.data["call_id"] = run.unnamed.label(new.record.agent or "", name, is_start=is_start)
+                vars(new).pop("subject", None)
+                run.unnamed = run.unnamed.with_events([new.fact()])
 
 
 def _apply_outcome(project_id: int, session: BatchSession, outcome: SessionOutcome) -> list[NewEvent]:
@@ -239,9 +239,9 @@ def _apply_outcome(project_id: int, session: BatchSession, outcome: SessionOutco
         message = outcome.messages[run.place]
         refused = outcome.refused or message.refused
         if refused:
-            for one in run.events:
-                one.outcome = EventOutcome(
-                    session_id=outcome.id, external_id=one.external_id, state="refused", refused=refused
+            for new in run.events:
+                new.outcome = EventOutcome(
+                    session_id=outcome.id, external_id=new.external_id, state="refused", refused=refused
                 )
             run.events = []
             continue
@@ -252,7 +252,7 @@ def _apply_outcome(project_id: int, session: BatchSession, outcome: SessionOutco
         kept += run.events
     # In the order of arrival, across runs.
     wanted = set(map(id, kept))
-    return [one for one in session.events if id(one) in wanted]
+    return [new for new in session.events if id(new) in wanted]
 
 
 def _give_numbers(session_id: UUID, events: Sequence[NewEvent]) -> tuple[int, int]:
@@ -262,16 +262,16 @@ def _give_numbers(session_id: UUID, events: Sequence[NewEvent]) -> tuple[int, in
             "CASE WHEN latest.at >= active_at + interval '1 second' THEN latest.at ELSE active_at END "
             "FROM (SELECT least(%s::timestamptz, now()) AS at) AS latest "
             "WHERE id = %s AND deleted_at IS NULL RETURNING last_event",
-            [str(len(events)), max(one.timestamp for one in events), session_id],
+            [str(len(events)), max(new.timestamp for new in events), session_id],
         )
         row = cursor.fetchone()
     if row is None:
         raise SessionGone
     last: int = row[0]
     first = last - len(events) + 1
-    for seq, one in enumerate(events, first):
-        one.seq = seq
-        one.outcome = EventOutcome(session_id=session_id, external_id=one.external_id, state="stored", seq=seq)
+    for seq, new in enumerate(events, first):
+        new.seq = seq
+        new.outcome = EventOutcome(session_id=session_id, external_id=new.external_id, state="stored", seq=seq)
     return first, last
 
 

@@ -106,11 +106,11 @@ def import_source(
         if is_bounded and len(skipped) > _MOST_LEFT_OUT:
             raise TooMuchLeftOut
 
-    found = 0
+    count = 0
     try:
         bound = nullcontext if cpu_seconds is None else partial(cpu_time.at_most, cpu_seconds * _mebibytes(source))
         for file in _each(files_in(source, skip, budget), bound):
-            found += len(skipped)
+            count += len(skipped)
             yield from skipped
             skipped.clear()
             report = FileReport(path=file.name)
@@ -133,7 +133,7 @@ def import_source(
                 _stop_at(report, error, is_in_archive=file.name != source.name)
                 yield report
                 return
-            found += 1
+            count += 1
             yield report
     except (OSError, BrokenArchive, TooMuchLeftOut, TookTooMuchCpuTime) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
@@ -142,7 +142,7 @@ def import_source(
         yield FileReport(path=source.name, status="failed", reason=reason)
         return
     yield from skipped
-    if not found + len(skipped):
+    if not count + len(skipped):
         yield FileReport(path=source.name, status="failed" if named else "skipped", reason="the archive has no files")
 
 
@@ -203,7 +203,7 @@ def _import_one(
     is_wanted = named or source.name.lower().endswith(SUFFIXES)
     try:
         document = read(source, leave_out, values)
-        found = _format_of(document, format_)
+        document_format = _format_of(document, format_)
     except OSError as error:
         report.status, report.reason = "failed", error.strerror or str(error)
         return
@@ -213,11 +213,11 @@ def _import_one(
     except Unreadable as error:
         report.status, report.reason = "failed" if is_wanted else "skipped", str(error)
         return
-    if found is None:
+    if document_format is None:
         report.status = "failed" if named else "skipped"
         report.reason = f"not a transcript in {'a known format' if format_ is None else f'the format {format_.NAME}'}"
         return
-    _import_document(document, found, report, project_id, leave_out, values)
+    _import_document(document, document_format, report, project_id, leave_out, values)
 
 
 def _skip_into(report: FileReport, is_bounded: bool) -> Skip:
@@ -251,8 +251,8 @@ def _import_document(
         if format_ is otlp:
             store_spans(_spans_within(otlp.spans(document, leave_out), values), project_id, report)
             return
-        found = (outline(transcript, format_.NAME) for transcript in format_.transcripts(document, skip))
-        for batch in batches(_within(found, values)):
+        outlines = (outline(transcript, format_.NAME) for transcript in format_.transcripts(document, skip))
+        for batch in batches(_within(outlines, values)):
             is_second_time = True
             store(batch, project_id, report)
             is_second_time = False
@@ -263,13 +263,13 @@ def _import_document(
         report.status, report.reason = "failed", str(error)
 
 
-def _within(found: Iterable[Outline], values: ValueBudget | None) -> Iterator[Outline]:
+def _within(outlines: Iterable[Outline], values: ValueBudget | None) -> Iterator[Outline]:
     """Yield the transcripts, as long as they are within the budget. Raise Unreadable."""
-    for one in found:
+    for item in outlines:
         if values is not None:
-            values.take_entries(one.count)
-            values.take_put_in(one.put_in)
-        yield one
+            values.take_entries(item.count)
+            values.take_put_in(item.put_in)
+        yield item
 
 
 def _spans_within(spans: Iterable[Span], values: ValueBudget | None) -> Iterator[Span]:

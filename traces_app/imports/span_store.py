@@ -218,9 +218,9 @@ def traces_of(session_id: UUID) -> list[str]:
     the name of the session, because none of its spans made a message."""
     rows = Message.objects.filter(session_id=session_id, metadata__has_key=TRACE_ID).order_by("pk")
     # A sender may give anything as the id of a trace.
-    found = [name for name in dict.fromkeys(rows.values_list("request_id", flat=True)) if _is_id(name, 32)]
-    if found:
-        return found
+    trace_ids = [name for name in dict.fromkeys(rows.values_list("request_id", flat=True)) if _is_id(name, 32)]
+    if trace_ids:
+        return trace_ids
     names = Session.with_deleted.filter(pk=session_id, metadata__source=SOURCE).values_list("external_id", flat=True)
     return [name for name in names if _is_id(name, 32)]
 
@@ -300,8 +300,8 @@ def _in_range(nanoseconds: int, now: datetime) -> datetime:
     """Return the time of a span; `now` if a clock was so wrong that no month can be made for it."""
     if not _EARLIEST <= nanoseconds < _LATEST:
         return now
-    found = _EPOCH + timedelta(microseconds=nanoseconds // 1000)
-    return found if found < now + ids.LATEST_AHEAD else now
+    time = _EPOCH + timedelta(microseconds=nanoseconds // 1000)
+    return time if time < now + ids.LATEST_AHEAD else now
 
 
 # --- Traces -----------------------------------------------------------------------------------------------------------
@@ -331,11 +331,11 @@ def _store(project_id: int, deliveries: Sequence[_Delivery], now: datetime) -> t
     with transaction.atomic():
         take_turns(project_id, {delivery.trace_id for delivery in deliveries})
         pieces, first_of_trace, refused = _insert(project_id, deliveries)
-        refused |= {id_: "too_many_spans" for id_, found in pieces.items() if len(found) > MOST_SPANS_OF_TRACE}
+        refused |= {id_: "too_many_spans" for id_, trace in pieces.items() if len(trace) > MOST_SPANS_OF_TRACE}
         sessions = {
-            id_: _with_ids(project_id, id_, found.session())
-            for id_, found in pieces.items()
-            if found.spans and id_ not in refused
+            id_: _with_ids(project_id, id_, trace.session())
+            for id_, trace in pieces.items()
+            if trace.spans and id_ not in refused
         }
         while sessions:
             try:
@@ -411,11 +411,11 @@ def _insert(project_id: int, deliveries: Sequence[_Delivery]) -> tuple[dict[str,
 
 def _pieces(project_id: int, trace_ids: Collection[str], *, with_files: Collection[str]) -> dict[str, _Pieces]:
     """Return everything that is stored of these traces; the files only of those `with_files`."""
-    found = {trace_id: _Pieces.empty() for trace_id in trace_ids}
+    traces = {trace_id: _Pieces.empty() for trace_id in trace_ids}
     of_project = SpanRow.objects.filter(project_id=project_id).order_by("id")
     rows = of_project.filter(trace_id__in=[UUID(trace_id) for trace_id in trace_ids]).exclude(kind=SpanRow.Kind.MEDIA)
     for _id, trace_id, kind, content in rows.values_list("id", "trace_id", "kind", "content").iterator():
-        found[trace_id.hex].add(_DECODE[kind](content))
+        traces[trace_id.hex].add(_DECODE[kind](content))
     for trace in with_files:
         files = of_project.filter(trace_id=UUID(trace), kind=SpanRow.Kind.MEDIA).values_list("id", "content")
         size = 0
@@ -423,8 +423,8 @@ def _pieces(project_id: int, trace_ids: Collection[str], *, with_files: Collecti
         for _id, content in files.iterator(chunk_size=1):
             item = _decode_media(content)
             size += len(content)
-            found[trace].add(item if size <= MOST_MEDIA_OF_TRACE else replace(item, data=""))
-    return found
+            traces[trace].add(item if size <= MOST_MEDIA_OF_TRACE else replace(item, data=""))
+    return traces
 
 
 def masked_content(kind: str, content: str, rules: Rules) -> str | None:
@@ -457,11 +457,11 @@ def _with_ids(project_id: int, trace_id: str, session: records.Session) -> recor
     """Return the session with the ids of its messages, which do not depend on the time of arrival."""
     messages = [
         replace(
-            message, id=str(ids.message_id(message.created_at, message.role, place, (project_id, message.external_id)))
+            message, id=str(ids.message_id(message.created_at, message.role, index, (project_id, message.external_id)))
         )
         if message.created_at is not None
         else message
-        for place, message in enumerate(session.messages or ())
+        for index, message in enumerate(session.messages or ())
     ]
     if not messages:
         # It is removed when the trace gets a message in another session.
@@ -512,7 +512,9 @@ def _replace_messages(
         if receipts and last is not None:
             Message.with_deleted.filter(pk=last).update(redactions=receipts)
         assert stored.id is not None, "refused ones were raised"
-        _tag(stored.id, [one for one in old if one.request_id == trace_id], sessions[trace_id].messages or ())
+        _tag(
+            stored.id, [message for message in old if message.request_id == trace_id], sessions[trace_id].messages or ()
+        )
         if not stored.messages and all(span.end for span in merged(spans)):
             # A session without messages counts as running until it had one.
             rows = Session.objects.filter(pk=stored.id, message_count=0, last_run_id=None)

@@ -79,13 +79,13 @@ def store(batch: list[Outline], project_id: int | None, report: FileReport) -> N
         ]
     else:
         named = _keep_titles(_assign_names(batch, project_id), project_id)
-    for one in named:
-        own = _own_name(one.transcript)
-        if one.name != own and not own.startswith(DERIVED):
-            report.renamed.append((own, one.name))
-    new_digests = {one.name: one.digests for one in named if one.digests}
+    for item in named:
+        own = _own_name(item.transcript)
+        if item.name != own and not own.startswith(DERIVED):
+            report.renamed.append((own, item.name))
+    new_digests = {item.name: item.digests for item in named if item.digests}
     # A transcript can be a part of a session only if it has ids of its own, see Transcript.has_own_ids.
-    in_parts = {one.name for one in named if not one.digests}
+    in_parts = {item.name for item in named if not item.digests}
     partial_names = {_own_name(transcript) for transcript in batch if not transcript.digests}
     report.counts.add_sessions(
         sum(bool(transcript.digests) for transcript in batch) + len(partial_names), partial_names
@@ -100,10 +100,13 @@ def store(batch: list[Outline], project_id: int | None, report: FileReport) -> N
             continue
         if outgrown:
             report.stored.update(
-                "unchanged" for one in normal if one.external_id in outgrown for _ in one.messages or ()
+                "unchanged" for session in normal if session.external_id in outgrown for _ in session.messages or ()
             )
-            normal = [one for one in normal if one.external_id not in outgrown]
-        placed = [with_shares_placed(project_id, one) if one.external_id in in_parts else one for one in normal]
+            normal = [session for session in normal if session.external_id not in outgrown]
+        placed = [
+            with_shares_placed(project_id, session) if session.external_id in in_parts else session
+            for session in normal
+        ]
         for outcome in ingest(project_id, placed, source="import"):
             for message_outcome in outcome.messages:
                 report.stored[message_outcome.refused or message_outcome.state] += 1
@@ -144,7 +147,7 @@ def _stored_outgrown(named: Sequence[_Named], project_id: int) -> set[str]:
     They are left unchanged, because an earlier state may end in the middle of a turn and would undo the rest of it.
     Deleted sessions are not among them: the store refuses their messages.
     """
-    names = {one.name for one in named if one.is_outgrown} - {one.name for one in named if not one.is_outgrown}
+    names = {item.name for item in named if item.is_outgrown} - {item.name for item in named if not item.is_outgrown}
     if not names:
         return names
     return set(
@@ -170,13 +173,13 @@ def _pieces(named: Iterable[_Named]) -> Iterator[list[records.Session]]:
     """Yield the sessions in lists that fit a transaction: a part of a session is a session with fewer messages."""
     piece: list[records.Session] = []
     size = 0
-    for one in named:
-        transcript = one.transcript
+    for item in named:
+        transcript = item.transcript
         session = replace(
-            transcript.session, external_id=one.name, created_at=transcript.session.created_at or one.start
+            transcript.session, external_id=item.name, created_at=transcript.session.created_at or item.start
         )
         part: list[records.Message] = []
-        for message in messages_of(transcript, one.start):
+        for message in messages_of(transcript, item.start):
             if size >= _BATCH:
                 yield [*piece, replace(session, messages=part)]
                 piece, part, size = [], [], 0
@@ -227,7 +230,7 @@ def _assign_known_names(
     batch: Sequence[Outline], looked_up: Mapping[str, tuple[bytes, datetime] | None], now: datetime
 ) -> tuple[list[_Named], set[str]]:
     """Return the assignment by the names looked up so far, and the names that are still to be looked up."""
-    existing = {name: found for name, found in looked_up.items() if found is not None}
+    existing = {name: known_name for name, known_name in looked_up.items() if known_name is not None}
     named = []
     missing = set()
     for transcript in batch:
@@ -248,17 +251,17 @@ def _keep_titles(named: list[_Named], project_id: int) -> list[_Named]:
 
     A title derived from a part of a transcript would differ, because the part begins with another prompt.
     """
-    untitled = {one.name for one in named if not one.transcript.is_titled}
+    untitled = {item.name for item in named if not item.transcript.is_titled}
     titled = set(
         Session.with_deleted.filter(project_id=project_id, external_id__in=untitled)
         .exclude(title="")
         .values_list("external_id", flat=True)
     )
     return [
-        replaced(one, transcript=replaced(one.transcript, session=replace(one.transcript.session, title=None)))
-        if one.name in untitled & titled
-        else one
-        for one in named
+        replaced(item, transcript=replaced(item.transcript, session=replace(item.transcript.session, title=None)))
+        if item.name in untitled & titled
+        else item
+        for item in named
     ]
 
 

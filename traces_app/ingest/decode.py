@@ -93,11 +93,11 @@ def decode_scores(body: bytes) -> tuple[list[records.Score], bool]:
     sent = _one_or_more(document)
     if len(sent) > MOST_SCORES:
         raise InvalidInput(_("Too many scores: at most %(most)d are allowed.") % {"most": MOST_SCORES})
-    found = []
+    scores = []
     for index, item in enumerate(sent):
         path = f"[{index}]" if is_list else ""
-        found.append(score_from(item, path))
-    return found, is_list
+        scores.append(score_from(item, path))
+    return scores, is_list
 
 
 def score_from(document: Any, path: str) -> records.Score:
@@ -166,8 +166,8 @@ def _items(body: bytes, *, ndjson: bool) -> list[Any]:
             _('Expected an object with a list of sessions: {"sessions": [{"external_id": ..., "messages": [...]}]}.'),
             field="sessions",
         )
-    found: list[Any] = document["sessions"]
-    return found
+    sessions: list[Any] = document["sessions"]
+    return sessions
 
 
 def check_number(lines_or_items: int) -> None:
@@ -188,15 +188,15 @@ def _check_numbers(body: bytes, sessions: Callable[[], Iterable[Any]]) -> None:
     """
     if body.count(b"{") <= MOST_ITEMS:
         return
-    found = below = 0
+    count = below = 0
     for session in map(fields, sessions()):
         messages = items(session.get("messages"))
-        found += 1 + len(messages) + len(items(session.get("scores")))
+        count += 1 + len(messages) + len(items(session.get("scores")))
         for message in map(fields, messages):
             steps = items(message.get("agent_steps"))
             below += len(steps) + len(items(message.get("knowledge_references")))
             below += sum(len(items(fields(step).get("tool_calls"))) for step in steps)
-    check_number(found)
+    check_number(count)
     if below > MOST_BELOW:
         raise TooLarge(
             _("The body has more than %(most)d steps, calls and references. Split it into several requests.")
@@ -339,7 +339,7 @@ def _latest() -> datetime:
 
 def invalid(error: msgspec.ValidationError, document: Any, type_: Any, path: str = "") -> InvalidInput:
     """Return what msgspec has found in a document below `path` that cannot be `type_`, in words for people."""
-    found = first_mismatch(document, type_)
-    if found is None:
+    mismatch = first_mismatch(document, type_)
+    if mismatch is None:
         return InvalidInput(f"{error}.", field=path or None)
-    return InvalidInput(found.text, field=join(path, found.path) or None)
+    return InvalidInput(mismatch.text, field=join(path, mismatch.path) or None)

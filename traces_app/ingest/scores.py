@@ -237,10 +237,10 @@ def attach_scores(project_id: int, trace_ids: Collection[str], session_names: Co
     """
     _lock_sessions(_SHARE_SESSION, project_id, session_names)
     traces = [UUID(trace_id) for trace_id in trace_ids]
-    found = [pk for (pk,) in read_prepared(_TO_ATTACH, [project_id, traces, list(session_names)])]
-    if not found:
+    waiting = [pk for (pk,) in read_prepared(_TO_ATTACH, [project_id, traces, list(session_names)])]
+    if not waiting:
         return
-    scores = list(Score.with_deleted.filter(pk__in=found).only("pk", "trace_id", "span_id", "call_name", *_PLACE))
+    scores = list(Score.with_deleted.filter(pk__in=waiting).only("pk", "trace_id", "span_id", "call_name", *_PLACE))
     places = _settled(project_id, [_place_of(score) for score in scores])
     changed = []
     for score, place in zip(scores, places, strict=True):
@@ -347,8 +347,8 @@ def _settled(project_id: int, places: Sequence[Place]) -> list[Place]:
     names = {place.session_name for place in places if _is_of_session(place) and place.session_id is None}
     sessions: dict[str, UUID] = {}
     if names:
-        found = Session.with_deleted.filter(project_id=project_id, external_id__in=names)
-        sessions = dict(found.values_list("external_id", "pk"))
+        named = Session.with_deleted.filter(project_id=project_id, external_id__in=names)
+        sessions = dict(named.values_list("external_id", "pk"))
     return [
         traces[place.trace_id].placed(place) if place.trace_id else _with_session(place, sessions) for place in places
     ]
@@ -356,8 +356,10 @@ def _settled(project_id: int, places: Sequence[Place]) -> list[Place]:
 
 def _trace_of(message: Message) -> str:
     """Return the trace of a message that was made of spans, and may be made anew with another id; "" for others."""
-    found = message.metadata.get(TRACE_ID)
-    return found if isinstance(found, str) and found == message.request_id and _TRACE.fullmatch(found) else ""
+    trace_id = message.metadata.get(TRACE_ID)
+    return (
+        trace_id if isinstance(trace_id, str) and trace_id == message.request_id and _TRACE.fullmatch(trace_id) else ""
+    )
 
 
 def _place_in(
@@ -395,12 +397,12 @@ def _call_in(name: str, session_id: UUID, message: Message | None, sent: records
     if message is not None:
         calls = calls.filter(message_id=message.pk)
     call_id = _uuid(name)
-    found = calls.filter(pk=call_id).first() if call_id is not None else None
-    if found is None and sent is not None:
+    call = calls.filter(pk=call_id).first() if call_id is not None else None
+    if call is None and sent is not None:
         # Our ids of calls are not kept where another session has them already.
         of_step = (call for step in sent.agent_steps or () for call in step.tool_calls or ())
         name = next((call.id for call in of_step if call.id and call.uuid == name), name)
-    return found or calls.filter(call_id=pg_text.text(name)).first()
+    return call or calls.filter(call_id=pg_text.text(name)).first()
 
 
 def _with_session(place: Place, sessions: Mapping[str, UUID]) -> Place:
@@ -471,9 +473,9 @@ class _Trace:
 
     def _message_below(self, span_id: str) -> UUID | None:
         """Return the last message with a step or call below a span."""
-        found = dict(self.steps) | {span: message_id for _id, message_id, span, _name in self.calls}
+        messages_of_spans = dict(self.steps) | {span: message_id for _id, message_id, span, _name in self.calls}
         below = []
-        for span, message_id in found.items():
+        for span, message_id in messages_of_spans.items():
             seen: set[str] = set()
             current = span
             while current and current not in seen:
@@ -504,25 +506,27 @@ def _traces(project_id: int, trace_ids: Collection[str]) -> dict[str, _Trace]:
     ).order_by("pk")
     for message in messages.only("pk", "session_id", "request_id", "role", "external_id"):
         traces[message.request_id].messages.append(message)
-    found = {message.pk: message.request_id for trace in traces.values() for message in trace.messages}
-    if not found:
+    traces_of_messages = {message.pk: message.request_id for trace in traces.values() for message in trace.messages}
+    if not traces_of_messages:
         return traces
     session_ids = {message.session_id for trace in traces.values() for message in trace.messages}
     names = dict(Session.with_deleted.filter(pk__in=session_ids).values_list("pk", "external_id"))
-    first = ids.first_id_at(ids.created_at_of(min(found)))
-    after = ids.first_id_at(ids.created_at_of(max(found)) + timedelta(microseconds=1))
-    below = {"message_id__in": list(found), "pk__gte": first, "pk__lt": after}
+    first = ids.first_id_at(ids.created_at_of(min(traces_of_messages)))
+    after = ids.first_id_at(ids.created_at_of(max(traces_of_messages)) + timedelta(microseconds=1))
+    below = {"message_id__in": list(traces_of_messages), "pk__gte": first, "pk__lt": after}
     span = KeyTextTransform(_SPAN_ID, "metadata")
     for trace in traces.values():
         trace.names = names
-    results = ToolResult.objects.filter(pk__gte=first, pk__lt=after, call__message_id__in=list(found))
+    results = ToolResult.objects.filter(pk__gte=first, pk__lt=after, call__message_id__in=list(traces_of_messages))
     spans_of_calls = dict(results.values_list("pk", span))
     calls = ToolCall.with_deleted.filter(**below).order_by("pk")
     for call_id, message_id, name in calls.values_list("pk", "message_id", "call_id"):
         # A call without a result may have the id of its span.
-        traces[found[message_id]].calls.append((call_id, message_id, spans_of_calls.get(call_id) or name, name))
+        traces[traces_of_messages[message_id]].calls.append(
+            (call_id, message_id, spans_of_calls.get(call_id) or name, name)
+        )
     steps = AgentStep.with_deleted.filter(**below).order_by("pk")
     for _id, message_id, span_id in steps.values_list("pk", "message_id", span):
         if span_id:
-            traces[found[message_id]].steps[span_id] = message_id
+            traces[traces_of_messages[message_id]].steps[span_id] = message_id
     return traces

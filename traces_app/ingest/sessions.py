@@ -31,7 +31,7 @@ _INSERT = f"{SESSIONS.insert} ON CONFLICT DO NOTHING RETURNING id"
 
 def find_sessions(context: Context, batch: Sequence[Redacted]) -> tuple[list[BatchSession], list[Row]]:
     """Return the session of each item, and the rows of new ones. Two items of one session share its state."""
-    found = _by_name(context, context.sessions)
+    known = _by_name(context, context.sessions)
     fresh: dict[str, tuple[UUID, Redacted]] = {}
     brought: dict[str, str] = {}
     """The ids that new sessions of this batch supply, with their names in `fresh`."""
@@ -40,7 +40,7 @@ def find_sessions(context: Context, batch: Sequence[Redacted]) -> tuple[list[Bat
     for index, item in enumerate(batch):
         record = item.session
         given = str(hyphenated_uuid(record.id) or "")
-        row = found.get(given) or found.get(session_name(record))
+        row = known.get(given) or known.get(session_name(record))
         # A session without any id is always a new one.
         name = str(row.id) if row else brought.get(given) or session_name(record) or f"\0{index}"
         state = states.get(name)
@@ -51,7 +51,7 @@ def find_sessions(context: Context, batch: Sequence[Redacted]) -> tuple[list[Bat
                 state.refused = "session_deleted" if row.is_deleted else None
             else:
                 state.external_id = session_name(record)
-                session_id = _new_session_id(context, record, is_taken=given in found)
+                session_id = _new_session_id(context, record, is_taken=given in known)
                 fresh[name] = (session_id, item)
                 brought[str(session_id)] = name
         state.items.append(item)
@@ -116,13 +116,13 @@ def _by_name(context: Context, sessions: Sequence[KnownSession]) -> dict[str, Kn
 
     The id of another project's session maps to None: it can neither be found here nor given to a new session.
     """
-    found: dict[str, KnownSession | None] = {}
+    by_name: dict[str, KnownSession | None] = {}
     for session in sessions:
         own = session if session.project_id == context.project_id else None
-        found[str(session.id)] = own
+        by_name[str(session.id)] = own
         if session.external_id and own:
-            found[session.external_id] = own
-    return found
+            by_name[session.external_id] = own
+    return by_name
 
 
 def _new_session_id(context: Context, record: records.Session, *, is_taken: bool) -> UUID:
@@ -173,7 +173,9 @@ def _new_session(context: Context, state: BatchSession, session_id: UUID, item: 
         last_interruption=None,
         is_abandoned=None,
         # The latest of all its messages, because its index entry need not change then when they are counted.
-        active_at=pg_text.timestamp(max((active_at(one, context.now) for one in record.messages or ()), default=began)),
+        active_at=pg_text.timestamp(
+            max((active_at(message, context.now) for message in record.messages or ()), default=began)
+        ),
     )
 
 

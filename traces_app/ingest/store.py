@@ -229,7 +229,7 @@ def _store(context: Context, batch: Sequence[Redacted]) -> list[SessionOutcome]:
             context_rows.add(context.inputs.values())
             changed = _changed(context, admitted)
             mark_messages(context.project_id, _with_changed_calls(context, admitted, changed))
-            UnindexedMessage.objects.bulk_create(UnindexedMessage(message_id=one) for one in changed)
+            UnindexedMessage.objects.bulk_create(UnindexedMessage(message_id=message_id) for message_id in changed)
             mark(_completed(admitted, changed))
     # If the claim is rolled back after all, the cache entry costs one needless lookup.
     cache_claims(claims)
@@ -299,18 +299,18 @@ def _claim_message_keys(messages: Sequence[PendingMessage], claims: Mapping[UUID
 
 def _messages_by_uuid(context: Context, messages: Sequence[PendingMessage]) -> dict[UUID, UUID]:
     """Return the sessions of existing messages whose ids the batch gives: our own sent back, or someone else's."""
-    found: dict[UUID, UUID] = {}
+    sessions: dict[UUID, UUID] = {}
     given = []
     for message in messages:
         uuid = hyphenated_uuid(message.record.id)
         if uuid is not None and uuid in context.touched:
             assert message.session.id is not None, "refused sessions were left out"
-            found[uuid] = message.session.id
+            sessions[uuid] = message.session.id
         elif uuid is not None:
             given.append(uuid)
     if given:
-        found.update(read_prepared(_SESSIONS_OF, [given, min(given), max(given)]))
-    return found
+        sessions.update(read_prepared(_SESSIONS_OF, [given, min(given), max(given)]))
+    return sessions
 
 
 def _look_new(
@@ -349,7 +349,10 @@ def _insert_at_once(
         CHANGED_HOURS.Row(str(context.project_id), pg_text.timestamp(hour))
         for hour in changed_hours(_with_changed_calls(context, messages, changed))
     ]
-    marks: list[Row] = [SEAL_MARKS.Row(one.hex, f"\\x{new_token(one).hex()}") for one in _completed(messages, changed)]
+    marks: list[Row] = [
+        SEAL_MARKS.Row(message_id.hex, f"\\x{new_token(message_id).hex()}")
+        for message_id in _completed(messages, changed)
+    ]
     unindexed: list[Row] = [UNINDEXED.Row(message_id.hex) for message_id in changed]
     insert_at_once(
         [
@@ -382,7 +385,7 @@ def _changed(context: Context, messages: Sequence[PendingMessage]) -> list[UUID]
 def _completed(messages: Sequence[PendingMessage], changed: Sequence[UUID]) -> list[UUID]:
     """Return the changed messages that are or were completed, so that they are sealed or have a seal."""
     completed = {message.id for message in messages if message.was_completed or message.record.is_completed}
-    return [one for one in changed if one in completed]
+    return [message_id for message_id in changed if message_id in completed]
 
 
 def _with_changed_calls(
@@ -392,7 +395,11 @@ def _with_changed_calls(
     without_calls = {
         message.id for message in messages if message.state == "created" and not message.record.agent_steps
     }
-    return changed if context.source == "events" else [one for one in changed if one not in without_calls]
+    return (
+        changed
+        if context.source == "events"
+        else [message_id for message_id in changed if message_id not in without_calls]
+    )
 
 
 def _new_rows(context: Context, messages: Sequence[PendingMessage]) -> Tables:

@@ -66,10 +66,10 @@ def check_derived(*, project_id: int | None = None, session_id: UUID | None = No
     elif project_id is not None:
         scope = ("message.project_id = %s", [project_id])
     is_whole = project_id is None and session_id is None
-    purged = [one.period for one in PurgedPeriod.objects.all()] if is_whole else []
+    purged = [purge.period for purge in PurgedPeriod.objects.all()] if is_whole else []
     for period in periods_of(_MESSAGES):
         yield from _missing_keys(period, scope)
-        if is_whole and not any(period.overlaps(one) for one in purged):
+        if is_whole and not any(period.overlaps(period_purged) for period_purged in purged):
             yield from _stray_keys(period)
         yield from _unindexed(period, scope)
     if session_id is None:
@@ -102,35 +102,35 @@ def _missing_keys(period: Period, scope: Scope) -> Iterator[Problem]:
     condition, values = scope
     last = period.first_id
     while True:
-        found = fetch(
+        missing = fetch(
             f"SELECT message.id, message.session_id, (SELECT message_id FROM {_KEYS} WHERE key = {_KEY_OF_MESSAGE}) "
             f"FROM {_MESSAGES} AS message WHERE {condition} AND message.id >= %s AND message.id < %s "
             f"AND message.external_id <> '' AND NOT EXISTS (SELECT 1 FROM {_KEYS} AS known "
             f"WHERE known.key = {_KEY_OF_MESSAGE} AND known.message_id = message.id) ORDER BY message.id LIMIT {_AT_ONCE}",
             [*values, last, period.after_id],
         )
-        for message_id, of_session, other in found:
+        for message_id, of_session, other in missing:
             detail = "no key" if other is None else f"its key is that of message {other}"
             yield _problem("key_missing", detail, of_session, message_id)
-        if len(found) < _AT_ONCE:
+        if len(missing) < _AT_ONCE:
             return
-        last = _after(found[-1][0])
+        last = _after(missing[-1][0])
 
 
 def _stray_keys(period: Period) -> Iterator[Problem]:
     last = period.first_id
     while True:
-        found = fetch(
+        stray = fetch(
             f"SELECT message_id FROM {_KEYS} AS known WHERE message_id >= %s AND message_id < %s AND purged_at IS NULL "
             f"AND NOT EXISTS (SELECT 1 FROM {_MESSAGES} AS message WHERE message.id = known.message_id AND message.id >= %s "
             f"AND message.id < %s) ORDER BY message_id LIMIT {_AT_ONCE}",
             [last, period.after_id, period.first_id, period.after_id],
         )
-        for (message_id,) in found:
+        for (message_id,) in stray:
             yield _problem("key_stray", "no such message", None, message_id)
-        if len(found) < _AT_ONCE:
+        if len(stray) < _AT_ONCE:
             return
-        last = _after(found[-1][0])
+        last = _after(stray[-1][0])
 
 
 def _unindexed(period: Period, scope: Scope) -> Iterator[Problem]:
@@ -168,12 +168,12 @@ def _not_in_index(message_ids: Sequence[UUID]) -> list[UUID]:
             missing.difference_update(np.frombuffer(chunk, dtype=ROW)["message"].tolist())
         if not missing:
             return []
-    left = sorted(UUID(bytes=one) for one in missing)
-    found: list[UUID] = []
+    left = sorted(UUID(bytes=key) for key in missing)
+    unindexed: list[UUID] = []
     for start in range(0, len(left), _AT_ONCE):
         # Messages without any text have no rows there.
-        found += sorted({row.message_id for row in texts_of_messages(left[start : start + _AT_ONCE]) if row.texts})
-    return found
+        unindexed += sorted({row.message_id for row in texts_of_messages(left[start : start + _AT_ONCE]) if row.texts})
+    return unindexed
 
 
 def _archives(project_id: int | None) -> Iterator[Problem]:
@@ -275,8 +275,8 @@ MENDERS: Mapping[str, Callable[[Sequence[Problem]], None]] = {
 
 def _messages_of(problems: Sequence[Problem]) -> list[Any]:
     """Return the ids of the messages, and the first and the last of them."""
-    found = sorted(problem.message_id for problem in problems if problem.message_id)
-    return [found, found[0], found[-1]]
+    message_ids = sorted(problem.message_id for problem in problems if problem.message_id)
+    return [message_ids, message_ids[0], message_ids[-1]]
 
 
 def _problem(kind: str, detail: str, session_id: UUID | None = None, message_id: UUID | None = None) -> Problem:

@@ -101,53 +101,53 @@ class Found:
 
     @property
     def ids_sha256(self) -> str:
-        lines = "".join(f"{one}\n" for one in sorted(map(str, (*self.sessions, *self.messages))))
+        lines = "".join(f"{row_id}\n" for row_id in sorted(map(str, (*self.sessions, *self.messages))))
         return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def forms_of(text: str) -> list[str]:
     """Return how a text may stand in a column: as it is, in JSON, in JSON within JSON, in a URL; in lower case."""
     in_json = [json.dumps(text, ensure_ascii=ascii_only)[1:-1] for ascii_only in (False, True)]
-    twice = [json.dumps(one, ensure_ascii=False)[1:-1] for one in in_json]
+    twice = [json.dumps(form, ensure_ascii=False)[1:-1] for form in in_json]
     return list(dict.fromkeys(form.lower() for form in (text, *in_json, *twice, quote(text), quote_plus(text))))
 
 
 def find(subject: Subject) -> Found:
     """Return what belongs to a subject in the database."""
-    found = Found()
+    matches = Found()
     projects = subject.project_ids
     sessions = Session.with_deleted.filter(project__in=projects).order_by()
     match subject.kind:
         case "end_user":
-            found.sessions.update(sessions.filter(end_user=subject.text).values_list("pk", flat=True))
+            matches.sessions.update(sessions.filter(end_user=subject.text).values_list("pk", flat=True))
             scores = Score.with_deleted.filter(project__in=projects, author=subject.text)
-            found.scores.update(scores.order_by().values_list("pk", flat=True))
+            matches.scores.update(scores.order_by().values_list("pk", flat=True))
         case "session":
-            found.sessions.update(sessions.filter(external_id=subject.text).values_list("pk", flat=True))
+            matches.sessions.update(sessions.filter(external_id=subject.text).values_list("pk", flat=True))
             if (as_id := _uuid(subject.text)) is not None:
-                found.sessions.update(sessions.filter(pk=as_id).values_list("pk", flat=True))
+                matches.sessions.update(sessions.filter(pk=as_id).values_list("pk", flat=True))
         case "match":
             refuse_encrypted(*projects)
-            _find_matches(forms_of(subject.text), projects, found)
-    found.log.update(_log_about("session", found.sessions))
-    found.log.update(_log_about("message", [*found.messages, *_messages_of(found.sessions)]))
-    return found
+            _find_matches(forms_of(subject.text), projects, matches)
+    matches.log.update(_log_about("session", matches.sessions))
+    matches.log.update(_log_about("message", [*matches.messages, *_messages_of(matches.sessions)]))
+    return matches
 
 
-def count(found: Found) -> dict[str, int]:
+def count(matches: Found) -> dict[str, int]:
     """Return the rows of each table that `erase` removes, those below messages included."""
-    messages = sorted({*found.messages, *_messages_of(found.sessions)})
+    messages = sorted({*matches.messages, *_messages_of(matches.sessions)})
     counts = {
-        "sessions": len(found.sessions),
+        "sessions": len(matches.sessions),
         "messages": len(messages),
-        "spans": len(found.spans),
-        "scores": len(found.scores),
+        "spans": len(matches.spans),
+        "scores": len(matches.scores),
         "snapshots": sum(
-            rows.filter(session__in=found.sessions | found.snapshots).count() for rows in _snapshot_rows()
+            rows.filter(session__in=matches.sessions | matches.snapshots).count() for rows in _snapshot_rows()
         ),
-        "tools": len(found.tools),
-        "saved views": len(found.views),
-        "entries of the admin's history": len(found.log),
+        "tools": len(matches.tools),
+        "saved views": len(matches.views),
+        "entries of the admin's history": len(matches.log),
     }
     for some in _parts(messages):
         calls = ToolCall.with_deleted.filter(message__in=some)
@@ -159,36 +159,36 @@ def count(found: Found) -> dict[str, int]:
             "events": Event.objects.filter(message__in=some),
             "contexts": Context.objects.filter(message__in=some),
             "spans": Span.objects.filter(trace_id__in=_traces_of(some)),
-            "scores": Score.with_deleted.filter(message__in=some).exclude(pk__in=found.scores),
+            "scores": Score.with_deleted.filter(message__in=some).exclude(pk__in=matches.scores),
         }
         for name, rows in below.items():
             counts[name] = counts.get(name, 0) + rows.order_by().count()
     return {name: number for name, number in counts.items() if number}
 
 
-def erase(found: Found, *, progress: Progress = lambda _: None) -> dict[str, int]:
+def erase(matches: Found, *, progress: Progress = lambda _: None) -> dict[str, int]:
     """Remove what was found; return the rows removed from each table.
 
     Sessions and messages go last, because what is said of them elsewhere is found by them, also by the next run if this one is
     killed.
     """
     report = Report()
-    gone = {*found.messages, *_messages_of(found.sessions)}
+    gone = {*matches.messages, *_messages_of(matches.sessions)}
     with transaction.atomic():
         removed = {
             "search index": forget_messages(gone),
-            "entries of the admin's history": LogEntry.objects.filter(pk__in=found.log).update(
+            "entries of the admin's history": LogEntry.objects.filter(pk__in=matches.log).update(
                 object_repr="", change_message=""
             ),
-            "saved views": _delete(SavedView.objects.filter(pk__in=found.views)),
-            "spans": _delete(Span.objects.filter(pk__in=found.spans)),
-            "scores": _delete(Score.with_deleted.filter(pk__in=found.scores)),
-            "snapshots": sum(_delete(rows.filter(session__in=found.snapshots)) for rows in _snapshot_rows()),
+            "saved views": _delete(SavedView.objects.filter(pk__in=matches.views)),
+            "spans": _delete(Span.objects.filter(pk__in=matches.spans)),
+            "scores": _delete(Score.with_deleted.filter(pk__in=matches.scores)),
+            "snapshots": sum(_delete(rows.filter(session__in=matches.snapshots)) for rows in _snapshot_rows()),
         }
         _forget_queues(gone)
-    purge_sessions(sorted(found.sessions), report, progress)
-    purge_messages(sorted(found.messages), report, progress)
-    removed["tools"] = _forget_tools(found.tools)
+    purge_sessions(sorted(matches.sessions), report, progress)
+    purge_messages(sorted(matches.messages), report, progress)
+    removed["tools"] = _forget_tools(matches.tools)
     for name, table in report.tables.items():
         removed[name] = removed.get(name, 0) + table.rows
     return {name: number for name, number in removed.items() if number}
@@ -227,19 +227,19 @@ def left_over(subject: Subject) -> dict[str, int]:
 # --- Finding ----------------------------------------------------------------------------------------------------------
 
 
-def _find_matches(forms: Sequence[str], projects: Sequence[int], found: Found) -> None:
-    found.sessions.update(_matching(Session, forms, "t.id", "t.project_id = ANY(%s)", projects))
+def _find_matches(forms: Sequence[str], projects: Sequence[int], matches: Found) -> None:
+    matches.sessions.update(_matching(Session, forms, "t.id", "t.project_id = ANY(%s)", projects))
     of_project = "EXISTS (SELECT 1 FROM messages_app_message AS m WHERE m.id = t.message_id AND m.project_id = ANY(%s))"
     of_session = "EXISTS (SELECT 1 FROM messages_app_session AS s WHERE s.id = t.session_id AND s.project_id = ANY(%s))"
-    messages = found.messages
+    messages = matches.messages
     messages.update(_matching(Message, forms, "t.id", "t.project_id = ANY(%s)", projects))
     messages.update(_matching(ToolCall, forms, "t.message_id", "t.project_id = ANY(%s)", projects))
     messages.update(_matching(Event, forms, "t.message_id", "t.project_id = ANY(%s)", projects))
     for model in (Reference, AgentStep):
         messages.update(_matching(model, forms, "t.message_id", of_project, projects))
     for rows in _snapshot_rows():
-        found.snapshots.update(_matching(rows.model, forms, "t.session_id", of_session, projects))
-    found.snapshots -= found.sessions
+        matches.snapshots.update(_matching(rows.model, forms, "t.session_id", of_session, projects))
+    matches.snapshots -= matches.sessions
     calls = set(_matching(ToolResult, forms, "t.id", "true"))
     entries: set[UUID] = set()
     for context_id, message_id in _matching_rows(Context, forms, "t.id, t.message_id", of_session, projects):
@@ -249,24 +249,24 @@ def _find_matches(forms: Sequence[str], projects: Sequence[int], found: Found) -
             messages.add(message_id)
     for some in _parts(entries):
         users = Context.objects.filter(entries__overlap=some).order_by()
-        messages.update(one for one in users.values_list("message_id", flat=True) if one)
-    found.scores.update(_matching(Score, forms, "t.id", "t.project_id = ANY(%s)", projects))
-    found.tools.update(_matching(Tool, forms, "t.id", "t.project_id = ANY(%s)", projects))
-    found.views.update(_matching(SavedView, forms, "t.id", "true"))
-    found.log.update(_matching(LogEntry, forms, "t.id", "true") if PEOPLE_ARE_HERE else _log_elsewhere(forms))
-    named = Tool.objects.filter(pk__in=found.tools)
+        messages.update(message_id for message_id in users.values_list("message_id", flat=True) if message_id)
+    matches.scores.update(_matching(Score, forms, "t.id", "t.project_id = ANY(%s)", projects))
+    matches.tools.update(_matching(Tool, forms, "t.id", "t.project_id = ANY(%s)", projects))
+    matches.views.update(_matching(SavedView, forms, "t.id", "true"))
+    matches.log.update(_matching(LogEntry, forms, "t.id", "true") if PEOPLE_ARE_HERE else _log_elsewhere(forms))
+    named = Tool.objects.filter(pk__in=matches.tools)
     tools = [tool.pk for tool in named if any(form in tool.name.lower() for form in forms)]
     for rows in (
         *(ToolCall.with_deleted.filter(pk__in=some, project__in=projects) for some in _parts(calls)),
         *(ToolCall.with_deleted.filter(tool__in=some) for some in _parts(tools)),
     ):
         messages.update(rows.order_by().values_list("message_id", flat=True))
-    _find_spans(forms, projects, found)
-    of_sessions = set(_messages_of(found.sessions))
+    _find_spans(forms, projects, matches)
+    of_sessions = set(_messages_of(matches.sessions))
     messages -= of_sessions
 
 
-def _find_spans(forms: Sequence[str], projects: Sequence[int], found: Found) -> None:
+def _find_spans(forms: Sequence[str], projects: Sequence[int], matches: Found) -> None:
     """Add the messages of the traces of matching spans, and the spans of traces that have none."""
     rows = list(_matching_rows(Span, forms, "t.id, t.project_id, t.trace_id", "t.project_id = ANY(%s)", projects))
     for some in _parts(rows):
@@ -276,9 +276,9 @@ def _find_spans(forms: Sequence[str], projects: Sequence[int], found: Found) -> 
             .order_by()
             .values_list("pk", "metadata__trace_id")
         )
-        found.messages.update(known)
+        matches.messages.update(known)
         with_message = set(known.values())
-        found.spans.update(span for span, _project, trace in some if trace.hex not in with_message)
+        matches.spans.update(span for span, _project, trace in some if trace.hex not in with_message)
 
 
 def _matching(
@@ -342,7 +342,7 @@ def _log_elsewhere(forms: Sequence[str]) -> Iterator[int]:
 def _log_about(model: str, row_ids: Collection[UUID]) -> Iterator[int]:
     kind = ContentType.objects.get_by_natural_key("messages_app", model)
     for some in _parts(row_ids):
-        entries = LogEntry.objects.filter(content_type=kind, object_id__in=[str(one) for one in some])
+        entries = LogEntry.objects.filter(content_type=kind, object_id__in=[str(row_id) for row_id in some])
         yield from entries.exclude(object_repr="", change_message="").order_by().values_list("pk", flat=True)
 
 

@@ -168,18 +168,18 @@ def _check_messages(
             page = _page(condition, values, last)
             if not page:
                 return
-            found = verdicts(page)
-            rest = [verdict.message_id for verdict in found if not verdict.is_plain]
+            judged = verdicts(page)
+            rest = [verdict.message_id for verdict in judged if not verdict.is_plain]
             problems = [
                 problem
                 for start in range(0, len(rest), _AT_ONCE)
                 for problem in _problems_of(rest[start : start + _AT_ONCE])
             ]
         yield from problems
-        tally.messages += len(found)
-        tally.steps += sum(verdict.step_count for verdict in found)
-        tally.calls += sum(verdict.call_count for verdict in found)
-        progress(len(found))
+        tally.messages += len(judged)
+        tally.steps += sum(verdict.step_count for verdict in judged)
+        tally.calls += sum(verdict.call_count for verdict in judged)
+        progress(len(judged))
         last = page[-1]
 
 
@@ -218,15 +218,15 @@ def _messages(message_ids: Sequence[UUID]) -> list[_Message]:
 
 
 def _steps(message_ids: Sequence[UUID]) -> Mapping[UUID, list[_Step]]:
-    found: defaultdict[UUID, list[_Step]] = defaultdict(list)
+    steps: defaultdict[UUID, list[_Step]] = defaultdict(list)
     for message_id, *row in fetch(
         "SELECT message_id, id, iteration, agent_name, duration_ms, usage::text AS usage, "
         "(metadata -> 'error')::text AS error, input_ref, model, cost FROM traces_app_agentstep AS step "
         f"WHERE {_BELOW.format('step')} ORDER BY message_id, iteration, ordinal",
         with_months(message_ids),
     ):
-        found[message_id].append(_Step._make(row))
-    return found
+        steps[message_id].append(_Step._make(row))
+    return steps
 
 
 def _inputs(message_ids: Sequence[UUID], steps: Mapping[UUID, Sequence[_Step]]) -> dict[UUID, int]:
@@ -239,19 +239,19 @@ def _inputs(message_ids: Sequence[UUID], steps: Mapping[UUID, Sequence[_Step]]) 
     }
     if not wanted:
         return {}
-    found = _rows(
+    rows = _rows(
         "SELECT context.id, count(*) FILTER (WHERE wanted.id IS NOT NULL AND entry.id IS NULL) AS missing "
         "FROM traces_app_context AS context LEFT JOIN LATERAL unnest(context.entries) AS wanted (id) ON TRUE "
         "LEFT JOIN traces_app_context AS entry ON entry.id = wanted.id AND entry.id >= %(first)s AND entry.id < %(after)s "
         "WHERE context.id = ANY(%(contexts)s) AND context.id >= %(first)s AND context.id < %(after)s GROUP BY context.id",
         {**with_months(message_ids), "contexts": list(set(wanted.values()))},
     )
-    missing = {row["id"]: row["missing"] for row in found}
+    missing = {row["id"]: row["missing"] for row in rows}
     return {step_id: missing[context_id] for step_id, context_id in wanted.items() if context_id in missing}
 
 
 def _calls(message_ids: Sequence[UUID]) -> Mapping[UUID, list[_Call]]:
-    found: defaultdict[UUID, list[_Call]] = defaultdict(list)
+    calls: defaultdict[UUID, list[_Call]] = defaultdict(list)
     for message_id, *row in fetch(
         "SELECT call.message_id, call.id, call.step_id, call.parent_id, call.project_id, tool.project_id AS tool_project_id, "
         "call.status, call.duration_ms, result.id IS NOT NULL AS has_result FROM traces_app_toolcall AS call "
@@ -260,8 +260,8 @@ def _calls(message_ids: Sequence[UUID]) -> Mapping[UUID, list[_Call]]:
         f"WHERE {_BELOW.format('call')} ORDER BY call.message_id, call.id",
         with_months(message_ids),
     ):
-        found[message_id].append(_Call._make(row))
-    return found
+        calls[message_id].append(_Call._make(row))
+    return calls
 
 
 _BELOW = "{0}.message_id = ANY(%(messages)s) AND {0}.id >= %(first)s AND {0}.id < %(after)s"
@@ -394,15 +394,17 @@ def _time_problems(message: _Message, steps: Sequence[_Step], calls: Sequence[_C
 
 
 def _count_problems(message: _Message, steps: Sequence[_Step], calls: Sequence[_Call]) -> Iterator[tuple[str, str]]:
-    found = rollup(
+    counted = rollup(
         _json(message.usage),
         ((step.id, step.duration_ms, _json(step.usage), _json(step.error), step.model, step.cost) for step in steps),
         ((call.step_id, call.parent_id, call.status, call.duration_ms) for call in calls),
     )
-    found = found._replace(duration_ms=duration_between(message.created_at, message.completed_at, found.duration_ms))
+    counted = counted._replace(
+        duration_ms=duration_between(message.created_at, message.completed_at, counted.duration_ms)
+    )
     wrong = [
         f"{name} {getattr(message, name)}, found {value}"
-        for name, value in found._asdict().items()
+        for name, value in counted._asdict().items()
         if getattr(message, name) != value
     ]
     if wrong:
@@ -451,18 +453,18 @@ def _check_orphans() -> Iterator[Problem]:
         for period in periods_of(table):
             last = period.first_id
             while True:
-                found = _rows(
+                orphans = _rows(
                     f"SELECT id, {column} AS parent_id FROM {table} AS child WHERE id >= %(last)s AND id < %(after)s "
                     f"AND {column} IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {parents} AS parent WHERE parent.id = child.{column} "
                     f"AND parent.id >= %(first)s AND parent.id < %(after)s) ORDER BY id LIMIT {_ORPHANS_AT_ONCE}",
                     {"last": last, "first": period.first_id, "after": period.after_id},
                 )
-                for row in found:
+                for row in orphans:
                     message_id = row["parent_id"] if column == "message_id" else None
                     yield Problem(kind=kind, session_id=None, message_id=message_id, detail=f"{word} {row['id']}")
-                if len(found) < _ORPHANS_AT_ONCE:
+                if len(orphans) < _ORPHANS_AT_ONCE:
                     break
-                last = UUID(int=found[-1]["id"].int + 1)
+                last = UUID(int=orphans[-1]["id"].int + 1)
     for column, parents in (("message_id", "messages_app_message"), ("session_id", "messages_app_session")):
         lost = _rows(
             f"SELECT id, message_id, session_id FROM traces_app_score AS score WHERE {column} IS NOT NULL "

@@ -171,7 +171,7 @@ def _mask_sessions(project_id: int, session_ids: Collection[UUID], rules: Rules,
             redactions=_together(stored[session_id], changes), updated_at=timezone.now()
         )
     # Conversations are parts of the seals of all runs of a session.
-    shared = [key for key, changes in of_session.items() if any(isinstance(one.row, Context) for one in changes)]
+    shared = [key for key, changes in of_session.items() if any(isinstance(change.row, Context) for change in changes)]
     mark(list(Message.with_deleted.filter(session__in=shared).values_list("pk", flat=True)))
     _count(project_id, "session", of_session, done)
 
@@ -194,7 +194,7 @@ def _stored(model: type[models.Model], row_id: UUID, name: str, value: Any, proj
 
 def _together(stored: list[dict[str, Any]], changes: Iterable[Change]) -> list[dict[str, Any]]:
     new = [receipt.as_json() for change in changes for receipt in change.receipts]
-    return [*stored, *(one for one in new if one not in stored)]
+    return [*stored, *(receipt for receipt in new if receipt not in stored)]
 
 
 def _count(project_id: int, kind: str, changed: dict[UUID, list[Change]], done: Masked) -> None:
@@ -214,10 +214,10 @@ def _count(project_id: int, kind: str, changed: dict[UUID, list[Change]], done: 
 
 
 def _by_owner(changes: Iterable[Change]) -> dict[UUID, list[Change]]:
-    found: dict[UUID, list[Change]] = {}
+    by_owner: dict[UUID, list[Change]] = {}
     for change in changes:
-        found.setdefault(change.owner_id, []).append(change)
-    return found
+        by_owner.setdefault(change.owner_id, []).append(change)
+    return by_owner
 
 
 # --- Finding ------------------------------------------------------------------------------------------------------------
@@ -279,26 +279,26 @@ def _changes(rows: Iterable[Any], rules: Rules, place: Callable[[Any], tuple[UUI
             owner_id, before = place(row)
             values, receipts = {}, []
             for name in names:
-                clean, found = redact(getattr(row, name), rules, f"{before}{name}")
-                if found:
+                clean, removed = redact(getattr(row, name), rules, f"{before}{name}")
+                if removed:
                     values[name] = clean
-                    receipts += found
+                    receipts += removed
             if receipts:
                 yield Change(row=row, owner_id=owner_id, values=values, receipts=receipts)
 
 
 def _masked_fields(model: type[models.Model]) -> list[str]:
-    fields = (one for one in model._meta.concrete_fields if one.column in MASKED_COLUMNS)
-    return [one.attname for one in fields if isinstance(one, _TEXTS) or one.name == "tags"]
+    fields = (column for column in model._meta.concrete_fields if column.column in MASKED_COLUMNS)
+    return [column.attname for column in fields if isinstance(column, _TEXTS) or column.name == "tags"]
 
 
 def _numbered(name: str, rows: Iterable[Any], owner: Callable[[Any], UUID]) -> dict[UUID, str]:
     """Return the path of each row among those with the same owner."""
-    counts, found = Counter[UUID](), {}
+    counts, paths = Counter[UUID](), {}
     for row in rows:
-        found[row.pk] = f"{name}[{counts[owner(row)]}]."
+        paths[row.pk] = f"{name}[{counts[owner(row)]}]."
         counts[owner(row)] += 1
-    return found
+    return paths
 
 
 def _batches(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
@@ -308,7 +308,9 @@ def _batches(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 def _in_short(value: Any, other: Any, characters: int) -> str:
     """Return a piece of a value around the first difference to the other one."""
-    text, beside = (one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in (value, other))
+    text, beside = (
+        shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False) for shown in (value, other)
+    )
     same = next((at for at, (a, b) in enumerate(zip(text, beside, strict=False)) if a != b), 0)
     begin = max(0, same - 20)
     cut = text[begin : begin + characters]

@@ -70,15 +70,15 @@ def shipped_prices() -> list[PriceRow]:
 
 def read_prices_file(content: bytes, *, is_csv: bool = False) -> list[tuple[str, PriceRow]]:
     """Return the prices of a file, each with its place. Raise BadPrices."""
-    found, problems = [], []
+    rows, problems = [], []
     for place, values in _from_csv(content) if is_csv else _from_json(content):
         try:
-            found.append((place, msgspec.convert(values, PriceRow, strict=not is_csv)))
+            rows.append((place, msgspec.convert(values, PriceRow, strict=not is_csv)))
         except msgspec.ValidationError as error:
             problems.append(f"{place}: {error}")
     if problems:
         raise BadPrices(problems[:MOST_ERRORS])
-    return found
+    return rows
 
 
 def import_prices(rows: Sequence[tuple[str, PriceRow]]) -> Imported:

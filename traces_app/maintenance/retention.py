@@ -61,7 +61,7 @@ def next_removals(periods: Sequence[Period]) -> list[NextRemoval]:
     Of the projects in the database in use. One statement, and a look at the first message of each.
     """
     oldest = Message.with_deleted.filter(project_id=OuterRef("pk")).order_by("pk").values("pk")[:1]
-    found = []
+    removals = []
     projects = Project.objects.using(reading_alias())  # where the messages are
     if project_aliases():
         projects = projects.filter(pk__in=list(projects_here().values_list("pk", flat=True)))
@@ -69,7 +69,7 @@ def next_removals(periods: Sequence[Period]) -> list[NextRemoval]:
         first, before = project.oldest_id and ids.created_at_of(project.oldest_id), expired_before(project, periods)
         assert before and project.retention_days, "the project has days"
         is_due = first is not None and first < before
-        found.append(
+        removals.append(
             NextRemoval(
                 project=project,
                 due=before if is_due else None,
@@ -77,16 +77,16 @@ def next_removals(periods: Sequence[Period]) -> list[NextRemoval]:
                 has_exceptions=kept_of(project) is not None,
             )
         )
-    return sorted(found, key=lambda one: one.place)
+    return sorted(removals, key=lambda removal: removal.place)
 
 
 def scopes_of(projects: Iterable[Project]) -> list[Scope]:
     """Return what has to go of each project; projects of which nothing goes are left out."""
-    found, periods = [], periods_of(Message._meta.db_table)
+    scopes, periods = [], periods_of(Message._meta.db_table)
     for project in projects:
         created_before, deleted_before = expired_before(project, periods), trash_expired_before(project)
         if created_before or deleted_before:
-            found.append(
+            scopes.append(
                 Scope(
                     created_before=created_before,
                     deleted_before=deleted_before,
@@ -94,7 +94,7 @@ def scopes_of(projects: Iterable[Project]) -> list[Scope]:
                     kept=kept_of(project),
                 )
             )
-    return found
+    return scopes
 
 
 def expired_before(project: Project, periods: Sequence[Period]) -> datetime | None:

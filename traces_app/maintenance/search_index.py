@@ -97,7 +97,7 @@ def reindex(period: Period, *, is_stopped: Callable[[], bool] = lambda: False) -
     messages = Message.with_deleted.filter(pk__gte=period.first_id, pk__lt=period.after_id).order_by("pk")
     left = messages
     while some := list(left.values_list("pk", flat=True)[:MESSAGES_AT_A_TIME]):
-        UnindexedMessage.objects.bulk_create(UnindexedMessage(message_id=one) for one in some)
+        UnindexedMessage.objects.bulk_create(UnindexedMessage(message_id=message_id) for message_id in some)
         _index_all(report, timedelta(0), is_stopped)
         while not is_stopped() and UnindexedMessage.objects.filter(message_id__in=some).exists():
             # Another process has the lock, or a writer has queued one of them again.
@@ -131,15 +131,15 @@ def forget_messages(message_ids: Collection[UUID]) -> int:
     gone = {message_id.bytes for message_id in message_ids}
     if not gone:
         return 0
-    first, last = (UUID(bytes=one) for one in (min(gone), max(gone)))
+    first, last = (UUID(bytes=key) for key in (min(gone), max(gone)))
     forgotten = 0
     for segment_id in SearchSegment.objects.filter(first_message__lte=last, last_message__gte=first).values_list("pk"):
         with transaction.atomic():
             chunks = SearchRows.objects.filter(segment_id=segment_id[0]).values_list("rows", flat=True)
-            found = {one for chunk in chunks for one in np.frombuffer(chunk, dtype=ROW)["message"].tolist()}
-            if found.isdisjoint(gone):
+            messages = {key for chunk in chunks for key in np.frombuffer(chunk, dtype=ROW)["message"].tolist()}
+            if messages.isdisjoint(gone):
                 continue
-            rest = [UnindexedMessage(message_id=UUID(bytes=one)) for one in found - gone]
+            rest = [UnindexedMessage(message_id=UUID(bytes=key)) for key in messages - gone]
             UnindexedMessage.objects.bulk_create(rest)
             _delete([segment_id[0]])
             forgotten += 1
@@ -267,7 +267,7 @@ def write_segment(period: Period, rows: NDArray[Any], keys: Iterable[Keys]) -> N
     """Write a segment of rows and their keys, which come in parts of ascending grams."""
     segment_id = _segment_id(period)
     messages, sessions = (
-        sorted(UUID(bytes=one) for one in set(rows[name].tolist())) for name in ("message", "session")
+        sorted(UUID(bytes=key) for key in set(rows[name].tolist())) for name in ("message", "session")
     )
     SearchSegment.objects.create(
         pk=segment_id,
@@ -328,7 +328,7 @@ def _that_fit(segments: Sequence[SearchSegment]) -> list[SearchSegment]:
     """Return the first segments, whose rows fit into one."""
     chosen: list[SearchSegment] = []
     for segment in segments[:MERGED]:
-        if sum(one.rows for one in chosen) + segment.rows > MOST_ROWS:
+        if sum(earlier.rows for earlier in chosen) + segment.rows > MOST_ROWS:
             break
         chosen.append(segment)
     return chosen
@@ -370,12 +370,12 @@ def _kept_rows(segments: Sequence[SearchSegment]) -> tuple[dict[UUID, NDArray[np
 
 def _existing(rows: Iterable[NDArray[Any]]) -> set[bytes]:
     """Return the messages of rows that still exist."""
-    messages = sorted({UUID(bytes=one) for part in rows for one in part["message"].tolist()})
-    found: set[bytes] = set()
+    messages = sorted({UUID(bytes=key) for part in rows for key in part["message"].tolist()})
+    existing: set[bytes] = set()
     for first in range(0, len(messages), 5_000):
         some = Message.with_deleted.filter(pk__in=messages[first : first + 5_000]).order_by()
-        found.update(message_id.bytes for message_id in some.values_list("pk", flat=True))
-    return found
+        existing.update(message_id.bytes for message_id in some.values_list("pk", flat=True))
+    return existing
 
 
 def _merged_keys(old_to_new: dict[UUID, NDArray[np.int32]]) -> Iterator[Keys]:
@@ -413,11 +413,11 @@ class _Pages:
         if len(self._waiting) or self.is_at_end:
             return
         pages = SearchPosting.objects.filter(segment_id=self.segment_id, gram__gt=self._last_page).order_by("gram")
-        found = list(pages.values_list("gram", "rows")[:_PAGES_AT_A_TIME])
-        self.is_at_end = len(found) < _PAGES_AT_A_TIME
-        if found:
-            self._waiting = np.concatenate([keys_of_grams(*decode_page(page)) for _first, page in found])
-            self._last_page = found[-1][0]
+        pages_read = list(pages.values_list("gram", "rows")[:_PAGES_AT_A_TIME])
+        self.is_at_end = len(pages_read) < _PAGES_AT_A_TIME
+        if pages_read:
+            self._waiting = np.concatenate([keys_of_grams(*decode_page(page)) for _first, page in pages_read])
+            self._last_page = pages_read[-1][0]
             self.last = int(grams_in(self._waiting[-1:])[0])
 
     def up_to(self, gram: int | None) -> Keys:

@@ -64,16 +64,16 @@ def stale_runs(before: datetime, project_ids: Collection[int] | None = None) -> 
         with connection.cursor() as cursor:
             projects = None if project_ids is None else list(project_ids)
             cursor.execute(_OPEN, {"before": before, "after": after, "projects": projects, "most": AT_A_TIME})
-            found = cursor.fetchall()
-        for message_id, session_id, project_id, role in found:
+            rows = cursor.fetchall()
+        for message_id, session_id, project_id, role in rows:
             with connection.cursor() as cursor:
                 cursor.execute(_HAS_NEWS, [session_id, message_id, *ids.range_below(message_id), before])
                 (has_news,) = cursor.fetchone()
             if not has_news:
                 yield StaleRun(message_id=message_id, session_id=session_id, project_id=project_id, role=role)
-        if len(found) < AT_A_TIME:
+        if len(rows) < AT_A_TIME:
             return
-        after = found[-1][0]
+        after = rows[-1][0]
 
 
 def close(run: StaleRun) -> bool:
@@ -103,13 +103,13 @@ def close(run: StaleRun) -> bool:
 
 def stale_sessions(before: datetime, project_ids: Collection[int] | None = None) -> QuerySet[Session]:
     """Return the sessions without an open message that are not over and were not written to since `before`."""
-    found = Session.objects.filter(
+    sessions = Session.objects.filter(
         status__in=(Session.Status.RUNNING, Session.Status.PLANNING),
         open_count=0,
         active_at__lt=before,
         updated_at__lt=before,
     )
-    return found if project_ids is None else found.filter(project_id__in=project_ids)
+    return sessions if project_ids is None else sessions.filter(project_id__in=project_ids)
 
 
 def abandon(before: datetime, project_ids: Collection[int] | None = None) -> int:
@@ -119,8 +119,8 @@ def abandon(before: datetime, project_ids: Collection[int] | None = None) -> int
         with transaction.atomic():
             # By id, the order of all writes that lock several sessions.
             locked = stale_sessions(before, project_ids).order_by("pk").select_for_update(no_key=True, of=("self",))
-            found = list(locked.values_list("pk", flat=True)[:AT_A_TIME])
-            Session.objects.filter(pk__in=found).update(is_abandoned=True)
-        total += len(found)
-        if len(found) < AT_A_TIME:
+            session_ids = list(locked.values_list("pk", flat=True)[:AT_A_TIME])
+            Session.objects.filter(pk__in=session_ids).update(is_abandoned=True)
+        total += len(session_ids)
+        if len(session_ids) < AT_A_TIME:
             return total

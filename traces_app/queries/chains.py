@@ -47,16 +47,16 @@ def find_chain(scope: ProjectScope, name: str) -> Message:
     Raise NotFound, and Conflict if several sessions use the same external id.
     """
     message_id = as_uuid(name)
-    found = [] if message_id is None else list(chain_messages(scope).filter(pk=message_id))
-    if not found and name and "\x00" not in name:
-        found = list(chain_messages(scope).filter(external_id=name)[:2])
-    if len(found) > 1:
+    messages = [] if message_id is None else list(chain_messages(scope).filter(pk=message_id))
+    if not messages and name and "\x00" not in name:
+        messages = list(chain_messages(scope).filter(external_id=name)[:2])
+    if len(messages) > 1:
         raise Conflict(
             _("Several sessions have a chain with this external id. Use the id of its message."), code="ambiguous_chain"
         )
-    if not found:
+    if not messages:
         raise NotFound(_("There is no chain with this id."), code="chain_not_found")
-    return found[0]
+    return messages[0]
 
 
 def summaries(ids: Sequence[str], fields: frozenset[str] = CHAIN_FIELDS) -> list[schemas.ChainSummary]:
@@ -79,8 +79,8 @@ def summaries(ids: Sequence[str], fields: frozenset[str] = CHAIN_FIELDS) -> list
         derived["error_message"].append((errors.get(first_failed.id) if first_failed else "") or error or None)
         derived["type"].append("tool_call_chain")
     made = SUMMARIES.make(rows, fields, **{name: values for name, values in derived.items() if name in fields})
-    found = dict(zip((row[0] for row in rows), made, strict=True))
-    return [found[message_id] for message_id in ids if message_id in found]
+    by_id = dict(zip((row[0] for row in rows), made, strict=True))
+    return [by_id[message_id] for message_id in ids if message_id in by_id]
 
 
 def chain(message_id: str) -> schemas.Chain | None:
@@ -146,25 +146,25 @@ def _query_of_first_calls(messages: Collection[str]) -> Query:
         in_step=FilteredRelation("step", condition=Q(step__ordinal__isnull=False)),
     )
     calls = calls.filter(**periods.of("in_step__id"))
-    place = ("in_step__iteration", "in_step__ordinal", "position", "pk")
+    order = ("in_step__iteration", "in_step__ordinal", "position", "pk")
     return Query.of(
-        calls.order_by("of_message", "status", "is_root", *place)
+        calls.order_by("of_message", "status", "is_root", *order)
         .distinct("of_message", "status", "is_root")
-        .values_list("of_message", "status", "is_root", *place[:3], Cast("pk", TextField()), "tool__name")
+        .values_list("of_message", "status", "is_root", *order[:3], Cast("pk", TextField()), "tool__name")
     )
 
 
 def _first_calls(rows: Sequence[Row]) -> dict[str, list[_FirstCall]]:
     """Return at most six calls of each message, in reading order, among them its root and the first that failed."""
-    found: defaultdict[str, list[_FirstCall]] = defaultdict(list)
+    first_calls: defaultdict[str, list[_FirstCall]] = defaultdict(list)
     for message_id, status, is_root, *_place, call_id, tool in sorted(rows, key=lambda row: row[3:7]):
-        found[message_id].append(_FirstCall(id=call_id, tool=tool, status=status, is_root=is_root))
-    return found
+        first_calls[message_id].append(_FirstCall(id=call_id, tool=tool, status=status, is_root=is_root))
+    return first_calls
 
 
 def _calls(message_id: str) -> dict[str, schemas.ChainCall]:
     """Return the calls of a message by their id, in reading order."""
-    steps = {step_id: (place, values[1]) for place, (_id, step_id, *values) in enumerate(STEPS.read([message_id]))}
+    steps = {step_id: (index, values[1]) for index, (_id, step_id, *values) in enumerate(STEPS.read([message_id]))}
     rows = [row for row in CHAIN_CALLS.read([message_id]) if row[2] in steps]
     # Within a step the rows are ordered already.
     rows.sort(key=lambda row: steps[row[2]][0])

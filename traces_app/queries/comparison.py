@@ -134,11 +134,11 @@ def compare_messages(left: Sequence[UUID], right: Sequence[UUID], replay: Replay
 def compare_replay(left: Sequence[UUID], right: Sequence[UUID], replay: Replay) -> Comparison:
     """Compare the steps and calls of a replay and its source by all of their messages. Four queries. Raise NotWhileEncrypted."""
     refuse_encrypted_messages([*left, *right])
-    one, other = (
+    of_left, of_right = (
         _nodes(of, MOST_NODES, None if side == replay.fork else replay.since)
         for of, side in ((left, "left"), (right, "right"))
     )
-    return _compared(one, other, MOST_NODES)
+    return _compared(of_left, of_right, MOST_NODES)
 
 
 def _compared(left: Sequence[Node], right: Sequence[Node], most: int) -> Comparison:
@@ -231,15 +231,15 @@ def _nodes(message_ids: Sequence[UUID], most: int, since: datetime | None = None
     of_steps: dict[tuple[Any, ...], list[Node]] = {}
     """Nodes by the place of the step in reading order."""
     for step in steps:
-        place = step.message_id, step.iteration, step.ordinal, step.pk
-        of_steps[place] = [_of_step(step)] if _has_content(step) else []
+        position = step.message_id, step.iteration, step.ordinal, step.pk
+        of_steps[position] = [_of_step(step)] if _has_content(step) else []
     in_order = len(of_steps)
     for call in calls:
-        place = call.message_id, call.step__iteration, call.step__ordinal, call.step_id
-        of_steps.setdefault(place, []).append(_of_call(call))
+        position = call.message_id, call.step__iteration, call.step__ordinal, call.step_id
+        of_steps.setdefault(position, []).append(_of_call(call))
     # Calls whose step is not in question have come last.
     places = of_steps if len(of_steps) == in_order else sorted(of_steps)
-    nodes = [node for place in places for node in of_steps[place]]
+    nodes = [node for position in places for node in of_steps[position]]
     return nodes[: most + 1]
 
 
@@ -257,11 +257,11 @@ def _with_texts(
     below: dict[UUID, list[Node]] = {}
     for node in nodes:
         below.setdefault(node.message_id, []).append(node)
-    found: list[Node] = []
+    ordered: list[Node] = []
     last: Node | None = None
     for row in rows:
         done = below.get(row.pk, ())
-        found += done
+        ordered += done
         message = Node(
             kind="message",
             id=row.pk,
@@ -277,8 +277,8 @@ def _with_texts(
         if only_last:
             last = message if row.role == Message.Role.ASSISTANT else last
         elif since is None or done or (row.completed_at or row.created_at) >= since:
-            found.append(message)
-    return found if last is None else [*found, last]
+            ordered.append(message)
+    return ordered if last is None else [*ordered, last]
 
 
 def _has_content(step: Any) -> bool:
@@ -366,38 +366,42 @@ def differences(pairs: Sequence[Pair], words: WordChanges) -> list[list[Differen
 
 def _differences(left: Fields, right: Fields, words: WordChanges, above: str = "") -> Iterator[Difference]:
     for name in dict.fromkeys((*left, *right)):
-        one, other = left.get(name), right.get(name)
-        if one == other:
+        before, after = left.get(name), right.get(name)
+        if before == after:
             continue
-        if not above and isinstance(one, dict) and isinstance(other, dict):
+        if not above and isinstance(before, dict) and isinstance(after, dict):
             # Field by field, one level deep: arguments of a tool.
-            yield from _differences(one, other, words, f"{name}.")
+            yield from _differences(before, after, words, f"{name}.")
         else:
-            yield _difference(above + name, one, other, words)
+            yield _difference(above + name, before, after, words)
 
 
 def _difference(name: str, left: Any, right: Any, words: WordChanges) -> Difference:
-    one, other = (value if isinstance(value, str) or value is None else pg_text.json(value) for value in (left, right))
-    if one is None or other is None:
+    before, after = (
+        value if isinstance(value, str) or value is None else pg_text.json(value) for value in (left, right)
+    )
+    if before is None or after is None:
         return Difference(
-            field=name, left=None if one is None else [(one, True)], right=None if other is None else [(other, True)]
+            field=name,
+            left=None if before is None else [(before, True)],
+            right=None if after is None else [(after, True)],
         )
-    of_left, of_right = words.of(one[:_LONGEST], other[:_LONGEST])
+    of_left, of_right = words.of(before[:_LONGEST], after[:_LONGEST])
     return Difference(field=name, left=of_left, right=of_right)
 
 
 def _fields_of(nodes: Sequence[Node]) -> dict[UUID, Fields]:
     """Return what nodes are compared by, by id."""
-    found: dict[UUID, Fields] = {}
+    fields: dict[UUID, Fields] = {}
     of_kind = {kind: [node.id for node in nodes if node.kind == kind] for kind in ("message", "step", "call")}
     messages = Message.with_deleted.filter(pk__in=of_kind["message"]).annotate(
         content_text=Beginning("content", _LONGEST), error_text=Beginning("error", _LONGEST)
     )
     for pk, content, error in messages.values_list("pk", "content_text", "error_text") if of_kind["message"] else ():
-        found[pk] = {"content": content, "error": error}
+        fields[pk] = {"content": content, "error": error}
     steps = AgentStep.with_deleted.filter(**_among(of_kind["step"])).annotate(text=Beginning("thought", _LONGEST))
     for pk, text, agent, model in steps.values_list("pk", "text", "agent_name", "model") if of_kind["step"] else ():
-        found[pk] = {"thought": text, "agent_name": agent, "model": model}
+        fields[pk] = {"thought": text, "agent_name": agent, "model": model}
     calls = ToolCall.with_deleted.filter(**_among(of_kind["call"])).annotate(
         text=Beginning(_as_text("args"), _LONGEST),
         output=Beginning("result__output", _LONGEST),
@@ -411,8 +415,8 @@ def _fields_of(nodes: Sequence[Node]) -> dict[UUID, Fields]:
         # An output that is the text of the data says nothing more.
         is_text_of_data = bool(output) and value is not None and _json(output) == value
         answer = {"output": None if is_text_of_data else output or None, "error": error or None, "data": value}
-        found[pk] = {"args": _json(text), "status": status, **answer}
-    return found
+        fields[pk] = {"args": _json(text), "status": status, **answer}
+    return fields
 
 
 def _among(keys: Sequence[UUID]) -> dict[str, Any]:

@@ -114,8 +114,8 @@ def contexts_of(session_id: UUID) -> ListRows:
 
 
 def contexts(keys: Collection[str]) -> list[schemas.Context]:
-    found = CONTEXTS.read(keys)
-    by_id = dict(zip((row[0] for row in found), CONTEXTS.make(found), strict=True))
+    rows = CONTEXTS.read(keys)
+    by_id = dict(zip((row[0] for row in rows), CONTEXTS.make(rows), strict=True))
     return [by_id[key] for key in keys if key in by_id]
 
 
@@ -133,9 +133,9 @@ def find_context(session_id: UUID, ref: str) -> FoundContext | None:
     return None if row is None else FoundContext(*row)
 
 
-def whole_context(found: FoundContext, ref: str, session: FoundSession) -> schemas.WholeContext:
+def whole_context(context: FoundContext, ref: str, session: FoundSession) -> schemas.WholeContext:
     with prepared_cursor(reading_connection()) as cursor:
-        cursor.execute("SELECT content, id FROM traces_app_context WHERE id = %s", [found.pk])
+        cursor.execute("SELECT content, id FROM traces_app_context WHERE id = %s", [context.pk])
         row = cursor.fetchone()
     content: dict[str, Raw] = {} if row is None else msgspec.json.decode(row[0], type=dict[str, Raw])
     if is_masked() and "value" in content:
@@ -144,16 +144,18 @@ def whole_context(found: FoundContext, ref: str, session: FoundSession) -> schem
         content["variables"] = masked_field(content["variables"], ["variables"], session.project_id)
     return schemas.WholeContext(
         ref=ref,
-        message_id=found.message_id,
-        kind=found.kind,  # type: ignore[arg-type]  # one of its words, which mypy cannot see
-        length=found.length,
-        bytes=found.size,
-        created_at=found.created_at,
-        conversation=conversation(found, session) if found.has_conversation else UNSET,
+        message_id=context.message_id,
+        kind=context.kind,  # type: ignore[arg-type]  # one of its words, which mypy cannot see
+        length=context.length,
+        bytes=context.size,
+        created_at=context.created_at,
+        conversation=conversation(context, session) if context.has_conversation else UNSET,
         text=content.get("text", UNSET),
         variables=content.get("variables", UNSET),
         value=content.get("value", UNSET),
-        input=inputs([(found.message_id, ref)]).get((found.message_id, ref), UNSET) if found.kind == "input" else UNSET,
+        input=inputs([(context.message_id, ref)]).get((context.message_id, ref), UNSET)
+        if context.kind == "input"
+        else UNSET,
     )
 
 
@@ -194,10 +196,10 @@ def inputs_by_reference(keys: Collection[InputKey]) -> tuple[dict[InputKey, sche
     refs = dict(_read(_REFS, entry_ids))
     # One for each entry, however often it is referred to.
     references = {entry: _reference(refs.get(entry, entry)) for entry in entry_ids}
-    found = {
+    inputs = {
         key: _input(content, [references[entry] for entry in entries]) for key, (content, entries) in stored.items()
     }
-    return found, {ref: entry for entry, ref in refs.items()}
+    return inputs, {ref: entry for entry, ref in refs.items()}
 
 
 def entry_values(entry_ids: Collection[str]) -> dict[str, Raw]:
@@ -235,19 +237,19 @@ def _read(statement: str, row_ids: Collection[str]) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
-def conversation(found: FoundContext, session: FoundSession, last: int | None = None) -> list[Raw]:
+def conversation(context: FoundContext, session: FoundSession, last: int | None = None) -> list[Raw]:
     """Return the entries of a conversation, in order; only the last ones if `last` is given. Others are not read.
 
     One text instead of all entries, if the reader gets the whole conversation masked.
     """
     # Entries are in the period of their context, at its beginning: see traces_app.ingest.context_rows.
-    month = Period.of(ids.created_at_of(found.pk), Length.MONTH)
+    month = Period.of(ids.created_at_of(context.pk), Length.MONTH)
     below = [month.first_id, month.after_id]
     with reading_connection().cursor() as cursor:
         if last is None:
-            cursor.execute(_ENTRIES, [found.pk, *below])
+            cursor.execute(_ENTRIES, [context.pk, *below])
         else:
-            cursor.execute(_LAST_ENTRIES, [last, found.pk, *below])
+            cursor.execute(_LAST_ENTRIES, [last, context.pk, *below])
         entries = [Raw(value) for value, _id in cursor.fetchall()]
     if not is_masked():
         return entries
@@ -255,32 +257,32 @@ def conversation(found: FoundContext, session: FoundSession, last: int | None = 
     return [Raw(msgspec.json.encode(entry)) for entry in (clean if isinstance(clean, list) else [clean])]
 
 
-def variables(found: FoundContext, session: FoundSession, keys: Collection[str] | None = None) -> Raw:
+def variables(context: FoundContext, session: FoundSession, keys: Collection[str] | None = None) -> Raw:
     """Return the variables: all, or those of these names that exist."""
-    return masked_field(_variables(found, keys), ["variables"], session.project_id)
+    return masked_field(_variables(context, keys), ["variables"], session.project_id)
 
 
-def _variables(found: FoundContext, keys: Collection[str] | None) -> Raw:
+def _variables(context: FoundContext, keys: Collection[str] | None) -> Raw:
     names = None if keys is None else [pg_text.text(key) for key in keys]
     if base.opening is not None:
-        return _variables_opened(found, names)
+        return _variables_opened(context, names)
     with reading_connection().cursor() as cursor:
         cursor.execute(
             "SELECT coalesce(jsonb_object_agg(key, value), '{}')::text FROM traces_app_context, "
             "jsonb_each(coalesce(content -> 'variables', '{}')) AS variable (key, value) "
             "WHERE id = %s AND (%s::text[] IS NULL OR key = ANY(%s))",
-            [found.pk, names, names],
+            [context.pk, names, names],
         )
         row = cursor.fetchone()
     return Raw(row[0] if row else "{}")
 
 
-def _variables_opened(found: FoundContext, names: Collection[str] | None) -> Raw:
+def _variables_opened(context: FoundContext, names: Collection[str] | None) -> Raw:
     """Return `variables`, which may be encrypted, so that PostgreSQL cannot choose among them."""
     with reading_connection().cursor() as cursor:
         cursor.execute(
             f"SELECT (content -> 'variables')::text, id AS {ROW_ID} FROM traces_app_context WHERE id = %s",  # noqa: S608 - constants
-            [found.pk],
+            [context.pk],
         )
         row = cursor.fetchone()
     stored = msgspec.json.decode((row and row[0]) or "{}", type=dict[str, Raw])

@@ -53,12 +53,12 @@ class Embedder:
 
     def embed(self, texts: Sequence[str]) -> list[NDArray[np.float32] | None]:
         """Return the vector of each text, all of one dimension; None for a text that is refused. Raise EmbedderError."""
-        found: list[NDArray[np.float32] | None] = []
+        vectors: list[NDArray[np.float32] | None] = []
         for first in range(0, len(texts), TEXTS_AT_A_TIME):
-            found += self._embed(texts[first : first + TEXTS_AT_A_TIME])
-        if len({len(vector) for vector in found if vector is not None}) > 1:
+            vectors += self._embed(texts[first : first + TEXTS_AT_A_TIME])
+        if len({len(vector) for vector in vectors if vector is not None}) > 1:
             raise EmbedderError("The embedder returned vectors of several dimensions.")
-        return found
+        return vectors
 
     def _embed(self, texts: Sequence[str]) -> list[NDArray[np.float32] | None]:
         try:
@@ -77,18 +77,18 @@ def configured() -> Embedder | None:
 
 
 @lru_cache(maxsize=8)
-def _embedder(place: str, model: str, key: str) -> Embedder | None:
-    if not place:
+def _embedder(address: str, model: str, key: str) -> Embedder | None:
+    if not address:
         return None
-    if place.startswith(("http://", "https://")):
-        request = partial(_request, f"{place.rstrip('/')}/embeddings", model, key)
-        return Embedder(name=f"{place} {model}".strip(), request=request)
-    module, _colon, name = place.partition(":")
+    if address.startswith(("http://", "https://")):
+        request = partial(_request, f"{address.rstrip('/')}/embeddings", model, key)
+        return Embedder(name=f"{address} {model}".strip(), request=request)
+    module, _colon, name = address.partition(":")
     try:
         function = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise ImproperlyConfigured(f"TRACESITE_EMBEDDER names {place!r}, which does not exist: {error}") from error
-    return Embedder(name=place, request=function)
+        raise ImproperlyConfigured(f"TRACESITE_EMBEDDER names {address!r}, which does not exist: {error}") from error
+    return Embedder(name=address, request=function)
 
 
 def _checked(vectors: Any, count: int) -> NDArray[np.float32]:

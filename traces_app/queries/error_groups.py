@@ -143,16 +143,16 @@ def error_groups(
         rows.in_each(lambda _part: snapshots.enter_context(one_snapshot(read_only=True)))
         step, beginnings = _steps(rows)
         newest, is_cut = _newest(rows, MOST_READ, MOST_CHARACTERS)
-        found = _grouped(newest, sort, limit if like is None else MOST_RANKED, beginnings)
-        group_count, calls, oldest = found[0][8:] if found else (0, 0, None)
+        grouped = _grouped(newest, sort, limit if like is None else MOST_RANKED, beginnings)
+        group_count, calls, oldest = grouped[0][8:] if grouped else (0, 0, None)
         likeness: dict[str, float] = {}
         if like is not None:
-            scores = likeness_of_errors(like, [row[1] for row in found])
-            likeness = {row[0]: score for row, score in zip(found, scores, strict=True) if score >= LEAST_LIKENESS}
-            found = sorted((row for row in found if row[0] in likeness), key=lambda row: -likeness[row[0]])[:limit]
-        tool_ids, last = {tool for row in found for tool in row[5]}, [row[4] for row in found]
+            scores = likeness_of_errors(like, [row[1] for row in grouped])
+            likeness = {row[0]: score for row, score in zip(grouped, scores, strict=True) if score >= LEAST_LIKENESS}
+            grouped = sorted((row for row in grouped if row[0] in likeness), key=lambda row: -likeness[row[0]])[:limit]
+        tool_ids, last = {tool for row in grouped for tool in row[5]}, [row[4] for row in grouped]
         tools, examples = _found_in_any(rows, lambda: _tools(tool_ids)), _found_in_any(rows, lambda: _examples(last))
-        known = _known_before(rows) if found and marks_new else None
+        known = _known_before(rows) if grouped and marks_new else None
     counted_from = ids.created_at_of(oldest) if is_cut else None
     return Found(
         groups=[
@@ -165,7 +165,7 @@ def error_groups(
                 is_new=known is not None and row[0] not in known,
                 likeness=likeness.get(row[0]),
             )
-            for row in found
+            for row in grouped
         ],
         group_count=group_count,
         calls=calls,
@@ -187,18 +187,18 @@ def group_of_call(call_id: UUID) -> str | None:
 
 def _of_failed(call_id: UUID, expression: Expression) -> str | None:
     calls = ToolCall.with_deleted.filter(pk=call_id, status=ToolCall.Status.ERROR)
-    _id, found = calls.values_list("pk", expression).first() or (None, None)
-    return found
+    _id, text = calls.values_list("pk", expression).first() or (None, None)
+    return text
 
 
-def answer_of(found: Found) -> schemas.ErrorGroups:
+def answer_of(groups: Found) -> schemas.ErrorGroups:
     """Return the groups in the form of the API."""
     return schemas.ErrorGroups(
-        results=[_group_schema(group) for group in found.groups],
-        group_count=found.group_count,
-        call_count=found.calls,
-        counted_from=None if found.counted_from is None else instant_text(found.counted_from),
-        trend_step=int(found.step.total_seconds()),
+        results=[_group_schema(group) for group in groups.groups],
+        group_count=groups.group_count,
+        call_count=groups.calls,
+        counted_from=None if groups.counted_from is None else instant_text(groups.counted_from),
+        trend_step=int(groups.step.total_seconds()),
     )
 
 
@@ -222,21 +222,21 @@ def _grouped(
     return [(*group, *whole) for group in sorted(groups.values(), key=_IN_ORDER[sort])[:limit]]
 
 
-def _added(one: Row, other: Row) -> Row:
+def _added(left: Row, right: Row) -> Row:
     """Return a group of two databases."""
-    key, pattern, calls, first, last, *arrays = one
+    key, pattern, calls, first, last, *arrays = left
     return (
-        *(key, pattern, calls + other[2], min(first, other[3]), max(last, other[4])),
-        *([*mine, *theirs] for mine, theirs in zip(arrays, other[5:], strict=True)),
+        *(key, pattern, calls + right[2], min(first, right[3]), max(last, right[4])),
+        *([*mine, *theirs] for mine, theirs in zip(arrays, right[5:], strict=True)),
     )
 
 
 def _newest(rows: MergedRows[ListRows], most: int, most_characters: int) -> tuple[MergedRows[ListRows], bool]:
     """Return the newest of the rows, up to `most` of all databases and to `most_characters` of their errors, and whether there are
     more. At least one."""
-    found = rows.in_each(lambda part: _costs_in(part, most + 1)).values()
+    parts = rows.in_each(lambda part: _costs_in(part, most + 1)).values()
     oldest, left = None, most_characters
-    for number, (key, cost) in enumerate(merge(*found, reverse=True)):
+    for number, (key, cost) in enumerate(merge(*parts, reverse=True)):
         left -= cost
         if oldest is not None and (number == most or left < 0):
             return rows.within(IdRange(lower=oldest)), True
@@ -246,21 +246,21 @@ def _newest(rows: MergedRows[ListRows], most: int, most_characters: int) -> tupl
 
 def _costs_in(rows: ListRows, most: int) -> list[Row]:
     costs = rows.queryset.order_by("-pk").annotate(cost=cost_of("result__error")).values_list("pk", "cost")
-    (found,) = fetch([Query.of(costs[:most])], at_most_ms=LIST_MS)
-    return found
+    (costs_read,) = fetch([Query.of(costs[:most])], at_most_ms=LIST_MS)
+    return costs_read
 
 
 def _found_in_any(rows: MergedRows[ListRows], find: Callable[[], Mapping[Any, T]]) -> dict[Any, T]:
     """Return what has ids of any of the databases."""
-    return {key: one for found in rows.in_each(lambda _part: find()).values() for key, one in found.items()}
+    return {key: value for part in rows.in_each(lambda _part: find()).values() for key, value in part.items()}
 
 
 def _grouped_in(rows: ListRows, sort: schemas.ErrorSort, limit: int, beginnings: Sequence[datetime]) -> list[Row]:
     failed = _failed(rows)
     sql = _GROUPED.format(failed=failed.sql, order=_ORDER[sort], limit=limit)
     firsts = [ids.first_id_at(begin) for begin in beginnings]
-    (found,) = fetch([Query(sql=sql, parameters=[firsts, *failed.parameters])], at_most_ms=LIST_MS)
-    return found
+    (groups,) = fetch([Query(sql=sql, parameters=[firsts, *failed.parameters])], at_most_ms=LIST_MS)
+    return groups
 
 
 def _known_before(rows: MergedRows[ListRows]) -> set[str] | None:
@@ -275,8 +275,10 @@ def _known_before(rows: MergedRows[ListRows]) -> set[str] | None:
 
 def _groups_in(rows: ListRows) -> set[str]:
     failed = _failed(rows)
-    (found,) = fetch([Query(sql=_PATTERNS.format(failed=failed.sql), parameters=failed.parameters)], at_most_ms=LIST_MS)
-    return {row[0] for row in found}
+    (patterns,) = fetch(
+        [Query(sql=_PATTERNS.format(failed=failed.sql), parameters=failed.parameters)], at_most_ms=LIST_MS
+    )
+    return {row[0] for row in patterns}
 
 
 def _range_of(rows: MergedRows[ListRows]) -> IdRange:

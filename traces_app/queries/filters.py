@@ -437,5 +437,5 @@ def _has_named_root(names: Sequence[str]) -> Q:
 def _is_named_root(names: Sequence[str]) -> bool:
     """Return whether a tracker named one of the tools the root of any chain."""
     rows = Message.with_deleted.order_by().alias(named_root=_NAMED_ROOT).filter(_has_named_root(names))
-    (found,) = fetch([Query.of(rows.values_list("pk")[:1])], at_most_ms=LIST_MS)
-    return bool(found)
+    (rows_found,) = fetch([Query.of(rows.values_list("pk")[:1])], at_most_ms=LIST_MS)
+    return bool(rows_found)

@@ -85,8 +85,8 @@ def messages(ids: Sequence[str], selection: Selection = EVERYTHING) -> list[sche
         knowledge_references=[references.get(row[0], []) for row in rows] if selection.references else UNSET,
         agent_steps=[steps.get(row[0], []) for row in rows] if selection.steps else UNSET,
     )
-    found = dict(zip((row[0] for row in rows), made, strict=True))
-    return [found[message_id] for message_id in ids if message_id in found]
+    by_id = dict(zip((row[0] for row in rows), made, strict=True))
+    return [by_id[message_id] for message_id in ids if message_id in by_id]
 
 
 def calls(ids: Sequence[str], fields: frozenset[str] = CALL_FIELDS) -> list[schemas.Call]:
@@ -100,8 +100,8 @@ def calls(ids: Sequence[str], fields: frozenset[str] = CALL_FIELDS) -> list[sche
     columns, results = _split(rows)
     beside = {"session_id": [row[2] for row in rows], "iteration": [row[3] for row in rows], "result": results}
     made = CALLS.make_of(columns, fields, **{name: values for name, values in beside.items() if name in fields})
-    found = dict(zip((row[0] for row in rows), made, strict=True))
-    return [found[call_id] for call_id in ids if call_id in found]
+    by_id = dict(zip((row[0] for row in rows), made, strict=True))
+    return [by_id[call_id] for call_id in ids if call_id in by_id]
 
 
 def call_results(statuses: Mapping[str, str]) -> dict[str, schemas.ToolResult]:
@@ -113,10 +113,10 @@ def call_results(statuses: Mapping[str, str]) -> dict[str, schemas.ToolResult]:
 
 
 def _references(rows: Sequence[Row]) -> dict[str, list[schemas.Reference]]:
-    found: defaultdict[str, list[schemas.Reference]] = defaultdict(list)
+    by_message: defaultdict[str, list[schemas.Reference]] = defaultdict(list)
     for row, reference in zip(rows, REFERENCES.make(rows), strict=True):
-        found[row[0]].append(reference)
-    return found
+        by_message[row[0]].append(reference)
+    return by_message
 
 
 def _steps(below: Mapping[str, Sequence[Row]], selection: Selection) -> dict[str, list[schemas.AgentStep]]:
@@ -127,10 +127,10 @@ def _steps(below: Mapping[str, Sequence[Row]], selection: Selection) -> dict[str
     )
     if selection.inputs:
         made = with_inputs([(row[0], step) for row, step in zip(rows, made, strict=True)], inputs)
-    found: defaultdict[str, list[schemas.AgentStep]] = defaultdict(list)
+    by_message: defaultdict[str, list[schemas.AgentStep]] = defaultdict(list)
     for row, step in zip(rows, made, strict=True):
-        found[row[0]].append(step)
-    return found
+        by_message[row[0]].append(step)
+    return by_message
 
 
 def with_inputs(
@@ -142,24 +142,24 @@ def with_inputs(
     `read` gets the key of each step, also those of steps that were asked the same.
     """
     keys = [(message_id, step.input_ref) for message_id, step in steps if isinstance(step.input_ref, str)]
-    found: Mapping[tuple[str, Any], schemas.ModelInput] = read(keys)
+    inputs: Mapping[tuple[str, Any], schemas.ModelInput] = read(keys)
     return [
-        replace(step, input=found.get((message_id, step.input_ref), UNSET)) if step.input_ref else step
+        replace(step, input=inputs.get((message_id, step.input_ref), UNSET)) if step.input_ref else step
         for message_id, step in steps
     ]
 
 
 def _calls(below: Mapping[str, Sequence[Row]], selection: Selection) -> dict[str, list[schemas.ToolCall]]:
     rows = below["calls"]
-    found: defaultdict[str, list[schemas.ToolCall]] = defaultdict(list)
+    by_step: defaultdict[str, list[schemas.ToolCall]] = defaultdict(list)
     if selection.results and rows:
         columns, results = _split(rows)
         made = TOOL_CALLS.make_of(columns, result=results)
     else:
         made = TOOL_CALLS.make(rows, result=UNSET)
     for row, call in zip(rows, made, strict=True):
-        found[row[2]].append(call)
-    return found
+        by_step[row[2]].append(call)
+    return by_step
 
 
 def _split(rows: Sequence[Row]) -> tuple[list[Sequence[Any]], list[schemas.ToolResult | None]]:

@@ -203,13 +203,13 @@ def activity(scope: ProjectScope, period: Period, width: Width) -> list[Totals]:
 
 def steps(period: Period, width: Width) -> list[tuple[datetime, datetime]]:
     """Return the beginnings and ends of the minutes, hours, days or months of a period, in order, without gaps."""
-    found: list[tuple[datetime, datetime]] = []
+    intervals: list[tuple[datetime, datetime]] = []
     begin = floor(period.begin, width)
-    while begin < period.end or not found:
+    while begin < period.end or not intervals:
         end = _next(begin, width)
-        found.append((begin, end))
+        intervals.append((begin, end))
         begin = end
-    return found
+    return intervals
 
 
 def total_of(period: Period, buckets: list[Totals]) -> Totals:
@@ -244,11 +244,11 @@ def open_runs(scope: ProjectScope) -> OpenRuns:
     """Return the runs that are not complete: three statements, and one if any waits."""
     rows = visible_to(Message.objects.filter(role=Message.Role.ASSISTANT, is_completed=False), scope).order_by("pk")
     counts = rows.order_by().aggregate(running=Count("pk", filter=~WAITS), waiting=Count("pk", filter=WAITS))
-    found = OpenRuns(**counts)
-    found.running_rows = list(_listed(rows.exclude(WAITS)))
-    found.waiting_rows = list(_listed(rows.filter(WAITS)))
-    found.pending_calls = waiting_calls([row.pk for row in found.waiting_rows])
-    return found
+    runs = OpenRuns(**counts)
+    runs.running_rows = list(_listed(rows.exclude(WAITS)))
+    runs.waiting_rows = list(_listed(rows.filter(WAITS)))
+    runs.pending_calls = waiting_calls([row.pk for row in runs.waiting_rows])
+    return runs
 
 
 def failing_tools(scope: ProjectScope, period: Period) -> list[FailingTool]:
@@ -260,13 +260,13 @@ def failing_tools(scope: ProjectScope, period: Period) -> list[FailingTool]:
         .annotate(failures=Count("pk"), last=Max(Cast("message_id", TextField())))
         .order_by("-failures", Collate("tool__name", "C"), "tool_id")[: MOST + 1]
     )
-    found = {row["tool_id"]: row for row in most}
-    if not found:
+    failing = {row["tool_id"]: row for row in most}
+    if not failing:
         return []
     now, finished = Q(pk__gte=period.first_id), ~Q(status=ToolCall.Status.PENDING)
     both = replace(period, begin=period.before.begin).in_period
     counted = (
-        _alive(ToolCall.with_deleted.filter(tool_id__in=found, **both))
+        _alive(ToolCall.with_deleted.filter(tool_id__in=failing, **both))
         .values("tool_id")
         .annotate(
             calls=Count("pk", filter=now & finished),
@@ -276,8 +276,8 @@ def failing_tools(scope: ProjectScope, period: Period) -> list[FailingTool]:
     )
     counts = {row["tool_id"]: row for row in counted}
     firsts = (
-        _failed_below(period, {UUID(row["last"]) for row in found.values()})
-        .filter(tool_id__in=found)
+        _failed_below(period, {UUID(row["last"]) for row in failing.values()})
+        .filter(tool_id__in=failing)
         .order_by("tool_id", "message_id", *_READING_ORDER)
         .distinct("tool_id", "message_id")
         .annotate(error_text=Beginning("result__error", _ERROR_CHARACTERS))
@@ -286,7 +286,7 @@ def failing_tools(scope: ProjectScope, period: Period) -> list[FailingTool]:
     examples = {(tool, str(message)): (pk, message, error) for tool, message, pk, error in firsts}
     names = {
         pk: (name, slug)
-        for pk, name, slug in Tool.objects.filter(pk__in=found).values_list("pk", "name", "project__slug")
+        for pk, name, slug in Tool.objects.filter(pk__in=failing).values_list("pk", "name", "project__slug")
     }
     return [
         FailingTool(
@@ -301,7 +301,7 @@ def failing_tools(scope: ProjectScope, period: Period) -> list[FailingTool]:
             example_message_id=examples[tool_id, row["last"]][1],
             error=examples[tool_id, row["last"]][2] or "",
         )
-        for tool_id, row in found.items()
+        for tool_id, row in failing.items()
         # A purge may have come in between.
         if tool_id in counts and tool_id in names and (tool_id, row["last"]) in examples
     ]

@@ -84,9 +84,9 @@ def likeness(one: Vectors, others: Vectors) -> Likeness:
 
 def likeness_of_errors(pattern: str, patterns: Sequence[str]) -> list[float]:
     """Return how similar patterns of errors are to one, 0 to 1."""
-    one = _of_words(_words([pattern]), WIDTHS["errors"])
+    vector = _of_words(_words([pattern]), WIDTHS["errors"])
     others = [_of_words(_words([other]), WIDTHS["errors"]) for other in patterns]
-    return [float(value) for value in _within(np.stack(others).astype(np.float64) @ one)] if others else []
+    return [float(value) for value in _within(np.stack(others).astype(np.float64) @ vector)] if others else []
 
 
 def _score(
@@ -118,7 +118,7 @@ def _of_text(text: str, width: int) -> NDArray[np.float32]:
 
 def _of_words(words: Sequence[str], width: int) -> NDArray[np.float32]:
     """Count words and pairs of words that follow each other."""
-    pairs = [f"{one}\0{other}" for one, other in zip(words, words[1:], strict=False)]
+    pairs = [f"{word}\0{other}" for word, other in zip(words, words[1:], strict=False)]
     return _normalized(np.array([crc32(term.encode()) % width for term in (*words, *pairs)], dtype=np.int64), width)
 
 
@@ -158,12 +158,12 @@ def pack(parts: Vectors, questions: Sequence[str]) -> list[bytes]:
     """Return vectors as they are stored, with the digests of their questions."""
     packed = np.zeros(len(questions), dtype=stored_type(parts["question"].shape[1]))
     packed["digest"] = [np.void(digest_of(question)) for question in questions]
-    for place, name in enumerate(WIDTHS_STORED):
+    for column, name in enumerate(WIDTHS_STORED):
         largest = np.abs(parts[name]).max(axis=1, keepdims=True)
         whole = np.rint(127 * np.divide(parts[name], largest, out=np.zeros_like(parts[name]), where=largest > 0))
         lengths = np.linalg.norm(whole, axis=1)
         packed[name] = whole
-        packed["inverse"][:, place] = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+        packed["inverse"][:, column] = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
     return [row.tobytes() for row in packed]
 
 
@@ -176,7 +176,7 @@ def unpacked(packed: NDArray[Any], name: str) -> NDArray[np.float32]:
 def nearly(one: Vectors, packed: NDArray[Any]) -> Likeness:
     """Compare a run, whose vectors have one row of the stored widths, with stored ones, nearly as `likeness` does."""
     parts = {}
-    for place, name in enumerate(WIDTHS_STORED):
+    for column, name in enumerate(WIDTHS_STORED):
         products = np.empty(len(packed), dtype=np.float32)
         floats = np.empty((_ROWS_AT_A_TIME, packed.dtype[name].shape[0]), dtype=np.float32)
         for first in range(0, len(packed), _ROWS_AT_A_TIME):
@@ -184,8 +184,8 @@ def nearly(one: Vectors, packed: NDArray[Any]) -> Likeness:
             floats[: len(some)] = some
             products[first : first + len(some)] = floats[: len(some)] @ one[name][0]
         length = np.linalg.norm(one[name][0]) or 1
-        parts[name] = _within((products * packed["inverse"][:, place] / length).astype(np.float64))
-    present = {name: packed["inverse"][:, place] > 0 for place, name in enumerate(WIDTHS_STORED)}
+        parts[name] = _within((products * packed["inverse"][:, column] / length).astype(np.float64))
+    present = {name: packed["inverse"][:, column] > 0 for column, name in enumerate(WIDTHS_STORED)}
     return Likeness(score=_score(parts, one, present), parts=parts)
 
 

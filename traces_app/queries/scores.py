@@ -29,8 +29,8 @@ def scores(ids: Collection[str], fields: frozenset[str] = SCORE_FIELDS) -> list[
     rows = SCORES.read(ids, fields)
     values = [_value(row[1], row[2], row[3]) for row in rows] if "value" in fields else []
     made = SCORES.make(rows, fields, value=values) if "value" in fields else SCORES.make(rows, fields)
-    found = dict(zip((row[0] for row in rows), made, strict=True))
-    return [found[score_id] for score_id in ids if score_id in found]
+    by_id = dict(zip((row[0] for row in rows), made, strict=True))
+    return [by_id[score_id] for score_id in ids if score_id in by_id]
 
 
 class FoundScore(NamedTuple):
@@ -41,10 +41,10 @@ class FoundScore(NamedTuple):
 def find_score(scope: ProjectScope, name: str) -> FoundScore:
     """Return a score that is not deleted. Raise NotFound."""
     score_id = as_uuid(name)
-    found = score_id and Score.objects.visible_to(scope).filter(pk=score_id).values_list("pk", "project_id").first()
-    if not found:
+    key = score_id and Score.objects.visible_to(scope).filter(pk=score_id).values_list("pk", "project_id").first()
+    if not key:
         raise NotFound(_("There is no score with this id."), code="score_not_found")
-    return FoundScore(*found)
+    return FoundScore(*key)
 
 
 def find_place(project_id: int, score: records.Score, path: str = "") -> Place:
@@ -73,18 +73,18 @@ def _message(scope: ProjectScope, score: records.Score, path: str) -> Message:
     name = score.message_id or ""
     rows = _narrowed(Message.objects.visible_to(scope), score, scope, "session_id", path)
     message_id = as_uuid(name)
-    found = list(rows.filter(pk=message_id)) if message_id is not None else []
-    if not found and "\x00" not in name:
-        found = list(rows.filter(external_id=name).order_by("pk")[:2])
-    if len(found) > 1:
+    messages = list(rows.filter(pk=message_id)) if message_id is not None else []
+    if not messages and "\x00" not in name:
+        messages = list(rows.filter(external_id=name).order_by("pk")[:2])
+    if len(messages) > 1:
         raise Conflict(
             _("Several messages have this external id. Give session_id, too, or use the id of the message."),
             field=f"{path}message_id",
             code="ambiguous_message",
         )
-    if not found:
+    if not messages:
         raise NotFound(_("There is no message with this id."), field=f"{path}message_id", code="message_not_found")
-    return found[0]
+    return messages[0]
 
 
 def _call(scope: ProjectScope, score: records.Score, path: str) -> ToolCall:
@@ -95,18 +95,18 @@ def _call(scope: ProjectScope, score: records.Score, path: str) -> ToolCall:
     else:
         rows = _narrowed(rows, score, scope, "message__session_id", path)
     call_id = as_uuid(name)
-    found = list(rows.filter(pk=call_id)) if call_id is not None else []
-    if not found and "\x00" not in name:
-        found = list(rows.filter(call_id=name).order_by("pk")[:2])
-    if len(found) > 1:
+    calls = list(rows.filter(pk=call_id)) if call_id is not None else []
+    if not calls and "\x00" not in name:
+        calls = list(rows.filter(call_id=name).order_by("pk")[:2])
+    if len(calls) > 1:
         raise Conflict(
             _("Several calls have this id. Give message_id, too, or use the uuid of the call."),
             field=f"{path}call_id",
             code="ambiguous_call",
         )
-    if not found:
+    if not calls:
         raise NotFound(_("There is no call with this id."), field=f"{path}call_id", code="call_not_found")
-    return found[0]
+    return calls[0]
 
 
 def _narrowed(rows: Rows, score: records.Score, scope: ProjectScope, column: str, path: str) -> Rows:

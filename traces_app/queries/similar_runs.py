@@ -111,11 +111,11 @@ def similar_runs(
             waiting = rows.among(_waiting())
             compared = {*stored["id"].tolist(), *(key.bytes for key in waiting)}
             candidates = {*_nearest(given[0], stored, embedder, limit, by), *waiting} - {message_id}
-        found = nlargest(limit, _compared(given[0], candidates, embedder, by), key=lambda one: one.rank)
-        tools = Tool.objects.in_bulk({tool for one in found for tool in one.run.features.tools})
+        similar = nlargest(limit, _compared(given[0], candidates, embedder, by), key=lambda run: run.rank)
+        tools = Tool.objects.in_bulk({tool for result in similar for tool in result.run.features.tools})
     names = {key: tool.name for key, tool in tools.items()}
     return schemas.SimilarRuns(
-        results=[_schema(one, names) for one in found],
+        results=[_schema(result, names) for result in similar],
         compared_count=len(compared - {message_id.bytes}),
         searched_to=instant_text(ids.created_at_of(UUID(bytes=min(compared)))) if more else None,
     )
@@ -129,12 +129,12 @@ def current_name() -> str:
 
 def _stored(project_id: int, id_range: IdRange, embedder: EmbedderInUse) -> NDArray[Any]:
     """Return the ids and stored vectors of the newest runs of a project, one more than are compared."""
-    found = RunVector.objects.filter(project_id=project_id, embedder_id=embedder.pk).order_by("-pk")
+    vectors = RunVector.objects.filter(project_id=project_id, embedder_id=embedder.pk).order_by("-pk")
     if id_range.lower is not None:
-        found = found.filter(pk__gte=id_range.lower)
+        vectors = vectors.filter(pk__gte=id_range.lower)
     if id_range.upper is not None:
-        found = found.filter(pk__lt=id_range.upper)
-    newest = Query.of(found.values_list("pk", "vector")[: MOST_COMPARED + 1])
+        vectors = vectors.filter(pk__lt=id_range.upper)
+    newest = Query.of(vectors.values_list("pk", "vector")[: MOST_COMPARED + 1])
     row = [
         *(("columns", ">i2"), ("id_length", ">i4"), ("id", "V16")),
         *(("length", ">i4"), ("vector", stored_type(embedder.width))),
@@ -158,24 +158,24 @@ def _passing(stored: NDArray[Any], project_id: int, rows: ListRows, is_filtered:
 
 def _waiting() -> list[UUID]:
     """Return the newest messages of both queues: that of the search, which fills the other one, and that of the vectors."""
-    found: set[UUID] = set()
+    waiting: set[UUID] = set()
     for queue in (UnindexedMessage, UnvectoredMessage):
-        found.update(queue.objects.order_by("-pk").values_list("message_id", flat=True)[:MOST_WAITING])
-    return sorted(found)[-MOST_WAITING:]
+        waiting.update(queue.objects.order_by("-pk").values_list("message_id", flat=True)[:MOST_WAITING])
+    return sorted(waiting)[-MOST_WAITING:]
 
 
 def _nearest(
     given: Run, stored: NDArray[Any], embedder: EmbedderInUse, limit: int, by: schemas.SimilarBy
 ) -> list[UUID]:
     """Return the runs that are probably most like one."""
-    one = folded(vectors([given.features]))
+    vector = folded(vectors([given.features]))
     if embedder.name != HASHED:
-        one["question"] = _embedded([given], embedder)
-    near = nearly(one, stored["vector"])
+        vector["question"] = _embedded([given], embedder)
+    near = nearly(vector, stored["vector"])
     score = near.score if by == "everything" else near.parts["errors"]
     count = min(limit + CANDIDATES, len(score))
     places = np.argpartition(-score, count - 1)[:count] if count else np.zeros(0, dtype=np.intp)
-    return [UUID(bytes=stored["id"][place].tobytes()) for place in places if score[place] > 0]
+    return [UUID(bytes=stored["id"][position].tobytes()) for position in places if score[position] > 0]
 
 
 def _vectors(runs: Sequence[Run], embedder: EmbedderInUse | None) -> Vectors:
@@ -190,26 +190,26 @@ def _embedded(runs: Sequence[Run], embedder: EmbedderInUse) -> NDArray[np.float3
     stored = RunVector.objects.filter(pk__in=[run.id for run in runs], embedder_id=embedder.pk)
     by_run = dict(stored.values_list("pk", "vector"))
     rows = np.zeros((len(runs), embedder.width), dtype=np.float32)
-    for place, run in enumerate(runs):
+    for position, run in enumerate(runs):
         packed = np.frombuffer(by_run.get(run.id, b""), dtype=stored_type(embedder.width))
         if len(packed) and packed["digest"][0].tobytes() == digest_of(run.features.question):
-            rows[place] = unpacked(packed, "question")[0]
+            rows[position] = unpacked(packed, "question")[0]
     return rows
 
 
 def _compared(
-    one: Run, keys: Collection[UUID], embedder: EmbedderInUse | None, by: schemas.SimilarBy
+    given: Run, keys: Collection[UUID], embedder: EmbedderInUse | None, by: schemas.SimilarBy
 ) -> Iterator[_Found]:
-    vector = _vectors([one], embedder)
+    vector = _vectors([given], embedder)
     in_order = sorted(keys)
     for first in range(0, len(in_order), _AT_A_TIME):
         runs = list(read_runs(in_order[first : first + _AT_A_TIME]))
         if not runs:
             continue
-        found = likeness(vector, _vectors(runs, embedder))
-        for place, run in enumerate(runs):
-            score = float(found.score[place])
-            parts = {name: float(values[place]) for name, values in found.parts.items()}
+        likenesses = likeness(vector, _vectors(runs, embedder))
+        for position, run in enumerate(runs):
+            score = float(likenesses.score[position])
+            parts = {name: float(values[position]) for name, values in likenesses.parts.items()}
             if score > 0 if by == "everything" else parts["errors"] >= LEAST_LIKENESS:
                 rank = (0.0 if by == "everything" else parts["errors"], score, run.id)
                 yield _Found(rank, score, parts, run)
@@ -260,13 +260,13 @@ def read_runs(keys: Collection[UUID]) -> Iterator[Run]:
         yield Run(key, project_id, session_id, call_count, failure_count, features)
 
 
-def _schema(found: _Found, names: dict[int, str]) -> schemas.SimilarRun:
-    run, parts = found.run, found.parts
+def _schema(similar: _Found, names: dict[int, str]) -> schemas.SimilarRun:
+    run, parts = similar.run, similar.parts
     return schemas.SimilarRun(
         id=str(run.id),
         session_id=str(run.session_id),
         created_at=instant_text(ids.created_at_of(run.id)),
-        score=found.score,
+        score=similar.score,
         question_score=parts["question"],
         tools_score=parts["tools"],
         errors_score=parts["errors"],

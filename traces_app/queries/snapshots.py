@@ -67,8 +67,8 @@ def snapshots_of(session_id: UUID, node: str | None = None) -> ListRows:
 
 def snapshots(keys: Collection[str]) -> list[schemas.Snapshot]:
     """Return the snapshots of these ids, in this order."""
-    found = SNAPSHOTS.read(keys)
-    by_id = dict(zip((row[0] for row in found), SNAPSHOTS.make(found), strict=True))
+    rows = SNAPSHOTS.read(keys)
+    by_id = dict(zip((row[0] for row in rows), SNAPSHOTS.make(rows), strict=True))
     return [by_id[key] for key in keys if key in by_id]
 
 
@@ -76,18 +76,18 @@ def find_snapshot(scope: ProjectScope, name: str) -> Snapshot:
     """Return the snapshot whose id or external id is `name`, of a session that is not deleted. Raise NotFound."""
     alive = Snapshot.objects.filter(session__in=Session.objects.order_by().visible_to(scope))
     snapshot_id = as_uuid(name)
-    found = alive.filter(pk=snapshot_id).first() if snapshot_id is not None else None
-    if found is None and "\x00" not in name:
-        found = alive.filter(external_id=name).order_by("pk").last()
-    if found is None:
+    snapshot = alive.filter(pk=snapshot_id).first() if snapshot_id is not None else None
+    if snapshot is None and "\x00" not in name:
+        snapshot = alive.filter(external_id=name).order_by("pk").last()
+    if snapshot is None:
         raise NotFound(_("There is no snapshot with this id."), code="snapshot_not_found")
-    return found
+    return snapshot
 
 
 def whole_snapshot(row: Snapshot) -> schemas.WholeSnapshot:
     """Return a snapshot with its content, like `context_of`."""
-    (found,) = snapshots([str(row.pk)])
-    fields = {name: getattr(found, name) for name in found.__struct_fields__}
+    (listed,) = snapshots([str(row.pk)])
+    fields = {name: getattr(listed, name) for name in listed.__struct_fields__}
     content = context_of(row)
     return schemas.WholeSnapshot(**fields, context=UNSET if content is UNSET else Raw(msgspec.json.encode(content)))
 
@@ -219,11 +219,11 @@ def forks(keys: Collection[str]) -> list[schemas.Fork]:
     """Return the forks of these ids of sessions, in this order."""
     rows = Session.objects.filter(pk__in=list(keys)).only("external_id", "title", "status", "created_at", "metadata")
     stored = dict(SnapshotSums.objects.filter(pk__in=list(keys), fork__isnull=False).values_list("pk", "fork"))
-    found: dict[str, schemas.Fork] = {}
+    by_id: dict[str, schemas.Fork] = {}
     for row in rows:
         of = forked_from(stored.get(row.pk, row.metadata.get("forked_from")))
         if of is not None:
-            found[str(row.pk)] = schemas.Fork(
+            by_id[str(row.pk)] = schemas.Fork(
                 id=str(row.pk),
                 external_id=row.external_id,
                 title=row.title,
@@ -231,4 +231,4 @@ def forks(keys: Collection[str]) -> list[schemas.Fork]:
                 created_at=instant_text(row.created_at),
                 forked_from=of,
             )
-    return [found[key] for key in keys if key in found]
+    return [by_id[key] for key in keys if key in by_id]

@@ -303,7 +303,7 @@ def statistics(
         spans = list(cover(begin, end, step, rolled_until, changed))
         (rows,) = fetch([_figures(tool_ids, spans, id_range, which, with_histograms_of_steps)], at_most_ms=LIST_MS)
         by_tool = _by_tool(rows, step)
-        if few := [tool_id for tool_id, found in by_tool.items() if found.whole.calls <= FEW]:
+        if few := [tool_id for tool_id, figures in by_tool.items() if figures.whole.calls <= FEW]:
             (timed,) = fetch([_durations(few, begin, end, id_range, which)], at_most_ms=LIST_MS)
             _add_durations(by_tool, few, timed, step)
     return Found(begin=begin, end=end, step=step, by_tool=by_tool)
@@ -336,7 +336,7 @@ def statistics_in(
     first, *others = in_each(tools, of_each).values()
     if not others:
         return first
-    by_tool = {tool_id: found for part in (first, *others) for tool_id, found in part.by_tool.items()}
+    by_tool = {tool_id: figures for part in (first, *others) for tool_id, figures in part.by_tool.items()}
     return replace(first, end=max(part.end for part in (first, *others)), by_tool=by_tool)
 
 
@@ -394,8 +394,8 @@ def _ends(project_ids: Collection[int], id_range: IdRange) -> tuple[datetime, da
 
 
 def _rolled_until() -> datetime:
-    found = ToolRollUp.objects.values_list("rolled_until", flat=True).first()
-    return ids.EPOCH if found is None else found
+    until = ToolRollUp.objects.values_list("rolled_until", flat=True).first()
+    return ids.EPOCH if until is None else until
 
 
 def _changed_hours(project_ids: Collection[int], begin: datetime, end: datetime) -> list[datetime]:
@@ -472,9 +472,9 @@ def _add_durations(
 
 
 def _by_tool(rows: Sequence[Row], step: timedelta) -> dict[int, Statistics]:
-    found: defaultdict[int, Statistics] = defaultdict(Statistics)
+    by_tool: defaultdict[int, Statistics] = defaultdict(Statistics)
     for tool_id, slot, status, bucket, calls, *others in rows:
-        of_tool = found[tool_id]
+        of_tool = by_tool[tool_id]
         parts = [of_tool.whole]
         if slot is not None:
             parts.append(of_tool.steps.setdefault(ids.EPOCH + slot * step, Figures()))
@@ -483,7 +483,7 @@ def _by_tool(rows: Sequence[Row], step: timedelta) -> dict[int, Statistics]:
                 figures.add(status, calls, *others)
             else:
                 figures.histogram[bucket] += calls
-    return found
+    return by_tool
 
 
 def _slot(instant: datetime, step: timedelta) -> int:

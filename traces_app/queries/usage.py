@@ -48,13 +48,13 @@ def usage(rows: MergedRows[ListRows], group_by: schemas.UsageBy, limit: int) -> 
     is_one = len(rows.parts) == 1
     parts = rows.in_each(lambda part: _groups(part, group_by, limit if is_one else MOST_MERGED)).values()
     if is_one:
-        (found,) = parts
+        (groups,) = parts
     else:
-        found = _merged(parts, group_by)
-    group_count, *total = found[0][6:] if found else (0, 0, 0, 0, None, 0)
+        groups = _merged(parts, group_by)
+    group_count, *total = groups[0][6:] if groups else (0, 0, 0, 0, None, 0)
     return schemas.Usage(
         group_by=group_by,
-        results=[schemas.UsageGroup(key=key, **_sums(sums)) for key, *sums in (row[:6] for row in found[:limit])],
+        results=[schemas.UsageGroup(key=key, **_sums(sums)) for key, *sums in (row[:6] for row in groups[:limit])],
         group_count=group_count,
         total=schemas.UsageTotal(**_sums(total)),
     )
@@ -64,8 +64,8 @@ def _groups(rows: ListRows, group_by: schemas.UsageBy, limit: int) -> list[Row]:
     """Return the first groups of one database, each with the number of all and their total behind it."""
     grouped = _grouped(rows, group_by)
     sql = _WITH_TOTALS.format(grouped=grouped.sql, order=_ORDER.get(group_by, _BY_COST), limit=limit)
-    (found,) = fetch([Query(sql=sql, parameters=grouped.parameters)], at_most_ms=LIST_MS)
-    return found
+    (groups,) = fetch([Query(sql=sql, parameters=grouped.parameters)], at_most_ms=LIST_MS)
+    return groups
 
 
 def _merged(parts: Iterable[list[Row]], group_by: schemas.UsageBy) -> list[Row]:
@@ -83,8 +83,8 @@ def _merged(parts: Iterable[list[Row]], group_by: schemas.UsageBy) -> list[Row]:
             known = groups.setdefault(key, [0, 0, 0, None, 0])
             for added in (known, total):
                 added[:] = [
-                    one if more is None else more if one is None else one + more
-                    for one, more in zip(added, sums, strict=True)
+                    value if more is None else more if value is None else value + more
+                    for value, more in zip(added, sums, strict=True)
                 ]
     rows = [(key, *sums, len(groups), *total) for key, sums in groups.items()]
     if group_by == "day":

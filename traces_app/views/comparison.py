@@ -66,17 +66,17 @@ class ComparisonViewSet(TraceViewSet):
         if type(left) is not type(right):
             raise InvalidInput(_("Compare two sessions or two messages, not one with the other."), field="right")
         replay = replay_between(left, right) if isinstance(left, Session) and isinstance(right, Session) else None
-        found = compare_messages(_messages(left), _messages(right), replay)
-        changed = [pair for pair in found.pairs if pair.change == "changed"][:MOST_DETAILED]
+        compared = compare_messages(_messages(left), _messages(right), replay)
+        changed = [pair for pair in compared.pairs if pair.change == "changed"][:MOST_DETAILED]
         words = WordChanges(WORDS_SECONDS)
-        details = {id(pair): one for pair, one in zip(changed, differences(changed, words), strict=True)}
+        details = {id(pair): fields for pair, fields in zip(changed, differences(changed, words), strict=True)}
         return answer(
             schemas.Comparison(
                 kind="message" if isinstance(left, Message) else "session",
                 left=str(left.pk),
                 right=str(right.pk),
-                counts=schemas.ComparedCounts(**found.counts),
-                is_cut=found.is_cut,
+                counts=schemas.ComparedCounts(**compared.counts),
+                is_cut=compared.is_cut,
                 replayed_since=UNSET if replay is None else instant_text(replay.since),
                 facts=_facts(left, right),
                 pairs=[
@@ -84,9 +84,11 @@ class ComparisonViewSet(TraceViewSet):
                         change=pair.change,
                         left=_node(pair.left),
                         right=_node(pair.right),
-                        differences=[_difference(one) for one in details[id(pair)]] if id(pair) in details else UNSET,
+                        differences=[_difference(field) for field in details[id(pair)]]
+                        if id(pair) in details
+                        else UNSET,
                     )
-                    for pair in found.pairs
+                    for pair in compared.pairs
                 ],
             )
         )
@@ -117,11 +119,11 @@ def _facts(left: Any, right: Any) -> list[schemas.ComparedFact]:
     return [
         schemas.ComparedFact(
             field=name.removesuffix("_ms"),
-            change="same" if one == other else "changed",
-            left=_number(one),
-            right=_number(other),
+            change="same" if left_value == right_value else "changed",
+            left=_number(left_value),
+            right=_number(right_value),
         )
-        for name, one, other in values
+        for name, left_value, right_value in values
     ]
 
 
@@ -144,8 +146,8 @@ def _node(node: Node | None) -> schemas.ComparedNode | None:
     )
 
 
-def _difference(found: Difference) -> schemas.Difference:
-    return schemas.Difference(field=found.field, left=_pieces(found.left), right=_pieces(found.right))
+def _difference(difference: Difference) -> schemas.Difference:
+    return schemas.Difference(field=difference.field, left=_pieces(difference.left), right=_pieces(difference.right))
 
 
 def _pieces(pieces: Pieces | None) -> list[schemas.Piece] | None:

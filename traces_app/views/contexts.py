@@ -53,8 +53,8 @@ class ContextViewSet(TraceViewSet):
     def retrieve(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
         """Return the whole content of a context."""
         check_parameters(request.query_params, ("project",))
-        session, found = _found(request, session_id, ref)
-        return answer(whole_context(found, ref, session))
+        session, context = _found(request, session_id, ref)
+        return answer(whole_context(context, ref, session))
 
     @extend_schema(
         parameters=[
@@ -71,14 +71,16 @@ class ContextViewSet(TraceViewSet):
         """Return the entries of a conversation, in order. 400 `no_conversation` if the context has no conversation."""
         check_parameters(request.query_params, ("last", "project"))
         last = whole_number(request.query_params, "last", None, at_least=1, at_most=_MOST_ENTRIES)
-        session, found = _found(request, session_id, ref)
-        if not found.has_conversation:
+        session, context = _found(request, session_id, ref)
+        if not context.has_conversation:
             raise InvalidInput(
-                _("This context has no conversation. Its kind is “%(kind)s”.") % {"kind": found.kind},
+                _("This context has no conversation. Its kind is “%(kind)s”.") % {"kind": context.kind},
                 code="no_conversation",
                 field="ref",
             )
-        return answer(schemas.Conversation(ref=ref, length=found.length, entries=conversation(found, session, last)))
+        return answer(
+            schemas.Conversation(ref=ref, length=context.length, entries=conversation(context, session, last))
+        )
 
     @extend_schema(
         parameters=[
@@ -96,22 +98,22 @@ class ContextViewSet(TraceViewSet):
     def variables(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
         """Return variables by name. 400 `no_variables` if the context has no variables."""
         check_parameters(request.query_params, ("keys", "project"))
-        session, found = _found(request, session_id, ref)
-        if not found.has_variables:
+        session, context = _found(request, session_id, ref)
+        if not context.has_variables:
             raise InvalidInput(
-                _("This context has no variables. Its kind is “%(kind)s”.") % {"kind": found.kind},
+                _("This context has no variables. Its kind is “%(kind)s”.") % {"kind": context.kind},
                 code="no_variables",
                 field="ref",
             )
         keys = request.query_params.get("keys")
         return answer(
-            schemas.Variables(ref=ref, variables=variables(found, session, keys.split(",") if keys else None))
+            schemas.Variables(ref=ref, variables=variables(context, session, keys.split(",") if keys else None))
         )
 
 
 def _found(request: Request, session_id: str, ref: str) -> tuple[FoundSession, FoundContext]:
     session = find_session_here(requested_scope(request), session_id)
-    found = find_context(session.pk, ref)
-    if found is None:
+    context = find_context(session.pk, ref)
+    if context is None:
         raise NotFound(_("The session has no context with this reference."), code="context_not_found", field="ref")
-    return session, found
+    return session, context

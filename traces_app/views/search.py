@@ -51,13 +51,13 @@ class SearchViewSet(TraceViewSet):
         session, scopes = session_and_scopes(request, scopes)
         rows = rows_in(scopes, lambda scope: filters.found(scope, session))
         until = indexed_until_in(rows)
-        found = found_page(rows, query, "message", page)
+        results = found_page(rows, query, "message", page)
         return answer(
             schemas.SearchPage(
-                results=_results(request, rows.read(found.page.ids, _messages), found),
-                next=found.page.next,
-                previous=found.page.previous,
-                searched_to=None if found.searched_to is None else instant_text(found.searched_to),
+                results=_results(request, rows.read(results.page.ids, _messages), results),
+                next=results.page.next,
+                previous=results.page.previous,
+                searched_to=None if results.searched_to is None else instant_text(results.searched_to),
                 indexed_until=None if until is None else instant_text(until),
             )
         )
@@ -69,7 +69,7 @@ def _messages(ids: Sequence[UUID]) -> list[Message]:
     return [rows[message_id] for message_id in ids if message_id in rows]
 
 
-def _results(request: Request, messages: Sequence[Message], found: FoundPage) -> list[schemas.SearchResult]:
+def _results(request: Request, messages: Sequence[Message], results: FoundPage) -> list[schemas.SearchResult]:
     return [
         schemas.SearchResult(
             message_id=str(message.pk),
@@ -77,7 +77,7 @@ def _results(request: Request, messages: Sequence[Message], found: FoundPage) ->
             project=message.project.slug,
             role=message.role,
             created_at=instant_text(message.created_at),
-            hits=[found_place(request, hit) for hit in found.hits[message.pk]],
+            hits=[found_place(request, hit) for hit in results.hits[message.pk]],
         )
         for message in messages
     ]

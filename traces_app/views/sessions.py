@@ -101,13 +101,13 @@ class SessionViewSet(TraceViewSet):
         if query is None:
             return list_answer(read_page(rows, page), lambda ids: rows.read(ids, lambda own: sessions(own, fields)))
         until = indexed_until_in(rows)
-        found = found_page(rows, query, "session", page)
+        results = found_page(rows, query, "session", page)
         return answer(
             schemas.FoundSessionPage(
-                results=_found_sessions(request, rows, found, fields),
-                next=found.page.next,
-                previous=found.page.previous,
-                searched_to=None if found.searched_to is None else instant_text(found.searched_to),
+                results=_found_sessions(request, rows, results, fields),
+                next=results.page.next,
+                previous=results.page.previous,
+                searched_to=None if results.searched_to is None else instant_text(results.searched_to),
                 indexed_until=None if until is None else instant_text(until),
             )
         )
@@ -224,10 +224,10 @@ def _readable_fields(request: Request) -> frozenset[str]:
 
 
 def _found_sessions(
-    request: Request, rows: MergedRows[ListRows], found: FoundPage, fields: frozenset[str]
+    request: Request, rows: MergedRows[ListRows], results: FoundPage, fields: frozenset[str]
 ) -> list[schemas.FoundSession]:
-    ids = [str(session_id) for session_id in found.page.ids]
-    hits = {str(session_id): some for session_id, some in found.hits.items()}
+    ids = [str(session_id) for session_id in results.page.ids]
+    hits = {str(session_id): some for session_id, some in results.hits.items()}
     return [
         schemas.FoundSession(
             **{name: getattr(session, name) for name in session.__struct_fields__},
@@ -242,13 +242,13 @@ def _one_session(
 ) -> schemas.SessionWithContexts:
     session = sessions([str(session_id)], fields & SESSION_FIELDS)[0]
     beside = beside_session(session_id, REFS_LISTED) if fields & _BESIDE else None
-    found = {} if beside is None else beside._asdict()
+    beside_fields = {} if beside is None else beside._asdict()
     return schemas.SessionWithContexts(
         **{name: getattr(session, name) for name in session.__struct_fields__},
-        context_refs=found["context_refs"] if "context_refs" in fields else UNSET,  # type: ignore[arg-type]  # left out
-        snapshot_sums=(found["sums"] or UNSET) if "snapshot_sums" in fields else UNSET,
-        forked_from=(found["forked_from"] or UNSET) if "forked_from" in fields else UNSET,
-        archived_parts=_archived_parts(request, session_id, found["archived_parts"])
+        context_refs=beside_fields["context_refs"] if "context_refs" in fields else UNSET,  # type: ignore[arg-type]  # left out
+        snapshot_sums=(beside_fields["sums"] or UNSET) if "snapshot_sums" in fields else UNSET,
+        forked_from=(beside_fields["forked_from"] or UNSET) if "forked_from" in fields else UNSET,
+        archived_parts=_archived_parts(request, session_id, beside_fields["archived_parts"])
         if "archived_parts" in fields
         else UNSET,
     )

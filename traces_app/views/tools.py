@@ -139,7 +139,7 @@ class ToolViewSet(TraceViewSet):
                 field="format",
             )
         parts = [keys[first : first + _CSV_AT_A_TIME] for first in range(0, len(keys), _CSV_AT_A_TIME)]
-        return statistics_csv(found for part in parts for found in rows.read(part, statistics_of))
+        return statistics_csv(statistics for part in parts for statistics in rows.read(part, statistics_of))
 
     @extend_schema(
         parameters=[*openapi.filters(ToolExamplesFilterSet), _FORMAT_OF_EXAMPLES, openapi.PROJECT],
@@ -162,12 +162,14 @@ class ToolViewSet(TraceViewSet):
             )
         (alias,) = named.by_database(tools)
         with using(alias):
-            found = examples(tools[0], filters.ids, filters.which(session_in(request, scopes[alias])))
+            tool_examples = examples(tools[0], filters.ids, filters.which(session_in(request, scopes[alias])))
         if not chosen or "csv" not in chosen:
-            return answer(found)
+            return answer(tool_examples)
         columns = list(schemas.ToolExample.__struct_fields__)
-        parts = {name: getattr(found, name) for name in ("slowest", "arguments", "runs", "repeated")}
-        rows = [[name, *(getattr(one, column) for column in columns)] for name, of in parts.items() for one in of]
+        parts = {name: getattr(tool_examples, name) for name in ("slowest", "arguments", "runs", "repeated")}
+        rows = [
+            [name, *(getattr(example, column) for column in columns)] for name, of in parts.items() for example in of
+        ]
         return _csv("tool-examples", ["part", *columns], rows)
 
     @extend_schema(
@@ -178,15 +180,15 @@ class ToolViewSet(TraceViewSet):
         """List tools that models were offered in a range of times and did not call in it."""
         chosen = words(request.query_params, "format", ("json", "csv"))
         filters = UnusedToolsFilterSet(request.query_params, also=("project", "format"))
-        found = unused(requested_scopes(request), filters.ids)
+        tools = unused(requested_scopes(request), filters.ids)
         if not chosen or "csv" not in chosen:
-            return answer(found)
-        return _csv("unused-tools", ["name"], [[name] for name in found.results])
+            return answer(tools)
+        return _csv("unused-tools", ["name"], [[name] for name in tools.results])
 
 
-def statistics_csv(found: Iterable[schemas.ToolStatistics]) -> HttpResponse:
+def statistics_csv(tools: Iterable[schemas.ToolStatistics]) -> HttpResponse:
     """Return statistics as a CSV file, without trends."""
-    return _csv("tools", _COLUMNS, ([getattr(one, column) for column in _COLUMNS] for one in found))
+    return _csv("tools", _COLUMNS, ([getattr(tool, column) for column in _COLUMNS] for tool in tools))
 
 
 def _csv(name: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> HttpResponse:

@@ -88,9 +88,9 @@ def viewer_of_login(cookie: str, address: str = "", proxy_user: str = "") -> Vie
     if not (user.is_active and user.is_staff and is_named) or must_set_up(user, request.session):
         raise NotAuthenticated(_("An API key or a staff login is required."))
     origin = replace(origin_of_user(user), address=address)
-    found = access_of(user)
+    access = access_of(user)
     return Viewer(
-        found.scope(Role.VIEWER), login=cookie, proxy_user=proxy_user, masked=masked_login(found), origin=origin
+        access.scope(Role.VIEWER), login=cookie, proxy_user=proxy_user, masked=masked_login(access), origin=origin
     )
 
 
@@ -102,9 +102,9 @@ def find_session(viewer: Viewer, name: str, field: str) -> FoundSession | None:
     """
     close_old_connections()
     try:
-        found = queries.find_session(viewer.projects, name, field=field)
-        _record(viewer, "session", found.pk, found.project_id)
-        return found
+        session = queries.find_session(viewer.projects, name, field=field)
+        _record(viewer, "session", session.pk, session.project_id)
+        return session
     except NotFound:
         if viewer.project_id is None or not 0 < len(name) <= LONGEST_NAME or "\x00" in name:
             raise session_not_found(name, field) from None
@@ -120,18 +120,18 @@ def find_session(viewer: Viewer, name: str, field: str) -> FoundSession | None:
 def find_message(viewer: Viewer, session: str, message: str) -> FoundMessage:
     """Find a message of a session named by id or external id. Raises NotFound."""
     close_old_connections()
-    found = queries.find_message(viewer.projects, message, queries.find_session(viewer.projects, session))
-    _record(viewer, "message", found.pk, found.project_id)
-    return found
+    found_message = queries.find_message(viewer.projects, message, queries.find_session(viewer.projects, session))
+    _record(viewer, "message", found_message.pk, found_message.project_id)
+    return found_message
 
 
-def _record(viewer: Viewer, kind: str, found: UUID | str, project_id: int | None) -> None:
+def _record(viewer: Viewer, kind: str, object_id: UUID | str, project_id: int | None) -> None:
     """Record that a viewer begins to follow something: once, however much is pushed."""
     record(
         AuditAction.READ,
         project_id=project_id,
         object_type=kind,
-        object_id=found,
+        object_id=object_id,
         detail={"route": "live"},
         origin=viewer.origin,
     )
@@ -141,8 +141,8 @@ def read_message(viewer: Viewer, message_id: UUID, *, whole: bool) -> schemas.Me
     """Read a message with everything below it, or only a few fields; None if it was removed meanwhile."""
     close_old_connections()
     with masked(viewer.masked):
-        found = messages([str(message_id)], EVERYTHING if whole else _ABOUT)
-    return found[0] if found and found[0].deleted_at is None else None
+        records = messages([str(message_id)], EVERYTHING if whole else _ABOUT)
+    return records[0] if records and records[0].deleted_at is None else None
 
 
 def session_not_found(name: str, field: str) -> NotFound:

@@ -220,10 +220,10 @@ def _make_and_close(path: Path, mode: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     _make_directory(path, mode)
     path.mkdir(exist_ok=True)  # fails for a file
-    found = path.stat()
-    if found.st_uid == os.geteuid() and found.st_mode & 0o777 & ~mode and not found.st_mode & stat.S_ISVTX:
+    status = path.stat()
+    if status.st_uid == os.geteuid() and status.st_mode & 0o777 & ~mode and not status.st_mode & stat.S_ISVTX:
         with contextlib.suppress(OSError):  # it may be on a disk that is only read
-            path.chmod(found.st_mode & mode)
+            path.chmod(status.st_mode & mode)
 
 
 def _name_of(uid: int) -> str:
@@ -266,17 +266,17 @@ def _binaries(cluster: Cluster) -> Path:
             f"{', '.join(map(str, sorted(by_version)))}. Install the version of {WHEEL} you had, save the data with "
             f"pg_dump, move {cluster.home} away, and restore into a new one."
         )
-    found = by_version[wanted]
-    if _runs(cluster, str(found / "postgres"), "--version"):
-        return found
-    return _copied(cluster, found)
+    binaries = by_version[wanted]
+    if _runs(cluster, str(binaries / "postgres"), "--version"):
+        return binaries
+    return _copied(cluster, binaries)
 
 
-def _copied(cluster: Cluster, found: Path) -> Path:
-    package = found.parents[1]
-    stat = (found / "postgres").stat()
+def _copied(cluster: Cluster, binaries: Path) -> Path:
+    package = binaries.parents[1]
+    stat = (binaries / "postgres").stat()
     target = cluster.path(f"postgresql-{stat.st_size}-{stat.st_mtime_ns}")
-    relative = found.relative_to(package.parent)
+    relative = binaries.relative_to(package.parent)
     if not target.exists():
         for leftover in Path(cluster.home).glob("postgresql-*"):
             shutil.rmtree(leftover)

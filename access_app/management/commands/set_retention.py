@@ -25,17 +25,17 @@ class Command(AuditedCommand):
         parser.add_argument("--keep-nothing", action="store_true", help="remove all earlier exceptions first")
 
     def handle(self, *, project: str, keep_nothing: bool, **options: Any) -> None:
-        found = project_named(project)
+        row = project_named(project)
         if keep_nothing:
-            found.keep_tags, found.keep_statuses, found.keep_scores, found.keep_pinned = [], [], [], False
-        if set_retention_fields(found, options) or keep_nothing:
+            row.keep_tags, row.keep_statuses, row.keep_scores, row.keep_pinned = [], [], [], False
+        if set_retention_fields(row, options) or keep_nothing:
             try:
-                found.full_clean()
+                row.full_clean()
             except ValidationError as error:
                 faults = (f"{field}: {' '.join(texts)}" for field, texts in error.message_dict.items())
                 raise CommandError(" ".join(faults), returncode=2) from error
-            found.save()
-            copy_project(found, alias_of(found.pk))
-            kept = {name: getattr(found, name) for name in (*DAYS_FIELDS, *EXCEPTION_FIELDS)}
-            record_project_change(found, {**kept, "keep_pinned": int(found.keep_pinned)})
-        self.stdout.write(retention_in_words(found))
+            row.save()
+            copy_project(row, alias_of(row.pk))
+            kept = {name: getattr(row, name) for name in (*DAYS_FIELDS, *EXCEPTION_FIELDS)}
+            record_project_change(row, {**kept, "keep_pinned": int(row.keep_pinned)})
+        self.stdout.write(retention_in_words(row))

@@ -172,7 +172,7 @@ def is_unnamed_call(type_: EventType, data: Mapping[str, Any]) -> bool:
 
 def tool_name(data: Mapping[str, Any]) -> str:
     """Return the tool that an event of a call names, or ""."""
-    name = next((found for name in _CALL_NAME if (found := _name(data, (name,)))), "")[:_LONGEST_NAME]
+    name = next((named for name in _CALL_NAME if (named := _name(data, (name,)))), "")[:_LONGEST_NAME]
     return "" if name.isspace() else name
 
 
@@ -190,13 +190,13 @@ def subject_of_data(fact: EventFact) -> Subject:
 
 def subjects_from(events: Iterable[EventFact], known: Mapping[str, Subject]) -> dict[str, Subject]:
     """Return `known` with the position fields of `events` merged in."""
-    found = dict(known)
+    subjects = dict(known)
     for fact in events:
         if is_call(fact.subject) or is_step(fact.subject):
-            one = subject_of_data(fact)
-            before = found.get(fact.subject)
-            found[fact.subject] = one if before is None else before.with_more(one)
-    return found
+            subject = subject_of_data(fact)
+            before = subjects.get(fact.subject)
+            subjects[fact.subject] = subject if before is None else before.with_more(subject)
+    return subjects
 
 
 def made_step(agent: str) -> str:
@@ -235,9 +235,9 @@ def step_record(
         metadata |= _object(fact.data, "metadata")
         agent_name = _name(fact.data, _AGENT_NAME) or fact.agent or agent_name
         model = _name(fact.data, ("model",)) or model
-        found = fact.data.get("usage")
-        usage = found if isinstance(found, dict) and found else usage
-        cost = found if is_amount(found := fact.data.get("cost")) else cost
+        stated = fact.data.get("usage")
+        usage = stated if isinstance(stated, dict) and stated else usage
+        cost = stated if is_amount(stated := fact.data.get("cost")) else cost
         duration = _duration(fact.data, duration)
         first_token = _milliseconds(fact.data, _FIRST_TOKEN, first_token)
         if (request := _input(fact)) is not None:
@@ -272,7 +272,9 @@ def _input(fact: EventFact) -> records.ModelInput | None:
         return records.ModelInput()
     if not is_start:
         return model_input(request)
-    asked = next((one for one in (request, *map(data.get, CONVERSATION)) if model_input(one) is not None), None)
+    asked = next(
+        (candidate for candidate in (request, *map(data.get, CONVERSATION)) if model_input(candidate) is not None), None
+    )
     return model_input(
         asked, system=data.get("system"), tools=data.get("tools"), parameters=_object(data, "parameters") or None
     )
@@ -363,17 +365,19 @@ def _merged(results: Sequence[records.ToolResult]) -> records.ToolResult | None:
     if len(results) < 2:
         return results[0] if results else None
     # Normalise each first, because the merged values no longer show which of them failed.
-    *earlier, last = [one for result in results if (one := normalize_result(result, None)) is not None]
+    *earlier, last = [normal for result in results if (normal := normalize_result(result, None)) is not None]
     filled = {
-        name: next((getattr(one, name) for one in reversed(earlier) if getattr(one, name)), getattr(last, name))
+        name: next(
+            (getattr(result, name) for result in reversed(earlier) if getattr(result, name)), getattr(last, name)
+        )
         for name in ("output", "data", "attachments", "raw")
         if not getattr(last, name)
     }
     # A stated reason takes precedence over one derived from the output.
-    errors = [one.error for one in (last, *reversed(earlier)) if one.error]
-    made = {one.output for one in (*earlier, last)} | {NO_REASON}
+    errors = [result.error for result in (last, *reversed(earlier)) if result.error]
+    made = {result.output for result in (*earlier, last)} | {NO_REASON}
     error = next((error for error in errors if error not in made), errors[0] if errors else "")
-    metadata = {name: item for one in (*earlier, last) for name, item in (one.metadata or {}).items()}
+    metadata = {name: item for result in (*earlier, last) for name, item in (result.metadata or {}).items()}
     return msgspec.structs.replace(last, **filled, error=error, metadata=metadata or None)
 
 
@@ -525,8 +529,8 @@ def run_state(events: Sequence[EventFact]) -> RunState:
     answer = ""
     for fact in events:
         data = fact.data
-        if found := interruption_of(fact):
-            state.interruption = found
+        if interruption := interruption_of(fact):
+            state.interruption = interruption
             state.open_attempts.discard(_name(data, ("attempt",)))
             continue
         prompt, parts = _content(data, _PROMPT)
@@ -566,7 +570,7 @@ def _take_run(state: RunState, fact: EventFact) -> None:
     state.usage = _object(data, "usage") or state.usage
     state.own_metadata |= _object(data, "metadata")
     state.duration = _duration(data, state.duration)
-    state.references = [_reference(one) for one in references_in(data)] or state.references
+    state.references = [_reference(reference) for reference in references_in(data)] or state.references
     state.losses = added(state.losses, counts_of(data))
     for owner, cut in cuts_at(data, "run"):
         (state.prompt_cuts if owner == "question" else state.answer_cuts).append(cut)
@@ -590,8 +594,14 @@ def _take_attempt(state: RunState, fact: EventFact) -> None:
 
 def references_in(data: Mapping[str, Any]) -> list[Any]:
     """Return the references in an event; truncated ones are a text."""
-    found = data.get("references")
-    return [found] if found and isinstance(found, str) else found if isinstance(found, list) else []
+    references = data.get("references")
+    return (
+        [references]
+        if references and isinstance(references, str)
+        else references
+        if isinstance(references, list)
+        else []
+    )
 
 
 def _reference(value: Any) -> records.Reference:
@@ -706,8 +716,8 @@ def _milliseconds(data: Mapping[str, Any], names: Iterable[str], before: float |
     return value if fits else before
 
 
-def _least(one: str, other: str) -> str:
-    return min(filter(None, (one, other)), default="")
+def _least(left: str, right: str) -> str:
+    return min(filter(None, (left, right)), default="")
 
 
 def _short(name: str) -> str:

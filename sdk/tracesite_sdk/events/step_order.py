@@ -55,31 +55,31 @@ class Layout:
         """Return the layout of the subjects with `events` added, as `laid_out` would compute it."""
         added: dict[str, Subject] = {}
         is_in_order = True
-        for name, one in subjects_from(events, {}).items():
+        for name, subject in subjects_from(events, {}).items():
             before = self.subjects.get(name)
             if before is None:
-                added[name] = one
-                is_in_order = is_in_order and self._can_follow(name, one)
-            elif before.with_more(one) != before:
-                added[name] = before.with_more(one)
+                added[name] = subject
+                is_in_order = is_in_order and self._can_follow(name, subject)
+            elif before.with_more(subject) != before:
+                added[name] = before.with_more(subject)
                 is_in_order = False
         if not added:
             return Change(self, False, frozenset())
         if not is_in_order:
             return Change(laid_out({**self.subjects, **added}), True, frozenset())
-        found = frozenset(call for name in added for call in self.missing_parents.get(name, ()))
-        return Change(_extended(self, added), False, found)
+        parents_of = frozenset(call for name in added for call in self.missing_parents.get(name, ()))
+        return Change(_extended(self, added), False, parents_of)
 
-    def _can_follow(self, name: str, one: Subject) -> bool:
+    def _can_follow(self, name: str, subject: Subject) -> bool:
         """Return whether a new step or call leaves all existing positions unchanged."""
-        if self.last is not None and one.first <= self.last:
+        if self.last is not None and subject.first <= self.last:
             return False
-        step = one.step if is_call(name) else name
+        step = subject.step if is_call(name) else name
         if not step:
             return True
         known = self.step_subjects.get(step)
         # A step that was generated for calls without a step, and is named now, may receive more of them.
-        return not step.startswith(MADE_STEP) and (known is None or _as_step(known, one) == known)
+        return not step.startswith(MADE_STEP) and (known is None or _as_step(known, subject) == known)
 
 
 class Change(NamedTuple):
@@ -98,26 +98,26 @@ def laid_out(subjects: Mapping[str, Subject]) -> Layout:
 
 def _extended(before: Layout, added: Mapping[str, Subject]) -> Layout:
     """Return the layout with new steps and calls, all of which come after the existing ones."""
-    calls = sorted((one.first, name) for name, one in added.items() if is_call(name))
-    new = {name: one for name, one in added.items() if is_step(name) and name not in before.step_subjects}
+    calls = sorted((subject.first, name) for name, subject in added.items() if is_call(name))
+    new = {name: subject for name, subject in added.items() if is_step(name) and name not in before.step_subjects}
     for _first, name in calls:
-        one = added[name]
-        if one.step and one.step not in before.step_subjects:
+        subject = added[name]
+        if subject.step and subject.step not in before.step_subjects:
             # A step that only calls have named so far.
-            new[one.step] = _as_step(new.get(one.step), one)
+            new[subject.step] = _as_step(new.get(subject.step), subject)
     begun: dict[str, list[tuple[tuple[int, int], str]]] = {}
-    for name, one in new.items():
-        begun.setdefault(one.agent, []).append((one.first, name))
+    for name, subject in new.items():
+        begun.setdefault(subject.agent, []).append((subject.first, name))
     for of_agent in begun.values():
         of_agent.sort()
     hosts: dict[str, str] = {}
     for first, name in calls:
-        one = added[name]
-        host = one.step or _host(begun.get(one.agent, []), first) or before.last_steps.get(one.agent)
+        subject = added[name]
+        host = subject.step or _host(begun.get(subject.agent, []), first) or before.last_steps.get(subject.agent)
         if not host:
-            host = made_step(one.agent)
+            host = made_step(subject.agent)
             if host not in before.step_subjects:
-                new.setdefault(host, Subject(first, one.agent, "", None, ""))
+                new.setdefault(host, Subject(first, subject.agent, "", None, ""))
         hosts[name] = host
     return _placed(before, added, new, [(name, hosts[name]) for _first, name in calls], begun)
 
@@ -132,7 +132,9 @@ def _placed(
     """Return the layout with new steps, and with calls at the end of their steps."""
     subjects = {**before.subjects, **added}
     steps, iteration = dict(before.steps), before.iteration
-    for ordinal, (_first, name) in enumerate(sorted((one.first, name) for name, one in new.items()), len(steps)):
+    for ordinal, (_first, name) in enumerate(
+        sorted((subject.first, name) for name, subject in new.items()), len(steps)
+    ):
         fact = new[name].iteration
         iteration = iteration if fact is None else fact
         steps[name] = (iteration, ordinal)
@@ -156,13 +158,13 @@ def _placed(
         last_steps=before.last_steps | {agent: of_agent[-1][1] for agent, of_agent in begun.items()},
         missing_parents=missing_parents,
         iteration=iteration,
-        last=max(one.first for one in added.values()),
+        last=max(subject.first for subject in added.values()),
     )
 
 
-def _as_step(known: Subject | None, one: Subject) -> Subject:
+def _as_step(known: Subject | None, subject: Subject) -> Subject:
     """Return the position fields of a step, known ones merged with those of `one`: the step itself or one of its calls."""
-    fact = Subject(one.first, one.agent, "", one.iteration, "")
+    fact = Subject(subject.first, subject.agent, "", subject.iteration, "")
     return fact if known is None else known.with_more(fact)
 
 

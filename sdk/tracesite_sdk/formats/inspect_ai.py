@@ -227,14 +227,14 @@ class _SharedValues:
         def replaced(value: Any) -> Any:
             if isinstance(value, str):
                 key = value.removeprefix(_REFERENCE)
-                found = self.attachments.get(key)
-                if key == value or not isinstance(found, str):
+                attachment = self.attachments.get(key)
+                if key == value or not isinstance(attachment, str):
                     return value
-                if not self._takes(len(found)):
+                if not self._takes(len(attachment)):
                     self.left_out.add(key)
                     return value
                 used.add(key)
-                return found
+                return attachment
             if isinstance(value, list):
                 return [replaced(item) for item in value]
             if isinstance(value, dict):
@@ -248,15 +248,15 @@ class _SharedValues:
 
     def messages_of(self, input_refs: Any) -> list[Any]:
         """Return the messages of the pool in these ranges; none if they are too many."""
-        ranges = [items(one) for one in items(input_refs)]
-        numbers = [one for one in ranges if len(one) == 2 and all(type(number) is int for number in one)]
-        found: list[Any] = []
+        ranges = [items(item) for item in items(input_refs)]
+        numbers = [item for item in ranges if len(item) == 2 and all(type(number) is int for number in item)]
+        messages: list[Any] = []
         for first, end in numbers:
             begin, end = max(first, 0), min(max(end, 0), len(self.pool))
             if end > begin and not self._takes(self._size_until[end] - self._size_until[begin]):
                 return []
-            found += self.pool[begin:end]
-        return found
+            messages += self.pool[begin:end]
+        return messages
 
     @cached_property
     def _size_until(self) -> list[int]:

@@ -169,7 +169,7 @@ def _items(document: Document, skip: Skip) -> Iterator[tuple[str, Any]]:
         if others and isinstance(values[0], dict):
             # The fields beside the list are kept once, with the first conversation.
             values = [{**values[0], "beside": others}, *values[1:]]
-        numbered = ((f"{key}[{place}]", item) for place, item in enumerate(values))
+        numbered = ((f"{key}[{index}]", item) for index, item in enumerate(values))
     streams: dict[str, tuple[str, list[dict[str, Any]]]] = {}
     for where, item in numbered:
         if is_chunk(item):

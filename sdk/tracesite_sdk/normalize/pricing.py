@@ -185,25 +185,25 @@ class PriceTable:
     def __post_init__(self) -> None:
         patterns: dict[int | None, dict[str, list[Price]]] = {}
         # The latest first: of two that are valid on a day, it counts.
-        for price in sorted(self.prices, key=lambda one: one.valid_from or date.min, reverse=True):
+        for price in sorted(self.prices, key=lambda price: price.valid_from or date.min, reverse=True):
             if price.model.endswith("*"):
                 patterns.setdefault(price.project_id, {}).setdefault(price.model[:-1], []).append(price)
             else:
                 self._exact.setdefault((price.project_id, price.model), []).append(price)
-        for project_id, found in patterns.items():
-            self._patterns[project_id] = sorted(found.items(), key=lambda one: -len(one[0]))
+        for project_id, by_pattern in patterns.items():
+            self._patterns[project_id] = sorted(by_pattern.items(), key=lambda item: -len(item[0]))
 
     def find(self, project_id: int, model: str, day: date) -> Price | None:
         """Return the price of a model on a day (UTC)."""
         if not (self._exact or self._patterns) or not model:
             return None
         key = project_id, model, day
-        found = self._found.get(key, self)
-        if isinstance(found, PriceTable):
+        price = self._found.get(key, self)
+        if isinstance(price, PriceTable):
             if len(self._found) >= _MOST_FOUND:
                 self._found.clear()
-            found = self._found[key] = self._find(*key)
-        return found
+            price = self._found[key] = self._find(*key)
+        return price
 
     def _find(self, project_id: int, model: str, day: date) -> Price | None:
         names = list(names_of(model))
@@ -293,7 +293,7 @@ def stated_cost(cost: float | None, usage: dict[str, Any] | None) -> Decimal | N
     A 0 in the usage states nothing: OpenCode, pi and Langfuse write it for models whose price they do not know.
     """
     if cost is None and usage:
-        cost = next((found for path in _COST if is_amount(found := _value(usage, path)) and found), None)
+        cost = next((stated for path in _COST if is_amount(stated := _value(usage, path)) and stated), None)
     if cost is None:
         return None
     amount = Decimal(str(cost))

@@ -91,11 +91,11 @@ def _plain_of_pairs(pairs: list[Any]) -> dict[Any, Any]:
 
 def _pairs(stored: list[Any]) -> list[tuple[Any, Any]]:
     """Return keys and items, of equal keys the last one. Of what is no pair, such as one in a part of its own, the key is _NONE."""
-    found: dict[Any, tuple[Any, Any]] = {}
+    pairs: dict[Any, tuple[Any, Any]] = {}
     for number, pair in enumerate(stored):
         key, item = pair if isinstance(pair, list) and len(pair) == 2 else (_NONE, pair)
-        found[key if isinstance(key, str) else number] = (key, item)
-    return list(found.values())
+        pairs[key if isinstance(key, str) else number] = (key, item)
+    return list(pairs.values())
 
 
 class _Writer:
@@ -127,8 +127,8 @@ class _Writer:
 
     def typed(self, stored: Mapping[str, Any], clean: Any, path: str) -> Any:
         # Functions get values only.
-        name, found = redact(stored[TYPE], self.rules.without_functions, path)
-        self.receipts += found
+        name, removed = redact(stored[TYPE], self.rules.without_functions, path)
+        self.receipts += removed
         inner = stored["value"]
         if stored[TYPE] == _DICT and isinstance(inner, list) and isinstance(clean, dict):
             value: Any = self.pairs(inner, clean, path)
@@ -195,8 +195,8 @@ class _Walk(_Writer):
         sent = self.made.get(name, self.parts[ref])
         stored = msgspec.json.decode(sent)
         if kind == "value":
-            clean, found = redact(_plain(stored), self.rules, path)
-            self.receipts += found
+            clean, removed = redact(_plain(stored), self.rules, path)
+            self.receipts += removed
             content = self.value(stored, clean, path)
         else:
             before, items = stored
@@ -221,12 +221,12 @@ class _Walk(_Writer):
             self.receipts += [Receipt(path, "failure")] if items else []
             return [MARKER] * len(items)
         if kind == "pairs":
-            clean, found = redact(_plain_of_pairs(items), self.rules, path)
-            self.receipts += found
+            clean, removed = redact(_plain_of_pairs(items), self.rules, path)
+            self.receipts += removed
             return self.pairs(items, clean, path) if isinstance(clean, dict) else [[MARKER, MARKER]]
         first = self.count(before)
-        clean, found = redact(_plain(items), self.rules, path, first)
-        self.receipts += found
+        clean, removed = redact(_plain(items), self.rules, path, first)
+        self.receipts += removed
         # Redaction that fails leaves a marker in place of all.
         return self.items(items, clean, path, first) if isinstance(clean, list) else [clean]
 

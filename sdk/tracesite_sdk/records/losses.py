@@ -78,17 +78,17 @@ def counts_of(data: Mapping[str, Any]) -> dict[str, int]:
 
 
 def added(counts: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
-    found = {name: min(counts.get(name, 0) + more.get(name, 0), _MOST) for name in COUNTED}
-    return {name: number for name, number in found.items() if number}
+    sums = {name: min(counts.get(name, 0) + more.get(name, 0), _MOST) for name in COUNTED}
+    return {name: number for name, number in sums.items() if number}
 
 
 def cuts_of(data: Mapping[str, Any]) -> list[Cut]:
     """Return the truncated values that one event lists; anything but such a list is ignored."""
     said = data.get("truncated")
     return [
-        Cut(one["path"][:_LONGEST_PATH], one["bytes"])
-        for one in (said if isinstance(said, list) else ())
-        if isinstance(one, dict) and isinstance(one.get("path"), str) and _is_count(one.get("bytes"))
+        Cut(item["path"][:_LONGEST_PATH], item["bytes"])
+        for item in (said if isinstance(said, list) else ())
+        if isinstance(item, dict) and isinstance(item.get("path"), str) and _is_count(item.get("bytes"))
     ]
 
 
@@ -96,9 +96,9 @@ def receipts_of(data: Mapping[str, Any]) -> list[Receipt]:
     """Return the redactions that one event lists; anything but such a list is ignored."""
     said = data.get("redactions")
     return [
-        Receipt(one["path"][:_LONGEST_PATH], one["rule"][:100], _count_of(one))
-        for one in (said if isinstance(said, list) else ())
-        if isinstance(one, dict) and isinstance(one.get("path"), str) and isinstance(one.get("rule"), str)
+        Receipt(item["path"][:_LONGEST_PATH], item["rule"][:100], _count_of(item))
+        for item in (said if isinstance(said, list) else ())
+        if isinstance(item, dict) and isinstance(item.get("path"), str) and isinstance(item.get("rule"), str)
     ]
 
 
@@ -150,14 +150,14 @@ def _in_request(path: str) -> str:
 def cuts_at(data: Mapping[str, Any], about: About) -> list[tuple[Owner, Cut]]:
     """Return the truncated values of one event with their owners. A path that no row has belongs to the event's subject."""
     default: Owner = "answer" if about == "run" else about
-    found = []
+    cuts_found = []
     for cut in cuts_of(data):
         place = place_of(cut.path, about)
         if place is None or place.owner == "session":
             # Not the session, because which of its messages was truncated matters more.
             place = Place(default, cut.path.removeprefix("data."))
-        found.append((place.owner, cut._replace(path=place.path)))
-    return found
+        cuts_found.append((place.owner, cut._replace(path=place.path)))
+    return cuts_found
 
 
 def documents(cuts: Iterable[Cut]) -> list[dict[str, Any]]:

@@ -97,22 +97,22 @@ def outline(value: Any, length: int = 0) -> Outline:
             raise ValueError(_TOO_DEEP)
         count += len(level)
         below: list[Any] = []
-        for one in level:
+        for node in level:
             # Every value that is stored passes here, so exact types are compared.
-            kind = type(one)
+            kind = type(node)
             if kind is list:
-                below += one
+                below += node
             elif kind is dict:
-                if PART in one:
+                if PART in node:
                     # A part that is nothing but the name of another is a level, so that there is an end of them.
-                    named.append(Place(_ref(one, PART), is_piece=False, depth=max(1, depth)))
-                elif LIST in one:
-                    named.append(Place(_ref(one, LIST), is_piece=True, depth=depth))
-                    below += one["tail"]
-                elif TYPE in one:
-                    below.append(_typed(one))
+                    named.append(Place(_ref(node, PART), is_piece=False, depth=max(1, depth)))
+                elif LIST in node:
+                    named.append(Place(_ref(node, LIST), is_piece=True, depth=depth))
+                    below += node["tail"]
+                elif TYPE in node:
+                    below.append(_typed(node))
                 else:
-                    below += one.values()
+                    below += node.values()
         level = below
         depth += 1
     return Outline(length + VALUE_BYTES * count, depth - 1, named, before if is_piece else None, is_piece)
@@ -120,13 +120,13 @@ def outline(value: Any, length: int = 0) -> Outline:
 
 def outlines_of(parts: Mapping[str, msgspec.Raw | bytes]) -> dict[str, Outline]:
     """Return the outline of each part. Raises BrokenPartError."""
-    found = {}
+    outlines = {}
     for ref, content in parts.items():
         try:
-            found[ref] = outline(msgspec.json.decode(content), len(content))
+            outlines[ref] = outline(msgspec.json.decode(content), len(content))
         except ValueError as error:
             raise BrokenPartError(str(error), ref) from error
-    return found
+    return outlines
 
 
 def measured(ref: str, outlines: Mapping[str, Outline], most: int = MOST_SIZE) -> dict[str, Measure]:
@@ -135,36 +135,36 @@ def measured(ref: str, outlines: Mapping[str, Outline], most: int = MOST_SIZE) -
     It takes time for each part once, however often it is named. Raises TooLargeContextError, and BrokenPartError for a piece that
     is none, for parts that name themselves, and for too many levels.
     """
-    found: dict[str, Measure] = {}
+    measures: dict[str, Measure] = {}
     opened: dict[str, Outline] = {}
     waiting = [ref]
     while waiting:
         name = waiting[-1]
-        if name in found:
+        if name in measures:
             waiting.pop()
         elif name in opened:
-            found[name] = _sum(name, opened[name], found, most)
+            measures[name] = _sum(name, opened[name], measures, most)
             waiting.pop()
         elif name not in outlines:
-            found[name] = Measure(0, 0, is_known=False)
+            measures[name] = Measure(0, 0, is_known=False)
         else:
             opened[name] = outlines[name]
             for place in opened[name].named:
                 if place.is_piece and not outlines.get(place.ref, _ANY).is_piece:
                     raise BrokenPartError("expected a piece of a list: the piece before it, and items", place.ref)
-            waiting += [below for below in opened[name].below() if below not in found]
-    return found
+            waiting += [below for below in opened[name].below() if below not in measures]
+    return measures
 
 
 _ANY = Outline(0, 0, [], is_piece=True)
 _TOO_DEEP = f"expected at most {MOST_DEPTH} levels"
 
 
-def _sum(name: str, of: Outline, found: Mapping[str, Measure], most: int) -> Measure:
+def _sum(name: str, of: Outline, measures: Mapping[str, Measure], most: int) -> Measure:
     size, depth, is_known = of.size, of.depth, True
     places = of.named if of.before is None else [*of.named, Place(of.before, is_piece=True, depth=0)]
     for place in places:
-        below = found.get(place.ref)
+        below = measures.get(place.ref)
         if below is None:
             raise BrokenPartError("expected parts that do not name themselves", name)
         size += below.size

@@ -63,8 +63,8 @@ def counted(receipts: Iterable[Receipt]) -> list[Receipt]:
     """Return one receipt for each path and rule, with the sum of their counts, in their order."""
     counts: dict[tuple[str, str], int] = {}
     for receipt in receipts:
-        place = receipt.path, receipt.rule
-        counts[place] = counts.get(place, 0) + receipt.count
+        key = receipt.path, receipt.rule
+        counts[key] = counts.get(key, 0) + receipt.count
     return [Receipt(path, rule, count) for (path, rule), count in counts.items()]
 
 
@@ -77,10 +77,10 @@ def redact(value: Any, rules: Rules = DEFAULT_RULES, path: str = "", first: int 
     be a tree, as JSON is; a Raw must hold valid JSON, and is decoded in the result only if something in it was redacted. Raise
     nothing: a value that cannot be searched is dropped with a receipt.
     """
-    found = _texts_of((value,), rules)
-    secrets = found is None or filter_of(rules).finds(found.texts, found.written)
+    texts = _texts_of((value,), rules)
+    secrets = texts is None or filter_of(rules).finds(texts.texts, texts.written)
     places = bool(rules.functions) or _may_have_places(
-        found, rules, outside=frozenset(steps_of(path)) if rules.paths else None
+        texts, rules, outside=frozenset(steps_of(path)) if rules.paths else None
     )
     if not secrets and not places:
         return value, []
@@ -106,11 +106,11 @@ def may_hold_secrets(
     """
     if rules.functions:
         return True
-    found = _texts_of(values, rules)
+    texts = _texts_of(values, rules)
     return (
-        found is None
-        or filter_of(rules).finds(found.texts, found.written)
-        or _may_have_places(found, rules, outside=outside)
+        texts is None
+        or filter_of(rules).finds(texts.texts, texts.written)
+        or _may_have_places(texts, rules, outside=outside)
     )
 
 
@@ -124,51 +124,51 @@ class _Texts(NamedTuple):
     """The keys of path rules that decoded values have."""
 
 
-def _may_have_places(found: _Texts | None, rules: Rules, *, outside: frozenset[str] | None) -> bool:
-    if not rules.paths or found is None:
+def _may_have_places(texts: _Texts | None, rules: Rules, *, outside: frozenset[str] | None) -> bool:
+    if not rules.paths or texts is None:
         return bool(rules.paths)
     if outside is not None:
         # Few different sets, so that their filters stay in the cache.
         outside &= rules.path_keys
-    return place_filter_of(rules, outside).finds(found.keys, found.texts, found.written)
+    return place_filter_of(rules, outside).finds(texts.keys, texts.texts, texts.written)
 
 
 def _texts_of(values: Iterable[Any], rules: Rules) -> _Texts | None:
     """Return all texts of these values; None if a key is that of a secret, or if they are nested too deeply."""
     harmless = rules.harmless
     path_keys = rules.path_keys
-    found = _Texts([], [], set())
+    texts = _Texts([], [], set())
     level = list(values)
     # The values of the innermost allowed container are one level below it.
     for _depth in range(MAX_DEPTH + 2):
         # Every stored value passes here, so exact types are checked first, for a whole level at once.
-        found.texts.extend([node for node in level if type(node) is str])
+        texts.texts.extend([node for node in level if type(node) is str])
         if rules.integers:
-            found.texts.extend([str(node) for node in level if type(node) is int])
+            texts.texts.extend([str(node) for node in level if type(node) is int])
         nodes = [node for node in level if type(node) not in _LEAVES]
         if not nodes:
-            return found
+            return texts
         level = []
         for node in nodes:
             if isinstance(node, dict):
                 if path_keys:
-                    found.keys.update(path_keys.intersection(node))
+                    texts.keys.update(path_keys.intersection(node))
                     for key in node:
                         if isinstance(key, str) and "." in key:
-                            found.keys.update(path_keys.intersection(key.split(".")))
+                            texts.keys.update(path_keys.intersection(key.split(".")))
                 if not harmless.issuperset(node):
                     if _has_secret_key(node, rules):
                         return None
-                    found.texts.extend([key for key in node if isinstance(key, str) and rules.searches(key)])
+                    texts.texts.extend([key for key in node if isinstance(key, str) and rules.searches(key)])
                 level += node.values()
             elif isinstance(node, (list, tuple)):
                 if len(node) == 2 and _rule_of_pair(node, rules) is not None:
                     return None
                 level += node
             elif isinstance(node, Raw):
-                found.written.append(bytes(node))
+                texts.written.append(bytes(node))
             elif isinstance(node, str):
-                found.texts.append(node)
+                texts.texts.append(node)
     return None
 
 
@@ -287,8 +287,8 @@ class _Walk:
         )
 
     def names(self, text: str, path: str) -> str:
-        found = secrets_by_name(text, self.rules)
-        return _with_changes(text, [(secret.start, secret.end, self.mark(secret, path)) for secret in found])
+        secrets = secrets_by_name(text, self.rules)
+        return _with_changes(text, [(secret.start, secret.end, self.mark(secret, path)) for secret in secrets])
 
     def json(self, text: str, path: str) -> str:
         changes: list[tuple[int, int, str]] = []

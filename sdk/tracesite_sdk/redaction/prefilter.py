@@ -96,8 +96,8 @@ class Search(NamedTuple):
             for _few in range(24):
                 if at < 0:
                     return
-                if found := self.pattern.match(text, at):
-                    yield found
+                if match := self.pattern.match(text, at):
+                    yield match
                 at = text.find(self.pin, at + 1)
         if at >= 0:
             yield from self.pattern.finditer(text, at)
@@ -174,13 +174,13 @@ class Filter:
         for search in self.searches:
             # Text without an end of a word, such as "secretsecret...", is not read again for each name in it.
             endless, quote, is_field = 0, -1, False
-            for found in search.matches(low):
-                group = found.lastgroup
+            for match in search.matches(low):
+                group = match.lastgroup
                 if group is None:
                     return True
                 groups.add(group)
-                end = found.end()
-                in_json = found.start() >= begin_of_json
+                end = match.end()
+                in_json = match.start() >= begin_of_json
                 if group == "value" or (group == "part" and not _counts(end, low, search.kinds, in_json=in_json)):
                     continue
                 if in_json and quote < end:
@@ -295,8 +295,8 @@ class PlaceFilter:
         encoded = b"\n".join([*(text.encode("utf-8", "surrogatepass") for text in texts if "{" in text), *written])
         if _HIDDEN.search(encoded):
             return True
-        found = seen | {key for key in self.ends.keys() - seen if any(end in encoded for end in self.ends[key])}
-        return any(keys <= found for keys in self.rules)
+        keys_found = seen | {key for key in self.ends.keys() - seen if any(end in encoded for end in self.ends[key])}
+        return any(keys <= keys_found for keys in self.rules)
 
 
 @lru_cache(maxsize=4096)
@@ -313,9 +313,9 @@ def place_filter_of(rules: Rules, outside: frozenset[str] | None) -> PlaceFilter
     return PlaceFilter(needed, {key: _ends_of_key(key) for keys in needed for key in keys})
 
 
-def _unescaped(found: re.Match[bytes]) -> bytes:
+def _unescaped(match: re.Match[bytes]) -> bytes:
     """Return what an escape of JSON, or several in a row, stand for."""
-    escape = found[0]
+    escape = match[0]
     # Python's own json takes half of a surrogate pair, too.
     return _SHORT_ESCAPES.get(escape) or str(loads(b'"%b"' % escape)).encode("utf-8", "surrogatepass")
 
@@ -328,9 +328,9 @@ def _ends_of_key(key: str) -> tuple[bytes, ...]:
     forms = [key.encode()]
     if not key.isascii():
         # Encoders may escape each character, with one backslash or several, so that only the last one is known.
-        place, last = next((at, char) for at, char in reversed([*enumerate(key)]) if not char.isascii())
+        index, last = next((at, char) for at, char in reversed([*enumerate(key)]) if not char.isascii())
         unit = last.encode("utf-16-be", "surrogatepass").hex()[-4:]
-        forms += [f"u{digits}{key[place + 1 :]}".encode() for digits in (unit, unit.upper())]
+        forms += [f"u{digits}{key[index + 1 :]}".encode() for digits in (unit, unit.upper())]
     return tuple(form + end for form in forms for end in (b'"', b"\\", b"."))
 
 

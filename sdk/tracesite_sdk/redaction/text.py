@@ -169,8 +169,8 @@ def secrets_by_name(text: str, rules: Rules) -> Iterator[SecretText]:
 
 def _name(text: str, start: int, end: int, word: int, rules: Rules) -> _Name | None:
     """Return the name that ends at `end` or some words later; None if no value can follow or it is not secret."""
-    found = _SIGN.match(text, end)
-    if found is None or not _fits(text, start, found):
+    match = _SIGN.match(text, end)
+    if match is None or not _fits(text, start, match):
         flag = max(start, text.rfind(" ", start, word) + 1)
         # The hyphens of a flag are part of its name.
         if _FLAG.match(text, flag) and (space := _FLAG_SPACE.match(text, end)):
@@ -179,49 +179,49 @@ def _name(text: str, start: int, end: int, word: int, rules: Rules) -> _Name | N
         if (prose := _PROSE_END.match(text, end)) is None:
             return None
         end = prose.end()
-        found = _SIGN.match(text, end)
-        if found is None or not _fits(text, start, found):
+        match = _SIGN.match(text, end)
+        if match is None or not _fits(text, start, match):
             return None
-    if text[max(0, start - 1) : start] == "/" and found["quote"]:
+    if text[max(0, start - 1) : start] == "/" and match["quote"]:
         # The path of a file: "../internals/shared-key"
         return None
     rule = rules.rule_for(text[start:end])
     if rule is None:
         return None
-    kind = found.lastgroup or "sign"
+    kind = match.lastgroup or "sign"
     for group in ("sign", "typed", "beside", "attribute", "pair", "element", "item", "apart", "is", "to"):
-        if found[group] is not None:
+        if match[group] is not None:
             kind = group
-    sign = found["sign"] if kind == "sign" else _SIGNS.get(kind, kind)
+    sign = match["sign"] if kind == "sign" else _SIGNS.get(kind, kind)
     if _FLAG.match(text, max(start, text.rfind(" ", start, word) + 1)) and sign == "=":
         sign = "flag"
     if sign == "：":
         sign = ":"
-    return _Name(start, end, rule, found.end(), found["quote"], sign, bool(found["space"]), kind == "attribute")
+    return _Name(start, end, rule, match.end(), match["quote"], sign, bool(match["space"]), kind == "attribute")
 
 
-def _fits(text: str, start: int, found: re.Match[str]) -> bool:
+def _fits(text: str, start: int, match: re.Match[str]) -> bool:
     """Return whether a sign can separate a name from a value."""
-    after = text[found.end() : found.end() + 1]
-    if found["sign"] is not None:
-        if "\n" in found["space"] and not found["quote"]:
+    after = text[match.end() : match.end() + 1]
+    if match["sign"] is not None:
+        if "\n" in match["space"] and not match["quote"]:
             return False
-        if found["sign"] == ":" or found["sign"] == "：":
+        if match["sign"] == ":" or match["sign"] == "：":
             return after not in (":", "：")
-        return not (found["sign"][-1] == "=" and after == "=")
-    if found["element"] is not None:
+        return not (match["sign"][-1] == "=" and after == "=")
+    if match["element"] is not None:
         return text[max(0, start - 1) : start] == "<" or "<" in text[max(0, start - 12) : start]
     return True
 
 
 def _foreign_name(text: str, word: re.Match[str], rule: KeyRule) -> _Name | None:
-    found = _FOREIGN_SIGN.match(text, word.end())
-    if found is None:
+    match = _FOREIGN_SIGN.match(text, word.end())
+    if match is None:
         return None
-    quote = found["quote"].lstrip("`*】」』") or None
-    sign = found["sign"]
+    quote = match["quote"].lstrip("`*】」』") or None
+    sign = match["sign"]
     sign = "element" if sign[-1] == ">" else "|" if sign == "|" else "=" if sign == "=" else ":"
-    return _Name(word.start(), word.end(), rule, found.end(), quote, sign, True)
+    return _Name(word.start(), word.end(), rule, match.end(), quote, sign, True)
 
 
 def _name_start(text: str, at: int, earliest: int) -> int:
@@ -461,16 +461,16 @@ def _closing_quote(text: str, start: int, quote: str, run: int, in_json: bool) -
     opening quote.
     """
     unit = run + 1
-    for found in _QUOTE.finditer(text, start):
-        count = len(found["run"]) + 1
-        if found["quote"] == quote:
+    for match in _QUOTE.finditer(text, start):
+        count = len(match["run"]) + 1
+        if match["quote"] == quote:
             if count % unit:
                 # A quote of an outer level: the string was truncated.
-                return found.end("run") if count > unit else found.start()
+                return match.end("run") if count > unit else match.start()
             if count // unit % 2:
-                return found.end("run") - run
-        elif in_json and found["quote"] == '"' and count == 1:
-            return found.start()
+                return match.end("run") - run
+        elif in_json and match["quote"] == '"' and count == 1:
+            return match.start()
     return len(text)
 
 
@@ -478,20 +478,20 @@ def _closing_bracket(text: str, start: int, name_quote: str, in_json: bool) -> i
     """Return the end of the object or array that begins at `start`; the end of the text if it has none."""
     depth = 0
     read = start
-    for found in _QUOTE_OR_BRACKET.finditer(text, start):
-        if found.start() < read:
+    for match in _QUOTE_OR_BRACKET.finditer(text, start):
+        if match.start() < read:
             continue
-        quote = found["quote"]
+        quote = match["quote"]
         if quote is None:
-            depth += 1 if found[0] in "{[" else -1
+            depth += 1 if match[0] in "{[" else -1
             if depth == 0:
-                return found.end()
+                return match.end()
         elif not name_quote or quote == name_quote[-1]:
-            run = len(found["run"])
+            run = len(match["run"])
             if name_quote and (run + 1) % len(name_quote):
                 # A quote of an outer level: the object was truncated.
-                return found.end("run")
-            read = _closing_quote(text, found.end(), quote, run, in_json) + run + 1
+                return match.end("run")
+            read = _closing_quote(text, match.end(), quote, run, in_json) + run + 1
     return len(text)
 
 
@@ -502,6 +502,6 @@ def _end_of_pieces(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def _match_end(pattern: re.Pattern[str], text: str, at: int, limit: int | None = None) -> int:
-    found = pattern.match(text, at) if limit is None else pattern.match(text, at, limit)
-    assert found, "the patterns that are used here match the empty string, too"
-    return found.end()
+    match = pattern.match(text, at) if limit is None else pattern.match(text, at, limit)
+    assert match, "the patterns that are used here match the empty string, too"
+    return match.end()

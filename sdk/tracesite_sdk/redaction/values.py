@@ -162,16 +162,16 @@ def holds_secret(value: str, rule: KeyRule, place: Place, *, literal: bool) -> b
     least, length = (WEAK if rule.weak else STRONG)[place]
     if rule.header:
         least = Look.MIXED
-    found = look(value, literal=literal)
-    if found in (Look.WORD, Look.CODE) and not rule.weak and is_phrase(value, " " if rule.phrases else "-"):
-        found = Look.MIXED
+    seen = look(value, literal=literal)
+    if seen in (Look.WORD, Look.CODE) and not rule.weak and is_phrase(value, " " if rule.phrases else "-"):
+        seen = Look.MIXED
     if rule.any_value and (
-        found >= Look.WORD or (found is Look.CODE and (literal or _PLAIN_FACT.fullmatch(value.rstrip(".,;:!?)"))))
+        seen >= Look.WORD or (seen is Look.CODE and (literal or _PLAIN_FACT.fullmatch(value.rstrip(".,;:!?)"))))
     ):
         return True
     if not rule.numbers and value.strip().isdigit():
         return False
-    return found >= least and len(value) >= length
+    return seen >= least and len(value) >= length
 
 
 def is_secret(value: Any, rule: KeyRule, depth: int = 0) -> bool:
@@ -232,13 +232,13 @@ def _is_plain_schema(value: dict[Any, Any]) -> bool:
 def credentials(value: str, rule: KeyRule) -> int:
     """Return the length of the credentials at the start of a header value; 0 without any."""
     if rule.name == "cookie":
-        found = _COOKIE.match(value)
-        if found is None or look(found["value"], literal=True) < Look.WORD:
+        match = _COOKIE.match(value)
+        if match is None or look(match["value"], literal=True) < Look.WORD:
             return 0
         return len(value)
-    if found := _SCHEME.match(value):
-        inside = found["value"]
-        return found.end() if look(inside, literal=True) >= Look.WORD else 0
+    if match := _SCHEME.match(value):
+        inside = match["value"]
+        return match.end() if look(inside, literal=True) >= Look.WORD else 0
     return len(value) if _DIGEST.match(value) else 0
 
 

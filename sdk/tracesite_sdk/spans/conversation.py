@@ -99,9 +99,9 @@ def session_of_trace(spans: Iterable[Span]) -> records.Session:
     trace_id = nodes[0].span.trace_id
     session_id = _of_the_uppermost(nodes, "session_id")
     messages: list[records.Message] = []
-    for place, run in enumerate(runs):
+    for index, run in enumerate(runs):
         returning = _returning(run, is_only=len(runs) == 1)
-        messages += _messages(run, returning, trace_id if not place else f"{trace_id}/{place}")
+        messages += _messages(run, returning, trace_id if not index else f"{trace_id}/{index}")
     about: dict[str, Any] = {TRACE_ID: trace_id}
     if title := _of_the_uppermost(nodes, "title"):
         about["trace_name"] = title[:MOST_NAME_CHARACTERS]
@@ -144,13 +144,13 @@ def _nodes(spans: Iterable[Span]) -> list[_Node]:
             announcements[span.parent_id].append((span, facts))
         else:
             deliveries[span.span_id].append((span, facts))
-    known = {id_: _fullest(found) for id_, found in deliveries.items()}
+    known = {id_: _fullest(delivered) for id_, delivered in deliveries.items()}
     for span in merged([*pieces, *(known[id_][0] for id_ in {piece.span_id for piece in pieces} & known.keys())]):
         known[span.span_id] = (span, facts_of(span))
     nodes = {id_: _Node(span, facts) for id_, (span, facts) in known.items()}
-    for id_, found in announcements.items():
+    for id_, announced in announcements.items():
         if id_ not in nodes:
-            span, facts = _fullest(found)
+            span, facts = _fullest(announced)
             open_span = replace(span, span_id=id_, parent_id=facts.parent_id or "", end=0)
             nodes[id_] = _Node(open_span, facts)
     ordered = sorted(nodes.values(), key=lambda node: (node.span.start, -node.span.end, node.span.span_id))
@@ -159,8 +159,8 @@ def _nodes(spans: Iterable[Span]) -> list[_Node]:
     return ordered
 
 
-def _fullest(found: Sequence[tuple[Span, Facts]]) -> tuple[Span, Facts]:
-    return found[0] if len(found) == 1 else max(found, key=lambda delivery: fullness(delivery[0]))
+def _fullest(deliveries: Sequence[tuple[Span, Facts]]) -> tuple[Span, Facts]:
+    return deliveries[0] if len(deliveries) == 1 else max(deliveries, key=lambda delivery: fullness(delivery[0]))
 
 
 def _connect(nodes: Sequence[_Node]) -> None:
@@ -208,9 +208,10 @@ def _find_passages(walked: Sequence[_Node]) -> None:
         if node.facts.passages:
             node.retriever = node.retriever or node
             same[node.retriever].append(node.facts.passages)
-    for retriever, found in same.items():
+    for retriever, passages in same.items():
         retriever.passages = max(
-            found, key=lambda passages: sum((one.id is not None) + (one.score is not None) for one in passages)
+            passages,
+            key=lambda passages: sum((passage.id is not None) + (passage.score is not None) for passage in passages),
         )
 
 
@@ -232,11 +233,11 @@ def _content_size(node: _Node) -> tuple[int, int, str]:
 
 def _above(node: _Node) -> list[_Node]:
     """Return the nodes around one, the nearest first."""
-    found = []
+    nodes = []
     while node.parent is not None:
         node = node.parent
-        found.append(node)
-    return found
+        nodes.append(node)
+    return nodes
 
 
 def _of_the_uppermost(nodes: Sequence[_Node], name: str) -> Any:
@@ -280,15 +281,15 @@ def _overlaps(node: _Node, run: _Run) -> bool:
 def _uppermost(node: _Node) -> list[_Node]:
     if node.has_meaning:
         return [node]
-    found = []
+    nodes = []
     waiting = deque(node.children)
     while waiting:
         below = waiting.popleft()
         if below.has_meaning:
-            found.append(below)
+            nodes.append(below)
         else:
             waiting += below.children
-    return found or ([node] if node.parent is None else [])
+    return nodes or ([node] if node.parent is None else [])
 
 
 def _may_be_run(node: _Node) -> bool:
@@ -443,8 +444,8 @@ def _finished(message: records.Message, run: _Run, entries: Collection[Entry], n
 def _references(nodes: Iterable[_Node]) -> list[records.Reference]:
     """Return what the retrievers of a run found, in the order of their start."""
     retrievers = {node.retriever for node in nodes if node.retriever is not None}
-    found = [passage for retriever in sorted(retrievers, key=_place) for passage in retriever.passages]
-    return [replace(passage, seq=place) for place, passage in enumerate(found)]
+    passages = [passage for retriever in sorted(retrievers, key=_place) for passage in retriever.passages]
+    return [replace(passage, seq=index) for index, passage in enumerate(passages)]
 
 
 def _place(node: _Node) -> tuple[int, str]:

@@ -135,18 +135,18 @@ def archive(
                 _analyze(period)
             with one_snapshot(read_only=True):
                 _plan_for_whole_periods()
-                found = [done for unit in units if (done := _archive_period(folder, *unit, progress))]
-                stored = {period: _fingerprints(period, found) for period in together} if drop else {}
-            for done in found:
+                archived = [done for unit in units if (done := _archive_period(folder, *unit, progress))]
+                stored = {period: _fingerprints(period, archived) for period in together} if drop else {}
+            for done in archived:
                 _note(folder, done)
-            report.archived += found
+            report.archived += archived
             if drop:
                 # What is dropped must be there now, whole, and not only when it was written.
-                for done in found:
+                for done in archived:
                     folder.check(done.manifest)
                 # The latest first, because its contexts may have entries in an earlier one.
                 for period, fingerprints in reversed(stored.items()):
-                    _drop(folder, period, fingerprints, found, report, patience)
+                    _drop(folder, period, fingerprints, archived, report, patience)
         if drop:
             _finish_drops(folder, wanted, before, report)
     return report
@@ -161,17 +161,17 @@ def plan(folder: Folder, *, before: datetime, projects: Sequence[Project] = ()) 
     for together, units in _groups(folder, _wanted(projects), before):
         with one_snapshot(read_only=True):
             _plan_for_whole_periods()
-            found = [
+            fingerprints = [
                 (project, period, fingerprint)
                 for project, period in units
                 if (fingerprint := fingerprint_of(project.pk, period, Message._meta.db_table)) != _NOTHING
             ]
-        for project, period, fingerprint in found:
+        for project, period, fingerprint in fingerprints:
             is_new = not _is_archived(folder, folder.manifest(project.slug, str(period)), fingerprint)
             messages = _number_of_messages(fingerprint)
             planned.periods.append(Planned(project=project, period=period, messages=messages, is_new=is_new))
         for partition in together:
-            owners = tuple({project.pk for project, period, _fingerprint in found if period.overlaps(partition)})
+            owners = tuple({project.pk for project, period, _fingerprint in fingerprints if period.overlaps(partition)})
             if owners and is_whole([Scope(created_before=partition.ends_at, project_ids=owners)], partition):
                 planned.dropped_at_once.append(partition)
     return planned
@@ -195,7 +195,7 @@ def _together(ended: Sequence[Period], archived: Sequence[Period]) -> Iterator[l
     """Yield the partitions one by one, but those together that are archived as one period, because they were longer then."""
     group: list[Period] = []
     for period in ended:
-        if group and not any(one.overlaps(period) and one.overlaps(group[-1]) for one in archived):
+        if group and not any(earlier.overlaps(period) and earlier.overlaps(group[-1]) for earlier in archived):
             yield group
             group = []
         group.append(period)
@@ -356,18 +356,18 @@ def _rows(
     folder: Folder, dataset: Dataset, project: Project, period: Period, earlier: Manifest | None
 ) -> Iterator[list[Row]]:
     """Yield the rows of the database, then those of the earlier archive that the database no longer has."""
-    place = dataset.place_of(dataset.key)
+    column = dataset.place_of(dataset.key)
     carries = earlier is not None and dataset.name in earlier.tables
     seen: set[object] = set()
     for rows in bound(dataset, dataset.read(project.pk, period)):
         if carries:
-            seen.update(row[place] for row in rows)
+            seen.update(row[column] for row in rows)
         yield rows
     if earlier is None or dataset.name not in earlier.tables:
         return
     has_message = "message_id" in dataset.schema.names
     for rows in folder.rows(dataset, earlier.tables[dataset.name]):
-        rest = [row for row in rows if row[place] not in seen]
+        rest = [row for row in rows if row[column] not in seen]
         if has_message:
             # A message in the database has the rows below it that it has now.
             below = dataset.place_of("message_id")
@@ -381,8 +381,8 @@ def _stored_messages(message_ids: Iterable[str]) -> set[str]:
     wanted = [UUID(message_id) for message_id in message_ids]
     if not wanted:
         return set()
-    found = Message.with_deleted.filter(pk__in=wanted, pk__gte=min(wanted), pk__lte=max(wanted)).order_by()
-    return {str(message_id) for message_id in found.values_list("pk", flat=True)}
+    existing = Message.with_deleted.filter(pk__in=wanted, pk__gte=min(wanted), pk__lte=max(wanted)).order_by()
+    return {str(message_id) for message_id in existing.values_list("pk", flat=True)}
 
 
 # --- What has changed -------------------------------------------------------------------------------------------------
@@ -410,15 +410,15 @@ def fingerprint_of(project_id: int, period: Period, messages: str) -> str:
         ),
     ]  # fmt: skip
     values: dict[str, int | UUID] = {"project": project_id, "first": period.first_id, "after": period.after_id}
-    found = []
+    counts = []
     with connection.cursor() as cursor:
         for source, row, condition in parts:
             cursor.execute(
                 f"SELECT count(*), coalesce(sum(hashtextextended({row}, 0)::numeric), 0) FROM {source} WHERE {condition}",
                 values,
             )
-            found.append("{}:{:x}".format(*map(int, cursor.fetchone())))
-    return ";".join(found)
+            counts.append("{}:{:x}".format(*map(int, cursor.fetchone())))
+    return ";".join(counts)
 
 
 _NOTHING = "0:0;0:0;0:0;0:0"
@@ -483,9 +483,9 @@ def note_sessions(folder: Folder, noted: Archive, manifest: Manifest) -> None:
 # --- Dropping ---------------------------------------------------------------------------------------------------------
 
 
-def _fingerprints(period: Period, found: Sequence[Archived]) -> dict[int, str]:
+def _fingerprints(period: Period, archived: Sequence[Archived]) -> dict[int, str]:
     """Return the fingerprint of a partition for each project that was archived with it."""
-    within = [done for done in found if done.period.overlaps(period)]
+    within = [done for done in archived if done.period.overlaps(period)]
     known = {done.project.pk: done.fingerprint for done in within if done.period == period}
     others = {done.project.pk for done in within} - known.keys()
     return known | {project: fingerprint_of(project, period, Message._meta.db_table) for project in others}
@@ -495,7 +495,7 @@ def _drop(
     folder: Folder,
     period: Period,
     fingerprints: dict[int, str],
-    found: Sequence[Archived],
+    archived: Sequence[Archived],
     report: Report,
     patience: float,
 ) -> None:
@@ -512,7 +512,7 @@ def _drop(
 
     if drop_archived_period(period, list(fingerprints), is_archived, report.dropped, patience=patience):
         return
-    for done in found:
+    for done in archived:
         if "messages" in done.manifest.tables and done.period.overlaps(period):
             for batch in _unchanged(folder, done.manifest, period):
                 removed = remove_archived(batch, done.manifest.created_at, report.dropped)
@@ -525,10 +525,10 @@ def _unchanged(folder: Folder, manifest: Manifest, period: Period) -> Iterator[l
     first, after = period.first_id, period.after_id
     for batch in folder.batches(folder.path(manifest.tables["messages"].path), columns):
         values = [batch.column(name).to_pylist() for name in columns]
-        found = [Unchanged(UUID(row[0]), row[1], row[2]) for row in zip(*values, strict=True)]
-        found = [message for message in found if first <= message.id < after]
-        stored = _stored_messages(str(message.id) for message in found)
-        if rest := [message for message in found if str(message.id) in stored]:
+        unchanged = [Unchanged(UUID(row[0]), row[1], row[2]) for row in zip(*values, strict=True)]
+        unchanged = [message for message in unchanged if first <= message.id < after]
+        stored = _stored_messages(str(message.id) for message in unchanged)
+        if rest := [message for message in unchanged if str(message.id) in stored]:
             yield rest
 
 
@@ -548,7 +548,7 @@ def _finish_drops(folder: Folder, projects: Sequence[Project], before: datetime,
         if "sessions" in manifest.tables:
             columns = ["id", "digest"]
             for batch in folder.batches(folder.path(manifest.tables["sessions"].path), columns):
-                session_ids = [UUID(one) for one in batch.column("id").to_pylist()]
+                session_ids = [UUID(session_id) for session_id in batch.column("id").to_pylist()]
                 remove_archived_sessions(
                     session_ids,
                     batch.column("digest").to_pylist(),

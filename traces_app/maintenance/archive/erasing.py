@@ -85,10 +85,10 @@ class _Doomed:
         elif dataset is not TOOLS:
             message = at if dataset is MESSAGES else names.index("message_id")
             above = [(names.index("session_id"), self.sessions), (message, self.messages)]
-        return lambda row: row[at] in own or any(row[place] in ids for place, ids in above)
+        return lambda row: row[at] in own or any(row[column] in ids for column, ids in above)
 
 
-def erase_from(folder: Folder, subject: Subject, found: Found, *, dry_run: bool = False) -> list[Erased]:
+def erase_from(folder: Folder, subject: Subject, matches: Found, *, dry_run: bool = False) -> list[Erased]:
     """Erase what belongs to a subject, and the sessions and messages that the database had of it, from an archive.
 
     Raise ArchiveError.
@@ -104,7 +104,7 @@ def erase_from(folder: Folder, subject: Subject, found: Found, *, dry_run: bool 
                 continue
             if not dry_run:
                 _note(folder, manifest, manifest)
-            doomed = _doomed(folder, manifest, subject, found)
+            doomed = _doomed(folder, manifest, subject, matches)
             if doomed:
                 erased.append(_erase(folder, manifest, doomed, dry_run=dry_run))
     return erased
@@ -151,7 +151,7 @@ def _without_descriptions(rows: list[Row], doomed: _Doomed) -> list[Row]:
     at, name, *said = (TOOLS.place_of(column) for column in ("id", "name", "description", "category"))
     rest = [row for row in rows if row[name] not in doomed.tool_names]
     return [
-        tuple("" if place in said and row[at] in doomed.rows["tools"] else value for place, value in enumerate(row))
+        tuple("" if index in said and row[at] in doomed.rows["tools"] else value for index, value in enumerate(row))
         for row in rest
     ]
 
@@ -183,10 +183,10 @@ def _note(folder: Folder, before: Manifest, after: Manifest) -> None:
 # --- Finding ----------------------------------------------------------------------------------------------------------
 
 
-def _doomed(folder: Folder, manifest: Manifest, subject: Subject, found: Found) -> _Doomed:
+def _doomed(folder: Folder, manifest: Manifest, subject: Subject, wanted: Found) -> _Doomed:
     doomed = _Doomed()
     there = _values(folder, manifest, SESSIONS, ["id", "external_id", "end_user"])
-    known = {str(one) for one in found.sessions}
+    known = {str(session_id) for session_id in wanted.sessions}
     for session_id, external_id, end_user in there:
         is_meant = (subject.kind == "session" and subject.text in (session_id, external_id)) or (
             subject.kind == "end_user" and subject.text == end_user
@@ -197,7 +197,7 @@ def _doomed(folder: Folder, manifest: Manifest, subject: Subject, found: Found) 
         doomed.rows["scores"].update(
             score for score, author in _values(folder, manifest, SCORES, ["id", "author"]) if author == subject.text
         )
-    messages = {str(one) for one in found.messages}
+    messages = {str(message_id) for message_id in wanted.messages}
     matches = (
         {dataset.name: _matches(folder, manifest, dataset, forms_of(subject.text)) for dataset in DATASETS}
         if subject.kind == "match"
@@ -249,7 +249,7 @@ def _matches(folder: Folder, manifest: Manifest, dataset: Dataset, forms: Sequen
     texts = [field.column for field in dataset.model._meta.concrete_fields if field.column and has_text(field)]
     if dataset is CALLS:
         texts.append("tool")
-    found: list[dict[str, Any]] = []
+    matches: list[dict[str, Any]] = []
     for batch in folder.batches(folder.path(file.path)):
         hits = pa.array([False] * len(batch))
         for name in set(texts) & set(batch.schema.names):
@@ -257,13 +257,13 @@ def _matches(folder: Folder, manifest: Manifest, dataset: Dataset, forms: Sequen
             if pa.types.is_binary(column.type):
                 column = column.cast(pa.string())
             if pa.types.is_list(column.type):
-                column = pa.array(["\n".join(one or ()) for one in column.to_pylist()], pa.string())
+                column = pa.array(["\n".join(texts or ()) for texts in column.to_pylist()], pa.string())
             lower = pc.utf8_lower(column)
             for form in forms:
                 hits = pc.or_(hits, pc.fill_null(pc.match_substring(lower, form), fill_value=False))
         kept = [name for name in batch.schema.names if name in ("id", "session_id", "message_id", "trace_id")]
-        found += batch.select(kept).filter(hits).to_pylist()
-    return found
+        matches += batch.select(kept).filter(hits).to_pylist()
+    return matches
 
 
 def _values(folder: Folder, manifest: Manifest, dataset: Dataset, columns: list[str]) -> Iterator[tuple[Any, ...]]:

@@ -78,12 +78,12 @@ def restore(
 
 
 def _sessions_named(folder: Folder, manifest: Manifest, name: str) -> set[str]:
-    found: set[str] = set()
+    session_ids: set[str] = set()
     if "sessions" in manifest.tables:
         for batch in folder.batches(folder.path(manifest.tables["sessions"].path), ["id", "external_id"]):
             names = zip(batch.column("id").to_pylist(), batch.column("external_id").to_pylist(), strict=True)
-            found.update(session_id for session_id, external_id in names if name in (session_id, external_id))
-    return found
+            session_ids.update(session_id for session_id, external_id in names if name in (session_id, external_id))
+    return session_ids
 
 
 def _restore(folder: Folder, manifest: Manifest, wanted: set[str] | None, report: Report, progress: Progress) -> None:
@@ -128,7 +128,9 @@ def _periods_of_spans(folder: Folder, manifest: Manifest) -> set[Period]:
     if "spans" not in manifest.tables:
         return set()
     batches = folder.batches(folder.path(manifest.tables["spans"].path), ["id"])
-    return {Period.of(ids.created_at_of(UUID(one))) for batch in batches for one in batch.column("id").to_pylist()}
+    return {
+        Period.of(ids.created_at_of(UUID(span_id))) for batch in batches for span_id in batch.column("id").to_pylist()
+    }
 
 
 @dataclass(frozen=True)
@@ -253,10 +255,14 @@ class _Restoring:
         """Return the traces of the wanted sessions."""
         if self.wanted is None:
             return set()
-        place = MESSAGES.place_of("metadata")
-        metadata = (msgspec.json.decode(row[place]) for row in self._rows(MESSAGES, ()))
-        found = {one.get("trace_id") for one in metadata if isinstance(one, dict)}
-        return {str(UUID(one)) for one in found if isinstance(one, str) and len(one) == 32 and _is_hex(one)}
+        column = MESSAGES.place_of("metadata")
+        metadata = (msgspec.json.decode(row[column]) for row in self._rows(MESSAGES, ()))
+        trace_ids = {document.get("trace_id") for document in metadata if isinstance(document, dict)}
+        return {
+            str(UUID(trace_id))
+            for trace_id in trace_ids
+            if isinstance(trace_id, str) and len(trace_id) == 32 and _is_hex(trace_id)
+        }
 
     def _condition_of(self, dataset: Dataset) -> str:
         """Return which staged rows are inserted."""
@@ -308,11 +314,11 @@ class _Restoring:
         while True:
             with connection.cursor() as cursor:
                 cursor.execute(statement, [last, _AT_ONCE])
-                found = [row[0] for row in cursor.fetchall()]
-            if not found:
+                ids_read = [row[0] for row in cursor.fetchall()]
+            if not ids_read:
                 return
-            yield found
-            last = found[-1]
+            yield ids_read
+            last = ids_read[-1]
 
     def _execute(self, statement: str, values: Any = None) -> int:
         with connection.cursor() as cursor:

@@ -58,12 +58,12 @@ def _candidates(lanes: Iterable[Condition]) -> Iterator[list[UUID]]:
         last = UUID(int=0)
         while True:
             room = MESSAGES_AT_ONCE - len(batch)
-            found = fetch(
+            rows = fetch(
                 f"SELECT id FROM {MESSAGES} WHERE {lane.sql} AND id > %s ORDER BY id LIMIT {room}",
                 [*lane.values, last],
             )
-            batch += [message_id for (message_id,) in found]
-            if len(found) < room:
+            batch += [message_id for (message_id,) in rows]
+            if len(rows) < room:
                 break
             last = batch[-1]
             yield batch
@@ -119,12 +119,12 @@ def _lock(candidates: list[UUID], still: Condition) -> list[_Locked]:
     fetch("SELECT 1 FROM messages_app_messagekey WHERE message_id = ANY(%s) ORDER BY key FOR UPDATE", [wanted])
     here = Condition("id = ANY(%s)", [wanted]) & range_of(candidates) & still
     # With all that is asked about them later: each more statement costs as much as ten messages.
-    found = fetch(
+    rows = fetch(
         f"SELECT id, project_id, session_id, CASE WHEN {OF_TRACE} THEN metadata ->> 'trace_id' END "
         f"FROM {MESSAGES} WHERE {here.sql} ORDER BY id FOR UPDATE",
         here.values,
     )
-    return [_Locked(*row) for row in found]
+    return [_Locked(*row) for row in rows]
 
 
 def _mark(locked: Sequence[_Locked]) -> None:
@@ -215,7 +215,7 @@ def _remove_message_rows(message_ids: list[UUID], *, touch: bool) -> tuple[int, 
     live = " FILTER (WHERE deleted_at IS NULL)"
     sums = ", ".join(f"coalesce(sum({name}){live}, 0)::{COUNTER_TYPES[name]}" for name in COUNTERS)
     columns = ", ".join(f"{COUNTED_AS[name]} AS {name}" for name in COUNTERS)
-    found = fetch(
+    removed = fetch(
         f"WITH gone AS (DELETE FROM {MESSAGES} WHERE {here.sql} "
         f"RETURNING session_id, deleted_at, {columns}, CASE WHEN id <= %s THEN {size_of(Message)} END AS size) "
         f"SELECT session_id, count(*), sum(size)::bigint, count(size), {sums} FROM gone GROUP BY session_id",
@@ -223,7 +223,7 @@ def _remove_message_rows(message_ids: list[UUID], *, touch: bool) -> tuple[int, 
     )
     gone = {
         session_id: Counts(**dict(zip(COUNTERS, counts, strict=True)))
-        for session_id, _rows_, _size, _measured, *counts in found
+        for session_id, _rows_, _size, _measured, *counts in removed
     }
     fetch(f"SELECT 1 FROM {SESSIONS} WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE", [list(gone)])
     add_to_sessions({session_id: -counts for session_id, counts in gone.items()}, touch=touch)
@@ -232,5 +232,5 @@ def _remove_message_rows(message_ids: list[UUID], *, touch: bool) -> tuple[int, 
         f"UPDATE {SESSIONS} SET last_run_id = %s WHERE id = ANY(%s) AND last_run_id = ANY(%s) RETURNING 1",
         [NO_RUN_LEFT, list(gone), array_of(message_ids)],
     )
-    rows, size, measured = (sum(row[place] or 0 for row in found) for place in (1, 2, 3))
+    rows, size, measured = (sum(row[index] or 0 for row in removed) for index in (1, 2, 3))
     return rows, round(size * rows / measured) if measured else 0

@@ -128,19 +128,19 @@ class Command(TracesCommand, AuditedCommand):
             )
 
     def _print_plan(self, folder: Folder, plan: Plan, *, drop: bool, json: bool) -> None:
-        messages = sum(one.messages for one in plan.periods)
+        messages = sum(planned.messages for planned in plan.periods)
         if json:
             answer = {
                 "url": folder.url,
                 "dry_run": True,
                 "archived": [
                     {
-                        "project": one.project.slug,
-                        "period": str(one.period),
-                        "is_new": one.is_new,
-                        "rows": {"messages": one.messages},
+                        "project": planned.project.slug,
+                        "period": str(planned.period),
+                        "is_new": planned.is_new,
+                        "rows": {"messages": planned.messages},
                     }
-                    for one in plan.periods
+                    for planned in plan.periods
                 ],
                 "dropped_periods": [str(period) for period in plan.dropped_at_once] if drop else [],
                 "dropped": {"messages": messages if drop else 0},
@@ -150,9 +150,9 @@ class Command(TracesCommand, AuditedCommand):
         if not plan.periods:
             self.stdout.write(_NOTHING)
             return
-        for one in plan.periods:
-            state = f"would be archived in {folder.url}" if one.is_new else "is archived already, unchanged"
-            self.stdout.write(f"{one.period} of {one.project.slug} {state}: {one.messages:,} messages")
+        for planned in plan.periods:
+            state = f"would be archived in {folder.url}" if planned.is_new else "is archived already, unchanged"
+            self.stdout.write(f"{planned.period} of {planned.project.slug} {state}: {planned.messages:,} messages")
         if drop:
             if plan.dropped_at_once:
                 self.stdout.write(f"Would drop at once: {', '.join(map(str, plan.dropped_at_once))}")

@@ -75,17 +75,17 @@ class Command(TracesCommand, AuditedCommand):
         subject = _subject(given, projects_named(project))
         folders = self._folders([archive] if isinstance(archive, str) else archive)
         try:
-            found = find(subject)
+            matches = find(subject)
         except NotWhileEncrypted as error:
             raise CommandError(
                 "--match cannot look into projects that are encrypted. Name others with --project, or use --end-user or --session."
             ) from error
-        counts = count(found)
-        archived = self._archives(folders, subject, found, dry_run=True)
-        if not found and not archived:
+        counts = count(matches)
+        archived = self._archives(folders, subject, matches, dry_run=True)
+        if not matches and not archived:
             if not dry_run:
                 # Of one that was killed only files may be left, which no manifest names.
-                self._archives(folders, subject, found, dry_run=False)
+                self._archives(folders, subject, matches, dry_run=False)
             self._say_nothing_found(subject, folders)
             return
         self._show("Would remove" if dry_run else "This removes", counts, archived)
@@ -100,20 +100,20 @@ class Command(TracesCommand, AuditedCommand):
             projects=[project.slug for project in subject.projects],
             began_at=timezone.now(),
             found={**counts, **{f"archived {name}": rows for name, rows in _rows_of(archived).items()}},
-            ids_sha256=found.ids_sha256,
+            ids_sha256=matches.ids_sha256,
         )
-        self._erase(receipt, subject, found, folders)
+        self._erase(receipt, subject, matches, folders)
         self.stdout.write(_printed(receipt))
         if left := left_over(subject):
             named = ", ".join(f"{table} ({rows:,})" for table, rows in left.items())
             raise CommandError(f"The text is still in rows that this command does not change: {named}.")
 
-    def _erase(self, receipt: Erasure, subject: Subject, found: Found, folders: list[Folder]) -> None:
+    def _erase(self, receipt: Erasure, subject: Subject, matches: Found, folders: list[Folder]) -> None:
         """Erase what was found in the database and the archives, and complete the receipt."""
         with message_bar() as bar:
-            receipt.removed = erase(found, progress=bar.update)
-        erased = self._archives(folders, subject, found, dry_run=False)
-        receipt.archives = [asdict(one) for one in erased]
+            receipt.removed = erase(matches, progress=bar.update)
+        erased = self._archives(folders, subject, matches, dry_run=False)
+        receipt.archives = [asdict(archive) for archive in erased]
         receipt.ended_at = timezone.now()
         receipt.save()
         rows = sum(receipt.removed.values())
@@ -152,7 +152,7 @@ class Command(TracesCommand, AuditedCommand):
                 )
         return list(folders.values())
 
-    def _archives(self, folders: list[Folder], subject: Subject, found: Found, *, dry_run: bool) -> list[Erased]:
+    def _archives(self, folders: list[Folder], subject: Subject, matches: Found, *, dry_run: bool) -> list[Erased]:
         """Erase from the archives, or find what would be erased; return the periods that it is in."""
         if not folders:
             return []
@@ -161,7 +161,7 @@ class Command(TracesCommand, AuditedCommand):
         erased: list[Erased] = []
         with archive_errors():
             for folder in folders:
-                erased += erase_from(folder, subject, found, dry_run=dry_run)
+                erased += erase_from(folder, subject, matches, dry_run=dry_run)
                 if not dry_run:
                     check_erased(folder, subject)
         return erased
@@ -182,9 +182,9 @@ class Command(TracesCommand, AuditedCommand):
         self.stdout.write(f"{verb}:")
         for name, rows in counts.items():
             self.stdout.write(f"  {name:<12} {rows:,}")
-        for one in archived:
-            rows_in_words = ", ".join(f"{name} {rows:,}" for name, rows in one.rows.items())
-            self.stdout.write(f"  {one.period} of {one.project} in {one.url}: {rows_in_words}")
+        for archive in archived:
+            rows_in_words = ", ".join(f"{name} {rows:,}" for name, rows in archive.rows.items())
+            self.stdout.write(f"  {archive.period} of {archive.project} in {archive.url}: {rows_in_words}")
 
 
 def _subject(given: dict[Kind, str | None], projects: list[Project]) -> Subject:
@@ -201,8 +201,8 @@ def _subject(given: dict[Kind, str | None], projects: list[Project]) -> Subject:
 
 def _rows_of(archived: list[Erased]) -> dict[str, int]:
     rows: dict[str, int] = {}
-    for one in archived:
-        for name, number in one.rows.items():
+    for archive in archived:
+        for name, number in archive.rows.items():
             rows[name] = rows.get(name, 0) + number
     return rows
 

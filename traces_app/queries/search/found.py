@@ -164,16 +164,16 @@ class _Search:
 
     def run(self) -> Found:
         sources = self._sources()
-        found: list[UUID] = []
+        ids: list[UUID] = []
         has_advanced = False  # else the next search would begin where this one did
-        while len(found) < self.limit:
+        while len(ids) < self.limit:
             if self.listed:
-                found += self._compare(self.listed[:COMPARED_AT_A_TIME])
+                ids += self._compare(self.listed[:COMPARED_AT_A_TIME])
                 del self.listed[:COMPARED_AT_A_TIME]
                 has_advanced = True
             elif candidates := self._pop(sources[0].bound if sources else None):
                 among = set(self.among(candidates))
-                self.listed = [one for one in candidates if one in among]
+                self.listed = [message_id for message_id in candidates if message_id in among]
                 # A filter that few candidates pass is asked about many at once.
                 self.candidates_at_a_time = min(4 * self.candidates_at_a_time, _MOST_CANDIDATES)
                 has_advanced = has_advanced or not self.listed
@@ -187,13 +187,13 @@ class _Search:
                 has_advanced = has_advanced or not len(self.pool)
             else:
                 break
-            if has_advanced and len(found) < self.limit and monotonic() > self.until:
-                return self._found(found, self._reached(sources))
-        return self._found(found, None)
+            if has_advanced and len(ids) < self.limit and monotonic() > self.until:
+                return self._found(ids, self._reached(sources))
+        return self._found(ids, None)
 
-    def _found(self, found: list[UUID], reached: UUID | None) -> Found:
-        ids = found[: self.limit]
-        return Found(ids=ids, hits={one: self.hits[one] for one in ids}, reached=reached)
+    def _found(self, compared: list[UUID], reached: UUID | None) -> Found:
+        ids = compared[: self.limit]
+        return Found(ids=ids, hits={key: self.hits[key] for key in ids}, reached=reached)
 
     # --- Sources ------------------------------------------------------------------------------------------------------
 
@@ -243,8 +243,8 @@ class _Search:
         for segment, numbers in numbers_of.items():
             every, rows = every_of[segment], rows_in[segment]
             terms = [
-                self._term_rows(term, rows[np.searchsorted(every, one)])
-                for term, one in zip(self.indexed, numbers, strict=True)
+                self._term_rows(term, rows[np.searchsorted(every, number)])
+                for term, number in zip(self.indexed, numbers, strict=True)
             ]
             keys = terms[0].keys
             for other in terms[1:]:
@@ -302,7 +302,7 @@ class _Search:
             taken, self.pool = self.pool[-count:][::-1], self.pool[:-count]
         else:
             taken, self.pool = self.pool[:count], self.pool[count:]
-        return [_uuid(one) for one in taken]
+        return [_uuid(key) for key in taken]
 
     def _reached(self, sources: Sequence[_Source]) -> UUID | None:
         """Return the id up to which everything was searched; None if nothing is left."""
@@ -322,7 +322,7 @@ class _Search:
             self._compare_sessions(candidates)
         else:
             self.hits.update(self._hits_of(candidates))
-        return [one for one in candidates if one in self.hits]
+        return [key for key in candidates if key in self.hits]
 
     def _compare_sessions(self, sessions: Sequence[UUID]) -> None:
         """Compare the messages of sessions, newest first, until one of each session has the terms."""
@@ -342,15 +342,15 @@ class _Search:
 
     def _messages_of(self, session: UUID) -> list[UUID]:
         """Return the messages of a session that may have the terms, newest first."""
-        found = set(self.queued_of.get(session, ()))
+        messages_found = set(self.queued_of.get(session, ()))
         for sessions, messages in self.in_sessions:
             first, after = (np.searchsorted(sessions, session.bytes, side=side) for side in ("left", "right"))
-            found.update(map(_uuid, messages[first:after]))
-        return sorted(found, reverse=True)
+            messages_found.update(map(_uuid, messages[first:after]))
+        return sorted(messages_found, reverse=True)
 
     def _hits_of(self, candidates: Sequence[UUID]) -> dict[UUID, list[Hit]]:
         """Return those of some messages or calls that have the terms, and where."""
-        hits: dict[UUID, dict[int, Hit]] = {one: {} for one in candidates}
+        hits: dict[UUID, dict[int, Hit]] = {key: {} for key in candidates}
         if self.unit == "call":
             for row in texts_of_rows({Kind.CALL: list(hits)}):
                 self._look_at(row, row.id, hits[row.id], is_whole=True)
@@ -358,13 +358,13 @@ class _Search:
             self._compare_messages(hits)
         wanted = len(self.query.wanted)
         return {
-            one: [by_term[number] for number in range(wanted)]
-            for one, by_term in hits.items()
-            if len(by_term) == wanted and one not in self.refused
+            key: [by_term[number] for number in range(wanted)]
+            for key, by_term in hits.items()
+            if len(by_term) == wanted and key not in self.refused
         }
 
     def _compare_messages(self, hits: dict[UUID, dict[int, Hit]]) -> None:
-        for row in texts_of_messages([one for one in hits if one in self.queued]):
+        for row in texts_of_messages([key for key in hits if key in self.queued]):
             self._look_at(row, row.message_id, hits[row.message_id], is_whole=True)
         first = 0
         for count in _growing(_ROWS_OF_TERM):
@@ -376,7 +376,7 @@ class _Search:
             first += count
         # What the index does not tell is looked for in all rows.
         if self.query.excluded or len(self.indexed) < len(self.query.wanted):
-            left = [one for one, by_term in hits.items() if one not in self.queued and self._has_indexed(by_term)]
+            left = [key for key, by_term in hits.items() if key not in self.queued and self._has_indexed(by_term)]
             for row in texts_of_messages(left):
                 self._look_at(row, row.message_id, hits[row.message_id], is_whole=True)
 
@@ -395,25 +395,25 @@ class _Search:
 
     def _candidates(self, message: UUID, number: int) -> list[tuple[Kind, UUID]]:
         """Return the rows of a message that may have a wanted term, each once."""
-        found: dict[tuple[Kind, UUID], None] = {}
+        candidates: dict[tuple[Kind, UUID], None] = {}
         for terms in self.loaded:
             term = terms[number]
             first, after = (np.searchsorted(term.keys, message.bytes, side=side) for side in ("left", "right"))
             for row in term.rows[first:after]:
-                found[Kind(int(row["kind"])), UUID(bytes=row["id"].tobytes())] = None
-        return list(found)
+                candidates[Kind(int(row["kind"])), UUID(bytes=row["id"].tobytes())] = None
+        return list(candidates)
 
-    def _look_at(self, row: RowTexts, one: UUID, by_term: dict[int, Hit], *, is_whole: bool = False) -> None:
+    def _look_at(self, row: RowTexts, key: UUID, by_term: dict[int, Hit], *, is_whole: bool = False) -> None:
         """Note where a row of a message or call has terms; of one whose rows are all looked at, also whether it is refused."""
         # Folded once for all terms, because this takes most of the time of a comparison.
-        texts = [one for one in _folded(row) if one[0] not in self.without]
+        texts = [text for text in _folded(row) if text[0] not in self.without]
         for number, term in enumerate(self.query.wanted):
             if number not in by_term:
                 hit = _hit(row, texts, term)
                 if hit is not None:
                     by_term[number] = hit
         if is_whole and _has_any(texts, self.query.excluded):
-            self.refused.add(one)
+            self.refused.add(key)
 
 
 def _uuid(key: np.bytes_) -> UUID:

@@ -61,16 +61,16 @@ def found_page(
         )
 
     of_each = rows.in_each(find_in)
-    found = list(rows.in_order({alias: one.ids for alias, one in of_each.items()}, newest_first=not newer))
+    keys = list(rows.in_order({alias: part.ids for alias, part in of_each.items()}, newest_first=not newer))
     # Beyond the place where the first of them stopped the others would look complete.
-    ends = [one.reached for one in of_each.values() if one.reached is not None]
+    ends = [part.reached for part in of_each.values() if part.reached is not None]
     reached = (min(ends) if newer else max(ends)) if ends else None
     if reached is not None:
-        found = [key for key in found if (key <= reached if newer else key >= reached)]
+        keys = [key for key in keys if (key <= reached if newer else key >= reached)]
     return FoundPage(
-        page=page_of(found, request, reached=reached),
-        hits={key: hits for one in of_each.values() for key, hits in one.hits.items()},
-        searched_to=None if reached is None or len(found) > request.limit else ids.created_at_of(reached),
+        page=page_of(keys, request, reached=reached),
+        hits={key: hits for part in of_each.values() for key, hits in part.hits.items()},
+        searched_to=None if reached is None or len(keys) > request.limit else ids.created_at_of(reached),
     )
 
 

@@ -110,7 +110,7 @@ def keys_of_begins(rows: NDArray[Any]) -> Keys:
 
 def encode_rows(rows: Sequence[tuple[Kind, UUID, UUID, UUID]], version: int) -> NDArray[Any]:
     """Encode rows: kind, id, message and session of each."""
-    return np.array([(kind, *(one.bytes for one in row_ids), version) for kind, *row_ids in rows], dtype=ROW)
+    return np.array([(kind, *(row_id.bytes for row_id in row_ids), version) for kind, *row_ids in rows], dtype=ROW)
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
@@ -162,40 +162,40 @@ def _numbers(
     if len(every) > 1:
         probes.add((_BEGINS, _BEGINS))
     probed = _rows_of_ranges(segments, probes)
-    found = {segment: _in_lists(first, rows_of_range) for segment, rows_of_range in probed.items()}
+    numbers_of = {segment: _in_lists(first, rows_of_range) for segment, rows_of_range in probed.items()}
     # A few rows are compared at once, if the probes are of all terms.
     few = _FEW * len(every) if len(first) == len(every) else 0
-    left = [segment for segment, numbers in found.items() if sum(map(len, numbers)) > few]
+    left = [segment for segment, numbers in numbers_of.items() if sum(map(len, numbers)) > few]
     others = set(chain.from_iterable(every)) - probes
     rest = _rows_of_ranges(left, others) if left and others else {}
     for segment in left:
-        found[segment] = _in_lists(every, {**probed[segment], **rest.get(segment, {})})
+        numbers_of[segment] = _in_lists(every, {**probed[segment], **rest.get(segment, {})})
     for rows_of_range in (*probed.values(), *rest.values()):
-        sizes.update((one, len(rows)) for one, rows in rows_of_range.items())
-    return {segment: numbers for segment, numbers in found.items() if numbers}
+        sizes.update((range_, len(rows)) for range_, rows in rows_of_range.items())
+    return {segment: numbers for segment, numbers in numbers_of.items() if numbers}
 
 
 def _in_lists(lists: Sequence[Sequence[Range]], rows_of_range: Mapping[Range, Numbers]) -> list[Numbers]:
     """Return the rows that have a gram of each range of a list, of the messages with such rows for each list; none if there are
     no such messages."""
     numbers = [_in_ranges(ranges, rows_of_range) for ranges in lists]
-    if not all(len(one) for one in numbers):
+    if not all(len(some) for some in numbers):
         return []
     if len(lists) == 1:
         return numbers
     message_of = np.zeros(MOST_ROWS, dtype=np.uint16)
     message_of[rows_of_range[_BEGINS, _BEGINS]] = 1
     message_of = np.cumsum(message_of, dtype=np.uint16)
-    messages = [message_of[one] for one in numbers]
+    messages = [message_of[some] for some in numbers]
     wanted = _in_all(messages)
     is_wanted = np.zeros(MOST_ROWS, dtype=bool)
     is_wanted[wanted] = True
-    return [one[is_wanted[message]] for one, message in zip(numbers, messages, strict=True)] if len(wanted) else []
+    return [some[is_wanted[message]] for some, message in zip(numbers, messages, strict=True)] if len(wanted) else []
 
 
 def _rows_of_ranges(segments: Collection[UUID], ranges: Collection[Range]) -> dict[UUID, dict[Range, Numbers]]:
     """Return the rows of the grams in each of some ranges, for each segment."""
-    parts: dict[UUID, dict[Range, list[Numbers]]] = {segment: {one: [] for one in ranges} for segment in segments}
+    parts: dict[UUID, dict[Range, list[Numbers]]] = {segment: {range_: [] for range_ in ranges} for segment in segments}
     for segment, page in _pages(segments, sorted(ranges)):
         grams, counts, rows = decode_page(page)
         ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
@@ -204,7 +204,9 @@ def _rows_of_ranges(segments: Collection[UUID], ranges: Collection[Range]) -> di
                 begin, end = np.searchsorted(grams, first, side="left"), np.searchsorted(grams, last, side="right")
                 parts[segment][first, last].append(rows[ends[begin] : ends[end]])
     return {
-        segment: {one: some[0] if one[0] == one[1] and some else _in_any(some) for one, some in of_ranges.items()}
+        segment: {
+            range_: some[0] if range_[0] == range_[1] and some else _in_any(some) for range_, some in of_ranges.items()
+        }
         for segment, of_ranges in parts.items()
     }
 
@@ -239,11 +241,11 @@ def rows_of(numbers_of: Mapping[UUID, Numbers]) -> dict[UUID, NDArray[Any]]:
     """Return the rows with these numbers, for each segment."""
     chunks_of = {segment: numbers // CHUNK for segment, numbers in numbers_of.items()}
     wanted = [(segment, chunk) for segment, chunks in chunks_of.items() for chunk in np.unique(chunks).tolist()]
-    found = {segment: np.zeros(len(numbers), dtype=ROW) for segment, numbers in numbers_of.items()}
+    rows_found = {segment: np.zeros(len(numbers), dtype=ROW) for segment, numbers in numbers_of.items()}
     for segment, chunk, rows in _chunks(wanted):
         here = chunks_of[segment] == chunk
-        found[segment][here] = np.frombuffer(rows, dtype=ROW)[numbers_of[segment][here] - chunk * CHUNK]
-    return found
+        rows_found[segment][here] = np.frombuffer(rows, dtype=ROW)[numbers_of[segment][here] - chunk * CHUNK]
+    return rows_found
 
 
 def _chunks(wanted: Sequence[tuple[UUID, int]]) -> Iterator[tuple[UUID, int, bytes]]:
@@ -291,12 +293,12 @@ def _some(ranges: list[Range], most: int) -> list[Range]:
     """Return at most so many of the ranges, spread over all."""
     if len(ranges) <= most:
         return ranges
-    return [ranges[round(place)] for place in np.linspace(0, len(ranges) - 1, most)]
+    return [ranges[round(position)] for position in np.linspace(0, len(ranges) - 1, most)]
 
 
 def _in_ranges(ranges: Sequence[Range], rows_of_range: Mapping[Range, Numbers]) -> Numbers:
     """Return the rows that have a gram of each range."""
-    return _in_all([rows_of_range[one] for one in ranges])
+    return _in_all([rows_of_range[range_] for range_ in ranges])
 
 
 def _in_any(some: Sequence[Numbers]) -> Numbers:

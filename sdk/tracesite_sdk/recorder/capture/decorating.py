@@ -142,15 +142,15 @@ def undecorated(function: F, destination: object | None) -> F:
     if isinstance(function, MethodType):
         inner = undecorated(function.__func__, destination)
         return function if inner is function.__func__ else cast("F", MethodType(inner, function.__self__))
-    found = _tool_of(function)
-    if found is None or found.destination not in (None, destination):
+    tool = _tool_of(function)
+    if tool is None or tool.destination not in (None, destination):
         return function
-    return cast("F", found.function)
+    return cast("F", tool.function)
 
 
 def _tool_of(function: Any) -> _Tool | None:
-    found = function.__dict__.get(_TOOL) if isinstance(function, FunctionType) else None
-    return found if isinstance(found, _Tool) and found.call is function else None
+    tool = function.__dict__.get(_TOOL) if isinstance(function, FunctionType) else None
+    return tool if isinstance(tool, _Tool) and tool.call is function else None
 
 
 def name_of(function: Any) -> str:
@@ -195,12 +195,12 @@ def _async_generator_function(calls: _Calls) -> Callable[..., Any]:
     @wraps(calls.function)
     async def call(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         steps = Steps(calls.begin(args, kwargs).start())
-        found = RUN
+        answer = RUN
         if ANSWER.get() is not None:
             with steps:
-                found = calls.answer(steps.scope, args, kwargs)
+                answer = calls.answer(steps.scope, args, kwargs)
         # Not by a generator around it, which would have to pass on what is sent and thrown.
-        inner = calls.function(*args, **kwargs) if found is RUN else _given(found)
+        inner = calls.function(*args, **kwargs) if answer is RUN else _given(answer)
         step: Callable[[], Awaitable[Any]] = inner.__anext__
         while True:
             try:
@@ -277,10 +277,10 @@ _KINDS: tuple[tuple[Callable[[Any], bool], Callable[[_Calls], Callable[..., Any]
 
 def _answered(inner: Generator[Any, Any, Any], answer: Callable[[], Any]) -> Generator[Any, Any, Any]:
     """Return the values of a generator, or those of the answer in its place."""
-    found = answer()
-    if found is RUN:
+    given = answer()
+    if given is RUN:
         return (yield from inner)
-    yield from found if isinstance(found, list | GeneratorType) else [found]
+    yield from given if isinstance(given, list | GeneratorType) else [given]
 
 
 def _given(answer: Any) -> AsyncGenerator[Any, Any]:
@@ -419,24 +419,32 @@ def _reader_of(
 ) -> Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]]:
     """Return a function that reads arguments by parameter name, as `Signature.bind` does, at a tenth of the cost."""
     parameters = _parameters_of(function)
-    names = [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    names = [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
     is_method = bool(names) and names[0] in ("self", "cls")
     others: dict[str, Any] = {}
     if with_defaults:
         if isinstance(function, partial):
-            others.update(zip((one.name for one in _parameters_of(function.func)), function.args, strict=False))
-        others.update((one.name, one.default) for one in parameters if type(one.default) in _PLAIN)
+            others.update(
+                zip((parameter.name for parameter in _parameters_of(function.func)), function.args, strict=False)
+            )
+        others.update(
+            (parameter.name, parameter.default) for parameter in parameters if type(parameter.default) in _PLAIN
+        )
 
     def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        found = dict(zip(names, args, strict=False))
+        arguments = dict(zip(names, args, strict=False))
         if is_method:
-            found.pop(names[0], None)
+            arguments.pop(names[0], None)
         if len(args) > len(names):
-            found["args"] = args[len(names) :]
-        found.update(kwargs)
+            arguments["args"] = args[len(names) :]
+        arguments.update(kwargs)
         for name, value in others.items():
-            found.setdefault(name, value)
-        return found
+            arguments.setdefault(name, value)
+        return arguments
 
     return read
 

@@ -135,7 +135,7 @@ def clean(entries: Sequence[Entry], privacy: Privacy) -> list[Clean]:
 def clean_document(document: Mapping[str, Any], privacy: Privacy) -> dict[str, Any]:
     """Return the document of a chain without secrets; long values are cut, and with `lean` they are removed. `redactions` and
     `truncated` give the paths, as in an event."""
-    found, receipts = without_secrets(
+    clean, receipts = without_secrets(
         {
             **_contents_of(document),
             "calls": {call_id: _contents_of(call) for call_id, call in document["calls"].items()},
@@ -145,10 +145,10 @@ def clean_document(document: Mapping[str, Any], privacy: Privacy) -> dict[str, A
     )
     cuts: list[dict[str, Any]] = []
     calls = {
-        call_id: call | _short(f"calls.{call_id}.", found["calls"][call_id], privacy, cuts)
+        call_id: call | _short(f"calls.{call_id}.", clean["calls"][call_id], privacy, cuts)
         for call_id, call in document["calls"].items()
     }
-    kept = {**document, **_short("", found, privacy, cuts), "calls": calls}
+    kept = {**document, **_short("", clean, privacy, cuts), "calls": calls}
     if receipts:
         kept["redactions"] = [receipt.as_json() for receipt in receipts]
     return kept | {"truncated": cuts} if cuts else kept
@@ -248,8 +248,8 @@ def _redacted(content: Mapping[str, Any], privacy: Privacy) -> tuple[dict[str, A
     """Return the content without its secrets, and the receipts."""
     frozen = {name: value.kept if type(value) is Cut else value for name, value in content.items()}
     plain = {name: msgspec.json.decode(value) if isinstance(value, bytes) else value for name, value in frozen.items()}
-    found, receipts = without_secrets(plain, privacy, "data")
-    kept = {name: _encode(value) if isinstance(value, dict | list) else value for name, value in found.items()}
+    clean, receipts = without_secrets(plain, privacy, "data")
+    kept = {name: _encode(value) if isinstance(value, dict | list) else value for name, value in clean.items()}
     for name, value in content.items():
         if type(value) is Cut:
             kept[name] = replace(value, kept=kept[name])
@@ -258,10 +258,10 @@ def _redacted(content: Mapping[str, Any], privacy: Privacy) -> tuple[dict[str, A
 
 def without_secrets(value: Any, privacy: Privacy, path: str) -> tuple[Any, list[Receipt]]:
     """Return plain values without the secrets that these rules find, and the receipts, whose paths begin with `path`."""
-    found, receipts = redact(value, privacy.rules, path=path)
+    clean, receipts = redact(value, privacy.rules, path=path)
     for function in privacy.functions:
-        found = _walk(found, path, partial(_asked, function, receipts), 0)
-    return found, counted(receipts)
+        clean = _walk(clean, path, partial(_asked, function, receipts), 0)
+    return clean, counted(receipts)
 
 
 def _walk(value: Any, path: str, ask: Callable[[str, Any], Any], depth: int) -> Any:
@@ -271,7 +271,7 @@ def _walk(value: Any, path: str, ask: Callable[[str, Any], Any], depth: int) -> 
         before = f"{path}." if path else ""
         return {key: _walk(item, f"{before}{key}", ask, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
-        return [_walk(item, f"{path}[{place}]", ask, depth + 1) for place, item in enumerate(value)]
+        return [_walk(item, f"{path}[{index}]", ask, depth + 1) for index, item in enumerate(value)]
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         value = _json_walked(value, path, ask, depth)
     return ask(path, value)

@@ -40,7 +40,7 @@ def read(value: Any) -> Answer:
         text=_first_text(places, _TEXT),
         reasoning=_first_text(places, _REASONING) or _thinking(places),
         usage=_usage(value),
-        model=next((found for name in _MODEL if isinstance(found := _get(value, name), str) and found), None),
+        model=next((model for name in _MODEL if isinstance(model := _get(value, name), str) and model), None),
     )
 
 
@@ -57,40 +57,40 @@ def _places(value: Any) -> list[Any]:
     """Return the objects that may hold the text, the innermost first."""
     choices = _get(value, "choices")
     places = [choices[0], value] if isinstance(choices, list | tuple) and choices else [value]
-    below = [found for place in places for name in _BELOW if (found := _get(place, name)) is not None]
+    below = [inner for value in places for name in _BELOW if (inner := _get(value, name)) is not None]
     return [*below, *places]
 
 
 def _first_text(places: list[Any], names: Iterable[str]) -> str | None:
-    for place in places:
+    for holder in places:
         for name in names:
-            found = _get(place, name)
-            if isinstance(found, list | tuple):
-                found = "".join(_block(block, "text") for block in found)
-            if isinstance(found, str) and found:
-                return found
+            text = _get(holder, name)
+            if isinstance(text, list | tuple):
+                text = "".join(_block(block, "text") for block in text)
+            if isinstance(text, str) and text:
+                return text
     return None
 
 
 def _thinking(places: list[Any]) -> str | None:
-    blocks = next((found for place in places if isinstance(found := _get(place, "content"), list | tuple)), ())
+    blocks = next((content for holder in places if isinstance(content := _get(holder, "content"), list | tuple)), ())
     return "".join(_block(block, "thinking") for block in blocks) or None
 
 
 def _block(block: Any, name: str) -> str:
-    found = block if isinstance(block, str) and name == "text" else _get(block, name)
-    return found if isinstance(found, str) else ""
+    text = block if isinstance(block, str) and name == "text" else _get(block, name)
+    return text if isinstance(text, str) else ""
 
 
 def _usage(value: Any) -> dict[str, Any] | None:
-    for place in (value, _get(value, "response_metadata")):
+    for holder in (value, _get(value, "response_metadata")):
         for name in _USAGE:
-            found = _get(place, name)
-            if found is None:
+            usage = _get(holder, name)
+            if usage is None:
                 continue
-            plain = thaw(found)
-            if not isinstance(plain, dict) and hasattr(found, "__dict__"):
-                plain = thaw(vars(found))
+            plain = thaw(usage)
+            if not isinstance(plain, dict) and hasattr(usage, "__dict__"):
+                plain = thaw(vars(usage))
             if isinstance(plain, dict) and any(isinstance(count, int) for count in plain.values()):
                 return {name: count for name, count in plain.items() if count is not None}
     return None
@@ -101,5 +101,5 @@ def _get(value: Any, name: str) -> Any:
         return value.get(name)
     if value is None or isinstance(value, str | bytes | int | float | list | tuple):
         return None
-    found = getattr(value, name, None)
-    return None if callable(found) else found
+    item = getattr(value, name, None)
+    return None if callable(item) else item

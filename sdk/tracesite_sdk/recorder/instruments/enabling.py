@@ -330,9 +330,9 @@ class _Enabling:
                 if held.get(key) is made:
                     held[key] = before
             else:
-                places = [place for place, item in enumerate(held) if item is made]
-                for place in places:
-                    held[place] = before
+                places = [index for index, item in enumerate(held) if item is made]
+                for index in places:
+                    held[index] = before
 
         held[key] = made
         self._keep(held, made, undo)
@@ -370,9 +370,9 @@ class _Run(Message):
 
     def _set_arguments(self, args: Args) -> None:
         super()._set_arguments(args)
-        found = self._given_session(args) if callable(self._given_session) else self._given_session
-        if found:
-            self._own_session = Session(self._runtime, found)
+        session_id = self._given_session(args) if callable(self._given_session) else self._given_session
+        if session_id:
+            self._own_session = Session(self._runtime, session_id)
 
     def _begin(self, outer: Scope | None) -> None:
         super()._begin(outer if outer is not None else self._own_session)
@@ -440,8 +440,8 @@ class _ToolMethod(ToolCall):
         self._args = args if given is None else given
         about = next((args[name] for name in _OF_A_CALL if args.get(name) is not None), None)
         fields = about if isinstance(about, Mapping) else getattr(about, "__dict__", {})
-        found = next((fields[name] for name in _CALL_IDS if isinstance(fields.get(name), str)), None)
-        self.call_id = found or (args["tool_call_id"] if isinstance(args.get("tool_call_id"), str) else None)
+        call_id = next((fields[name] for name in _CALL_IDS if isinstance(fields.get(name), str)), None)
+        self.call_id = call_id or (args["tool_call_id"] if isinstance(args.get("tool_call_id"), str) else None)
 
 
 def _record_prompt(runtime: Runtime, prompt: Any, kind: str) -> None:
@@ -492,12 +492,12 @@ class _CallbackEvents:
 
 def _get_or_make(known: OrderedDict[str, T], name: str, make: Callable[[], T]) -> T:
     """Return the value of this name, made if it is missing; the oldest values are removed."""
-    found = known.get(name)
-    if found is None:
-        found = known[name] = make()
+    value = known.get(name)
+    if value is None:
+        value = known[name] = make()
         while len(known) > _MOST_RUNS:
             known.popitem(last=False)
-    return found
+    return value
 
 
 class _Contexts:
@@ -532,9 +532,9 @@ class _Contexts:
 
     def before_message(self, run: Message, message: Any) -> None:
         """Keep what an agent of Eko knows, if this message begins it or one of its calls."""
-        found = _get_or_make(self._of_eko, run.id, EkoContexts).receive(message_of(message) or {})
-        if found is not None:
-            self._take(found.context, found.id, run.session.external_id)
+        received = _get_or_make(self._of_eko, run.id, EkoContexts).receive(message_of(message) or {})
+        if received is not None:
+            self._take(received.context, received.id, run.session.external_id)
 
     def _context(self) -> Any:
         return self._of(self._target) if callable(self._of) else _value(*_owner(self._target, str(self._of)))
@@ -555,19 +555,19 @@ def _has(owner: Any, name: str) -> bool:
     """Return whether an object has such a method. A property does not count, because reading it would run the host's code."""
     if owner is None or isinstance(owner, Mapping):
         return False
-    found = inspect.getattr_static(owner, name, None)
-    return isinstance(found, staticmethod | classmethod) or (callable(found) and not inspect.isclass(found))
+    member = inspect.getattr_static(owner, name, None)
+    return isinstance(member, staticmethod | classmethod) or (callable(member) and not inspect.isclass(member))
 
 
 def _value(owner: Any, name: str) -> Any:
     """Return an item of a dict or an attribute of an object; None if it is missing or a property."""
     if isinstance(owner, Mapping):
         return owner.get(name)
-    found = inspect.getattr_static(owner, name, None)
-    is_computed = hasattr(type(found), "__get__") and not (
-        inspect.isroutine(found) or inspect.ismemberdescriptor(found)
+    member = inspect.getattr_static(owner, name, None)
+    is_computed = hasattr(type(member), "__get__") and not (
+        inspect.isroutine(member) or inspect.ismemberdescriptor(member)
     )
-    return None if found is None or is_computed else getattr(owner, name, None)
+    return None if member is None or is_computed else getattr(owner, name, None)
 
 
 def _owner(target: Any, path: str) -> tuple[Any, str]:
@@ -575,14 +575,14 @@ def _owner(target: Any, path: str) -> tuple[Any, str]:
     *before, name = path.split(".")
     owner = target
     for part in before:
-        found = _value(owner, part)
-        if found is None and path not in CALLBACKS and not isinstance(owner, Mapping):
+        inner = _value(owner, part)
+        if inner is None and path not in CALLBACKS and not isinstance(owner, Mapping):
             # A client may create its parts on access, and here the user named one.
-            found = getattr(owner, part, None)
-        owner = found
+            inner = getattr(owner, part, None)
+        owner = inner
     return owner, name
 
 
 def _text_of(value: Any, names: Sequence[str]) -> str | None:
     """Return the first text under one of these names."""
-    return next((found for name in names if isinstance(found := _value(value, name), str) and found), None)
+    return next((text for name in names if isinstance(text := _value(value, name), str) and text), None)

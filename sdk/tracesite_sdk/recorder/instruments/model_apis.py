@@ -88,7 +88,7 @@ def _last_text(messages: Any) -> Any:
         parts = [part for part in items(content) if get(part, "type") != "tool_result"]
         texts = [get(part, "text") for part in parts]
         if parts:
-            return "\n\n".join(texts) if all(isinstance(one, str) for one in texts) else parts
+            return "\n\n".join(texts) if all(isinstance(text, str) for text in texts) else parts
     return None
 
 
@@ -97,10 +97,10 @@ def _arguments_of(call: Call) -> Any:
     if not isinstance(call.args, str):
         return call.args
     try:
-        found = msgspec.json.decode(call.args)
+        arguments = msgspec.json.decode(call.args)
     except (msgspec.DecodeError, RecursionError):
         return call.args
-    return found if isinstance(found, dict) else call.args
+    return arguments if isinstance(arguments, dict) else call.args
 
 
 def with_arguments(call: Call) -> Call:
@@ -135,12 +135,12 @@ def _chat_results(arguments: Arguments) -> Iterator[Result]:
 def _chat_reply(response: Json) -> ModelReply:
     choices = response.get("choices")
     choice = fields(choices[0]) if isinstance(choices, list) and choices else {}
-    found = choice.get("message")
-    if not isinstance(found, dict):
+    message = choice.get("message")
+    if not isinstance(message, dict):
         # An error in place of a response, for example.
         answer = chat_completions.answer_in(response) or {}
         return _chat_message(answer, answer)
-    return _chat_message(found, response, choice.get("finish_reason"))
+    return _chat_message(message, response, choice.get("finish_reason"))
 
 
 def _chat_message(message: Json, about: Json, finish_reason: object = None, is_finished: bool = True) -> ModelReply:
@@ -211,7 +211,7 @@ def _response_reply(response: Json, is_finished: bool = True, error: str | None 
             texts += [said] if said else []
         elif kind == "reasoning":
             parts = [*items(item.get("summary")), *items(item.get("content"))]
-            reasoning += [found for part in parts if (found := text(fields(part).get("text")))]
+            reasoning += [thought for part in parts if (thought := text(fields(part).get("text")))]
         elif isinstance(kind, str) and response_items.is_call(kind):
             call = response_items.call_of(kind, item)
             calls.append(with_arguments(call))
@@ -271,9 +271,7 @@ def _anthropic_results(arguments: Arguments) -> Iterator[Result]:
 
 def _anthropic_reply(response: Json, is_finished: bool = True, error: str | None = None) -> ModelReply:
     blocks = read_blocks(response.get("content"), "", "", lambda _where, _reason: None)
-    texts = [
-        found for block in blocks.visible if (found := block if isinstance(block, str) else text(block.get("text")))
-    ]
+    texts = [part for block in blocks.visible if (part := block if isinstance(block, str) else text(block.get("text")))]
     return ModelReply(
         # The pieces of one text, which citations divide.
         text="".join(texts),

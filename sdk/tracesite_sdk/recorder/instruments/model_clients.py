@@ -73,8 +73,8 @@ def record(runtime: Runtime, client: T, methods: Mapping[str, Api], kind: str) -
         return client
     with runtime.guard.around():
         requests = _Requests(runtime)
-        found = [requests.record(client, path, api) for path, api in methods.items()]
-        if not any(found):
+        recorded = [requests.record(client, path, api) for path, api in methods.items()]
+        if not any(recorded):
             logger.warning("Not recorded: %s is not a client of %s.", type(client).__name__, kind)
     return client
 
@@ -147,7 +147,10 @@ class _Requests:
         current = self.runtime.current.get()
         if current is not None and current.message.is_open:
             return current, False
-        names = [api.previous(arguments), *(call_id for one in api.results(arguments) for call_id in one.call_ids)]
+        names = [
+            api.previous(arguments),
+            *(call_id for result in api.results(arguments) for call_id in result.call_ids),
+        ]
         for name in names:
             known = self._waiting.get(name) if name is not None else None
             if known is not None and known.is_open:
@@ -313,8 +316,8 @@ class _Request:
                 self._requests.wait(call.id, message)
         for result in reply.results:
             for call_id in result.call_ids:
-                if (found := message.take_requested(call_id)) is not None:
-                    found.end_with(result_of(result))
+                if (requested := message.take_requested(call_id)) is not None:
+                    requested.end_with(result_of(result))
         if is_answer:
             message.set_reply(step, reply.text)
         if not self._is_own:
@@ -450,8 +453,8 @@ def _recorded_manager(kind: type) -> type:
 def parsed_body(api: Api, body: bytes) -> ModelReply:
     """Parse the body of a response: JSON, or server-sent events."""
     if _is_whole(body):
-        found = msgspec.json.decode(body)
-        return api.reply(found if isinstance(found, dict) else {})
+        document = msgspec.json.decode(body)
+        return api.reply(document if isinstance(document, dict) else {})
     events = []
     for line in body.splitlines():
         if line.startswith(b"data:") and (data := line[5:].strip()).startswith(b"{"):

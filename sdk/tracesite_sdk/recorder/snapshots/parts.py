@@ -208,26 +208,26 @@ class _Copying:
         if kind is dict and all(type(key) is str and not key.startswith("$") and key.isascii() for key in value):
             return {key: self.copied(item, f"{path}.{key}" if path else key, inside) for key, item in value.items()}
         if kind is list:
-            return [self._item(item, path, place, inside) for place, item in enumerate(value)]
+            return [self._item(item, path, index, inside) for index, item in enumerate(value)]
         codec = self.codecs.of(kind)
         if codec is not None:
             encoded = failure_of(codec.encode, value)
             if not isinstance(encoded, Exception):
                 return {TYPE: codec.name, "value": self.copied(encoded, path, inside)}
             self.notes.append(Note(path, f"The encoder of {codec.name!r} failed: {type(encoded).__name__}."))
-        found = thaw(value)
-        how = "by its repr" if isinstance(found, str) else "by its fields"
+        plain = thaw(value)
+        how = "by its repr" if isinstance(plain, str) else "by its fields"
         self.notes.append(Note(path, f"{kind.__qualname__} has no encoder; it was kept {how}."))
-        return self.copied(found, path, inside)
+        return self.copied(plain, path, inside)
 
-    def _item(self, item: Any, path: str, place: int, above: tuple[int, ...]) -> Any:
+    def _item(self, item: Any, path: str, index: int, above: tuple[int, ...]) -> Any:
         if type(item) is not dict or self.recall is None:
-            return self.copied(item, f"{path}[{place}]", above)
-        found = self.recall(path, item)
-        if found is None:
-            found = self.copied(item, f"{path}[{place}]", above)
-            self.items[id(found)] = path
-        return found
+            return self.copied(item, f"{path}[{index}]", above)
+        copy = self.recall(path, item)
+        if copy is None:
+            copy = self.copied(item, f"{path}[{index}]", above)
+            self.items[id(copy)] = path
+        return copy
 
 
 # --- Parts -------------------------------------------------------------------------------------------------------------
@@ -266,8 +266,10 @@ class Parts:
         content = _content_of(item)
         if content is None:
             return None
-        before, found = self._items.get((path, len(content), content[-_PROBE:]), (None, None))
-        return found if found is not None and before == content and self.known.issuperset(found.refs) else None
+        before, unchanged = self._items.get((path, len(content), content[-_PROBE:]), (None, None))
+        return (
+            unchanged if unchanged is not None and before == content and self.known.issuperset(unchanged.refs) else None
+        )
 
     def fresh_texts(self, value: Any) -> tuple[Any, list[str]]:
         """Return the value with only the beginnings of long texts, and those long texts that were not found harmless before."""
@@ -317,10 +319,10 @@ class Parts:
             for key, item in value.items():
                 fields[key], more = self._split(item, made, items)
                 size += len(key) + more + 4
-            found, size = (fields, size) if size < _DICT_PART else ({PART: self._part(fields, made)}, 45)
+            split, size = (fields, size) if size < _DICT_PART else ({PART: self._part(fields, made)}, 45)
             if id(value) in items:
-                self._remember_item(items[id(value)], value, found, size)
-            return found, size
+                self._remember_item(items[id(value)], value, split, size)
+            return split, size
         if kind is list:
             return self._split_list(value, made, items)
         return value, 6
@@ -330,8 +332,8 @@ class Parts:
         tail: list[Any] = []
         size = 2
         for value in values:
-            found, more = self._split(value, made, items)
-            tail.append(found)
+            split, more = self._split(value, made, items)
+            tail.append(split)
             size += more + 1
             if size >= _LIST_PIECE:
                 before = self._part([before, tail], made)
@@ -349,12 +351,12 @@ class Parts:
         if text not in self._texts and text not in self._harmless:
             self._make_room(len(text))
 
-    def _remember_item(self, path: str, item: Any, found: Any, size: int) -> None:
+    def _remember_item(self, path: str, item: Any, split: Any, size: int) -> None:
         content = _content_of(item) if _is_json(item) else None
         if content is not None:
             self._make_room(len(content))
-            refs = tuple(place.ref for place in outline(found).named)
-            self._items[path, len(content), content[-_PROBE:]] = content, Unchanged(found, size, refs)
+            refs = tuple(place.ref for place in outline(split).named)
+            self._items[path, len(content), content[-_PROBE:]] = content, Unchanged(split, size, refs)
 
     def _make_room(self, size: int) -> None:
         self._size += size
@@ -384,9 +386,9 @@ def read(ref: str, fetch: Callable[[Sequence[str]], Mapping[str, bytes]], codecs
     """Return a new copy of a context. `fetch` returns parts by reference. Raises LookupError if a part is missing."""
 
     def part(name: str) -> bytes:
-        found = fetch([name]).get(name)
-        if found is None:
+        content = fetch([name]).get(name)
+        if content is None:
             raise LookupError(f"The snapshot is incomplete: its part {name} is missing.")
-        return found
+        return content
 
     return assembled(ref, part, codecs.decode)

@@ -78,8 +78,8 @@ class ServerStore:
         with self._lock:
             if self._left_out.get(session_id):
                 self._send(session_id)
-            found = self._session(session_id, "snapshot_sums")
-            sums = (found or {}).get("snapshot_sums")
+            session = self._session(session_id, "snapshot_sums")
+            sums = (session or {}).get("snapshot_sums")
             return State() if sums is None else State(sums["generation"], sums["bytes"], sums["left_out"])
 
     def put(self, snapshot: Snapshot, parts: Mapping[str, bytes], generation: int) -> None:
@@ -94,16 +94,16 @@ class ServerStore:
         return self._pages(session_id, f"snapshots/?order=asc&limit={_PER_PAGE}", self._snapshot)
 
     def snapshot(self, snapshot_id: str) -> Snapshot | None:
-        found = self._get(f"snapshots/{quote(snapshot_id, safe='')}/")
-        if found is None:
+        document = self._get(f"snapshots/{quote(snapshot_id, safe='')}/")
+        if document is None:
             return None
         # None if the session was deleted a moment ago.
-        session = self._get(f"sessions/{found['session_id']}/?fields=external_id")
-        return None if session is None else self._snapshot(session["external_id"], found)
+        session = self._get(f"sessions/{document['session_id']}/?fields=external_id")
+        return None if session is None else self._snapshot(session["external_id"], document)
 
     def latest(self, session_id: str, node_id: str) -> Snapshot | None:
-        found = self._of_session(session_id, f"snapshots/?limit=1&node={quote(node_id, safe='')}")
-        entry = next(iter(found["results"]), None) if found else None
+        page = self._of_session(session_id, f"snapshots/?limit=1&node={quote(node_id, safe='')}")
+        entry = next(iter(page["results"]), None) if page else None
         return None if entry is None else self._snapshot(session_id, entry)
 
     def parts(self, session_id: str, refs: Sequence[str]) -> dict[str, bytes]:
@@ -119,8 +119,8 @@ class ServerStore:
         self._send(fork.session_id, **fork_entry(fork))
 
     def fork(self, session_id: str) -> Fork | None:
-        found = self._session(session_id, "forked_from")
-        of = (found or {}).get("forked_from")
+        session = self._session(session_id, "forked_from")
+        of = (session or {}).get("forked_from")
         return None if of is None else _fork(session_id, of)
 
     def forks(self, source: str) -> list[Fork]:
@@ -173,18 +173,18 @@ class ServerStore:
         )
 
     def _session(self, session_id: str, fields: str) -> dict[str, Any] | None:
-        found: dict[str, Any] | None = self._of_session(session_id, f"?fields={fields}")
-        return found
+        session: dict[str, Any] | None = self._of_session(session_id, f"?fields={fields}")
+        return session
 
     def _pages(self, session_id: str, path: str, made: Any) -> list[Any]:
-        found = []
+        entries = []
         cursor = ""
         while page := self._of_session(session_id, f"{path}{cursor}"):
-            found += [made(session_id, entry) for entry in page["results"]]
+            entries += [made(session_id, entry) for entry in page["results"]]
             if page["next"] is None:
                 break
             cursor = f"&cursor={page['next']}"
-        return found
+        return entries
 
     def _of_session(self, session_id: str, path: str) -> Any:
         with self._lock:
@@ -194,10 +194,10 @@ class ServerStore:
     def _id_of(self, session_id: str) -> str | None:
         """Return the id of a session: an external id may hold characters that no path can have."""
         if session_id not in self._ids:
-            found = self._get(f"sessions/?fields=id&limit=1&external_id={quote(session_id, safe='')}")
-            if not found or not found["results"]:
+            page = self._get(f"sessions/?fields=id&limit=1&external_id={quote(session_id, safe='')}")
+            if not page or not page["results"]:
                 return None
-            self._keep_id(session_id, found["results"][0]["id"])
+            self._keep_id(session_id, page["results"][0]["id"])
         return self._ids[session_id]
 
     def _keep_id(self, session_id: str, key: str) -> None:

@@ -135,8 +135,8 @@ class MemoryStore:
 
     def state(self, session_id: str) -> State:
         with self._lock:
-            found = self._sessions.get(session_id)
-            return State() if found is None else State(found.generation, found.size, dict(found.left_out))
+            session = self._sessions.get(session_id)
+            return State() if session is None else State(session.generation, session.size, dict(session.left_out))
 
     def put(self, snapshot: Snapshot, parts: Mapping[str, bytes], generation: int) -> None:
         with self._lock:
@@ -160,8 +160,8 @@ class MemoryStore:
 
     def snapshots(self, session_id: str) -> list[Snapshot]:
         with self._lock:
-            found = self._sessions.get(session_id)
-            return [] if found is None else list(found.snapshots)
+            session = self._sessions.get(session_id)
+            return [] if session is None else list(session.snapshots)
 
     def snapshot(self, snapshot_id: str) -> Snapshot | None:
         with self._lock:
@@ -169,9 +169,9 @@ class MemoryStore:
 
     def latest(self, session_id: str, node_id: str) -> Snapshot | None:
         with self._lock:
-            found = self._sessions.get(session_id)
-            place = None if found is None else found.latest.get(node_id)
-            return None if found is None or place is None else found.snapshots[place]
+            session = self._sessions.get(session_id)
+            index = None if session is None else session.latest.get(node_id)
+            return None if session is None or index is None else session.snapshots[index]
 
     def parts(self, session_id: str, refs: Sequence[str]) -> dict[str, bytes]:
         with self._lock:
@@ -357,12 +357,12 @@ class SqliteStore:
             known = self._packs_of(connection, session_id, (row or (0,))[0])
             if not known.of_refs.keys() >= set(refs):
                 self._read_names(connection, session_id, known)
-            found: dict[str, bytes] = {}
+            contents: dict[str, bytes] = {}
             for ref in refs:
                 number = known.of_refs.get(ref)
                 if number is not None:
-                    found[ref] = bytes(self._pack(connection, number)[ref])
-            return found
+                    contents[ref] = bytes(self._pack(connection, number)[ref])
+            return contents
 
     def put_fork(self, fork: Fork) -> None:
         with self._transaction() as connection:

@@ -212,10 +212,10 @@ class TimeMachine:
     def nodes(self, session_id: str) -> dict[str, str]:
         """Return the snapshot that each node of a session would be replayed from: ids by node id."""
         fork = self._store.fork(session_id)
-        found = {} if fork is None else dict(fork.nodes)
+        nodes = {} if fork is None else dict(fork.nodes)
         for snapshot in self._store.snapshots(session_id):
-            found.update(dict.fromkeys(snapshot.node_ids, snapshot.id))
-        return found
+            nodes.update(dict.fromkeys(snapshot.node_ids, snapshot.id))
+        return nodes
 
     def context(self, snapshot: Snapshot) -> Any:
         """Return a new copy of a snapshot's context. Raises SnapshotPurged."""
@@ -237,14 +237,14 @@ class TimeMachine:
 
     def _reached(self, nodes: Iterable[str], without: set[str]) -> set[str]:
         """Return these nodes and those that they lead to, without passing some."""
-        found: set[str] = set()
+        reached: set[str] = set()
         left = [node for node in nodes if node not in without]
         while left:
             node = left.pop()
-            if node not in found:
-                found.add(node)
+            if node not in reached:
+                reached.add(node)
                 left += [child for child in self._executor.children(node) if child not in without]
-        return found
+        return reached
 
     def _below(self, node_id: str) -> list[str]:
         """Return the descendants of a node, parents before children. A way back to a node that was passed is not followed."""
@@ -264,9 +264,9 @@ class TimeMachine:
 
     def _snapshot_of(self, session_id: str, node_id: str, mode: Mode, live: frozenset[str]) -> Snapshot:
         """Return the latest snapshot that holds the node, or a rebuilt one."""
-        found = self._held(session_id, node_id)
-        if found is not None:
-            return found
+        held = self._held(session_id, node_id)
+        if held is not None:
+            return held
         fork = self._store.fork(session_id)
         if fork is None or node_id not in fork.pruned:
             raise NodeNotFound(self._why_not_found(session_id, node_id))
@@ -274,12 +274,12 @@ class TimeMachine:
 
     def _held(self, session_id: str, node_id: str) -> Snapshot | None:
         """Return the latest snapshot that holds the node; in a fork also that of its source."""
-        found = self._store.latest(session_id, node_id)
-        if found is None:
+        snapshot = self._store.latest(session_id, node_id)
+        if snapshot is None:
             fork = self._store.fork(session_id)
             if fork is not None and node_id in fork.nodes:
-                found = self._store.snapshot(fork.nodes[node_id])
-        return found
+                snapshot = self._store.snapshot(fork.nodes[node_id])
+        return snapshot
 
     def _rebuilt(self, fork: Fork, node_id: str, mode: Mode, live: frozenset[str]) -> Snapshot:
         """Run the nodes that lead from the replayed node to this one, and return its new snapshot."""
@@ -294,9 +294,9 @@ class TimeMachine:
                 if child in fork.pruned and self._store.latest(fork.session_id, child) is None
             ]
             self._keep(fork.session_id, result, unknown)
-        found = self._store.latest(fork.session_id, node_id)
-        assert found is not None, "its parent was run"
-        return found
+        parent = self._store.latest(fork.session_id, node_id)
+        assert parent is not None, "its parent was run"
+        return parent
 
     def _way_to(self, fork: Fork, node_id: str) -> list[str]:
         """Return the shortest way to a pruned node from one that has a context in the fork."""

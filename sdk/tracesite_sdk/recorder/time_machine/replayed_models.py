@@ -63,11 +63,11 @@ class _Handler(BaseHTTPRequestHandler):
         except Unrecorded as error:
             self._send(400, _error(str(error)))
             return
-        found = answer(reply, asked)
+        document = answer(reply, asked)
         if not asked.get("stream"):
-            self._send(200, msgspec.json.encode(found))
+            self._send(200, msgspec.json.encode(document))
             return
-        events = [_event(event) for event in _STREAMS[path](found, asked)]
+        events = [_event(event) for event in _STREAMS[path](document, asked)]
         if path == "/chat/completions":
             events.append(b"data: [DONE]\n\n")
         self._send(200, b"".join(events), "text/event-stream")
@@ -136,15 +136,15 @@ def _chat(reply: Reply, asked: Json) -> Json:
     }
 
 
-def _chat_events(found: Json, asked: Json) -> Iterator[Json]:
-    (choice,) = found["choices"]
-    common = {name: found[name] for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+def _chat_events(completion: Json, asked: Json) -> Iterator[Json]:
+    (choice,) = completion["choices"]
+    common = {name: completion[name] for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
     calls = [{"index": index, **call} for index, call in enumerate(choice["message"].get("tool_calls", ()))]
     delta = choice["message"] | ({"tool_calls": calls} if calls else {})
     yield {**common, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
     yield {**common, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]}
     if (asked.get("stream_options") or {}).get("include_usage"):
-        yield {**common, "choices": [], "usage": found["usage"]}
+        yield {**common, "choices": [], "usage": completion["usage"]}
 
 
 # --- Responses ----------------------------------------------------------------------------------------------------------
@@ -195,15 +195,15 @@ def _response(reply: Reply, asked: Json) -> Json:
     }
 
 
-def _response_events(found: Json, _asked: Json) -> Iterator[Json]:
-    for number, event in enumerate(_unnumbered(found)):
+def _response_events(response: Json, _asked: Json) -> Iterator[Json]:
+    for number, event in enumerate(_unnumbered(response)):
         yield {**event, "sequence_number": number}
 
 
-def _unnumbered(found: Json) -> Iterator[Json]:
-    yield {"type": "response.created", "response": {**found, "status": "in_progress", "output": [], "usage": None}}
-    for index, item in enumerate(found["output"]):
-        place = {"output_index": index, "item_id": item["id"]}
+def _unnumbered(response: Json) -> Iterator[Json]:
+    yield {"type": "response.created", "response": {**response, "status": "in_progress", "output": [], "usage": None}}
+    for index, item in enumerate(response["output"]):
+        position = {"output_index": index, "item_id": item["id"]}
         empty: dict[str, Json] = {
             "message": {"content": []},
             "reasoning": {"summary": []},
@@ -212,17 +212,17 @@ def _unnumbered(found: Json) -> Iterator[Json]:
         yield {"type": "response.output_item.added", "output_index": index, "item": {**item, **empty[item["type"]]}}
         if item["type"] == "message":
             (part,) = item["content"]
-            place |= {"content_index": 0}
-            yield {"type": "response.content_part.added", **place, "part": {**part, "text": ""}}
-            yield {"type": "response.output_text.delta", **place, "delta": part["text"], "logprobs": []}
-            yield {"type": "response.output_text.done", **place, "text": part["text"], "logprobs": []}
-            yield {"type": "response.content_part.done", **place, "part": part}
+            position |= {"content_index": 0}
+            yield {"type": "response.content_part.added", **position, "part": {**part, "text": ""}}
+            yield {"type": "response.output_text.delta", **position, "delta": part["text"], "logprobs": []}
+            yield {"type": "response.output_text.done", **position, "text": part["text"], "logprobs": []}
+            yield {"type": "response.content_part.done", **position, "part": part}
         elif item["type"] == "function_call":
-            yield {"type": "response.function_call_arguments.delta", **place, "delta": item["arguments"]}
+            yield {"type": "response.function_call_arguments.delta", **position, "delta": item["arguments"]}
             done = {"arguments": item["arguments"], "name": item["name"]}
-            yield {"type": "response.function_call_arguments.done", **place, **done}
+            yield {"type": "response.function_call_arguments.done", **position, **done}
         yield {"type": "response.output_item.done", "output_index": index, "item": item}
-    yield {"type": "response.completed", "response": found}
+    yield {"type": "response.completed", "response": response}
 
 
 # --- Messages -----------------------------------------------------------------------------------------------------------
@@ -252,9 +252,9 @@ def _message(reply: Reply, asked: Json) -> Json:
     }
 
 
-def _message_events(found: Json, _asked: Json) -> Iterator[Json]:
-    yield {"type": "message_start", "message": {**found, "content": [], "stop_reason": None}}
-    for index, block in enumerate(found["content"]):
+def _message_events(message: Json, _asked: Json) -> Iterator[Json]:
+    yield {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}
+    for index, block in enumerate(message["content"]):
         empty: Json
         match block["type"]:
             case "text":
@@ -268,8 +268,8 @@ def _message_events(found: Json, _asked: Json) -> Iterator[Json]:
         yield {"type": "content_block_start", "index": index, "content_block": {**block, **empty}}
         yield {"type": "content_block_delta", "index": index, "delta": delta}
         yield {"type": "content_block_stop", "index": index}
-    stop = {"stop_reason": found["stop_reason"], "stop_sequence": None}
-    yield {"type": "message_delta", "delta": stop, "usage": {"output_tokens": found["usage"]["output_tokens"]}}
+    stop = {"stop_reason": message["stop_reason"], "stop_sequence": None}
+    yield {"type": "message_delta", "delta": stop, "usage": {"output_tokens": message["usage"]["output_tokens"]}}
     yield {"type": "message_stop"}
 
 

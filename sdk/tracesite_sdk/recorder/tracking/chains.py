@@ -280,8 +280,8 @@ def copied(value: Any) -> Any:
 
 def as_mapping(value: Any) -> dict[str, Any]:
     """Return parameters or metadata as a dict; any other value under `_raw`, as the server keeps it."""
-    found = {} if value is None else copied(value)
-    return found if isinstance(found, dict) else {"_raw": found}
+    plain = {} if value is None else copied(value)
+    return plain if isinstance(plain, dict) else {"_raw": plain}
 
 
 def _error_message(error: Any) -> str | None:

@@ -101,7 +101,7 @@ def facts(span: Span) -> Facts:
         kind = "tool"
     elif kind is None and first(attributes, NAMES["model"]) and first(attributes, TOKENS["output_tokens"]):
         kind = "generation"
-    found = Facts(
+    span_facts = Facts(
         kind=kind,
         session_id=first_text(attributes, NAMES["session"]),
         end_user=first_text(attributes, NAMES["end_user"]),
@@ -109,21 +109,23 @@ def facts(span: Span) -> Facts:
         metadata=_metadata(attributes),
     )
     if kind == "tool":
-        found.tool_name = first_text(attributes, NAMES["tool"])
-        found.call_id = first_text(attributes, NAMES["call_id"])
-        found.input, found.output = _tool_values(span)
+        span_facts.tool_name = first_text(attributes, NAMES["tool"])
+        span_facts.call_id = first_text(attributes, NAMES["call_id"])
+        span_facts.input, span_facts.output = _tool_values(span)
     else:
-        found.input, found.output = _model_values(span)
+        span_facts.input, span_facts.output = _model_values(span)
     if kind == "generation":
-        found.model = first_text(attributes, NAMES["model"])
-        found.response_id = first_text(attributes, NAMES["response_id"])
-        found.usage = usage(attributes, TOKENS)
-        found.cost = cost(attributes, COST, PARTS_OF_COST)
-        found.tools = items(decoded(first(attributes, NAMES["definitions"]))) or flattened_tools(attributes, _FUNCTIONS)
-        found.parameters = _parameters(attributes)
-        found.time_to_first_token = _time_to_first_chunk(span)
-    found.passages = passages_in(first(attributes, NAMES["documents"])) or None
-    return found
+        span_facts.model = first_text(attributes, NAMES["model"])
+        span_facts.response_id = first_text(attributes, NAMES["response_id"])
+        span_facts.usage = usage(attributes, TOKENS)
+        span_facts.cost = cost(attributes, COST, PARTS_OF_COST)
+        span_facts.tools = items(decoded(first(attributes, NAMES["definitions"]))) or flattened_tools(
+            attributes, _FUNCTIONS
+        )
+        span_facts.parameters = _parameters(attributes)
+        span_facts.time_to_first_token = _time_to_first_chunk(span)
+    span_facts.passages = passages_in(first(attributes, NAMES["documents"])) or None
+    return span_facts
 
 
 def _time_to_first_chunk(span: Span) -> float | None:
@@ -144,12 +146,12 @@ _FUNCTIONS = "gen_ai.request.functions."
 
 
 def _parameters(attributes: Attributes) -> dict[str, Any] | None:
-    found = {
+    parameters = {
         name.removeprefix("gen_ai.request."): value
         for name, value in attributes.items()
         if name.startswith("gen_ai.request.") and name != "gen_ai.request.model" and not name.startswith(_FUNCTIONS)
     }
-    return found or None
+    return parameters or None
 
 
 def _tool_values(span: Span) -> tuple[Any, Any]:

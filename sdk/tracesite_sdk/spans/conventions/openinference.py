@@ -55,7 +55,7 @@ def facts(span: Span) -> Facts:
     attributes = span.attributes
     said = str(attributes.get(KIND, "")).upper()
     kind: Kind | None = KINDS.get(said, "other" if said else None)
-    found = Facts(
+    span_facts = Facts(
         kind=kind,
         is_root_of_run=said in ("AGENT", "CHAIN") or None,
         session_id=first_text(attributes, NAMES["session"]),
@@ -67,33 +67,33 @@ def facts(span: Span) -> Facts:
         metadata=_metadata(attributes),
     )
     if kind == "generation":
-        found.model = first_text(attributes, NAMES["model"])
-        found.usage = usage(attributes, TOKENS)
-        found.cost = cost(attributes, ("llm.cost.total",), ("llm.cost.prompt", "llm.cost.completion"))
-        found.parameters = fields(decoded(first(attributes, NAMES["parameters"]))) or None
-        found.tools = _tools(attributes) or None
-        found.time_to_first_token = next(
+        span_facts.model = first_text(attributes, NAMES["model"])
+        span_facts.usage = usage(attributes, TOKENS)
+        span_facts.cost = cost(attributes, ("llm.cost.total",), ("llm.cost.prompt", "llm.cost.completion"))
+        span_facts.parameters = fields(decoded(first(attributes, NAMES["parameters"]))) or None
+        span_facts.tools = _tools(attributes) or None
+        span_facts.time_to_first_token = next(
             (between(span.start, event.time) for event in span.events if event.name == _FIRST_CHUNK), None
         )
-        found.input = _messages(attributes, _INPUT_MESSAGES) or found.input
+        span_facts.input = _messages(attributes, _INPUT_MESSAGES) or span_facts.input
         messages = _messages(attributes, _OUTPUT_MESSAGES)
         # The value often has more than the flattened messages, such as the reasoning.
-        if messages and not _has_answer(found.output):
-            found.output = messages
+        if messages and not _has_answer(span_facts.output):
+            span_facts.output = messages
     elif said == "RETRIEVER":
         documents = [fields(item).get("document") for item in items(listed(below(attributes, _DOCUMENTS)))]
-        found.passages = passages_in(documents) or passages_in(found.output) or None
+        span_facts.passages = passages_in(documents) or passages_in(span_facts.output) or None
     elif kind == "tool":
-        found.tool_name = first_text(attributes, NAMES["tool"])
-        found.call_id = first_text(attributes, NAMES["call_id"])
-        if found.input is None:
-            found.input = decoded(first(attributes, NAMES["arguments"]))
-    return found
+        span_facts.tool_name = first_text(attributes, NAMES["tool"])
+        span_facts.call_id = first_text(attributes, NAMES["call_id"])
+        if span_facts.input is None:
+            span_facts.input = decoded(first(attributes, NAMES["arguments"]))
+    return span_facts
 
 
 def _tools(attributes: Attributes) -> list[Any]:
-    found = (fields(fields(item).get("tool")) for item in items(listed(below(attributes, _TOOLS))))
-    return [decoded(tool.get("json_schema", tool)) for tool in found if tool]
+    tools = (fields(fields(item).get("tool")) for item in items(listed(below(attributes, _TOOLS))))
+    return [decoded(tool.get("json_schema", tool)) for tool in tools if tool]
 
 
 def _agent_of_langchain(attributes: Attributes) -> str | None:
@@ -107,8 +107,8 @@ def _has_answer(output: Any) -> bool:
 
 def _messages(attributes: Attributes, prefix: str) -> list[dict[str, Any]]:
     """Return the flattened messages below a prefix, in the shape of OpenAI's."""
-    found = listed(below(attributes, prefix))
-    messages = (fields(fields(item).get("message")) for item in items(found))
+    wrapped = listed(below(attributes, prefix))
+    messages = (fields(fields(item).get("message")) for item in items(wrapped))
     return [_message(message) for message in messages if message]
 
 
@@ -144,8 +144,8 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _metadata(attributes: Attributes) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     for name in ("provider", "finish_reasons", "metadata"):
         if (value := first(attributes, NAMES[name])) is not None:
-            found[name] = decoded(value)
-    return found
+            metadata[name] = decoded(value)
+    return metadata

@@ -51,7 +51,7 @@ def facts(span: Span) -> Facts:
     if kind is None and attributes.get("llm.request.type") in ("chat", "completion"):
         kind = "generation"
     entity = first_text(attributes, NAMES["entity"])
-    found = Facts(
+    span_facts = Facts(
         kind=kind,
         session_id=first_text(attributes, NAMES["session"]),
         end_user=first_text(attributes, NAMES["end_user"]),
@@ -61,18 +61,18 @@ def facts(span: Span) -> Facts:
         tool_name=(entity or span.name.removesuffix(".tool")) if kind == "tool" else None,
     )
     if kind == "generation":
-        found.model = first_text(attributes, NAMES["model"])
-        found.usage = usage(attributes, TOKENS)
-        found.cost = cost(attributes, ("gen_ai.usage.cost", "llm.usage.cost"))
-        found.tools = flattened_tools(attributes, _FUNCTIONS)
-        found.time_to_first_token = next(
+        span_facts.model = first_text(attributes, NAMES["model"])
+        span_facts.usage = usage(attributes, TOKENS)
+        span_facts.cost = cost(attributes, ("gen_ai.usage.cost", "llm.usage.cost"))
+        span_facts.tools = flattened_tools(attributes, _FUNCTIONS)
+        span_facts.time_to_first_token = next(
             (between(span.start, event.time) for event in span.events if event.name == _CHUNK), None
         )
     if messages := _messages(attributes, _PROMPT):
-        found.input = messages
+        span_facts.input = messages
     if messages := _messages(attributes, _COMPLETION):
-        found.output = messages
-    return found
+        span_facts.output = messages
+    return span_facts
 
 
 def _entity_value(value: Any, key: str) -> Any:
@@ -86,9 +86,9 @@ def _entity_value(value: Any, key: str) -> Any:
 
 
 def _messages(attributes: Attributes, prefixes: tuple[str, ...]) -> list[dict[str, Any]]:
-    found = next((tree for prefix in prefixes if (tree := listed(below(attributes, prefix)))), None)
+    listed_messages = next((tree for prefix in prefixes if (tree := listed(below(attributes, prefix)))), None)
     messages = []
-    for item in items(found):
+    for item in items(listed_messages):
         message = dict(fields(item))
         calls = [{"type": "tool_call", **fields(call)} for call in items(message.pop("tool_calls", None))]
         message["content"] = decoded(message.get("content"))

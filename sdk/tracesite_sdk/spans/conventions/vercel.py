@@ -57,7 +57,7 @@ def facts(span: Span) -> Facts:
         kind = "generation"
     elif operation:
         kind = "other"
-    found = Facts(
+    span_facts = Facts(
         kind=kind,
         session_id=first_text(attributes, NAMES["session"]),
         end_user=first_text(attributes, NAMES["end_user"]),
@@ -65,21 +65,21 @@ def facts(span: Span) -> Facts:
         metadata=_metadata(attributes),
     )
     if kind == "tool":
-        found.tool_name = first_text(attributes, NAMES["tool"])
-        found.call_id = first_text(attributes, NAMES["call_id"])
-        found.input = decoded(first(attributes, NAMES["arguments"]))
-        found.output = decoded(first(attributes, NAMES["result"]))
+        span_facts.tool_name = first_text(attributes, NAMES["tool"])
+        span_facts.call_id = first_text(attributes, NAMES["call_id"])
+        span_facts.input = decoded(first(attributes, NAMES["arguments"]))
+        span_facts.output = decoded(first(attributes, NAMES["result"]))
     elif kind == "generation":
-        found.model = first_text(attributes, NAMES["model"])
+        span_facts.model = first_text(attributes, NAMES["model"])
         # The outer span of a request that made several has their sum.
-        found.usage = usage(attributes, TOKENS)
-        found.response_id = first_text(attributes, NAMES["response_id"])
-        found.input = decoded(first(attributes, NAMES["messages"]))
-        found.tools = [*map(decoded, items(attributes.get("ai.prompt.tools")))] or None
-        found.parameters = _parameters(attributes)
-        found.time_to_first_token = milliseconds(first(attributes, NAMES["first_chunk"]))
-        found.output = _answer(attributes)
-    return found
+        span_facts.usage = usage(attributes, TOKENS)
+        span_facts.response_id = first_text(attributes, NAMES["response_id"])
+        span_facts.input = decoded(first(attributes, NAMES["messages"]))
+        span_facts.tools = [*map(decoded, items(attributes.get("ai.prompt.tools")))] or None
+        span_facts.parameters = _parameters(attributes)
+        span_facts.time_to_first_token = milliseconds(first(attributes, NAMES["first_chunk"]))
+        span_facts.output = _answer(attributes)
+    return span_facts
 
 
 def _answer(attributes: Attributes) -> dict[str, Any] | None:
@@ -96,16 +96,16 @@ def _answer(attributes: Attributes) -> dict[str, Any] | None:
 
 
 def _parameters(attributes: Attributes) -> dict[str, Any] | None:
-    found = {
+    parameters = {
         name: decoded(value) for name, value in below(attributes, "ai.settings.").items() if value not in (None, "")
     }
     if (choice := attributes.get("ai.prompt.toolChoice")) is not None:
-        found["toolChoice"] = decoded(choice)
-    return found or None
+        parameters["toolChoice"] = decoded(choice)
+    return parameters or None
 
 
 def _metadata(attributes: Attributes) -> dict[str, Any]:
     names = ("provider", "finish_reasons")
-    found = {name: value for name in names if (value := first(attributes, NAMES[name])) is not None}
+    metadata = {name: value for name in names if (value := first(attributes, NAMES[name])) is not None}
     own = below(attributes, _METADATA)
-    return found | ({"metadata": own} if own else {})
+    return metadata | ({"metadata": own} if own else {})

@@ -69,11 +69,11 @@ def merged(chunks: list[dict[str, Any]]) -> dict[str, Any]:
     choice: dict[str, Any] = {}
     for chunk in chunks:
         response |= {name: chunk[name] for name in _BESIDE if chunk.get(name) is not None}
-        for found in items(chunk.get("choices")):
-            if not isinstance(found, dict) or found.get("index") not in (None, 0):
+        for part in items(chunk.get("choices")):
+            if not isinstance(part, dict) or part.get("index") not in (None, 0):
                 continue
-            choice |= {name: value for name, value in found.items() if value is not None}
-            for name, value in fields(found.get("delta")).items():
+            choice |= {name: value for name, value in part.items() if value is not None}
+            for name, value in fields(part.get("delta")).items():
                 if name in _JOINED and isinstance(value, str):
                     known = message.get(name)
                     message[name] = (known if isinstance(known, str) else "") + value
@@ -120,14 +120,14 @@ def _add_function(function: dict[str, Any], piece: dict[str, Any]) -> None:
 def _answer(response: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
     choices = response["choices"]
     beside = {name: response[name] for name in _BESIDE if response.get(name) is not None}
-    found = {**beside, **message, "role": message.get("role") or "assistant"}
+    answer = {**beside, **message, "role": message.get("role") or "assistant"}
     if choices[0].get("finish_reason"):
-        found["finish_reason"] = choices[0]["finish_reason"]
+        answer["finish_reason"] = choices[0]["finish_reason"]
     if choices[0].get("logprobs"):
-        found["logprobs"] = choices[0]["logprobs"]
+        answer["logprobs"] = choices[0]["logprobs"]
     if len(choices) > 1:
-        found["choices"] = choices[1:]
-    return found
+        answer["choices"] = choices[1:]
+    return answer
 
 
 def _first_choice(value: object) -> dict[str, Any] | None:

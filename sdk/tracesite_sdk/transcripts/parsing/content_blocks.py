@@ -88,15 +88,15 @@ def blocks_of(message_content: object) -> list[Any]:
 
 def read_blocks(message_content: object, id_: str, where: str, skip: Skip) -> Blocks:
     """Sort the blocks of a message's content. The ids of results derive from `id_`, the id of the message's entry."""
-    found = Blocks()
+    sorted_blocks = Blocks()
     for index, block in enumerate(blocks_of(message_content)):
         if isinstance(block, str):
-            found.visible.append(block)
+            sorted_blocks.visible.append(block)
         elif isinstance(block, dict):
-            _sort(found, block, f"{id_}#{index}")
+            _sort(sorted_blocks, block, f"{id_}#{index}")
         else:
             skip(f"{where}[{index}]", "not a content block")
-    return found
+    return sorted_blocks
 
 
 def report_unknown(message_content: object, where: str, skip: Skip) -> None:
@@ -123,25 +123,25 @@ def _is_result(block: object) -> bool:
     return isinstance(kind, str) and (kind == _RESULT or kind.endswith("_" + _RESULT))
 
 
-def _sort(found: Blocks, block: dict[str, Any], result_id: str) -> None:
+def _sort(blocks: Blocks, block: dict[str, Any], result_id: str) -> None:
     kind = text(block.get("type"))
     if kind in _CALLS:
-        found.calls.append(_call(block))
+        blocks.calls.append(_call(block))
     elif _is_result(block):
-        found.results.append(_result(block, result_id))
+        blocks.results.append(_result(block, result_id))
     elif kind in _THINKING:
-        _think(found, block)
+        _think(blocks, block)
     else:
-        found.visible.append(block)
+        blocks.visible.append(block)
 
 
-def _think(found: Blocks, block: dict[str, Any]) -> None:
+def _think(blocks: Blocks, block: dict[str, Any]) -> None:
     thinking = block.get("thinking")
     if isinstance(thinking, str) and thinking:
-        found.reasoning.append(thinking)
+        blocks.reasoning.append(thinking)
     others = rest(block, ("type", "thinking") if isinstance(thinking, str) else ("type",))
     if others:
-        found.metadata.setdefault("thinking", []).append({"type": block["type"], **others})
+        blocks.metadata.setdefault("thinking", []).append({"type": block["type"], **others})
 
 
 def _call(block: dict[str, Any]) -> Call:

@@ -60,33 +60,33 @@ class Parts:
 
 def read_parts(content: object) -> Parts:
     """Sort the parts of a content of any type."""
-    found = Parts()
+    sorted_parts = Parts()
     for part in content if isinstance(content, list) else [content]:
         if isinstance(part, dict):
-            _sort(found, part)
+            _sort(sorted_parts, part)
         elif part not in (None, ""):
-            found.visible.append({"type": "text", "text": part if isinstance(part, str) else as_json(part)})
-    return found
+            sorted_parts.visible.append({"type": "text", "text": part if isinstance(part, str) else as_json(part)})
+    return sorted_parts
 
 
-def _sort(found: Parts, part: dict[str, Any]) -> None:
+def _sort(parts: Parts, part: dict[str, Any]) -> None:
     part_text = part.get("text")
     if part.get("thought") is True and isinstance(part_text, str):
-        found.reasoning += [part_text] if part_text else []
+        parts.reasoning += [part_text] if part_text else []
     elif isinstance(call := part.get("functionCall"), dict):
         metadata = {**rest(call, ("id", "name", "args")), **rest(part, ("functionCall", "thoughtSignature"))}
-        found.calls.append(
+        parts.calls.append(
             Call(id=text(call.get("id")), name=text(call.get("name")) or "", args=call.get("args"), metadata=metadata)
         )
     elif isinstance(response := part.get("functionResponse"), dict):
-        found.responses.append(_response(response))
+        parts.responses.append(_response(response))
     elif isinstance(part_text, str):
         others = rest(part, ("text", "thoughtSignature", "thought"))
         if part_text or others:
-            found.visible.append({"type": "text", "text": part_text, **others})
+            parts.visible.append({"type": "text", "text": part_text, **others})
     elif others := rest(part, ("thoughtSignature",)):
         kind = next((name for name in ("inlineData", "fileData", "executableCode") if name in others), "part")
-        found.visible.append({"type": kind, **others})
+        parts.visible.append({"type": kind, **others})
 
 
 def _response(response: dict[str, Any]) -> Response:

@@ -83,24 +83,28 @@ def messages_in(value: Any, role: Role = "user") -> list[ParsedMessage]:
 
 def joined(messages: Iterable[ParsedMessage]) -> ParsedMessage | None:
     """Merge the assistant's messages or items of one response into one message; None if there are none."""
-    found = [one for one in messages if one.role == "assistant"]
-    if len(found) < 2:
-        return found[0] if found else None
-    contents = [one.content for one in found if one.content]
+    answers = [message for message in messages if message.role == "assistant"]
+    if len(answers) < 2:
+        return answers[0] if answers else None
+    contents = [answer.content for answer in answers if answer.content]
     metadata: dict[str, Any] = {}
-    for one in found:
-        metadata.update(one.metadata)
+    for answer in answers:
+        metadata.update(answer.metadata)
     return ParsedMessage(
         role="assistant",
         content="\n\n".join(filter(None, map(_only_text, contents)))
-        if all(isinstance(one, str) for one in contents)
-        else [part for one in contents for part in (one if isinstance(one, list) else [{"type": "text", "text": one}])],
-        calls=[call for one in found for call in one.calls],
-        results=[result for one in found for result in one.results],
-        reasoning="\n\n".join(one.reasoning for one in found if one.reasoning) or None,
-        name=next((one.name for one in found if one.name), None),
-        model=next((one.model for one in found if one.model), None),
-        usage=next((one.usage for one in found if one.usage), None),
+        if all(isinstance(content, str) for content in contents)
+        else [
+            part
+            for content in contents
+            for part in (content if isinstance(content, list) else [{"type": "text", "text": content}])
+        ],
+        calls=[call for answer in answers for call in answer.calls],
+        results=[result for answer in answers for result in answer.results],
+        reasoning="\n\n".join(answer.reasoning for answer in answers if answer.reasoning) or None,
+        name=next((answer.name for answer in answers if answer.name), None),
+        model=next((answer.model for answer in answers if answer.model), None),
+        usage=next((answer.usage for answer in answers if answer.usage), None),
         metadata=metadata,
     )
 
@@ -117,36 +121,39 @@ def _messages(value: Any, role: Role, depth: int) -> list[ParsedMessage]:
         return []
     if message := _single(value, role):
         return [message]
-    found: list[ParsedMessage] = []
+    messages_read: list[ParsedMessage] = []
     for key in ("system", "system_instruction", "systemInstruction", "instructions"):
         # The instructions of a response are those of its request, repeated.
         if value.get(key) and value.get("object") != "response":
-            found += _system(value[key])
+            messages_read += _system(value[key])
     for key in _LISTS:
         if isinstance(value.get(key), list):
             # The conversation continues with the first of several choices.
             inner = value[key][:1] if key in ("choices", "candidates", "generations") else value[key]
-            return found + _with_model_and_usage(_messages(inner, _role_below(key, role), depth + 1), value)
+            return messages_read + _with_model_and_usage(_messages(inner, _role_below(key, role), depth + 1), value)
     if "contents" in value:
         contents = value["contents"] if isinstance(value["contents"], list) else [value["contents"]]
         messages = _messages([_gemini_message(item) for item in contents], role, depth + 1)
-        return found + _with_model_and_usage(messages, value)
+        return messages_read + _with_model_and_usage(messages, value)
     for key in ("message", "output", "content", "response"):
         inner = value.get(key)
         if isinstance(inner, dict | list) and (messages := _messages(inner, _role_below(key, role), depth + 1)):
-            return found + _with_model_and_usage(messages, value)
+            return messages_read + _with_model_and_usage(messages, value)
     if isinstance(value.get("prompt"), str):
-        return [*found, ParsedMessage(role="user", content=value["prompt"], metadata=rest(value, ("prompt", "system")))]
+        return [
+            *messages_read,
+            ParsedMessage(role="user", content=value["prompt"], metadata=rest(value, ("prompt", "system"))),
+        ]
     if "prompt" in value:
-        return found + _messages(value["prompt"], "user", depth + 1)
+        return messages_read + _messages(value["prompt"], "user", depth + 1)
     if isinstance(value.get("text"), str) and ("toolCalls" in value or "generation_info" in value):
         calls = [call for part in items(value.get("toolCalls")) if (call := _call(part))]
         taken = ("text", "toolCalls", "message", "type")
         return [
-            *found,
+            *messages_read,
             ParsedMessage(role="assistant", content=value["text"], calls=calls, metadata=rest(value, taken)),
         ]
-    return found
+    return messages_read
 
 
 def _listed(values: list[Any], role: Role, depth: int) -> list[ParsedMessage]:
@@ -168,9 +175,9 @@ def _calls_in(content: Any) -> list[Any] | None:
     """Return the calls of a text that is a JSON list of calls, as Koog writes them; None for any other content."""
     if not isinstance(content, str) or not content.lstrip().startswith("["):
         return None
-    found = decoded(content.strip())
-    is_calls = isinstance(found, list) and found and all(_is_function(part) for part in found)
-    return found if is_calls else None
+    calls = decoded(content.strip())
+    is_calls = isinstance(calls, list) and calls and all(_is_function(part) for part in calls)
+    return calls if is_calls else None
 
 
 def _is_function(part: Any) -> bool:
@@ -303,8 +310,8 @@ def _calls_beside(value: dict[str, Any], known: set[str | None]) -> list[Call]:
     """Return the calls under `tool_calls` (LangChain repeats them in the content) or `function_call`."""
     extra = fields(value.get("additional_kwargs"))
     parts = items(value.get("tool_calls")) or items(extra.get("tool_calls"))
-    found = [call for part in parts if isinstance(part, dict) and (call := _call(part))]
-    found += [
+    calls = [call for part in parts if isinstance(part, dict) and (call := _call(part))]
+    calls += [
         Call(
             id=text(part.get("id")),
             name=text(part.get("name")) or "",
@@ -316,8 +323,8 @@ def _calls_beside(value: dict[str, Any], known: set[str | None]) -> list[Call]:
     ]
     legacy = value.get("function_call") or extra.get("function_call")
     if isinstance(legacy, dict):
-        found.append(Call(id=None, name=text(legacy.get("name")) or "", args=legacy.get("arguments")))
-    return [call for call in found if call.id is None or call.id not in known]
+        calls.append(Call(id=None, name=text(legacy.get("name")) or "", args=legacy.get("arguments")))
+    return [call for call in calls if call.id is None or call.id not in known]
 
 
 # --- Parts --------------------------------------------------------------------------------------------------------
@@ -377,7 +384,7 @@ _IDS = ("call_id", "toolCallId", "toolUseId", "tool_call_id", "id")
 
 def _named(call: dict[str, Any], around: dict[str, Any]) -> Call:
     return Call(
-        id=next((found for key in _IDS if (found := text(call.get(key)))), None),
+        id=next((call_id for key in _IDS if (call_id := text(call.get(key)))), None),
         name=text(call.get("toolName")) or text(call.get("name")) or "",
         args=next((call[key] for key in _ARGS if key in call), None),
         metadata=rest(
@@ -407,7 +414,7 @@ def _answered(part: dict[str, Any]) -> Result:
     if isinstance(output, dict) and output.get("type") in _OUTPUTS and "value" in output:
         failed = True if output["type"] in ("error-text", "error-json") else failed
         output = output["value"]
-    call_id = next((found for key in ("tool_use_id", *_IDS) if (found := text(part.get(key)))), None)
+    call_id = next((known_id for key in ("tool_use_id", *_IDS) if (known_id := text(part.get(key)))), None)
     return Result(
         id="",
         output=output,
@@ -446,7 +453,7 @@ def _text_part(part: dict[str, Any]) -> Any:
 def _kept(parts: list[Any]) -> str | list[Any] | None:
     """Return the joined text if all parts are text, otherwise the parts."""
     texts = [_only_text(part) for part in parts]
-    if all(isinstance(found, str) for found in texts):
+    if all(isinstance(item, str) for item in texts):
         return "\n\n".join(filter(None, texts)) or None
     return parts
 
