@@ -123,10 +123,10 @@ def _projects_in_words() -> str:
 def find_member(user: str | None, group: str | None) -> User | Group:
     """Return the user of a name, else the group. Raise CommandError with exit status 2 if there is none."""
     if user is not None:
-        found = user_named(user)
-        if found is None:
+        member = user_named(user)
+        if member is None:
             raise CommandError(f"There is no user {user!r}. Create one in the admin under Users.", returncode=2)
-        return found
+        return member
     members = Group.objects.filter(name=group).first()
     if members is None:
         raise CommandError(f"There is no group {group!r}. Create it in the admin under Groups.", returncode=2)
@@ -143,18 +143,18 @@ def key_named(key: str) -> ApiKey:
             returncode=2,
         )
     # Whoever has only the key itself, because it leaked, may give it whole.
-    found = list(keys.filter(pk=int(key)) if key.isdecimal() else keys.filter(prefix=key[:PREFIX_LENGTH]))
-    if not found:
+    matches = list(keys.filter(pk=int(key)) if key.isdecimal() else keys.filter(prefix=key[:PREFIX_LENGTH]))
+    if not matches:
         raise CommandError(
             f"No API key has this id or begins with {key[:PREFIX_LENGTH]!r}. List them with: {program()} list_api_keys",
             returncode=2,
         )
-    if len(found) > 1:
-        ids = ", ".join(str(each.pk) for each in found)
+    if len(matches) > 1:
+        ids = ", ".join(str(each.pk) for each in matches)
         raise CommandError(
             f"Several API keys begin with {key[:PREFIX_LENGTH]!r}. Use one of their ids: {ids}", returncode=2
         )
-    return found[0]
+    return matches[0]
 
 
 def _days_or_never(text: str) -> int | str:

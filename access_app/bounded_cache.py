@@ -26,8 +26,8 @@ class BoundedCache(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         with self._lock:
-            found = self._entries.get(key)
-        return found[1] if found and time.monotonic() - found[0] < self._max_age else None
+            entry = self._entries.get(key)
+        return entry[1] if entry and time.monotonic() - entry[0] < self._max_age else None
 
     def put(self, key: K, value: V) -> None:
         with self._lock:
@@ -47,5 +47,5 @@ class BoundedCache(Generic[K, V]):
             self._weight = 0
 
     def _remove(self, key: K) -> None:
-        if (found := self._entries.pop(key, None)) is not None:
-            self._weight -= self._weigh(found[1])
+        if (entry := self._entries.pop(key, None)) is not None:
+            self._weight -= self._weigh(entry[1])

@@ -26,12 +26,12 @@ def counted_address(request: HttpRequest) -> str:
     """Return the address that failures are counted by: of IPv6 the network, because everybody has 2**64 addresses of one."""
     address = client_address(request)
     try:
-        found = ip_address(address)
+        ip = ip_address(address)
     except ValueError:  # a socket without a network
         return address
-    if not isinstance(found, IPv6Address):
+    if not isinstance(ip, IPv6Address):
         return address
-    return str(found.ipv4_mapped or ip_network((found, _PREFIX), strict=False).network_address)
+    return str(ip.ipv4_mapped or ip_network((ip, _PREFIX), strict=False).network_address)
 
 
 def client_address(request: HttpRequest) -> str:

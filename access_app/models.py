@@ -505,12 +505,12 @@ class ApiKey(models.Model):
         if not self.allowed_networks:
             return True
         try:
-            found = ip_address(address)
+            ip = ip_address(address)
         except ValueError:  # a socket without a network
             return False
-        found = getattr(found, "ipv4_mapped", None) or found
+        ip = getattr(ip, "ipv4_mapped", None) or ip
         networks: list[IPv4Network | IPv6Network] = [ip_network(network) for network in self.allowed_networks]
-        return any(found in network for network in networks)
+        return any(ip in network for network in networks)
 
 
 class KeyThrottle(models.Model):

@@ -47,8 +47,8 @@ class ReadMark(NamedTuple):
 
 def split_mark(value: str) -> tuple[ReadMark, str] | None:
     """Return the mark and the value behind it; None if it has none."""
-    found = _MARK.match(value) if value.startswith(_BEGIN) else None
-    if found is None:
+    match = _MARK.match(value) if value.startswith(_BEGIN) else None
+    if match is None:
         return None
-    length, pretty, json, column = found.groups()
-    return ReadMark(column, int(length) if length else None, bool(pretty), bool(json)), value[found.end() :]
+    length, pretty, json, column = match.groups()
+    return ReadMark(column, int(length) if length else None, bool(pretty), bool(json)), value[match.end() :]

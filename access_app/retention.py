@@ -35,17 +35,17 @@ class KeptScore:
 
 def kept_score(text: str) -> KeptScore:
     """Parse `name`, `name>=number` or `name<=number`. Raise ValidationError."""
-    found = _SCORE.fullmatch(text.strip())
-    if found is None:
+    match = _SCORE.fullmatch(text.strip())
+    if match is None:
         raise ValidationError(
             _("“%(value)s” is not a score. Write its name, also with a limit: helpful, rating>=4 or quality<=0.3."),
             params={"value": text},
         )
-    number = float(found["number"]) if found["number"] else None
+    number = float(match["number"]) if match["number"] else None
     return KeptScore(
-        name=found["name"],
-        low=number if found["sign"] == ">=" else None,
-        high=number if found["sign"] == "<=" else None,
+        name=match["name"],
+        low=number if match["sign"] == ">=" else None,
+        high=number if match["sign"] == "<=" else None,
     )
 
 

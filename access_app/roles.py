@@ -47,12 +47,12 @@ _NONE = Access(roles={})
 def access(request: HttpRequest | Request) -> Access:
     """Return the access of the login of a request, read once for each request."""
     # DRF's request has the attributes of Django's, but may have another user: of a key instead of the login.
-    user, found = getattr(request, "access_of_login", (None, _NONE))
+    user, allowed = getattr(request, "access_of_login", (None, _NONE))
     if user != request.user:
-        found = access_of(request.user)
-        request.access_of_login = request.user, found  # type: ignore[union-attr]
-        note_readable(found.scope(Role.VIEWER))
-    return found
+        allowed = access_of(request.user)
+        request.access_of_login = request.user, allowed  # type: ignore[union-attr]
+        note_readable(allowed.scope(Role.VIEWER))
+    return allowed
 
 
 def access_of(user: User | AnonymousUser) -> Access:

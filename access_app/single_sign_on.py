@@ -34,8 +34,8 @@ class ProxyUserBackend(RemoteUserBackend):
         longest = User._meta.get_field("username").max_length or 0
         if remote_user is not None and len(remote_user) > longest:
             return None
-        found: User | None = super().authenticate(request, remote_user)  # type: ignore[arg-type]
-        return found
+        user: User | None = super().authenticate(request, remote_user)  # type: ignore[arg-type]
+        return user
 
     def configure_user(  # type: ignore[override]  # the stubs know no model of users
         self, request: HttpRequest, user: User, created: bool = True

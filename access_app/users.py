@@ -9,5 +9,5 @@ from django.contrib.auth.models import User
 def user_named(name: str) -> User | None:
     """Return the user with this user name; None if there is none."""
     model = get_user_model()
-    found: User | None = model._default_manager.filter(**{model.USERNAME_FIELD: name}).first()
-    return found
+    user: User | None = model._default_manager.filter(**{model.USERNAME_FIELD: name}).first()
+    return user

@@ -54,8 +54,8 @@ class AuditFilterSet(ListFilterSet):
 
 def entries(ids: Collection[str], scope: ProjectScope) -> list[schemas.AuditEntry]:
     """Return the visible entries of `ids`, in this order."""
-    found = entries_visible_to(scope).in_bulk([int(key) for key in ids])
-    return [_as_schema(found[int(key)]) for key in ids if int(key) in found]
+    by_id = entries_visible_to(scope).in_bulk([int(key) for key in ids])
+    return [_as_schema(by_id[int(key)]) for key in ids if int(key) in by_id]
 
 
 def _as_schema(entry: AuditEntry) -> schemas.AuditEntry:

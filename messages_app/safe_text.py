@@ -81,15 +81,15 @@ def marked(text: str, terms: Collection[str]) -> SafeString:
         "",
         "{}{}",
         (
-            (visible(one), format_html("<mark>{}</mark>", visible(term)) if term else "")
-            for one, term in zip(pieces[::2], [*pieces[1::2], ""], strict=True)
+            (visible(piece), format_html("<mark>{}</mark>", visible(term)) if term else "")
+            for piece, term in zip(pieces[::2], [*pieces[1::2], ""], strict=True)
         ),
     )
 
 
 def plainly_visible(text: str) -> str:
     """Return `text` for a terminal: line ends as line feeds, other hidden characters by their code points in brackets."""
-    return _HIDDEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", text.replace("\r\n", "\n"))
+    return _HIDDEN.sub(lambda match: f"[U+{ord(match[0]):04X}]", text.replace("\r\n", "\n"))
 
 
 def for_scripts() -> str:

@@ -41,4 +41,4 @@ def nonce_of(message_id: UUID, token: bytes) -> bytes | None:
     """Return the nonce of a token for this message; None if the application did not make it."""
     nonce, mac = token[:NONCE_BYTES], token[NONCE_BYTES:]
     made = (key.digest(b"mark", message_id.bytes, nonce)[:_MAC_BYTES] for key in seal_keys())
-    return nonce if any(compare_digest(mac, one) for one in made) else None
+    return nonce if any(compare_digest(mac, expected) for expected in made) else None

@@ -143,11 +143,11 @@ def _json_part(part: str) -> JsonPart:
 def is_misplaced(stored: str, column: Column, row: bytes) -> bool:
     """Return whether a stored value has an envelope that was made for another column or row; needs no key."""
     if column.form is Form.TEXT:
-        found = [stored[len(PREFIX) :]] if stored.startswith(PREFIX) else []
+        encoded = [stored[len(PREFIX) :]] if stored.startswith(PREFIX) else []
     else:
         _first, parts = split_json(stored)
-        found = [part.base64 for part in parts if part.base64 is not None]
-    envelopes = (raw for base64 in found if (raw := bytes_of(base64)) is not None)
+        encoded = [part.base64 for part in parts if part.base64 is not None]
+    envelopes = (raw for base64 in encoded if (raw := bytes_of(base64)) is not None)
     return any(raw[KEY_BYTES] != column.number or row_of(raw) != row for raw in envelopes)
 
 

@@ -147,13 +147,13 @@ def _read() -> Keyring:
     primary.ensure_connection()
     # Not by a cursor of Django, because this is asked while one reads.
     with primary.wrap_database_errors, primary.connection.cursor(row_factory=tuple_row) as cursor:
-        found = cursor.execute(_READ_COLUMNS, [[*ENCRYPTED, _TABLE, _PROJECTS]]).fetchall()
+        known_columns = cursor.execute(_READ_COLUMNS, [[*ENCRYPTED, _TABLE, _PROJECTS]]).fetchall()
         # Before the migration of the table nothing is encrypted; before that of the column encryption could not be turned off.
-        is_migrated = any(name == _TABLE for _table, _at, name, _column in found)
-        has_state = any((name, column) == (_PROJECTS, "encryption") for _table, _at, name, column in found)
+        is_migrated = any(name == _TABLE for _table, _at, name, _column in known_columns)
+        has_state = any((name, column) == (_PROJECTS, "encryption") for _table, _at, name, column in known_columns)
         read = _READ.format(encryption="encryption" if has_state else f"'{Encryption.ON}'")
         rows = cursor.execute(read).fetchall() if is_migrated else []
-    columns = {(table, at): (name, column) for table, at, name, column in found if name in ENCRYPTED}
+    columns = {(table, at): (name, column) for table, at, name, column in known_columns if name in ENCRYPTED}
     by_id, newest, encrypted = {}, {}, set()
     for project_id, key_id, master_id, wrapped, encryption in rows:
         row = by_id[bytes.fromhex(key_id)] = _Row(

@@ -83,7 +83,7 @@ def unwrapped(master_id: str, key_id: bytes, wrapped: bytes) -> bytes:
 
 @lru_cache(maxsize=4)
 def _parsed(text: str, source: str) -> tuple[MasterKey, ...]:
-    found = []
+    keys = []
     for word in text.replace(",", " ").split():
         try:
             secret = binascii.a2b_base64(word, strict_mode=True)
@@ -93,10 +93,10 @@ def _parsed(text: str, source: str) -> tuple[MasterKey, ...]:
             raise ImproperlyConfigured(
                 f"{source} has no valid master key: write 32 random bytes as Base64, such as `openssl rand -base64 32` prints."
             )
-        found.append(MasterKey(id=hmac.digest(secret, b"tracesite master key", "sha256").hex()[:8], secret=secret))
-    if not found:
+        keys.append(MasterKey(id=hmac.digest(secret, b"tracesite master key", "sha256").hex()[:8], secret=secret))
+    if not keys:
         raise ImproperlyConfigured(f"{source} has no master key.")
-    return tuple(found)
+    return tuple(keys)
 
 
 @cache

@@ -61,14 +61,14 @@ class OpenedRows:
             opened: list[Any] | None = None
             rows: list[bytes] = []
             rows_of: list[int] = []
-            for place, columns, ids in places:
-                value = values[place]
+            for index, columns, ids in places:
+                value = values[index]
                 if value.__class__ is str and PREFIX in value:
                     if opened is None:
                         opened = list(values)
                     if ids != rows_of:
                         rows, rows_of = [row_bytes(values[at]) for at in ids if values[at] is not None], ids
-                    opened[place] = opener.open(value, columns, rows)
+                    opened[index] = opener.open(value, columns, rows)
             return inner(values if opened is None else opened)
 
         return make

@@ -279,7 +279,7 @@ class ListFilterSet(django_filters.FilterSet):
         Raise InvalidInput with the name of the parameter.
         """
         super().__init__(data, self.rows if queryset is None else queryset)
-        repeatable = {name for name, one in self.base_filters.items() if isinstance(one, NamesFilter)}
+        repeatable = {name for name, filter_ in self.base_filters.items() if isinstance(filter_, NamesFilter)}
         check_parameters(data, {*self.base_filters, *also}, repeatable)
         self.given: dict[str, Any] = {}
         """The values of the given parameters that are not empty."""
@@ -361,9 +361,9 @@ class MessageFilterSet(ListFilterSet):
     rows = Message.objects.all()
 
 
-def _cleaned(name: str, one: Filter, data: QueryDict) -> Any:
+def _cleaned(name: str, filter_: Filter, data: QueryDict) -> Any:
     try:
         # The field of the class serves all requests, because form fields have no state.
-        return one.field.clean(data.getlist(name) if isinstance(one, NamesFilter) else data[name])
+        return filter_.field.clean(data.getlist(name) if isinstance(filter_, NamesFilter) else data[name])
     except ValidationError as error:
         raise InvalidInput(str(error.messages[0]), field=name) from error

@@ -89,8 +89,13 @@ def expand(allowed: Collection[str], unless_given: Collection[str] = ()) -> Open
 
 def filters(filter_set: type[ListFilterSet]) -> list[OpenApiParameter]:
     return [
-        _parameter(name, one.schema, str(one.extra.get("help_text", "")), explode=isinstance(one, NamesFilter) or None)
-        for name, one in filter_set.base_filters.items()
+        _parameter(
+            name,
+            filter_.schema,
+            str(filter_.extra.get("help_text", "")),
+            explode=isinstance(filter_, NamesFilter) or None,
+        )
+        for name, filter_ in filter_set.base_filters.items()
     ]
 
 

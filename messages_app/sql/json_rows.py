@@ -74,13 +74,13 @@ class Source(Generic[T]):
     def _find_columns(self) -> dict[str, Column]:
         stored = _columns_of(self.model)
         alias = self.alias and f"{self.alias}."
-        found, missing = dict(self.columns), []
+        columns, missing = dict(self.columns), []
         hints = get_type_hints(self.resource, include_extras=True)
         for name in self.resource.__struct_fields__:
             if name in self.columns or name in self.made:
                 continue
             if name in stored:
-                found[name] = _column(f"{alias}{name}", stored[name], optional=_is_optional(hints[name]))
+                columns[name] = _column(f"{alias}{name}", stored[name], optional=_is_optional(hints[name]))
             else:
                 missing.append(name)
         named = f"the Source of {self.resource.__name__} (table {self.model._meta.db_table})"
@@ -91,7 +91,7 @@ class Source(Generic[T]):
             )
         if unknown := {*self.columns, *self.made}.difference(self.resource.__struct_fields__):
             raise TypeError(f"{self.resource.__name__} has no fields {sorted(unknown)}, which {named} lists.")
-        return found
+        return columns
 
     def selected(self, fields: frozenset[str] | None = None) -> str:
         """Return the columns of the SELECT in `query`."""
@@ -241,15 +241,15 @@ def _range_below(keys: Collection[str]) -> tuple[str, str]:
 
 def _columns_of(model: type[models.Model]) -> dict[str, models.Field[Any, Any]]:
     """Return the kinds of the columns of a model: of a foreign key, the kind of the key."""
-    found: dict[str, models.Field[Any, Any]] = {}
+    columns: dict[str, models.Field[Any, Any]] = {}
     for field_ in model._meta.concrete_fields:
         kind: Any = field_
         while isinstance(kind, models.ForeignKey):
             kind = kind.target_field
         if isinstance(kind, models.GeneratedField):
             kind = kind.output_field
-        found[field_.column or ""] = kind
-    return found
+        columns[field_.column or ""] = kind
+    return columns
 
 
 def _is_optional(hint: Any) -> bool:

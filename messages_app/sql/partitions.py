@@ -125,8 +125,8 @@ def make_periods(tables: Sequence[PartitionedTable], periods: Iterable[Period]) 
     made = []
     for period in sorted(set(periods)):
         while (hidden := _hidden_in(_nearby(tables, period), period)) or (new := _make(tables, period)) is None:
-            for one in hidden:
-                _retry(one, _LOCK_PATIENCE_SECONDS, partial(_settle, tables, one))
+            for interrupted in hidden:
+                _retry(interrupted, _LOCK_PATIENCE_SECONDS, partial(_settle, tables, interrupted))
         made += new
     return made
 
@@ -216,7 +216,7 @@ def _nearby(tables: Sequence[PartitionedTable], period: Period) -> _Nearby:
                 of_table[table].append(Period.of_leaf(leaf))
             else:
                 hidden.add(Period.of_leaf(leaf))
-    return _Nearby({table: sorted(found) for table, found in of_table.items()}, sorted(hidden))
+    return _Nearby({table: sorted(periods) for table, periods in of_table.items()}, sorted(hidden))
 
 
 def _hidden_in(nearby: _Nearby, period: Period) -> list[Period]:

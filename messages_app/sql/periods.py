@@ -115,10 +115,10 @@ def period_at(periods: Sequence[Period], instant: datetime) -> Period | None:
 
 def parts_beside(existing: Sequence[Period], period: Period) -> Iterator[Period]:
     """Yield the periods that cover `period`: existing ones, and where none is, the longest that fit."""
-    around = [one for one in existing if one.overlaps(period)]
+    around = [other for other in existing if other.overlaps(period)]
     if not around:
         yield period
-    elif any(one.covers(period) for one in around):
+    elif any(other.covers(period) for other in around):
         yield from around
     else:
         for part in period.parts():

@@ -73,10 +73,10 @@ def data_as(result: records.ToolResult, type_: type[T]) -> T:
 
 def search_results(result: records.ToolResult) -> list[Any]:
     """Return the hits of a search: the list under `results` in the data. Raises InvalidData if there is none."""
-    found = result.data.get("results") if isinstance(result.data, dict) else None
-    if not isinstance(found, list):
+    results = result.data.get("results") if isinstance(result.data, dict) else None
+    if not isinstance(results, list):
         raise InvalidData("invalid results format", result.data)
-    return found
+    return results
 
 
 def _made(

@@ -134,7 +134,7 @@ class BatchSession:
 
 def new_of_run(run: BatchRun) -> list[EventFact]:
     """Return the new events about a run as a whole."""
-    return [one.fact() for one in run.events if one.subject == RUN]
+    return [new.fact() for new in run.events if new.subject == RUN]
 
 
 def created_at_of(run: BatchRun) -> datetime:
@@ -146,7 +146,7 @@ def created_at_of(run: BatchRun) -> datetime:
             id_.version == 7 and created_at >= ids.EARLIEST and ids.is_ours(id_, created_at, "assistant")
         ):
             return created_at
-    return min(one.timestamp for one in run.events)
+    return min(new.timestamp for new in run.events)
 
 
 def row_id(message_id: UUID, subject: str) -> str:

@@ -199,10 +199,10 @@ class DatabaseSink:
 
     def _find_project(self) -> int:
         if self._project_id is None:
-            found = Project.objects.filter(slug=self.project).values_list("pk", flat=True).first()
-            if found is None:
+            project_id = Project.objects.filter(slug=self.project).values_list("pk", flat=True).first()
+            if project_id is None:
                 raise NotFound(f"There is no project “{self.project}” here.", code="project_not_found")
-            self._project_id = found
+            self._project_id = project_id
         return self._project_id
 
 

@@ -47,16 +47,16 @@ def items_of(body: bytes, name: str, *, ndjson: bool) -> list[Any]:
         lines = filter(bytes.strip, body.split(b"\n"))
         return [json_of(line, f"{name}[{index}]") for index, line in enumerate(lines)]
     document = json_of(body)
-    found = document.get(name, document) if isinstance(document, dict) else document
-    if isinstance(found, dict) and "type" in found:
-        return [found]
-    if not isinstance(found, list):
+    items = document.get(name, document) if isinstance(document, dict) else document
+    if isinstance(items, dict) and "type" in items:
+        return [items]
+    if not isinstance(items, list):
         raise InvalidInput(
             _("Expected an object with a list of %(name)s, a list, or a single object with a type.") % {"name": name},
             field=name,
         )
-    check_number(len(found))
-    return found
+    check_number(len(items))
+    return items
 
 
 def check_sessions(names: Iterable[str]) -> None:

@@ -28,7 +28,9 @@ def with_stored_values(events: Sequence[tuple[UUID, Mapping[str, Any]]]) -> list
             "WHERE id = ANY(%s::uuid[]) AND id BETWEEN %s AND %s AND kind = 'value'",
             [list(places.values()), min(places.values()), max(places.values())],
         )
-        found: dict[UUID, dict[str, Any]] = {}
+        by_message: dict[UUID, dict[str, Any]] = {}
         for _id, message_id, ref, value in cursor.fetchall():
-            found.setdefault(message_id, {})[ref] = msgspec.json.decode(value)
-    return [with_fields(data, found[message_id]) if message_id in found else data for message_id, data in events]
+            by_message.setdefault(message_id, {})[ref] = msgspec.json.decode(value)
+    return [
+        with_fields(data, by_message[message_id]) if message_id in by_message else data for message_id, data in events
+    ]

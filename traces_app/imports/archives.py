@@ -242,23 +242,23 @@ def _zip_entries(stream: BufferedIOBase, *, most: int) -> int:
     if end < 0:
         return 0
     directory_size = _ZIP_END.unpack_from(tail, end)[5]
-    place = size - len(tail) + end
+    directory_end = size - len(tail) + end
     locator = end - _ZIP64_LOCATOR.size
     if locator >= _ZIP64_END.size and tail[locator:end].startswith(b"PK\6\7"):
         record = tail[locator - _ZIP64_END.size : locator]
         if record.startswith(b"PK\6\6"):
             directory_size = _ZIP64_END.unpack(record)[8]
-            place -= _ZIP64_LOCATOR.size + _ZIP64_END.size
-    found = 0
-    at = place - directory_size
-    while found <= most and 0 <= at < place:
+            directory_end -= _ZIP64_LOCATOR.size + _ZIP64_END.size
+    entries = 0
+    at = directory_end - directory_size
+    while entries <= most and 0 <= at < directory_end:
         stream.seek(at)
         entry = stream.read(_ZIP_ENTRY_SIZE)
         if not entry.startswith(_ZIP_ENTRY) or len(entry) < _ZIP_ENTRY_SIZE:
             break
-        found += 1
+        entries += 1
         at += _ZIP_ENTRY_SIZE + sum(struct.unpack_from("<3H", entry, 28))
-    return found
+    return entries
 
 
 def _entry(entries: dict[str, Source], skip: Skip, budget: Budget, counted: set[str], name: str) -> Any:

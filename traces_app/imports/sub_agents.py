@@ -73,10 +73,10 @@ def with_shares_placed(project_id: int, session: records.Session) -> records.Ses
 
 def place_shares(project_id: int, names: Collection[str]) -> None:
     """Move each stored share of these sessions below its call, if the call is stored by now."""
-    found = Message.objects.filter(
+    rows = Message.objects.filter(
         project_id=project_id, session__external_id__in=names, external_id__startswith=SHARE, role="assistant"
     ).values_list("id", "session_id", "session__external_id", "external_id")
-    for message_id, session_id, session_name, name in found:
+    for message_id, session_id, session_name, name in rows:
         start = _starts(project_id, session_name, {name.removeprefix(SHARE)}).get(name.removeprefix(SHARE))
         if start is None:
             continue

@@ -58,7 +58,7 @@ def remove_unused(session_ids: Collection[UUID], first: UUID, last: UUID) -> tup
     Return their number and size. The sessions must be locked.
     """
     # Of the months, because the entries may be in any period at their beginning.
-    begin, end = (Period.of(ids.created_at_of(one), Length.MONTH) for one in (first, last))
+    begin, end = (Period.of(ids.created_at_of(context_id), Length.MONTH) for context_id in (first, last))
     with prepared_cursor() as cursor:
         cursor.execute(_REMOVE_UNUSED, [list(session_ids), begin.first_id, end.after_id] * 2)
         ((rows, size),) = cursor.fetchall()

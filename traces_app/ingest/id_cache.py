@@ -30,9 +30,9 @@ def find_sessions_of(project_id: int, batch: Sequence[Redacted]) -> FoundSession
     """Return the sessions of a batch that exist. Cached ones may be gone, see `forget_sessions`."""
     uuids, names = names_of(batch)
     cached = _cached(project_id, names)
-    found = look_up_sessions(project_id, uuids, _missing(names, cached))
-    _cache_on_commit(project_id, found.sessions)
-    return FoundSessions(sessions=[*found.sessions, *cached.values()], purged=found.purged)
+    looked_up = look_up_sessions(project_id, uuids, _missing(names, cached))
+    _cache_on_commit(project_id, looked_up.sessions)
+    return FoundSessions(sessions=[*looked_up.sessions, *cached.values()], purged=looked_up.purged)
 
 
 def find_named_sessions(project_id: int, uuids: Sequence[UUID], names: Sequence[str]) -> list[KnownSession]:
@@ -75,8 +75,8 @@ def forget_sessions(project_id: int, batch: Sequence[Redacted]) -> None:
 def _cached(project_id: int, names: Iterable[str]) -> dict[str, KnownSession]:
     database = cache_key(connection)
     # One lookup a name, because another thread may drop the entry between two.
-    found = {name: _sessions.get((database, project_id, name)) for name in names}
-    return {name: KnownSession(id_, name, False, project_id) for name, id_ in found.items() if id_ is not None}
+    ids = {name: _sessions.get((database, project_id, name)) for name in names}
+    return {name: KnownSession(id_, name, False, project_id) for name, id_ in ids.items() if id_ is not None}
 
 
 def _missing(names: Iterable[str], cached: Collection[str]) -> list[str]:

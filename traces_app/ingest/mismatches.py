@@ -90,7 +90,7 @@ def _within(value: Any, info: inspect.Type, path: str) -> Iterator[Mismatch]:
     if not fitting:
         yield Mismatch(path, _wrong_type(kinds, value))
         return
-    wrong = [found for kind in fitting if (found := next(_of_kind(value, kind, path), None))]
+    wrong = [mismatch for kind in fitting if (mismatch := next(_of_kind(value, kind, path), None))]
     if len(wrong) == len(fitting):
         yield wrong[0]
 

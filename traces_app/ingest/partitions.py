@@ -43,14 +43,14 @@ def ensure_periods(periods: Iterable[Period]) -> None:
     if missing:
         make_periods(TABLES, missing)
         existing = periods_of(TABLES[0].name)
-        found = {period: _is_covered(period, existing) for period in missing}
+        covered = {period: _is_covered(period, existing) for period in missing}
         # On commit, because the current transaction may still roll back.
-        transaction.on_commit(lambda: known.update(found))
+        transaction.on_commit(lambda: known.update(covered))
 
 
 def _is_covered(period: Period, existing: Sequence[Period]) -> bool:
-    one = period_at(existing, period.begins_at)
-    return one is not None and one.covers(period)
+    partition = period_at(existing, period.begins_at)
+    return partition is not None and partition.covers(period)
 
 
 def period_in_one_partition(instant: datetime) -> Period:

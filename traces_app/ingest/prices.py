@@ -82,8 +82,8 @@ def price_steps(message: Message, step_ids: Sequence[UUID], prices: PriceTable) 
     with connection.cursor() as cursor:
         cursor.execute(_STEPS, [list(step_ids), message.pk, *bounds])
         steps = [StoredStep(*row) for row in cursor.fetchall()]
-    found = ((step, step.priced(prices, message.project_id)) for step in steps)
-    return bool(set_costs((step.id, cost) for step, cost in found if cost != step.cost))
+    priced = ((step, step.priced(prices, message.project_id)) for step in steps)
+    return bool(set_costs((step.id, cost) for step, cost in priced if cost != step.cost))
 
 
 def set_costs(costs: Iterable[tuple[UUID, Decimal | None]]) -> int:

@@ -215,7 +215,7 @@ def _set_parents(rows: Rows, calls: list[tuple[str, records.ToolCall]], stored: 
     kept in the call's metadata."""
     by_name = _rows_by_name(calls, stored)
     parents = {row_id: by_name.get(call.parent) if call.parent else None for row_id, call in calls}
-    places = {row_id: place for place, (row_id, _call) in enumerate(calls)}
+    places = {row_id: index for index, (row_id, _call) in enumerate(calls)}
     # The last call of each cycle.
     closing = {max(cycle, key=places.__getitem__) for cycle in cycles(parents)}
     for index, (row_id, call) in enumerate(calls):
@@ -239,8 +239,8 @@ def _rows_by_name(calls: list[tuple[str, records.ToolCall]], stored: StoredBelow
     for row_id, name in names:
         by_name[name][row_id] = None
     with_uuid = {row_id for row_id, call in calls if call.uuid}
-    found: dict[str, str | None] = {}
+    unique: dict[str, str | None] = {}
     for name, row_ids in by_name.items():
         named = [row_id for row_id in row_ids if len(row_ids) == 1 or row_id not in with_uuid]
-        found[name] = named[0] if len(named) == 1 else None
-    return found
+        unique[name] = named[0] if len(named) == 1 else None
+    return unique

@@ -193,8 +193,8 @@ def _rows_of_sessions(project_id: int, uuids: Sequence[UUID], names: Sequence[st
         return execute_at_once([(_SESSIONS_AT_ONCE, values)])[0]
     with prepared_cursor() as cursor:
         cursor.execute(_SESSIONS, values)
-        found: list[tuple[Any, ...]] = cursor.fetchall()
-        return found
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows
 
 
 def tool_names(steps: Iterable[records.AgentStep]) -> list[str]:
@@ -233,9 +233,9 @@ def lock_with_touched(
         # The bounds prune months; a generic plan would look into all of them.
         locked = ask(_LOCK_MESSAGES, list(message_ids), min(message_ids), max(message_ids))
         queries = {key: _query_touched(ask, key, touched[key]) for key in message_ids if key in touched}
-        found = locked.fetchall()
+        rows = locked.fetchall()
         below = {message_id: [cursor.fetchall() for cursor in cursors] for message_id, cursors in queries.items()}
-    messages = {row[0]: Message.from_db(connection.alias, _FIELDS, _values(row)) for row in found}
+    messages = {row[0]: Message.from_db(connection.alias, _FIELDS, _values(row)) for row in rows}
     return messages, {message_id: _stored(*answers) for message_id, answers in below.items()}
 
 
@@ -378,7 +378,7 @@ def insert_at_once(
 
     Raise IntegrityError if a key or an id is taken, SessionGone if a session is gone or deleted.
     """
-    statements = [one for table, lines in tables for one in _inserts(table, lines)]
+    statements = [statement for table, lines in tables for statement in _inserts(table, lines)]
     for session_id, counts, fields in counted:
         title = fields[_TITLE]
         if title is not None:
@@ -409,7 +409,7 @@ def _inserts(table: Table, lines: Sequence[Row]) -> Iterator[tuple[str, list[str
 @cache
 def _insert_of(table: Table, size: int) -> str:
     width = len(table.fields)
-    places = (", ".join(f"${line * width + place}" for place in range(1, width + 1)) for line in range(size))
+    places = (", ".join(f"${line * width + column}" for column in range(1, width + 1)) for line in range(size))
     return f"INSERT INTO {table.name} ({table.columns}) VALUES {', '.join(f'({line})' for line in places)}"  # noqa: S608 - constants
 
 

@@ -97,9 +97,9 @@ class Table:
         stored = []
         for row in rows:
             values, row_id = list(row), row_bytes(row.id)
-            for place, column in self._encrypted:
-                if (value := values[place]) is not None:
-                    values[place] = key.sealed(column, row_id, value)
+            for index, column in self._encrypted:
+                if (value := values[index]) is not None:
+                    values[index] = key.sealed(column, row_id, value)
             stored.append(self._make(values))
         return stored
 
@@ -111,7 +111,7 @@ class Table:
     @cached_property
     def _encrypted(self) -> list[tuple[int, Column]]:
         columns = ENCRYPTED.get(self.name, {})
-        return [(place, columns[name]) for place, name in enumerate(self.fields) if name in columns]
+        return [(index, columns[name]) for index, name in enumerate(self.fields) if name in columns]
 
     @cached_property
     def insert(self) -> str:

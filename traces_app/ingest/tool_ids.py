@@ -29,11 +29,11 @@ def find_tools(project_id: int, names: Sequence[str]) -> dict[str, int]:
         return cached
     with prepared_cursor() as cursor:
         cursor.execute(_FIND, [project_id, missing])
-        found: dict[str, int] = dict(cursor.fetchall())
+        stored: dict[str, int] = dict(cursor.fetchall())
     database = cache_key(connection)  # may differ, if the connection was made for this statement
     # On commit, because the current transaction may have created them and still roll back.
-    transaction.on_commit(lambda: _cache(database, project_id, found))
-    return cached | found
+    transaction.on_commit(lambda: _cache(database, project_id, stored))
+    return cached | stored
 
 
 def find_or_make_tools(project_id: int, names: Sequence[str]) -> dict[str, int]:
@@ -42,13 +42,13 @@ def find_or_make_tools(project_id: int, names: Sequence[str]) -> dict[str, int]:
     Call it outside the transaction of a batch, because two batches that first use the same tool must not wait for each
     other.
     """
-    found = find_tools(project_id, names)
-    missing = sorted(set(names) - found.keys())
+    known = find_tools(project_id, names)
+    missing = sorted(set(names) - known.keys())
     if not missing:
-        return found
+        return known
     with connection.cursor() as cursor:
         cursor.execute(_MAKE, [project_id, missing])
-    return found | find_tools(project_id, missing)
+    return known | find_tools(project_id, missing)
 
 
 def _cache(database: str, project_id: int, ids: Mapping[str, int]) -> None:

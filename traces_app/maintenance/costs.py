@@ -107,19 +107,19 @@ def _changed(
     steps: Collection[StoredStep], projects: dict[UUID, int], prices: PriceTable, model: str | None
 ) -> dict[UUID, Decimal | None]:
     """Return the new costs of the steps whose cost changes."""
-    found = {
+    costs = {
         step.id: step.priced(prices, projects[step.message_id])
         for step in steps
         if model is None or is_of_model(step.model, model)
     }
-    return {step.id: found[step.id] for step in steps if step.id in found and found[step.id] != step.cost}
+    return {step.id: costs[step.id] for step in steps if step.id in costs and costs[step.id] != step.cost}
 
 
 def is_of_model(name: str, wanted: str) -> bool:
     """Return whether a model is the one of a name, or one of a beginning with a `*`."""
     wanted = wanted.strip().lower()
     names = names_of(name)
-    return any(one.startswith(wanted[:-1]) for one in names) if wanted.endswith("*") else wanted in names
+    return any(name.startswith(wanted[:-1]) for name in names) if wanted.endswith("*") else wanted in names
 
 
 @transaction.atomic

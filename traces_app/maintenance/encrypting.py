@@ -129,7 +129,7 @@ def _rewrite(job: _Job) -> Iterator[Rewritten]:
 
 
 def _rewrite_messages(job: _Job, keys: Sequence[UUID], done: Rewritten) -> None:
-    bounds = [ids.range_below(one) for one in (keys[0], keys[-1])]
+    bounds = [ids.range_below(key) for key in (keys[0], keys[-1])]
     values: dict[str, Any] = {"keys": list(keys), "first": bounds[0][0], "after": bounds[1][1]}
     with transaction.atomic():
         key = job.lock()
@@ -144,7 +144,7 @@ def _rewrite_messages(job: _Job, keys: Sequence[UUID], done: Rewritten) -> None:
             changed |= set(written.values())
         mark(list(changed))
         if key is None:
-            UnindexedMessage.objects.bulk_create(UnindexedMessage(message_id=one) for one in owner)
+            UnindexedMessage.objects.bulk_create(UnindexedMessage(message_id=message_id) for message_id in owner)
         else:
             RunVector.objects.filter(pk__in=changed).delete()
     if key is not None:
@@ -180,7 +180,7 @@ def _rewrite_rows(
     # Not by a cursor of Django, which decrypts.
     with connection.wrap_database_errors, connection.connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(f"SELECT id, {owner}, {read} FROM {table} WHERE {where} ORDER BY id FOR UPDATE", values)  # noqa: S608 - constants
-        found, new = {}, []
+        owners, new = {}, []
         for row_id, of, *stored in cursor.fetchall():
             try:
                 sealed = [
@@ -190,12 +190,12 @@ def _rewrite_rows(
             except Damaged as error:
                 raise Damaged(f"{table} {row_id}: {error}") from error
             if any(value is not None for value in sealed):
-                found[row_id] = of
+                owners[row_id] = of
                 new.append([*sealed, row_id])
         changes = ", ".join(f"{name} = coalesce(%s::{type_of(types[name])}, {name})" for name in columns)
         if new:
             cursor.executemany(f"UPDATE {table} SET {changes} WHERE id = %s", new)  # noqa: S608 - constants
-    return found
+    return owners
 
 
 def _as_stored_now(value: str, key: DataKey | None, column: Column, row_id: UUID) -> str | None:

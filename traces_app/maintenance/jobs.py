@@ -170,7 +170,7 @@ def _run(job: Job, is_stopped: IsStopped) -> Outcome:
         begun = {"started_at": started_at, "finished_at": None, "next_at": started_at + soon}
         JobRun.objects.update_or_create(pk=job.name, defaults=begun)
     try:
-        found = job.run(is_stopped)
+        result = job.run(is_stopped)
     except Exception as error:
         # Also an error of the program, because it must not end the thread of the job for good: it is logged with its traceback,
         # noted as failed, and the job tried again.
@@ -178,10 +178,10 @@ def _run(job: Job, is_stopped: IsStopped) -> Outcome:
         logger.log(level, "a background job failed and will be tried again: %s", job.name, exc_info=True)
         outcome = Outcome(state=State.FAILED, error=_in_words(error))
     else:
-        counts = {name: count for name, count in found.items() if isinstance(count, int) and count}
+        counts = {name: count for name, count in result.items() if isinstance(count, int) and count}
         outcome = Outcome(state=State.DONE, counts=counts)
         if counts:
-            logger.info("background job: %s", job.name, extra=dict(found))
+            logger.info("background job: %s", job.name, extra=dict(result))
     now = timezone.now()
     is_quiet = job.is_continual and not outcome.counts and not outcome.error
     if is_quiet and JobRun.objects.filter(pk=job.name, finished_at__gt=now - QUIET).exists():

@@ -42,9 +42,9 @@ def verdicts(message_ids: Sequence[UUID]) -> list[Verdict]:
         # through all calls for each call: 85 s for a thousand messages instead of 0.4.
         cursor.execute("SET LOCAL enable_nestloop = off")
         cursor.execute(_VERDICTS, with_months(message_ids))
-        found = [Verdict._make(row) for row in cursor.fetchall()]
+        judged = [Verdict._make(row) for row in cursor.fetchall()]
         cursor.execute("SET LOCAL enable_nestloop TO DEFAULT")
-        return found
+        return judged
 
 
 def with_months(message_ids: Sequence[UUID]) -> dict[str, Any]:
@@ -52,7 +52,9 @@ def with_months(message_ids: Sequence[UUID]) -> dict[str, Any]:
 
     Foreign keys keep the rows below a message in its month, though their ids may have another microsecond.
     """
-    first, last = (Period.of(ids.created_at_of(one), Length.MONTH) for one in (message_ids[0], message_ids[-1]))
+    first, last = (
+        Period.of(ids.created_at_of(message_id), Length.MONTH) for message_id in (message_ids[0], message_ids[-1])
+    )
     return {"messages": list(message_ids), "first": first.first_id, "after": last.after_id}
 
 

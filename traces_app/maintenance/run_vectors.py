@@ -113,17 +113,17 @@ def _begin(name: str, width: int) -> EmbedderInUse:
     EmbedderInUse.objects.all().delete()
     runs = Message.with_deleted.filter(role=Message.Role.ASSISTANT).order_by("pk").values("pk")
     UnvectoredMessage.objects.all().delete()
-    found = Query.of(runs)
+    query = Query.of(runs)
     with connection.cursor() as cursor:
-        cursor.execute(f"INSERT INTO {UnvectoredMessage._meta.db_table} (message_id) {found.sql}", found.parameters)
+        cursor.execute(f"INSERT INTO {UnvectoredMessage._meta.db_table} (message_id) {query.sql}", query.parameters)
     return EmbedderInUse.objects.create(name=name, width=width)
 
 
 def _runs_of(message_ids: Collection[UUID]) -> set[UUID]:
     """Return the runs among messages, and those that answer the questions among them."""
-    found = Message.with_deleted.filter(pk__in=message_ids).order_by().values_list("pk", "role", "session_id")
+    messages = Message.with_deleted.filter(pk__in=message_ids).order_by().values_list("pk", "role", "session_id")
     runs, asked, sessions = set(), set(), set()
-    for key, role, session_id in found:
+    for key, role, session_id in messages:
         if role == Message.Role.ASSISTANT:
             runs.add(key)
         elif role == Message.Role.USER:
@@ -158,8 +158,8 @@ def _questions(embedder: Embedder, in_use: EmbedderInUse, runs: Sequence[Run], r
     made = {digest: vector for digest, vector in zip(new, embedded, strict=True) if vector is not None}
     width = next((len(vector) for vector in made.values()), in_use.width)
     rows = np.zeros((len(runs), width), dtype=np.float32)
-    for place, digest in enumerate(digests):
+    for index, digest in enumerate(digests):
         vector = made.get(digest, known.get(digest))
         if vector is not None and len(vector) == width:
-            rows[place] = vector
+            rows[index] = vector
     return rows

@@ -104,7 +104,7 @@ def forget_dropped_periods() -> None:
         if period is not None:
             begin = ToolPeriod.objects.filter(begin__gte=period.ends_at).aggregate(first=Min("begin"))["first"]
             continue
-        later = next((one.begins_at for one in existing if one.begins_at > begin), None)
+        later = next((other.begins_at for other in existing if other.begins_at > begin), None)
         gone = ToolPeriod.objects.filter(begin__gte=begin)
         (gone if later is None else gone.filter(begin__lt=later)).delete()
         begin = later and ToolPeriod.objects.filter(begin__gte=later).aggregate(first=Min("begin"))["first"]

@@ -53,14 +53,14 @@ def session_named(name: str, projects: Sequence[Project]) -> UUID | None:
     named = Session.with_deleted.filter(Q(pk=hyphenated_uuid(name)) | Q(external_id=name))
     if projects:
         named = named.filter(project__in=projects)
-    found = list(named.select_related("project")[:_SHOWN]) if name else []
-    if len(found) > 1:
-        several = ", ".join(f"{session.pk} in {session.project.slug}" for session in found)
+    sessions = list(named.select_related("project")[:_SHOWN]) if name else []
+    if len(sessions) > 1:
+        several = ", ".join(f"{session.pk} in {session.project.slug}" for session in sessions)
         raise CommandError(
             f"Several sessions have the external id {name!r}: {several}. Use the id, or add --project.", returncode=2
         )
-    if found:
-        return found[0].pk
+    if sessions:
+        return sessions[0].pk
     keys = [session_key(project.pk, name) for project in projects or Project.objects.all()]
     if not SessionTombstone.objects.filter(key__in=keys).exists():
         raise CommandError(f"There is no session {name!r}.", returncode=2)
@@ -90,17 +90,17 @@ def moment(option: str, value: str | int | None) -> datetime | None:
     try:
         if text.isascii() and text.isdigit():
             # Limited to the days since 2000, because no message is older.
-            found = now - timedelta(days=min(int(text), (now - ids.EARLIEST).days + 1))
+            time = now - timedelta(days=min(int(text), (now - ids.EARLIEST).days + 1))
         else:
-            found = parse_limit(text)
+            time = parse_limit(text)
     except ValueError as error:
         raise CommandError(
             f"{option} {text}: use a number of days, a date such as 2026-01-31 or a time such as 2026-01-31T09:30:00Z.",
             returncode=2,
         ) from error
-    if found > now:
+    if time > now:
         raise CommandError(f"{option} {text} is in the future; 0 means everything until now.", returncode=2)
-    return max(found, ids.EARLIEST)
+    return max(time, ids.EARLIEST)
 
 
 def confirm(command: BaseCommand, summary: str = "") -> None:

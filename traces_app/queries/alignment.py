@@ -25,9 +25,9 @@ def matches(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[tuple[i
     rights = [j for j in range(begin, len(right) - end) if right[j] in both]
     inner = _matches([left[i] for i in lefts], [right[j] for j in rights])
     return [
-        *((place, place) for place in range(begin)),
+        *((index, index) for index in range(begin)),
         *((lefts[i], rights[j]) for i, j in inner),
-        *((len(left) - place, len(right) - place) for place in range(end, 0, -1)),
+        *((len(left) - distance, len(right) - distance) for distance in range(end, 0, -1)),
     ]
 
 
@@ -50,7 +50,7 @@ def _matches(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[tuple[
         row = ((row + common) | (row - common)) & everything
         rows.append(row)
     # A bit is 0 where one more item of the left is in common than without it.
-    found = []
+    pairs = []
     i, j = len(left), len(right)
     while i and j:
         bit = 1 << (i - 1)
@@ -60,5 +60,5 @@ def _matches(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[tuple[
             j -= 1
         else:
             i, j = i - 1, j - 1
-            found.append((i, j))
-    return found[::-1]
+            pairs.append((i, j))
+    return pairs[::-1]

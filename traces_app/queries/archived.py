@@ -30,17 +30,17 @@ def where_archived(scope: ProjectScope, name: str) -> ArchivedPlace | None:
     """Return where the session with this id or external id is archived; the folder that was written last, if there are several."""
     projects = visible_to(Project.objects.all(), scope, "pk").values_list("pk", flat=True)
     keys = [session_key(project_id, name) for project_id in projects]
-    found = list(
+    archives = list(
         Archive.objects.filter(sessions__key__in=keys)
         .select_related("project")
         .distinct()
         .order_by("created_at")
         .only("project__slug", "period", "url", "created_at")
     )
-    if not found:
+    if not archives:
         return None
-    newest = found[-1]
-    periods = sorted(each.period for each in found if (each.url, each.project_id) == (newest.url, newest.project_id))
+    newest = archives[-1]
+    periods = sorted(each.period for each in archives if (each.url, each.project_id) == (newest.url, newest.project_id))
     return ArchivedPlace(project=newest.project.slug, url=newest.url, periods=periods)
 
 
@@ -65,13 +65,13 @@ def find_session_here_in(
         return find_session_in(scopes, name, among=among, field=field)
     except NotFound:
         places = in_each(scopes, lambda scope: where_archived(scope, name)).values()
-        place = next(filter(None, places), None)
-        if place is None:
+        archived = next(filter(None, places), None)
+        if archived is None:
             raise
     raise NotFound(
         # Not the folder, which is a path of the server or a bucket: only operators need it.
         _("The session was archived (%(periods)s). An operator can bring it back with the command restore_archive.")
-        % {"periods": ", ".join(place.periods)},
+        % {"periods": ", ".join(archived.periods)},
         code="session_archived",
         field=field,
     )

@@ -70,7 +70,7 @@ def arrivals(scope: ProjectScope, period: Period, *, with_waits: bool = False) -
     )
     wait = Greatest(after_end, timedelta(0))  # clocks of senders may be ahead of ours
     once = Q(version=1)
-    found = messages.aggregate(
+    sums = messages.aggregate(
         messages=Count("pk"),
         calls=Sum("call_count"),
         last_write=Max("updated_at"),
@@ -80,7 +80,7 @@ def arrivals(scope: ProjectScope, period: Period, *, with_waits: bool = False) -
     )
     milliseconds = Func(wait, template="trunc(extract(epoch FROM %(expressions)s) * 1000)", output_field=FloatField())
     waits = messages.filter(once).annotate(bucket=bucket_of(milliseconds)).values_list("bucket").annotate(Count("pk"))
-    return Arrivals(**{**found, "calls": found["calls"] or 0}, waits=dict(waits) if with_waits else {})
+    return Arrivals(**{**sums, "calls": sums["calls"] or 0}, waits=dict(waits) if with_waits else {})
 
 
 def newest(scope: ProjectScope) -> tuple[UUID, datetime] | None:

@@ -44,8 +44,8 @@ def _of_lists(left: Sequence[Any], right: Sequence[Any], path: str) -> Iterator[
     texts = ([json.dumps(item, sort_keys=True) for item in side] for side in (left, right))
     for i, m, j, n in gaps(*texts):
         for step in range(max(m - i, n - j)):
-            one = left[i + step] if i + step < m else MISSING
+            item = left[i + step] if i + step < m else MISSING
             other = right[j + step] if j + step < n else MISSING
             # By the place on the side that has it.
-            place = j + step if other is not MISSING else i + step
-            yield from _both(one, other, f"{path}[{place}]")
+            index = j + step if other is not MISSING else i + step
+            yield from _both(item, other, f"{path}[{index}]")

@@ -110,9 +110,9 @@ def storage_of(parts: Sequence[Storage]) -> Storage:
     periods: dict[Any, PeriodSize] = {}
     for part in parts:
         kinds.update(part.kinds)
-        for one in part.periods:
-            known = periods.get(one.period)
-            periods[one.period] = one if known is None else replace(known, size=known.size + one.size)
+        for size in part.periods:
+            known = periods.get(size.period)
+            periods[size.period] = size if known is None else replace(known, size=known.size + size.size)
     counts = [part.messages for part in parts]
     return Storage(
         total=sum(part.total for part in parts),

@@ -74,11 +74,11 @@ def vectors(runs: Sequence[Features]) -> Vectors:
     }
 
 
-def likeness(one: Vectors, others: Vectors) -> Likeness:
+def likeness(vectors: Vectors, others: Vectors) -> Likeness:
     """Compare a run, whose vectors have one row, with others."""
-    parts = {name: _within(np.asarray(others[name] @ one[name][0], dtype=np.float64)) for name in WEIGHTS}
+    parts = {name: _within(np.asarray(others[name] @ vectors[name][0], dtype=np.float64)) for name in WEIGHTS}
     return Likeness(
-        score=_score(parts, one, {name: np.any(others[name] != 0, axis=1) for name in WEIGHTS}), parts=parts
+        score=_score(parts, vectors, {name: np.any(others[name] != 0, axis=1) for name in WEIGHTS}), parts=parts
     )
 
 
@@ -90,11 +90,11 @@ def likeness_of_errors(pattern: str, patterns: Sequence[str]) -> list[float]:
 
 
 def _score(
-    parts: Mapping[str, NDArray[np.float64]], one: Vectors, present: Mapping[str, NDArray[np.bool_]]
+    parts: Mapping[str, NDArray[np.float64]], vectors: Vectors, present: Mapping[str, NDArray[np.bool_]]
 ) -> NDArray[np.float64]:
     """Return the cosines of weighted vectors: the sum of the weighted parts by their lengths."""
     weighted = sum((weight * parts[name] for name, weight in WEIGHTS.items()), np.zeros(len(parts["question"])))
-    length = sum(weight for name, weight in WEIGHTS.items() if one[name][0].any())
+    length = sum(weight for name, weight in WEIGHTS.items() if vectors[name][0].any())
     squared = sum((weight * present[name] for name, weight in WEIGHTS.items()), np.zeros(len(weighted)))
     lengths = np.sqrt(squared * length)
     return _within(np.divide(weighted, lengths, out=np.zeros_like(weighted), where=lengths > 0))
@@ -173,7 +173,7 @@ def unpacked(packed: NDArray[Any], name: str) -> NDArray[np.float32]:
     return packed[name].astype(np.float32) * inverse[:, None]
 
 
-def nearly(one: Vectors, packed: NDArray[Any]) -> Likeness:
+def nearly(vectors: Vectors, packed: NDArray[Any]) -> Likeness:
     """Compare a run, whose vectors have one row of the stored widths, with stored ones, nearly as `likeness` does."""
     parts = {}
     for column, name in enumerate(WIDTHS_STORED):
@@ -182,11 +182,11 @@ def nearly(one: Vectors, packed: NDArray[Any]) -> Likeness:
         for first in range(0, len(packed), _ROWS_AT_A_TIME):
             some = packed[name][first : first + _ROWS_AT_A_TIME]
             floats[: len(some)] = some
-            products[first : first + len(some)] = floats[: len(some)] @ one[name][0]
-        length = np.linalg.norm(one[name][0]) or 1
+            products[first : first + len(some)] = floats[: len(some)] @ vectors[name][0]
+        length = np.linalg.norm(vectors[name][0]) or 1
         parts[name] = _within((products * packed["inverse"][:, column] / length).astype(np.float64))
     present = {name: packed["inverse"][:, column] > 0 for column, name in enumerate(WIDTHS_STORED)}
-    return Likeness(score=_score(parts, one, present), parts=parts)
+    return Likeness(score=_score(parts, vectors, present), parts=parts)
 
 
 @lru_cache

@@ -157,6 +157,6 @@ def storage() -> Storage:
 
 
 def _trash() -> Trash:
-    found = Session.with_deleted.deleted().aggregate(sessions=Count("pk"), below=Sum("message_count"))
+    sums = Session.with_deleted.deleted().aggregate(sessions=Count("pk"), below=Sum("message_count"))
     alone = Message.with_deleted.filter(deleted_at__isnull=False)
-    return Trash(sessions=found["sessions"], messages=alone.count(), messages_below=found["below"] or 0)
+    return Trash(sessions=sums["sessions"], messages=alone.count(), messages_below=sums["below"] or 0)

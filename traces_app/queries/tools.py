@@ -32,8 +32,8 @@ def tools(ids: Sequence[int], id_range: IdRange) -> list[schemas.Tool]:
         return []
     columns = ("pk", "name", "description", "category", "project__slug")
     named = Tool.objects.order_by().filter(pk__in=ids).values_list(*columns)
-    found, counted = fetch([Query.of(named), Query.of(_statistics(ids, id_range))], at_most_ms=LIST_MS)
-    rows = {row[0]: row[1:] for row in found}
+    names, counted = fetch([Query.of(named), Query.of(_statistics(ids, id_range))], at_most_ms=LIST_MS)
+    rows = {row[0]: row[1:] for row in names}
     counts = {row[0]: row[1:] for row in counted}
     return [_tool(rows[tool_id], counts.get(tool_id, _NO_CALLS)) for tool_id in ids if tool_id in rows]
 
@@ -48,7 +48,7 @@ def tool_statistics(
     columns = ("pk", "name", "category", "project__slug", "project_id")
     rows = {row[0]: row[1:] for row in Tool.objects.order_by().filter(pk__in=ids).values_list(*columns)}
     projects = {row[-1] for row in rows.values()}
-    found = statistics(list(rows), projects, id_range, which=which, with_histograms_of_steps=with_p95_of_steps)
+    counted = statistics(list(rows), projects, id_range, which=which, with_histograms_of_steps=with_p95_of_steps)
     return [
         schemas.ToolStatistics(
             name=name,
@@ -67,7 +67,7 @@ def tool_statistics(
             total_duration=whole.total_ms,
             cost=amount(whole.cost),
             unpriced_count=whole.calls - whole.priced_calls,
-            trend_step=int(found.step.total_seconds()),
+            trend_step=int(counted.step.total_seconds()),
             trend=[
                 schemas.ToolStep(
                     begin=instant_text(begin),
@@ -84,7 +84,7 @@ def tool_statistics(
         for tool_id in ids
         if tool_id in rows
         for name, category, project, _project_id in [rows[tool_id]]
-        for of_tool in [found.by_tool.get(tool_id, Statistics())]
+        for of_tool in [counted.by_tool.get(tool_id, Statistics())]
         for whole in [of_tool.whole]
     ]
 

@@ -25,7 +25,7 @@ def waiting_calls(runs: Collection[UUID]) -> dict[UUID, list[ToolCall]]:
         .only("message_id", "tool__name")
         .order_by("pk")[:MOST_CALLS]
     )
-    found: dict[UUID, list[ToolCall]] = {}
+    by_message: dict[UUID, list[ToolCall]] = {}
     for call in calls:
-        found.setdefault(call.message_id, []).append(call)
-    return found
+        by_message.setdefault(call.message_id, []).append(call)
+    return by_message

@@ -30,16 +30,16 @@ class WordChanges:
         whole = [(left, False)], [(right, False)]
         if left == right or monotonic() > self._until:
             return whole
-        one, other = _WORD.findall(left), _WORD.findall(right)
-        if max(len(one), len(other)) > MOST_WORDS:
+        old, new = _WORD.findall(left), _WORD.findall(right)
+        if max(len(old), len(new)) > MOST_WORDS:
             return whole
-        codes = SequenceMatcher(a=one, b=other, autojunk=False).get_opcodes()
-        common = sum(_count(one[i:j]) for tag, i, j, _m, _n in codes if tag == "equal")
-        if common < LEAST_COMMON * min(_count(one), _count(other)) or not common:
+        codes = SequenceMatcher(a=old, b=new, autojunk=False).get_opcodes()
+        common = sum(_count(old[i:j]) for tag, i, j, _m, _n in codes if tag == "equal")
+        if common < LEAST_COMMON * min(_count(old), _count(new)) or not common:
             return whole
         return (
-            [("".join(one[i:j]), tag != "equal") for tag, i, j, _m, _n in codes if i < j],
-            [("".join(other[m:n]), tag != "equal") for tag, _i, _j, m, n in codes if m < n],
+            [("".join(old[i:j]), tag != "equal") for tag, i, j, _m, _n in codes if i < j],
+            [("".join(new[m:n]), tag != "equal") for tag, _i, _j, m, n in codes if m < n],
         )
 
 

@@ -38,8 +38,8 @@ class AuditViewSet(TraceViewSet):
         scope = _scope(request)
         rows = AuditFilterSet(parameters, also=("limit", "cursor", "order", "project")).found(scope)
         with limited(LIST_MS):
-            found = read_page(QuerySetKeys(rows), page)
-        return list_answer(found, lambda ids: entries(ids, scope))
+            listed = read_page(QuerySetKeys(rows), page)
+        return list_answer(listed, lambda ids: entries(ids, scope))
 
     @extend_schema(
         parameters=[_ENTRY_ID, openapi.PROJECT], responses={200: schemas.AuditEntry, **openapi.errors(400, 404)}
@@ -47,10 +47,10 @@ class AuditViewSet(TraceViewSet):
     def retrieve(self, request: Request, entry_id: int) -> HttpResponseBase:
         """Return one entry, with its hash."""
         check_parameters(request.query_params, ("project",))
-        found = entries([str(min(entry_id, BigIntegerField.MAX_BIGINT))], _scope(request))
-        if not found:
+        answers = entries([str(min(entry_id, BigIntegerField.MAX_BIGINT))], _scope(request))
+        if not answers:
             raise NotFound(_("There is no entry with this id."))
-        return answer(found[0])
+        return answer(answers[0])
 
 
 def _scope(request: Request) -> ProjectScope:

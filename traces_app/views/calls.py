@@ -51,8 +51,8 @@ class CallViewSet(TraceViewSet):
         session, scopes = session_and_scopes(request, scopes)
         rows = rows_in(scopes, lambda scope: filters.found(scope, session))
         mark = mark_of_status(filters.given.get("status"))
-        found = list_page(rows, query_in(request), "call", page, mark)
-        return list_answer(found, lambda ids: rows.read(ids, lambda own: calls(own, fields)))
+        listed = list_page(rows, query_in(request), "call", page, mark)
+        return list_answer(listed, lambda ids: rows.read(ids, lambda own: calls(own, fields)))
 
     @extend_schema(
         parameters=[openapi.fields(CALL_FIELDS), openapi.PROJECT],
@@ -62,10 +62,10 @@ class CallViewSet(TraceViewSet):
         """Return one call with its result."""
         check_parameters(request.query_params, ("fields", "project"))
         fields = words(request.query_params, "fields", CALL_FIELDS) or CALL_FIELDS
-        found = calls([str(_find(request, call_id).pk)], fields)
-        if not found:
+        answers = calls([str(_find(request, call_id).pk)], fields)
+        if not answers:
             raise _no_call()
-        return answer(found[0])
+        return answer(answers[0])
 
     @extend_schema(
         parameters=[*openapi.filters(SimilarErrorFilterSet), openapi.LIMIT, openapi.PROJECT],

@@ -50,22 +50,22 @@ class ChainViewSet(TraceViewSet):
         session, scopes = session_and_scopes(request, scopes)
         rows = rows_in(scopes, lambda scope: filters.found(scope, session))
         roots = filters.given.get("root_tool")
-        found = read_sifted_page(rows, page, lambda ids: _rooted(rows, ids, roots)) if roots else read_page(rows, page)
-        return list_answer(found, lambda ids: rows.read(ids, lambda own: summaries(own, fields)))
+        chains = read_sifted_page(rows, page, lambda ids: _rooted(rows, ids, roots)) if roots else read_page(rows, page)
+        return list_answer(chains, lambda ids: rows.read(ids, lambda own: summaries(own, fields)))
 
     @extend_schema(parameters=[openapi.PROJECT], responses={200: schemas.Chain, **openapi.errors(404, 409)})
     def retrieve(self, request: Request, chain_id: str) -> HttpResponseBase:
         """Return one chain with all its calls, as the tree of `root_calls` and `child_calls`."""
         check_parameters(request.query_params, ("project",))
-        found = chain(str(find_chain(requested_scope(request), chain_id).pk))
-        if found is None:
+        whole = chain(str(find_chain(requested_scope(request), chain_id).pk))
+        if whole is None:
             raise NotFound(_("There is no chain with this id."), code="chain_not_found")
-        return answer(found)
+        return answer(whole)
 
 
 def _rooted(rows: MergedRows[ListRows], ids: Sequence[UUID], roots: Collection[str]) -> set[UUID]:
-    found: set[UUID] = set()
+    rooted: set[UUID] = set()
     for alias, own in rows.by_database(ids).items():
         with using(alias):
-            found |= rooted_in(own, roots)
-    return found
+            rooted |= rooted_in(own, roots)
+    return rooted

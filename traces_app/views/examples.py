@@ -123,7 +123,7 @@ _EKO: list[dict[str, Any]] = [
 ]
 EKO = [
     _body("A task", {"messages": _EKO}),
-    _body("One message per line", "\n".join(msgspec.json.encode(one).decode() for one in _EKO), NDJSON),
+    _body("One message per line", "\n".join(msgspec.json.encode(event).decode() for event in _EKO), NDJSON),
 ]
 SESSION = [_body("A session with a question and its answer", _SESSION)]
 SESSION_CHANGE = [_body("End of the session", {"status": "completed", "tags": ["weather", "answered"]})]

@@ -184,11 +184,11 @@ def _format(parameters: Mapping[str, str]) -> Format | None:
     name = parameters.get("format", "")
     if name in ("", "auto"):
         return None
-    found = format_named(name)
-    if found is None:
+    format_ = format_named(name)
+    if format_ is None:
         words = ", ".join(["auto", *_NAMES])
         raise InvalidInput(_("Invalid value. Allowed: %(words)s.") % {"words": words}, field="format")
-    return found
+    return format_
 
 
 def _nothing_read(reports: list[FileReport]) -> InvalidInput:

@@ -91,8 +91,8 @@ class MessageViewSet(TraceViewSet):
                 field="project",
             )
         rows = rows_in(scopes, lambda scope: filters.found(scope, session))
-        found = list_page(rows, query_in(request), "message", page)
-        return list_answer(found, lambda ids: rows.read(ids, lambda own: messages(own, selection)))
+        listed = list_page(rows, query_in(request), "message", page)
+        return list_answer(listed, lambda ids: rows.read(ids, lambda own: messages(own, selection)))
 
     @extend_schema(parameters=[*_ONE, ETAG], responses={200: schemas.Message, **openapi.errors(400, 404)})
     def retrieve(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
@@ -105,8 +105,8 @@ class MessageViewSet(TraceViewSet):
 
 def message_answer(message_id: UUID, selection: Selection = EVERYTHING, code: int = status.HTTP_200_OK) -> HttpResponse:
     """Return the response with the selected parts of a message and its ETag. Raise NotFound."""
-    found = messages([str(message_id)], Selection(fields=selection.fields | {"version"}, expand=selection.expand))
-    if not found:
+    answers = messages([str(message_id)], Selection(fields=selection.fields | {"version"}, expand=selection.expand))
+    if not answers:
         raise NotFound(_("There is no message with this id."), code="message_not_found")
-    message = found[0] if "version" in selection.fields else replace(found[0], version=UNSET)
-    return answer(message, status=code, headers={"ETag": f'"{found[0].version}"'})
+    message = answers[0] if "version" in selection.fields else replace(answers[0], version=UNSET)
+    return answer(message, status=code, headers={"ETag": f'"{answers[0].version}"'})

@@ -110,10 +110,10 @@ class ScoreViewSet(TraceViewSet):
     def partial_update(self, request: Request, score_id: str) -> HttpResponseBase:
         """Update the given fields; null empties a field."""
         check_parameters(request.query_params, ("project",))
-        found = find_score(requested_scope(request), score_id)
+        score = find_score(requested_scope(request), score_id)
         patch = decode_score_patch(read_body(request)[1])
-        change_score(found.pk, redact_score_patch(patch, masking_of(found.project_id)))
-        return answer(scores([str(found.pk)], SCORE_FIELDS if may_read(request) else _IDENTITY)[0])
+        change_score(score.pk, redact_score_patch(patch, masking_of(score.project_id)))
+        return answer(scores([str(score.pk)], SCORE_FIELDS if may_read(request) else _IDENTITY)[0])
 
     @extend_schema(parameters=[openapi.PROJECT], responses={204: None, **openapi.errors(404)})
     def destroy(self, request: Request, score_id: str) -> HttpResponseBase:

@@ -49,9 +49,9 @@ def own_json(session: FoundSession) -> Iterator[bytes]:
     entries: dict[str, str] = {}
 
     def read(keys: Collection[InputKey]) -> Mapping[InputKey, schemas.ModelInput]:
-        found, refs = inputs_by_reference(keys)
+        inputs, refs = inputs_by_reference(keys)
         entries.update(refs)
-        return found
+        return inputs
 
     head = msgspec.json.encode(sessions([str(session.pk)])[0])
     yield head[:-1] + b',"messages":['

@@ -37,9 +37,9 @@ class SimilarRunViewSet(TraceViewSet):
         limit = page_request(parameters).limit
         message = requested_message(request, message_id)
         rows = filters.found(ProjectScope(frozenset([message.project_id])))
-        found = similar_runs(
+        similar = similar_runs(
             message.pk, rows, limit, filters.given.get("by", "everything"), is_filtered="has_errors" in filters.given
         )
-        if found is None:
+        if similar is None:
             raise NotFound(_("There is no run with this id. A run is a message of the assistant."))
-        return answer(found)
+        return answer(similar)

@@ -116,8 +116,8 @@ class SnapshotViewSet(TraceViewSet):
                 _("Parts of snapshots cannot be masked. Read whole snapshots: /api/v1/snapshots/{id}/."),
                 code="masked_reader",
             )
-        found = parts_of(session.pk, refs, MOST_AT_ONCE)
-        body = b",".join(b'"%s":%s' % (ref.encode(), content) for ref, content in found.items())
+        contents = parts_of(session.pk, refs, MOST_AT_ONCE)
+        body = b",".join(b'"%s":%s' % (ref.encode(), content) for ref, content in contents.items())
         return answer(schemas.SnapshotParts(parts=Raw(b"{%s}" % body)))
 
     @extend_schema(parameters=[openapi.PROJECT], responses={204: None, **openapi.errors(404)})

@@ -92,8 +92,8 @@ class StructExtension(OpenApiSerializerExtension):  # type: ignore[no-untyped-ca
                     name=full_name, type=ResolvedComponent.SCHEMA, object=full_name, schema=schema
                 )
                 auto_schema.registry.register_on_missing(component)
-        found: dict[str, Any] = components[self.target.__name__]
-        return found
+        named: dict[str, Any] = components[self.target.__name__]
+        return named
 
 
 def describe_paths(result: dict[str, Any], **_: Any) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def describe_paths(result: dict[str, Any], **_: Any) -> dict[str, Any]:
                     parameter["description"] = _PATH[parameter["name"]]
             if "{session_id}" in path and parameters:
                 # One method serves the messages of one session and those of all.
-                operation["parameters"] = [one for one in parameters if one["name"] != "session"]
+                operation["parameters"] = [parameter for parameter in parameters if parameter["name"] != "session"]
     return result
 
 
@@ -157,21 +157,21 @@ def _refuse_null(property_: dict[str, Any]) -> None:
 def _struct_called(name: str, beside: type) -> type:
     """Return the struct that `beside` refers to by name: a record, or a resource of one of the two apps."""
     modules = [records] if beside.__module__ == records.__name__ else [trace_resources, message_resources]
-    found: type = next(getattr(module, name) for module in modules if hasattr(module, name))
-    return found
+    struct: type = next(getattr(module, name) for module in modules if hasattr(module, name))
+    return struct
 
 
 @cache
 def _field_docs(struct: type) -> dict[str, str]:
     """Return the docstring of each field of a struct, with those of inherited fields."""
-    found: dict[str, str] = {}
+    docs: dict[str, str] = {}
     for class_ in reversed(struct.__mro__):
         if class_.__module__ in _DOCUMENTED:
             for field, below in pairwise(_classes_of(class_.__module__)[class_.__name__].body):
                 match field, below:
                     case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                        found[name] = inspect.cleandoc(text).replace("\n", " ")
-    return found
+                        docs[name] = inspect.cleandoc(text).replace("\n", " ")
+    return docs
 
 
 @cache

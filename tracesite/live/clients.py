@@ -161,8 +161,8 @@ class Live:
             )
         if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after <= LARGEST_NUMBER:
             raise InvalidInput(_("“after” must be the number of the last event received, or 0."), field="after")
-        found = await self.ask(admission.find_session, viewer, name, field)
-        session_id = found and found.pk
+        session = await self.ask(admission.find_session, viewer, name, field)
+        session_id = session and session.pk
         if name in client.waits:
             self.waits.remove(client.waits[name])
         if (
@@ -170,8 +170,8 @@ class Live:
             and len(client.subscriptions) + len(client.waits) >= MAX_SUBSCRIPTIONS
         ):
             raise InvalidInput(_("A connection can follow at most %(most)d sessions.") % {"most": MAX_SUBSCRIPTIONS})
-        if found is not None:
-            await self._follow(client, viewer, found.pk, found.project_id, name, after, field)
+        if session is not None:
+            await self._follow(client, viewer, session.pk, session.project_id, name, after, field)
             return
         assert viewer.project_id is not None, "find_session returns None for keys only"
         self.waits.add(Wait(client, viewer, viewer.project_id, name, after, field))
@@ -201,8 +201,8 @@ class Live:
             self.hub.elsewhere.clear()
             if not self.waits:
                 continue
-            found = await self.tables.sessions_named(self.waits)
-            for (project_id, name), session_id in found.items():
+            ids = await self.tables.sessions_named(self.waits)
+            for (project_id, name), session_id in ids.items():
                 for wait in self.waits.of(project_id, name):
                     if wait.client.waits.get(name) is not wait:
                         continue  # the client left or subscribed again while another subscription began

@@ -214,8 +214,8 @@ class Hub:
         feed = subscription.feed
         while not subscription.follows:
             floor = feed.floor
-            found = await self.source.events({feed.session_id: subscription.sent_to}, PAGE)
-            events = found.get(feed.session_id, [])
+            by_session = await self.source.events({feed.session_id: subscription.sent_to}, PAGE)
+            events = by_session.get(feed.session_id, [])
             messages += subscription.messages_of(events)
             if len(events) < PAGE:
                 # The table has no more. Missing numbers up to the floor belong to purged events.
@@ -252,12 +252,12 @@ class Hub:
 
     async def _read(self, changed: set[UUID]) -> None:
         positions = {session_id: self.feeds[session_id].read_to for session_id in changed}
-        found, states = await self.source.news(positions, KEPT_EVENTS)
+        by_session, states = await self.source.news(positions, KEPT_EVENTS)
         for session_id, read_to in positions.items():
             feed = self.feeds.get(session_id)
             if feed is None or feed.read_to != read_to:
                 continue  # all followers left, and later ones have a new feed
-            events = found.get(session_id, [])
+            events = by_session.get(session_id, [])
             feed.append(events)
             if len(events) == KEPT_EVENTS:
                 self.look_at(session_id)

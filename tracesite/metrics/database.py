@@ -55,7 +55,7 @@ def database_metrics() -> list[Metric]:
     So are gauges whose query took too long.
     """
     is_up = _gauge("tracesite_database_up", "1 if the database responds, else 0.")
-    found: list[Metric] = [is_up]
+    metrics: list[Metric] = [is_up]
     own = primary.copy()
     own.settings_dict["OPTIONS"] = {
         **own.settings_dict["OPTIONS"],
@@ -69,9 +69,9 @@ def database_metrics() -> list[Metric]:
         except Error as error:
             logger.warning("the database does not respond to /metrics: %s", type(error.__cause__ or error).__name__)
             is_up.add_metric([], 0)
-            return found
+            return metrics
         is_up.add_metric([], 1)
-        found += replica_metrics(replica_state(wait_seconds=STARTING_SECONDS))
+        metrics += replica_metrics(replica_state(wait_seconds=STARTING_SECONDS))
         patience = time.monotonic() + STATEMENT_MS / 1000
         for statement, parameters, metrics_of in _questions():
             if time.monotonic() > patience:
@@ -81,12 +81,12 @@ def database_metrics() -> list[Metric]:
             except Error as error:
                 logger.warning("metrics are missing: %s", type(error.__cause__ or error).__name__)
             else:
-                found += metrics_of(rows)
+                metrics += metrics_of(rows)
         try:
-            found += project_database_metrics(project_database_states())
+            metrics += project_database_metrics(project_database_states())
         except Error as error:
             logger.warning("metrics are missing: %s", type(error.__cause__ or error).__name__)
-    return found
+    return metrics
 
 
 def _rows(own: BaseDatabaseWrapper, statement: str, parameters: list[Any]) -> list[Row]:

@@ -22,10 +22,10 @@ class Command(AuditedCommand):
         parser.add_argument("--yes", action="store_true", help="required: there is no way back")
 
     def handle(self, *, project: str, yes: bool, **options: Any) -> None:
-        found = project_named(project)
+        row = project_named(project)
         if not yes:
             raise CommandError(
                 f"Everything that {project} has stored would be unreadable for ever. Add --yes if you want that.",
                 returncode=2,
             )
-        self.stdout.write(f"{destroy_keys(found)} data keys of {project} were destroyed.")
+        self.stdout.write(f"{destroy_keys(row)} data keys of {project} were destroyed.")

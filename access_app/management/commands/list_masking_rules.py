@@ -19,10 +19,10 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print JSON, one rule a line")
 
     def handle(self, *, project: str | None, **options: Any) -> None:
-        found = MaskingRule.objects.select_related("project").order_by("project__slug", "id")
+        rules = MaskingRule.objects.select_related("project").order_by("project__slug", "id")
         if project is not None:
-            found = found.filter(project=project_named(project))
-        for each in found:
+            rules = rules.filter(project=project_named(project))
+        for each in rules:
             row = {
                 "project": each.project.slug,
                 "name": each.name,

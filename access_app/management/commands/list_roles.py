@@ -20,12 +20,12 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print JSON, one role a line")
 
     def handle(self, *, project: str | None, **options: Any) -> None:
-        found = with_people(Membership.objects.select_related("project"), "user", "group").order_by(
+        memberships = with_people(Membership.objects.select_related("project"), "user", "group").order_by(
             "project__slug", "id"
         )
         if project is not None:
-            found = found.filter(project=project_named(project))
-        for each in found:
+            memberships = memberships.filter(project=project_named(project))
+        for each in memberships:
             row = {
                 "project": each.project.slug,
                 "user": each.user and each.user.get_username(),

@@ -19,8 +19,8 @@ class Command(AuditedCommand):
         parser.add_argument("--user", required=True, metavar="NAME", help="the name that the user logs in with")
 
     def handle(self, *, user: str, **options: Any) -> None:
-        found = find_member(user, None)
-        assert not isinstance(found, Group), "no group was named"
-        if not remove(found):
+        member = find_member(user, None)
+        assert not isinstance(member, Group), "no group was named"
+        if not remove(member):
             raise CommandError(f"{user} has no two-factor login.")
         self.stdout.write(f"{user} now logs in by password alone, and can set up two-factor login again.")

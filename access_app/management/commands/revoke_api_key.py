@@ -20,11 +20,11 @@ class Command(AuditedCommand):
         )
 
     def handle(self, *, key: str, **options: Any) -> None:
-        found = key_named(key)
-        if revoke_key(found):
-            self.stdout.write(f"Revoked the API key {found.name!r} of {found.project.slug}.")
+        row = key_named(key)
+        if revoke_key(row):
+            self.stdout.write(f"Revoked the API key {row.name!r} of {row.project.slug}.")
         else:
             self.stdout.write(
-                f"The API key {found.name!r} of {found.project.slug} was already revoked at "
-                f"{found.revoked_at:%Y-%m-%d %H:%M:%S} UTC."
+                f"The API key {row.name!r} of {row.project.slug} was already revoked at "
+                f"{row.revoked_at:%Y-%m-%d %H:%M:%S} UTC."
             )

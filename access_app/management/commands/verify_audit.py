@@ -66,6 +66,6 @@ def _read(path: Path | None) -> dict[int | None, Head]:
         return {}
     try:
         stored = json.loads(path.read_text())
-        return {(int(chain) if chain else None): Head(int(at), str(found)) for chain, (at, found) in stored.items()}
+        return {(int(chain) if chain else None): Head(int(at), str(digest)) for chain, (at, digest) in stored.items()}
     except (ValueError, TypeError, AttributeError) as error:
         raise CommandError(f"{path} is not an anchor file. Name one that verify_audit wrote.", returncode=2) from error

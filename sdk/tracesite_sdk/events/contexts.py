@@ -54,9 +54,9 @@ IDENTIFYING = frozenset(
 
 def apart(type_: EventType, data: dict[str, Any]) -> tuple[str, list[Context]]:
     """Return the data that stays in the event, as JSON text, and the contexts. `data` is not changed."""
-    kept, found = _without_context(type_, data)
+    kept, context = _without_context(type_, data)
     encoded = pg_text.json(kept)
-    contexts = [found] if found else []
+    contexts = [context] if context else []
     if len(encoded) > MOST or (_FILE in data and len(encoded) > _WORTH):
         kept, more = _without_large_fields(kept, len(encoded))
         contexts += more
@@ -145,7 +145,7 @@ def _without_context(type_: EventType, data: dict[str, Any]) -> tuple[dict[str, 
 def _without_large_fields(data: dict[str, Any], length: int) -> tuple[dict[str, Any], list[Context]]:
     """Move a file out, then the largest fields, until the rest fits."""
     candidates = [(len(pg_text.json(value)), name) for name, value in data.items() if name not in IDENTIFYING and value]
-    candidates.sort(key=lambda found: (found[1] == _FILE, found), reverse=True)
+    candidates.sort(key=lambda candidate: (candidate[1] == _FILE, candidate), reverse=True)
     kept, refs, contexts = dict(data), dict[str, Any](), []
     for size, name in candidates:
         if size < _WORTH or (length <= MOST and name != _FILE):

@@ -37,10 +37,10 @@ class Unnamed:
         added: dict[_Kind, list[_Place]] = {}
         disordered: set[Group] = set()
         for fact in events:
-            found = _label_of(fact)
-            if found is None:
+            label = _label_of(fact)
+            if label is None:
                 continue
-            number, kind = found
+            number, kind = label
             places = added.setdefault(kind, list(self.places.get(kind, ())))
             if number != len(places):
                 # A producer's own call id that looks like a label.
@@ -61,10 +61,10 @@ class Unnamed:
 
     def placed(self, fact: EventFact) -> EventFact:
         """Return the event with the id of the call that it belongs to."""
-        found = _label_of(fact) if self.disordered else None
-        if found is None or found[1][:2] not in self.disordered:
+        label = _label_of(fact) if self.disordered else None
+        if label is None or label[1][:2] not in self.disordered:
             return fact
-        number, kind = found
+        number, kind = label
         rank = self._ranks(kind).get(number, number)
         if rank == number:
             return fact

@@ -143,16 +143,16 @@ class _Reader:
     def _steps(self, trajectory: dict[str, Any], agent: _Agent, where: str) -> Iterator[Entry]:
         ids: set[str] = set()
         for index, step in enumerate(items(trajectory.get("steps"))):
-            place = f"{where}.steps[{index}]".lstrip(".")
+            path = f"{where}.steps[{index}]".lstrip(".")
             if not isinstance(step, dict):
-                self.skip(place, "not an object")
+                self.skip(path, "not an object")
                 continue
             own = text(step.get("step_id"))
             own = own if own is not None and own not in ids else f"#{index}"
             ids.add(own)
             source = step.get("source")
             if source == "agent":
-                yield from self._reply(agent.prefix + own, step, agent, place)
+                yield from self._reply(agent.prefix + own, step, agent, path)
             elif source in ("user", "system"):
                 yield Prompt(
                     id=agent.prefix + own,
@@ -163,7 +163,7 @@ class _Reader:
                     metadata=rest(step, _STEP_FIELDS),
                 )
             else:
-                self.skip(place, f"the source is {text(source) or 'missing'!r:.60}; it is one of {', '.join(_SOURCES)}")
+                self.skip(path, f"the source is {text(source) or 'missing'!r:.60}; it is one of {', '.join(_SOURCES)}")
 
     def _reply(self, id_: str, step: dict[str, Any], agent: _Agent, where: str) -> Iterator[Entry]:
         calls = []

@@ -411,9 +411,9 @@ def _entries(messages: list[Any], where: str, events: _Events, started: datetime
     # Messages before the first reply have the time of the sample; the log has no times of later ones.
     first = started
     for index, message in enumerate(messages):
-        place = f"{where}.messages[{index}]"
+        path = f"{where}.messages[{index}]"
         if not isinstance(message, dict):
-            skip(place, "not an object")
+            skip(path, "not an object")
             continue
         id_ = text(message.get("id"))
         id_ = id_ if id_ is not None and id_ not in ids else str(index)
@@ -429,12 +429,12 @@ def _entries(messages: list[Any], where: str, events: _Events, started: datetime
             )
         elif role == "assistant":
             first = None
-            yield from _reply(id_, message, events, place, skip)
+            yield from _reply(id_, message, events, path, skip)
         elif role == "tool":
             first = None
             yield _result(id_, message, events)
         else:
-            skip(place, f"the role is {text(role) or 'missing'!r:.60}; a role is one of {', '.join(_ROLES)}")
+            skip(path, f"the role is {text(role) or 'missing'!r:.60}; a role is one of {', '.join(_ROLES)}")
 
 
 def _reply(id_: str, message: dict[str, Any], events: _Events, where: str, skip: Skip) -> Iterator[Entry]:

@@ -806,11 +806,11 @@ def _call(call: dict[str, Any]) -> Call:
 def _calls_from_chunks(chunks: list[Any]) -> list[dict[str, Any]]:
     """Join the chunks of calls by their index. Some providers repeat the name and the id in each chunk."""
     calls: dict[Any, dict[str, Any]] = {}
-    for place, chunk in enumerate(chunks):
+    for position, chunk in enumerate(chunks):
         if not isinstance(chunk, dict):
             continue
         index = chunk.get("index")
-        key = f"index {index}" if isinstance(index, int | str) else f"place {place}"
+        key = f"index {index}" if isinstance(index, int | str) else f"place {position}"
         call = calls.setdefault(key, {"id": None, "name": "", "args": ""})
         call["id"] = call["id"] or chunk.get("id")
         name = chunk.get("name")

@@ -56,14 +56,14 @@ def spans(document: Document, skip: Skip) -> Iterator[Span]:
             skip(where, "neither an OTLP request nor a span")
             continue
         for index, item in enumerate(within or [value]):
-            place = join_place(where, f"spans[{index}]") if within else where
+            path = join_place(where, f"spans[{index}]") if within else where
             if not is_readable_span(item):
-                skip(place, "not a span")
+                skip(path, "not a span")
                 continue
             try:
                 yield readable_span(item)
             except InvalidBody as error:
-                skip(place, str(error))
+                skip(path, str(error))
 
 
 def _spans_of(value: Any) -> list[Any]:

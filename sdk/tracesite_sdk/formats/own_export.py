@@ -139,15 +139,15 @@ def _sessions_of(key: str, values: list[Any], skip: Skip) -> Iterator[records.Se
 
 def _messages(values: Any, where: str, skip: Skip) -> Iterator[records.Message]:
     for index, value in values:
-        place = f"{where}[{index}]"
+        path = f"{where}[{index}]"
         if not isinstance(value, dict):
-            skip(place, "not an object")
+            skip(path, "not an object")
             continue
-        message = _record(value, records.Message, place, skip)
+        message = _record(value, records.Message, path, skip)
         if message is None:
             continue
         if message.role != "assistant" and message.agent_steps:
-            skip(f"{place}.agent_steps", f"only an assistant message has steps; this one is from {message.role}")
+            skip(f"{path}.agent_steps", f"only an assistant message has steps; this one is from {message.role}")
             message = replace(message, agent_steps=None)
         if not (message.id or message.external_id):
             message = replace(message, external_id=str(index))

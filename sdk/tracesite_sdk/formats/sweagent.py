@@ -90,9 +90,9 @@ def _split(run: dict[str, Any]) -> tuple[dict[int, dict[str, Any]], dict[str, An
 
 def _entries(history: list[Any], where: str, observed: dict[int, dict[str, Any]], skip: Skip) -> Iterator[Entry]:
     for index, message in enumerate(history):
-        place = f"{where}[{index}]"
+        path = f"{where}[{index}]"
         if not isinstance(message, dict):
-            skip(place, "not an object")
+            skip(path, "not an object")
             continue
         role = message.get("role")
         if role in ("user", "system"):
@@ -103,11 +103,11 @@ def _entries(history: list[Any], where: str, observed: dict[int, dict[str, Any]]
                 metadata=rest(message, _MESSAGE_FIELDS),
             )
         elif role == "assistant":
-            yield _reply(str(index), message, observed.get(index, {}), place, skip)
+            yield _reply(str(index), message, observed.get(index, {}), path, skip)
         elif role == "tool":
             yield _result(str(index), message)
         else:
-            skip(place, f"the role is {text(role) or 'missing'!r:.60}; a role is one of {', '.join(_ROLES)}")
+            skip(path, f"the role is {text(role) or 'missing'!r:.60}; a role is one of {', '.join(_ROLES)}")
 
 
 def _reply(id_: str, message: dict[str, Any], observed: dict[str, Any], where: str, skip: Skip) -> Reply:

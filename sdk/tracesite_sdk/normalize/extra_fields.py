@@ -84,14 +84,14 @@ def move_extra_fields_to_metadata(document: Any, type_: type[records.Record]) ->
     unknown = document.keys() - fields
     if unknown:
         is_input = type_ is records.ModelInput
-        place = "parameters" if is_input else "metadata"
-        others = document.get(place)
+        target = "parameters" if is_input else "metadata"
+        others = document.get(target)
         for name in sorted(unknown):
             value = document.pop(name)
             if (name in DERIVED and not is_input) or value is None or value == "" or value == [] or value == {}:
                 continue
-            if others is None and place in fields:
-                others = document[place] = {}
+            if others is None and target in fields:
+                others = document[target] = {}
             if isinstance(others, dict):
                 others.setdefault(name, value)
     if type_ is records.ToolCall:

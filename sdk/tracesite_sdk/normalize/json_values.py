@@ -24,8 +24,8 @@ def instant(value: object) -> datetime | None:
     """Return an aware time from ISO 8601 text (UTC without a zone), or from seconds, milliseconds or microseconds since 1970."""
     if isinstance(value, str):
         try:
-            found = datetime.fromisoformat(value.strip())
-            return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+            moment = datetime.fromisoformat(value.strip())
+            return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
         except (ValueError, OverflowError):
             return None
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -31,7 +31,7 @@ R = TypeVar("R", bound=records.Record)
 def searched_fields(types: Sequence[type[records.Record]]) -> dict[type[records.Record], tuple[str, ...]]:
     """Return the fields of each record that are declared `Searched`. Raise TypeError for a field that can hold text and is
     declared neither `Searched` nor `NotSearched`."""
-    found = {}
+    fields = {}
     # All types at once, because each analysis would repeat that of the records inside.
     for type_, info in zip(types, inspect.multi_type_info(types), strict=True):
         assert isinstance(info, inspect.StructType)
@@ -40,8 +40,8 @@ def searched_fields(types: Sequence[type[records.Record]]) -> dict[type[records.
             raise TypeError(
                 f"Declare these fields of {type_.__name__} Searched[...] or NotSearched[...]: {unclassified}"
             )
-        found[type_] = tuple(name for name, mark in marks.items() if mark)
-    return found
+        fields[type_] = tuple(name for name, mark in marks.items() if mark)
+    return fields
 
 
 def _is_searched(type_: inspect.Type) -> bool | None:
@@ -273,8 +273,8 @@ def _redact_fields(record: R, path: str, receipts: list[Receipt], rules: Rules) 
         value = getattr(record, field)
         if not value or not isinstance(value, (str, dict, list, Raw)):
             continue
-        clean, found = redact_value(value, rules, path=path + field)
-        if found:
+        clean, removed = redact_value(value, rules, path=path + field)
+        if removed:
             changed[field] = clean
-            receipts += found
+            receipts += removed
     return replace(record, **changed) if changed else record

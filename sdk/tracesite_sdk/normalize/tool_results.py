@@ -305,23 +305,23 @@ def _of_record(result: records.ToolResult, wrappings: int) -> _Reading:
     else:
         reading = _of(received, wrappings)
     output, text = reading.output, received if isinstance(received, str) else reading.text
-    found = Found([*(result.attachments or ()), *reading.attachments])
+    images = Found([*(result.attachments or ()), *reading.attachments])
     if data is not None:
         if type(data) is not msgspec.Raw and _is_read_in_data(result):
             data = _with_inner(data, wrappings)
             if data_may_hold_images(data):
-                data = found.take_from(data)
+                data = images.take_from(data)
         elif seems_to_hold_images(data):
             # The producer's output is kept; its images are attached as well.
-            found.take_from(data)
+            images.take_from(data)
     elif reading.data is not None:
         data = reading.data
         if not reading.is_searched and data_may_hold_images(data):
-            data = found.take_from(data)
+            data = images.take_from(data)
             if data is not reading.data and not reading.is_apart:
                 output = text_as_json(data)
     if raw is None and output and not reading.is_searched and may_hold_images(output):
-        output = found.take_from_text(output)
+        output = images.take_from_text(output)
     if raw is None and text is not None and (output != text or reading.is_cut):
         raw = text
     status = _stated(result) or ("error" if result.error else reading.status)
@@ -333,7 +333,7 @@ def _of_record(result: records.ToolResult, wrappings: int) -> _Reading:
         data=data,
         error=_reason(result.error) or reading.error,
         metadata={**reading.metadata, **(result.metadata or {})},
-        attachments=found.attachments,
+        attachments=images.attachments,
         raw=raw,
         is_apart=True,
         is_searched=True,

@@ -14,7 +14,7 @@ def cycles(parents: Mapping[str, str | None]) -> list[list[str]]:
 
     `parents` are the ids of the parents by the ids of their rows; a parent may be unknown.
     """
-    found = []
+    loops = []
     seen: set[str] = set()
     for start in parents:
         path: dict[str, int] = {}
@@ -24,19 +24,19 @@ def cycles(parents: Mapping[str, str | None]) -> list[list[str]]:
             path[above] = len(path)
             above = parents[above]
         if above is not None and above in path:
-            found.append([*path][path[above] :])
-    return found
+            loops.append([*path][path[above] :])
+    return loops
 
 
 def walk(roots: Iterable[Row], children: Callable[[Row], Sequence[Row]]) -> list[Row]:
     """Return the roots and all rows below them, each followed by those below it."""
-    found = []
+    rows = []
     waiting = [*roots][::-1]
     while waiting:
         row = waiting.pop()
-        found.append(row)
+        rows.append(row)
         waiting += reversed(children(row))
-    return found
+    return rows
 
 
 class NearestAbove(Generic[Value]):

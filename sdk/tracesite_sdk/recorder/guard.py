@@ -34,9 +34,9 @@ class Guard:
         last = error.__traceback__
         while last is not None and last.tb_next is not None:
             last = last.tb_next
-        place = f"{last.tb_frame.f_code.co_filename}:{last.tb_lineno}" if last else "?"
+        code_line = f"{last.tb_frame.f_code.co_filename}:{last.tb_lineno}" if last else "?"
         # Only the type of the error, because its text may hold recorded content.
-        kind = f"{type(error).__name__} at {place}"
+        kind = f"{type(error).__name__} at {code_line}"
         if kind not in self._logged and len(self._logged) < _MOST_KINDS:
             self._logged.add(kind)
             # Log handlers of the host may raise too.

@@ -572,8 +572,8 @@ class Message(Scope):
     def take_requested_by(self, taking: ToolCall, args: Any) -> ToolCall | None:
         """Return the waiting call that a tool takes up: the one with its id, else with its name and arguments, else with its
         name. Only calls of the same agent are compared."""
-        if taking.call_id and (found := self.take_requested(taking.call_id)) is not None:
-            return found
+        if taking.call_id and (call := self.take_requested(taking.call_id)) is not None:
+            return call
         parent = taking.parent.id if taking.parent is not None else None
         named = [
             call
@@ -582,17 +582,17 @@ class Message(Scope):
             and (call.parent.id if call.parent is not None else None) == parent
             and not (taking.call_id and call.call_id)
         ]
-        found = next((call for call in named if failure_of(_is_within, call._args, args) is True), None)
-        return self._taken(found or (named[0] if named else None))
+        call = next((call for call in named if failure_of(_is_within, call._args, args) is True), None)
+        return self._taken(call or (named[0] if named else None))
 
-    def _taken(self, found: ToolCall | None) -> ToolCall | None:
-        if found is None:
+    def _taken(self, call: ToolCall | None) -> ToolCall | None:
+        if call is None:
             return None
         try:
-            self._requested.remove(found)
+            self._requested.remove(call)
         except ValueError:
             return None  # a tool in another thread took it up at this moment
-        return found
+        return call
 
     def set_reply(self, step: Step | None, text: str = "") -> None:
         """Set the last reply without calls; None if another request follows. An earlier one becomes a thought."""

@@ -31,7 +31,7 @@ def count_values(data: bytes, most: int) -> int:
         return everything
     # Once escapes are removed, a string ends at the next quotation mark. Escaped backslashes go first.
     text = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    found = 1
+    count = 1
     is_inside = False
     for start in range(0, len(text), _BLOCK):
         block = text[start : start + _BLOCK]
@@ -42,10 +42,10 @@ def count_values(data: bytes, most: int) -> int:
                 continue
         outside, begin, _string = _STRING.sub(b"", block).partition(b'"')
         is_inside = bool(begin)
-        found += _separated(outside) - 1
-        if found > most:
+        count += _separated(outside) - 1
+        if count > most:
             return most + 1
-    return min(found + (everything - found) // _IN_STRINGS, most + 1)
+    return min(count + (everything - count) // _IN_STRINGS, most + 1)
 
 
 def _separated(data: bytes) -> int:

@@ -89,7 +89,7 @@ def redact(value: Any, rules: Rules = DEFAULT_RULES, path: str = "", first: int 
         clean = walk.value(value, path, 0) if secrets else value
         if places:
             clean, of_places = redact_places(clean, rules, path, MAX_DEPTH, first)
-            walk.receipts += [Receipt(place, rule) for place, rule in of_places]
+            walk.receipts += [Receipt(path, rule) for path, rule in of_places]
         return clean, counted(walk.receipts)
     except RecursionError:
         # The caller had used up most of the stack before.

@@ -94,7 +94,7 @@ class _Walk:
 
     def rule_of(self, key: str) -> PathRule | None:
         """Return the rule for the value whose path ends with this key, the last step of the trail."""
-        below = (step for place in self.trail for step in (["[*]"] if isinstance(place, int) else place.split(".")))
+        below = (step for entry in self.trail for step in (["[*]"] if isinstance(entry, int) else entry.split(".")))
         steps = (*self.outer, *below)
         return next((rule for rule in self.by_key[key] if rule.matches(steps)), None)
 

@@ -61,7 +61,7 @@ def chinese_id_is_valid(text: str) -> bool:
         date(int(text[6:10]), int(text[10:12]), int(text[12:14]))
     except ValueError:
         return False
-    total = sum(int(digit) * 2 ** (17 - place) for place, digit in enumerate(text[:17]))
+    total = sum(int(digit) * 2 ** (17 - position) for position, digit in enumerate(text[:17]))
     return "10X98765432"[total % 11] == text[17].upper()
 
 

@@ -86,7 +86,7 @@ class PathRule:
         """Return whether a path ends with the steps of the rule. An index in a path is `[*]`."""
         end = path[-len(self.steps) :]
         return len(end) == len(self.steps) and all(
-            step == found or (step == "*" and found != "[*]") for step, found in zip(self.steps, end, strict=True)
+            step == key or (step == "*" and key != "[*]") for step, key in zip(self.steps, end, strict=True)
         )
 
 

@@ -22,7 +22,7 @@ def merged(deliveries: Iterable[Span]) -> list[Span]:
     of_span: dict[str, list[Span]] = defaultdict(list)
     for delivery in deliveries:
         of_span[delivery.span_id].append(delivery)
-    return [_whole(found) for found in of_span.values()]
+    return [_whole(delivered) for delivered in of_span.values()]
 
 
 def fullness(span: Span) -> tuple[int, int, bytes]:
@@ -67,8 +67,8 @@ def _union(lists: Sequence[list[Any]], order: Any) -> list[Any]:
     others = [items for items in lists[1:] if items and items != lists[0]]
     if not others:
         return lists[0]
-    found = {_content(item): item for items in (lists[0], *others) for item in items}
-    return [item for _text, item in sorted(found.items(), key=lambda pair: (order(pair[1]), pair[0]))]
+    by_content = {_content(item): item for items in (lists[0], *others) for item in items}
+    return [item for _text, item in sorted(by_content.items(), key=lambda pair: (order(pair[1]), pair[0]))]
 
 
 def _content(value: Any) -> bytes:

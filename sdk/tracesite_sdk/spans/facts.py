@@ -89,8 +89,8 @@ def first(attributes: Attributes, names: tuple[str, ...]) -> Any:
 
 
 def first_text(attributes: Attributes, names: tuple[str, ...]) -> str | None:
-    found = first(attributes, names)
-    return found if isinstance(found, str) else None if found is None else str(found)
+    value = first(attributes, names)
+    return value if isinstance(value, str) else None if value is None else str(value)
 
 
 def below(attributes: Attributes, prefix: str) -> dict[str, Any]:
@@ -142,9 +142,9 @@ def between(start: int, end: int) -> float | None:
 
 def cost(attributes: Attributes, total: tuple[str, ...], parts: tuple[str, ...] = ()) -> float | None:
     """Return the cost that attributes state: the total, or else the sum of its parts; None if they state none."""
-    found = [amount for name in total if (amount := _amount(attributes.get(name))) is not None]
-    if found:
-        return found[0]
+    totals = [amount for name in total if (amount := _amount(attributes.get(name))) is not None]
+    if totals:
+        return totals[0]
     amounts = [amount for name in parts if (amount := _amount(attributes.get(name))) is not None]
     return sum(amounts) if amounts else None
 

@@ -500,15 +500,15 @@ def _requested_tools(
 ) -> Iterator[tuple[Observation, list[Observation]]]:
     """Yield each generation whose output was not recorded, with the tools that ran after it on the same level."""
     latest: dict[str | None, Observation] = {}
-    found: dict[str, list[Observation]] = {}
+    tools: dict[str, list[Observation]] = {}
     for observation in ordered:
         if observation.id in reply_ids:
             latest[observation.parent] = observation
         elif (
             observation.kind == "tool" and (generation := latest.get(observation.parent)) and generation.output in EMPTY
         ):
-            found.setdefault(generation.id, []).append(observation)
-    yield from ((observation, found[observation.id]) for observation in ordered if observation.id in found)
+            tools.setdefault(generation.id, []).append(observation)
+    yield from ((observation, tools[observation.id]) for observation in ordered if observation.id in tools)
 
 
 def _request_of(tool: Observation) -> dict[str, Any]:

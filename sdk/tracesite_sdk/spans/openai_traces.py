@@ -70,11 +70,11 @@ def decode_items(body: bytes) -> tuple[list[Span], list[str]]:
     check_numbers(len(items))
     spans: list[Span] = []
     invalid: list[str] = []
-    for place, item in enumerate(items):
+    for index, item in enumerate(items):
         try:
             spans.append(_span_of(item))
         except (msgspec.ValidationError, InvalidBody) as error:
-            invalid.append(f"data[{place}]: {error}")
+            invalid.append(f"data[{index}]: {error}")
     return spans, invalid
 
 
@@ -141,11 +141,11 @@ def _nanoseconds(time: str | None) -> int:
     if time is None:
         return 0
     try:
-        found = datetime.fromisoformat(time)
-        found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        moment = datetime.fromisoformat(time)
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
         return 0
-    return max(0, (found - _EPOCH) // timedelta(microseconds=1) * 1000)
+    return max(0, (moment - _EPOCH) // timedelta(microseconds=1) * 1000)
 
 
 def _attributes(facts: dict[str, Any]) -> Attributes:

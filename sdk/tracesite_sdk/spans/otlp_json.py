@@ -296,10 +296,12 @@ def _check_numbers(request: Any) -> None:
             scopes = items(fields(resource).get(of_resource))
             parts += 1 + len(scopes)
             for scope in scopes:
-                found = items(fields(scope).get(of_scope))
-                spans += len(found)
+                items_of_scope = items(fields(scope).get(of_scope))
+                spans += len(items_of_scope)
                 check_numbers(spans)
-                parts += sum(len(items(fields(span).get(below))) for span in found for below in ("events", "links"))
+                parts += sum(
+                    len(items(fields(span).get(below))) for span in items_of_scope for below in ("events", "links")
+                )
     check_numbers(spans, parts)
 
 

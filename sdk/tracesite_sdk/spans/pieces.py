@@ -50,12 +50,12 @@ def span_id(of: str) -> str:
 def uuid_of(value: Any, field: str) -> UUID:
     """Raise InvalidItem if the value is not a UUID as text."""
     try:
-        found = UUID(value) if isinstance(value, str) else None
+        uuid = UUID(value) if isinstance(value, str) else None
     except ValueError:
-        found = None
-    if found is None or not found.int:
+        uuid = None
+    if uuid is None or not uuid.int:
         raise InvalidItem(f"{field}: {shown(value)} is not a UUID")
-    return found
+    return uuid
 
 
 def shown(value: Any) -> str:
@@ -65,5 +65,5 @@ def shown(value: Any) -> str:
 
 def nanoseconds(value: Any) -> int:
     """Return the time since 1970, and 0 for a value that is not a time."""
-    found = instant(value)
-    return 0 if found is None else (found - _EPOCH) // timedelta(microseconds=1) * 1000
+    moment = instant(value)
+    return 0 if moment is None else (moment - _EPOCH) // timedelta(microseconds=1) * 1000

@@ -104,8 +104,8 @@ def _time(value: Any, name: str) -> int:
         value = value[0] * 10**9 + value[1]
     if isinstance(value, int) and not isinstance(value, bool) and value in _INT64:
         return value
-    if isinstance(value, str) and (found := instant(value)) is not None:
-        return int(found.timestamp()) * 10**9 + found.microsecond * 1000
+    if isinstance(value, str) and (moment := instant(value)) is not None:
+        return int(moment.timestamp()) * 10**9 + moment.microsecond * 1000
     raise InvalidBody(f"{name}: expected a time, not {value!r:.50}")
 
 

@@ -19,14 +19,14 @@ _TOGETHER = 16
 
 def redact(items: Sequence[Span | LogRecord], rules: Rules) -> list[Span | LogRecord]:
     """Return the items without secrets, with a receipt for each in `redactions`."""
-    found: list[Span | LogRecord] = []
+    redacted: list[Span | LogRecord] = []
     for first in range(0, len(items), _TOGETHER):
         some: Sequence[Span | LogRecord] = items[first : first + _TOGETHER]
         values = [_values_of(item) for item in some]
         if may_hold_secrets(values, rules):
             some = [_redacted(item, of_item, rules) for item, of_item in zip(some, values, strict=True)]
-        found += some
-    return found
+        redacted += some
+    return redacted
 
 
 def _redacted(item: Span | LogRecord, values: dict[str, Any], rules: Rules) -> Span | LogRecord:

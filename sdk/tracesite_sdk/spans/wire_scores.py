@@ -139,16 +139,16 @@ def _langsmith_value(body: Mapping[str, Any]) -> tuple[Any, str | None]:
 
 def scores_in(spans: Iterable[Span], logs: Iterable[LogRecord]) -> list[records.Score]:
     """Return the scores that the spans and log records of a trace carry. Invalid ones stay with their span only."""
-    found: list[records.Score] = []
+    scores: list[records.Score] = []
     for span in spans:
         for event in span.events:
             if event.name == EVALUATION:
-                found += _read(event.name, span.trace_id, span.span_id, event.time, event.attributes)
+                scores += _read(event.name, span.trace_id, span.span_id, event.time, event.attributes)
     for log in logs:
         name = log.name or str(log.attributes.get("event.name", ""))
         if name in (EVALUATION, LANGFUSE_SCORE, LANGSMITH_FEEDBACK):
-            found += _read(name, log.trace_id, log.span_id, log.time, log.attributes)
-    return found
+            scores += _read(name, log.trace_id, log.span_id, log.time, log.attributes)
+    return scores
 
 
 def _read(

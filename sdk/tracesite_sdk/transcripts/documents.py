@@ -232,16 +232,16 @@ class ValueBudget:
 
         Raise OSError, and Unreadable if they exceed the budget.
         """
-        found = lines = 0
+        count = lines = 0
         with source.open() as stream:
             # Blocks end with a line, because no string continues in the next line.
             while block := stream.read(_BLOCK) + stream.readline():
-                found += 0 if is_lines else count_values(block, self.left)
+                count += 0 if is_lines else count_values(block, self.left)
                 lines += block.count(b"\n")
-                if found > self.left or lines > self.left * (1 if is_lines else _LINES_PER_VALUE):
+                if count > self.left or lines > self.left * (1 if is_lines else _LINES_PER_VALUE):
                     self.left = 0
                     raise Unreadable("the file has too many JSON values")
-        self.left -= lines if is_lines else found
+        self.left -= lines if is_lines else count
 
 
 def read(source: Source, skip: Skip, values: ValueBudget | None = None) -> Any:

@@ -146,9 +146,9 @@ def _step(step: TurnStep, *, is_answer: bool) -> records.AgentStep:
     calls = [_call(call) for call in step.calls]
     if step.reply is None:
         return records.AgentStep(iteration=step.iteration, tool_calls=calls)
-    found = replace(step_of(step.reply, step.iteration), tool_calls=calls)
+    record = replace(step_of(step.reply, step.iteration), tool_calls=calls)
     # The text is the content of the message.
-    return replace(found, thought=None) if is_answer else found
+    return replace(record, thought=None) if is_answer else record
 
 
 def _call(turn_call: TurnCall) -> records.ToolCall:

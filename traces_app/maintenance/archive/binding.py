@@ -18,8 +18,8 @@ def bound(dataset: Dataset, batches: Iterable[list[Row]]) -> Iterator[list[Row]]
     key = dataset.place_of(dataset.key)
     for rows in batches:
         for row in rows:
-            for place, name, column in places:
-                if row[place] is not None and is_misplaced(row[place], column, row_bytes(row[key])):
+            for index, name, column in places:
+                if row[index] is not None and is_misplaced(row[index], column, row_bytes(row[key])):
                     raise ArchiveError(
                         f"{dataset.name} {row[key]}: {name} was encrypted for another row or column, so it was moved there "
                         "behind the back of Tracesite. verify_traces shows what else was changed. Correct or purge this row."

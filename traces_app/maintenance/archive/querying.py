@@ -52,7 +52,11 @@ def archive_views(
 def _make_view(
     database: duckdb.DuckDBPyConnection, folder: Folder, dataset: Dataset, manifests: list[Manifest]
 ) -> None:
-    paths = [_readable(folder, found.tables[dataset.name].path) for found in manifests if dataset.name in found.tables]
+    paths = [
+        _readable(folder, manifest.tables[dataset.name].path)
+        for manifest in manifests
+        if dataset.name in manifest.tables
+    ]
     if not paths:
         database.register(dataset.name, dataset.schema.empty_table())
         return
@@ -83,11 +87,11 @@ def written_as(form: str, database: duckdb.DuckDBPyConnection, sql: str) -> Iter
                 result.show(max_rows=10_000, max_width=200)
         yield shown.getvalue().rstrip("\n")
         return
-    found = database.execute(sql)
-    names = [column[0] for column in found.description or ()]
+    rows_of_query = database.execute(sql)
+    names = [column[0] for column in rows_of_query.description or ()]
     if form == "csv":
         yield _csv_line(names)
-    while rows := found.fetchmany(_ROWS_AT_ONCE):
+    while rows := rows_of_query.fetchmany(_ROWS_AT_ONCE):
         for row in rows:
             if form == "csv":
                 yield _csv_line(row)

@@ -123,7 +123,10 @@ def _has_other_projects(scopes: Sequence[Scope], period: Period) -> bool:
     if any(scope.project_ids is None for scope in scopes):
         return False
     gaps = [Condition("project_id < %s", projects[:1]), Condition("project_id > %s", projects[-1:])]
-    gaps += [Condition("project_id > %s AND project_id < %s", [one, next_one]) for one, next_one in pairwise(projects)]
+    gaps += [
+        Condition("project_id > %s AND project_id < %s", [project_id, next_one])
+        for project_id, next_one in pairwise(projects)
+    ]
     leaf = period.leaf(MESSAGES)
     return any(fetch(f"SELECT 1 FROM {leaf} WHERE {gap.sql} LIMIT 1", gap.values) for gap in gaps)
 

@@ -165,12 +165,12 @@ def _busy_between(after: UUID, last: UUID) -> list[UUID]:
 
 def busy_among(session_ids: list[UUID]) -> list[UUID]:
     """Return those of these sessions that have messages; the ids may be far apart."""
-    found = fetch(
+    rows = fetch(
         "SELECT id FROM unnest(%s::uuid[]) AS wanted (id) "
         f"WHERE EXISTS (SELECT 1 FROM {MESSAGES} WHERE session_id = wanted.id)",
         [session_ids],
     )
-    return [session_id for (session_id,) in found]
+    return [session_id for (session_id,) in rows]
 
 
 def sessions_with_messages(table: str, first: UUID, after: UUID) -> Iterator[list[UUID]]:
@@ -180,7 +180,7 @@ def sessions_with_messages(table: str, first: UUID, after: UUID) -> Iterator[lis
     """
     last = UUID(int=first.int - 1) if first.int else first
     while True:
-        found = fetch(
+        rows = fetch(
             f"""
             WITH RECURSIVE found (session_id, place) AS (
                 (SELECT session_id, 1 FROM {table} WHERE session_id > %(last)s AND session_id < %(after)s
@@ -195,7 +195,7 @@ def sessions_with_messages(table: str, first: UUID, after: UUID) -> Iterator[lis
             """,
             {"last": last, "after": after},
         )
-        if not found:
+        if not rows:
             return
-        yield [session_id for (session_id,) in found]
-        last = found[-1][0]
+        yield [session_id for (session_id,) in rows]
+        last = rows[-1][0]

@@ -45,19 +45,19 @@ def _forget_period(period: Period, before: datetime) -> int:
     """Delete the keys of a dropped period, except those of messages that exist because the period was created again."""
     forgotten, last = 0, UUID(int=0)
     while True:
-        found = fetch(
+        rows = fetch(
             "SELECT message_id FROM messages_app_messagekey WHERE message_id >= %s AND message_id < %s AND message_id > %s "
             f"ORDER BY message_id LIMIT {_KEYS_AT_ONCE}",
             [period.first_id, period.after_id, last],
         )
-        if not found:
+        if not rows:
             return forgotten
         gone = fetch(
             "DELETE FROM messages_app_messagekey WHERE key IN (SELECT key FROM messages_app_messagekey AS k "
             "WHERE message_id >= %s AND message_id <= %s AND (purged_at IS NULL OR purged_at < %s) "
             f"AND NOT EXISTS (SELECT 1 FROM {MESSAGES} WHERE id = k.message_id AND id >= %s AND id < %s) "
             "FOR UPDATE SKIP LOCKED) RETURNING 1",
-            [found[0][0], found[-1][0], before, period.first_id, period.after_id],
+            [rows[0][0], rows[-1][0], before, period.first_id, period.after_id],
         )
         forgotten += len(gone)
-        last = found[-1][0]
+        last = rows[-1][0]

@@ -26,12 +26,12 @@ class Command(TracesCommand, AuditedCommand):
         add_time_range(parser)
 
     def handle(self, *, project: str, rule: str | None, from_: str | None, until: str | None, **options: Any) -> None:
-        found = project_named(project)
+        row = project_named(project)
         try:
-            rules = rules_named(found, rule)
+            rules = rules_named(row, rule)
         except ValueError as error:
             raise CommandError(str(error), returncode=2) from error
-        states = apply_masking(found.pk, rules, from_=time_named("--from", from_), until=time_named("--until", until))
+        states = apply_masking(row.pk, rules, from_=time_named("--from", from_), until=time_named("--until", until))
         done = last_of(states, Masked(), _in_words, from_)
         self.stdout.write(_in_words(done))
 

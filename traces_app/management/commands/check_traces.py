@@ -61,11 +61,11 @@ class Command(TracesCommand, AuditedCommand):
         )
 
     def handle(self, *, project: str | None, session: str | None, repair: bool, json: bool, **options: Any) -> None:
-        found = project_named(project) if project is not None else None
-        session_id = session_named(session, [found] if found else []) if session is not None else None
+        row = project_named(project) if project is not None else None
+        session_id = session_named(session, [row] if row else []) if session is not None else None
         if session is not None and session_id is None:
             raise CommandError(f"Session {session!r} was purged.", returncode=2)
-        scope: _Scope = {"project_id": found.pk if found else None, "session_id": session_id}
+        scope: _Scope = {"project_id": row.pk if row else None, "session_id": session_id}
         tally, kinds = Tally(), Counter[str]()
         mended = self._mend(scope) if repair else 0
         with message_bar(_messages(scope)) as bar:

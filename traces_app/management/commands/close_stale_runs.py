@@ -38,7 +38,7 @@ class Command(TracesCommand, AuditedCommand):
 
     def handle(self, *, older_than: str | int | None, project: str | list[str], dry_run: bool, **options: Any) -> None:
         hours = _hours(conf.STALE_RUN_HOURS if older_than is None else older_than)
-        projects = [found.pk for found in projects_named(project)] or None
+        projects = [each.pk for each in projects_named(project)] or None
         before = timezone.now() - timedelta(hours=hours)
         count = sum(1 for run in stale_runs(before, projects) if dry_run or close(run))
         # Afterwards, because sessions whose runs were closed are not open any more.

@@ -33,7 +33,7 @@ class Command(TracesCommand, AuditedCommand):
         )
 
     def handle(self, *, project: str, yes: bool, no_wait: bool, **options: Any) -> None:
-        found = project_named(project)
+        row = project_named(project)
         if alias_in_use() != PRIMARY:
             raise CommandError(f"{project} has a database of its own. Encryption is for projects in the primary one.")
         if not yes:
@@ -42,16 +42,16 @@ class Command(TracesCommand, AuditedCommand):
             )
         switch_on()
         try:
-            end_encryption(found)
+            end_encryption(row)
             self.stdout.write(f"What {project} receives from now on is not encrypted.")
             if not no_wait:
                 # Until then another process may encrypt something that this one would have passed.
                 wait_for_writers()
             rows = 0
-            for done in decrypt_stored(found.pk):
+            for done in decrypt_stored(row.pk):
                 rows = done.rows
                 self.stderr.write(f"\r{done.messages} messages, {rows} rows decrypted", ending="")
-            note_decrypted(found)
+            note_decrypted(row)
         except (ApiError, ImproperlyConfigured) as error:
             raise CommandError(str(error)) from error
         self.stderr.write("")

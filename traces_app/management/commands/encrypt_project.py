@@ -35,24 +35,24 @@ class Command(TracesCommand, AuditedCommand):
         )
 
     def handle(self, *, project: str, new_key: bool, no_wait: bool, **options: Any) -> None:
-        found = project_named(project)
+        row = project_named(project)
         if alias_in_use() != PRIMARY:
             raise CommandError(f"{project} has a database of its own. Encryption is for projects in the primary one.")
-        if SnapshotPart.objects.filter(session__project=found).exists():
+        if SnapshotPart.objects.filter(session__project=row).exists():
             raise CommandError(
                 f"{project} has snapshots of agents, which cannot be encrypted. Remove their contents first: DELETE "
                 "/api/v1/sessions/{id}/snapshots/, or purge."
             )
         switch_on()
         try:
-            if new_key or found.encryption != Encryption.ON:
-                key = add_key(found)
+            if new_key or row.encryption != Encryption.ON:
+                key = add_key(row)
                 self.stdout.write(f"Data key {key.version} of {project} encrypts what is received from now on.")
                 if not no_wait:
                     # Until then another process may store something that this one would have passed.
                     wait_for_writers()
             rows = 0
-            for done in encrypt_stored(found.pk):
+            for done in encrypt_stored(row.pk):
                 rows = done.rows
                 self.stderr.write(f"\r{done.messages} messages, {rows} rows encrypted", ending="")
         except (ApiError, ImproperlyConfigured) as error:

@@ -71,8 +71,8 @@ class Command(TracesCommand, AuditedCommand):
     def handle(
         self, *, paths: list[Path], project: str, format: str, dry_run: bool, json: bool, verbosity: int, **options: Any
     ) -> None:
-        found = Project.objects.filter(slug=project).first()
-        if found is None:
+        row = Project.objects.filter(slug=project).first()
+        if row is None:
             raise CommandError(
                 f"There is no project {project!r}. Create it with: {program()} create_project {project}", returncode=2
             )
@@ -82,7 +82,7 @@ class Command(TracesCommand, AuditedCommand):
         reports = []
         skipped = 0
         with _Progress() as progress:
-            project_id = None if dry_run else found.pk
+            project_id = None if dry_run else row.pk
             for report in import_paths(paths, project_id, format_=format_named(format), watch=progress.watch):
                 reports.append(report)
                 skipped += report.status == "skipped"

@@ -26,12 +26,12 @@ class Command(AuditedCommand):
         parser.add_argument("alias", metavar="ALIAS", help="the alias of the database")
 
     def handle(self, *, project: str, alias: str, **options: Any) -> None:
-        found = project_named(project)
+        row = project_named(project)
         ready = {PRIMARY, *ProjectDatabase.objects.values_list("alias", flat=True)}.intersection(all_aliases())
         if alias not in ready:
             raise CommandError(f"{alias!r} is no database that is ready: {', '.join(sorted(ready))}.", returncode=2)
         try:
-            done = move(found, alias)
+            done = move(row, alias)
         except ApiError as error:
             raise CommandError(str(error)) from error
         if done.source != alias:

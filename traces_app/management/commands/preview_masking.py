@@ -38,13 +38,13 @@ class Command(TracesCommand):
             raise CommandError("--kind and --value belong together.", returncode=2)
         if messages < 1:
             raise CommandError("--messages: expected a number from 1.", returncode=2)
-        found = project_named(project)
+        row = project_named(project)
         try:
-            rules = compiled((("preview", kind, value),)) if kind and value else rules_named(found, rule)
+            rules = compiled((("preview", kind, value),)) if kind and value else rules_named(row, rule)
         except ValueError as error:
             raise CommandError(str(error), returncode=2) from error
         rows, removed = Counter[str](), Counter[str]()
-        for number, change in enumerate(preview_masking(found.pk, rules, messages)):
+        for number, change in enumerate(preview_masking(row.pk, rules, messages)):
             for receipt in change.receipts:
                 rows[receipt.rule] += 1
                 removed[receipt.rule] += receipt.count

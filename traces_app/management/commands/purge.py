@@ -142,7 +142,7 @@ class Command(TracesCommand, AuditedCommand):
         choice = _Choice(
             created_before=moment("--older-than", older_than),
             deleted_before=moment("--deleted-longer-than", longer),
-            projects=tuple(found.slug for found in projects),
+            projects=tuple(each.slug for each in projects),
             session_id=wanted,
         )
         if has_own_days:
@@ -155,7 +155,7 @@ class Command(TracesCommand, AuditedCommand):
         scope = Scope(
             created_before=choice.created_before,
             deleted_before=choice.deleted_before,
-            project_ids=tuple(found.pk for found in projects) or None,
+            project_ids=tuple(each.pk for each in projects) or None,
             session_id=wanted,
         )
         return replace(choice, scopes=(scope,))
@@ -199,7 +199,7 @@ def _by_policy(projects: list[Project], options: Mapping[str, Any]) -> _Choice:
     return _Choice(
         scopes=tuple(scopes_of(projects or Project.objects.order_by("pk"))),
         by_project="policy",
-        projects=tuple(found.slug for found in projects),
+        projects=tuple(each.slug for each in projects),
     )
 
 

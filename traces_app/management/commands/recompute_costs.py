@@ -43,10 +43,10 @@ class Command(TracesCommand, AuditedCommand):
         dry_run: bool,
         **options: Any,
     ) -> None:
-        found = project_named(project) if project is not None else None
+        row = project_named(project) if project is not None else None
         first, last = time_named("--from", from_), time_named("--until", until)
         states = recompute_costs(
-            project_id=found.pk if found else None, model=model, from_=first, until=last, dry_run=dry_run
+            project_id=row.pk if row else None, model=model, from_=first, until=last, dry_run=dry_run
         )
         done = last_of(states, Recomputed(), _in_words, from_)
         self.stdout.write(_in_words(done) + (" Nothing was changed." if dry_run else ""))

@@ -35,11 +35,11 @@ class Command(TracesCommand, AuditedCommand):
     def handle(
         self, *, unsealed: bool, project: str | None, from_: str | None, until: str | None, **options: Any
     ) -> None:
-        found = project_named(project) if project is not None else None
+        row = project_named(project) if project is not None else None
         scope = Scope.between(time_named("--from", from_), time_named("--until", until))
         total = seal_marked(patience=timedelta(0))
         if unsealed:
-            for _marked in mark_unsealed(scope.first, scope.after, found.pk if found else None):
+            for _marked in mark_unsealed(scope.first, scope.after, row.pk if row else None):
                 total = _sum(total, seal_marked(patience=timedelta(0)))
         self.stdout.write(
             f"Sealed {total.sealed:,} messages, sealed {total.resealed:,} again after changes; {total.removed:,} were "
@@ -49,6 +49,6 @@ class Command(TracesCommand, AuditedCommand):
             self.stderr.write(f"{total.refused:,} messages were marked by somebody else, and were not sealed.")
 
 
-def _sum(one: Report, other: Report) -> Report:
-    counts = {name: value + getattr(other, name) for name, value in vars(one).items() if isinstance(value, int)}
-    return Report(**counts, newest_batch=other.newest_batch or one.newest_batch)
+def _sum(left: Report, other: Report) -> Report:
+    counts = {name: value + getattr(other, name) for name, value in vars(left).items() if isinstance(value, int)}
+    return Report(**counts, newest_batch=other.newest_batch or left.newest_batch)

@@ -41,8 +41,8 @@ class Command(TracesCommand):
     def handle(
         self, *, project: str | None, from_: str | None, until: str | None, strict: bool, json: bool, **options: Any
     ) -> None:
-        found = project_named(project) if project is not None else None
-        scope = Scope.between(time_named("--from", from_), time_named("--until", until), found.pk if found else None)
+        row = project_named(project) if project is not None else None
+        scope = Scope.between(time_named("--from", from_), time_named("--until", until), row.pk if row else None)
         slugs = dict(Project.objects.values_list("pk", "slug"))
         tally, differing, is_changed = Tally(), 0, False
         for fault in faults():

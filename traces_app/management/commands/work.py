@@ -46,7 +46,7 @@ class Command(BaseCommand):
     def handle(self, *, once: bool, job: str | None, left_out: list[str], **options: Any) -> None:
         if job is not None and left_out:
             raise CommandError("Use either --job or --except.", returncode=2)
-        wanted = [one for one in JOBS if one not in [_named("--except", name) for name in left_out]]
+        wanted = [job for job in JOBS if job not in [_named("--except", name) for name in left_out]]
         with acting(Origin(kind=ActorKind.COMMAND, name="work", id=f"uid {os.getuid()}")):
             if job is not None:
                 self._run([_that_is_on(job)], if_due=False)

@@ -73,7 +73,7 @@ def keys_of(folded: Sequence[str], first_row: int) -> Keys:
     hashed = (units ^ units >> np.uint64(8)) & np.uint64(0xFF)
     keys[:-2] |= hashed[2:] << _SHIFTS[2]
     keys[:-3] |= hashed[3:] << _SHIFTS[3]
-    keys |= np.repeat(rows, [len(one) // 2 for one in encoded])
+    keys |= np.repeat(rows, [len(text) // 2 for text in encoded])
     return unique(keys[units != 0])
 
 

@@ -38,8 +38,8 @@ def find_in_run(query: SearchQuery, message_id: UUID) -> FoundInRun:
     until = monotonic() + SECONDS
     is_late = False
     for row in texts_of_message(Kind.STEP, message_id):
-        if (found := hits_of(row, query)) is not None:
-            hits[row.id] = found
+        if (row_hits := hits_of(row, query)) is not None:
+            hits[row.id] = row_hits
         if is_late := monotonic() > until:
             break
 

@@ -42,18 +42,18 @@ class Command(TracesCommand, AuditedCommand):
             raise CommandError("A single message is exported with --format text.", returncode=2)
         scope = ProjectScope(frozenset([project_named(project).pk]) if project is not None else None)
         try:
-            found = find_session_here(scope, session)
-            pieces = chosen.pieces(found)
+            in_scope = find_session_here(scope, session)
+            pieces = chosen.pieces(in_scope)
             if message is not None and chosen.of_messages is not None:
-                pieces = chosen.of_messages(messages([str(find_message(scope, message, found).pk)]))
+                pieces = chosen.of_messages(messages([str(find_message(scope, message, in_scope).pk)]))
         except ApiError as error:
             where = f"in project {project!r}" if project is not None else "in any project"
             said = {
                 "session_not_found": f"There is no session {session!r} {where}.",
                 "message_not_found": f"There is no message with the id {message!r} in session {session!r}.",
             }
-            place = where_archived(scope, session) if error.code == "session_archived" else None
-            folder = f" Its folder is {place.url}." if place is not None else ""
+            archived = where_archived(scope, session) if error.code == "session_archived" else None
+            folder = f" Its folder is {archived.url}." if archived is not None else ""
             raise CommandError(f"{said.get(error.code, str(error))}{folder}", returncode=2) from error
         for piece in pieces:
             self.stdout.write(piece.decode(), ending="")

@@ -31,10 +31,10 @@ class Command(TracesCommand):
         messages = (
             Message.objects.filter(session_id=session_id).order_by("pk") if session_id else Message.objects.none()
         )
-        found = list(messages.values_list("pk", "role", "content"))
-        if not found:
+        rows = list(messages.values_list("pk", "role", "content"))
+        if not rows:
             raise CommandError(f"The session {session!r} has no messages, or was deleted.", returncode=2)
-        self.stdout.write(recorded_of(found).encoded().decode(), ending="")
+        self.stdout.write(recorded_of(rows).encoded().decode(), ending="")
 
 
 def recorded_of(messages: list[tuple[Any, str, str]]) -> Recorded:

@@ -120,11 +120,11 @@ class Command(BaseCommand):
     def _check(self, workers: int, threads: int) -> None:
         """Report all problems, the worst last."""
         import_module("tracesite.serving.asgi")
-        found = run_checks(databases=[PRIMARY], include_deployment_checks=True)
-        if not any(message.id == system_checks.NO_ANSWER for message in found):
-            found += system_checks.check_connections(system_checks.describe(connection), workers, threads)
-            found += system_checks.check_migrations(0 if is_too_old() else len(unapplied_migrations()))
-        shown = [message for message in found if not message.is_silenced()]
+        messages = run_checks(databases=[PRIMARY], include_deployment_checks=True)
+        if not any(message.id == system_checks.NO_ANSWER for message in messages):
+            messages += system_checks.check_connections(system_checks.describe(connection), workers, threads)
+            messages += system_checks.check_migrations(0 if is_too_old() else len(unapplied_migrations()))
+        shown = [message for message in messages if not message.is_silenced()]
         for message in sorted(shown, key=lambda message: message.level):
             self.stderr.write(str(message))
         if any(message.is_serious() for message in shown):

@@ -218,12 +218,12 @@ def _newest_messages(request: Any, size: int, most: int) -> Cut | None:
     first = _within(messages[0], most // 4)
     newest: list[msgspec.Raw] = []
     room = most - len(others) - len(name) - 8 - (len(first) + 1 if first is not None else 0)
-    for place in range(len(messages) - 1, max(0, len(messages) - _MOST_MESSAGES), -1):
-        one = _within(messages[place], room)
-        if one is None:
+    for index in range(len(messages) - 1, max(0, len(messages) - _MOST_MESSAGES), -1):
+        message = _within(messages[index], room)
+        if message is None:
             break
-        newest.append(msgspec.Raw(one))
-        room -= len(one) + 1
+        newest.append(msgspec.Raw(message))
+        room -= len(message) + 1
     if not newest:
         return None
     kept = [*([msgspec.Raw(first)] if first is not None else ()), *reversed(newest)]

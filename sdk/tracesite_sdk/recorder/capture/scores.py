@@ -29,8 +29,8 @@ def score_data(
         end = f"… [cut, of {len(comment)} characters]"
         comment = comment[: _LONGEST_COMMENT - len(end)] + end
     named = {**about, "value": plain, "label": label, "comment": comment}
-    fields = {name: one for name, one in named.items() if one is not None}
-    score = msgspec.convert({name: one for name, one in fields.items() if name != "uuid"}, records.Score)
+    fields = {name: value for name, value in named.items() if value is not None}
+    score = msgspec.convert({name: value for name, value in fields.items() if name != "uuid"}, records.Score)
     score_value(score.value, score.kind, comment=score.comment)
     content = {name: fields.pop(name) for name in _CONTENT if isinstance(fields.get(name), str)}
     return fields, content

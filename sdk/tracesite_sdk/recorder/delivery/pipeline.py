@@ -312,7 +312,7 @@ class Pipeline:
     def _sampled(self, entries: Sequence[Entry], sampling: Sampling) -> Sequence[Entry]:
         if sampling.keeps_all and self._sampler.is_idle:
             return entries
-        kept = [one for entry in entries for one in self._sampler.filter(entry, sampling)]
+        kept = [sampled for entry in entries for sampled in self._sampler.filter(entry, sampling)]
         self._sampled_out = self._sampler.left_out
         return kept
 
@@ -363,15 +363,15 @@ class Pipeline:
         made: list[Entry] = []
         events = []
         for entry in entries:
-            one = failure_of(clean, [entry], self.privacy)
-            if isinstance(one, Exception):
-                one = failure_of(clean, [repaired(entry)], self.privacy)
-            if isinstance(one, Exception):
+            failure = failure_of(clean, [entry], self.privacy)
+            if isinstance(failure, Exception):
+                failure = failure_of(clean, [repaired(entry)], self.privacy)
+            if isinstance(failure, Exception):
                 self._count_loss(entry)
-                self._guard.failed(one)
+                self._guard.failed(failure)
             else:
                 made.append(entry)
-                events += one
+                events += failure
         return made, events
 
     # --- Losses -----------------------------------------------------------------------------------------------------

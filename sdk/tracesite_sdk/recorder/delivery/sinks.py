@@ -162,12 +162,12 @@ class FanOutSink:
         """Send to all sinks and return the largest count. Raises an ExceptionGroup if all of them fail."""
         most = 0
         failures: list[Exception] = []
-        for place, sink in enumerate(self.sinks):
+        for index, sink in enumerate(self.sinks):
             answer = failure_of(sink.send, events)
             taken = 0 if isinstance(answer, Exception) else answer
             if isinstance(answer, Exception):
                 failures.append(answer)
-            self.lost[place] += len(events) - taken
+            self.lost[index] += len(events) - taken
             most = max(most, taken)
         if len(failures) == len(self.sinks):
             raise ExceptionGroup("no sink took the events", failures)
@@ -183,7 +183,7 @@ class FanOutSink:
         self._call_all(lambda sink: sink.after_fork())
 
     def settings(self) -> ServerSettings | None:
-        return next((found for sink in self.sinks if (found := sink.settings()) is not None), None)
+        return next((settings for sink in self.sinks if (settings := sink.settings()) is not None), None)
 
     def _call_all(self, function: Callable[[Sink], R]) -> list[R]:
         """Call all of them, even if one raises; then raise their exceptions as a group."""

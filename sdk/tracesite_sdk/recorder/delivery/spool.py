@@ -671,10 +671,10 @@ def _take_over(directory: Path, name: str) -> _Owner | None:
 
 def _length_of_ours(segment: _Segment) -> int:
     assert segment.path is not None, "it is on disk"
-    found = segment.path.lstat()
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+    status = segment.path.lstat()
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
         raise PermissionError(f"{segment.path.name} is not a file of this user")
-    return found.st_size
+    return status.st_size
 
 
 def _locked(path: Path, flags: int = 0) -> int | None:
@@ -727,12 +727,12 @@ def _check_ours(directory: Path, *, may_be_shared: bool = False) -> None:
     itself = directory.lstat()
     if stat.S_ISLNK(itself.st_mode) and (itself.st_uid not in (0, os.geteuid()) or not may_be_shared):
         raise PermissionError(f"{directory} is a symbolic link of another user")
-    found = directory.stat()
-    if not stat.S_ISDIR(found.st_mode):
+    status = directory.stat()
+    if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(f"{directory} is not a directory")
     owners = (0, os.geteuid()) if may_be_shared else (os.geteuid(),)
-    writable_by_others = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
-    if found.st_uid not in owners or (may_be_shared and writable_by_others):
+    writable_by_others = status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX
+    if status.st_uid not in owners or (may_be_shared and writable_by_others):
         raise PermissionError(f"{directory} is not for this user alone")
 
 

@@ -76,10 +76,10 @@ class Replaying:
             if not self._replies:
                 self._has_changed = True
                 raise Unrecorded(f"The recorded run asked the model {len(self.recorded.replies)} times, not more.")
-            found = self._replies.pop(0)
-        if found.error is not None:
-            raise Unrecorded(f"The model failed in the recorded run: {found.error}")
-        return found
+            reply = self._replies.pop(0)
+        if reply.error is not None:
+            raise Unrecorded(f"The model failed in the recorded run: {reply.error}")
+        return reply
 
     def answer(self, called: Called) -> Any:
         """Return what a decorated function returns in place of running; see `answering`."""

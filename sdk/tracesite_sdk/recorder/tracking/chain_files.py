@@ -94,15 +94,15 @@ class ChainFiles:
             written = (self.folder / f"{chain_id}.json").read_bytes()
         except FileNotFoundError:
             return None
-        found: dict[str, Any] = msgspec.json.decode(written, type=dict[str, Any])
-        return found
+        chain: dict[str, Any] = msgspec.json.decode(written, type=dict[str, Any])
+        return chain
 
     def read_all(self) -> Iterator[dict[str, Any]]:
         """Yield all documents, the oldest first. Raises as `read` does."""
         for name in self._names():
-            found = self.read(name.removesuffix(".json"))
-            if found is not None:
-                yield found
+            chain = self.read(name.removesuffix(".json"))
+            if chain is not None:
+                yield chain
 
     # --- On the worker ----------------------------------------------------------------------------------------------
 
@@ -139,8 +139,8 @@ class ChainFiles:
         """Return the file names of all chains, the oldest first, because their ids are times."""
         if not self.folder.is_dir():
             return []
-        found = [name for name in os.listdir(self.folder) if _NAME.fullmatch(name)]
-        return sorted(found, key=lambda name: (len(name), name))
+        names = [name for name in os.listdir(self.folder) if _NAME.fullmatch(name)]
+        return sorted(names, key=lambda name: (len(name), name))
 
     def _remove_left_over(self) -> None:
         """Remove temporary files of processes that died while writing."""

@@ -20,7 +20,7 @@ def recognises(span: Span) -> bool:
 
 def facts(span: Span) -> Facts:
     attributes = span.attributes
-    found = Facts(
+    span_facts = Facts(
         agent_name=first_text(attributes, ("agent_name",)),
         input=decoded(first(attributes, ("pydantic_ai.all_messages", "all_messages_events", "prompt"))),
         output=decoded(first(attributes, ("final_result",))),
@@ -28,10 +28,10 @@ def facts(span: Span) -> Facts:
     )
     if "tool_arguments" in attributes:
         # Before version 3 of the instrumentation.
-        found.input = decoded(attributes["tool_arguments"])
-        found.output = attributes.get("tool_response")
+        span_facts.input = decoded(attributes["tool_arguments"])
+        span_facts.output = attributes.get("tool_response")
     if attributes.get(SPAN_TYPE) == "pending_span":
         parent = attributes.get(PENDING_PARENT)
-        found.is_pending = True
-        found.parent_id = parent if isinstance(parent, str) and parent != _NO_PARENT else ""
-    return found
+        span_facts.is_pending = True
+        span_facts.parent_id = parent if isinstance(parent, str) and parent != _NO_PARENT else ""
+    return span_facts

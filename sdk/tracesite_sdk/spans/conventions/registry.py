@@ -36,9 +36,9 @@ CONVENTIONS = (
 
 def facts_of(span: Span) -> Facts:
     """Return what the span means by all conventions that recognise it."""
-    found: Facts | None = None
+    known: Facts | None = None
     for convention in CONVENTIONS:
         if convention.recognises(span):
             facts = convention.facts(span)
-            found = facts if found is None else found.filled_by(facts)
-    return found or Facts()
+            known = facts if known is None else known.filled_by(facts)
+    return known or Facts()

@@ -11,21 +11,21 @@ Found = TypeVar("Found")
 
 
 def together(
-    found: Callable[[Skip], Iterable[Found]], groups: Callable[[Iterable[Found]], Iterable[Hashable]], skip: Skip
+    read: Callable[[Skip], Iterable[Found]], groups: Callable[[Iterable[Found]], Iterable[Hashable]], skip: Skip
 ) -> Iterator[list[Found]]:
     """Yield the groups, each once its last member is read, so that only open groups are held.
 
     The log is read twice: `groups` yields the group of each entry, judged by earlier entries, and must hold little.
     Skipped entries are reported once.
     """
-    group_of = list(groups(found(skip_silently)))
+    group_of = list(groups(read(skip_silently)))
     last = {group: at for at, group in enumerate(group_of)}
     held: dict[Hashable, list[Found]] = {}
-    for at, one in enumerate(found(skip)):
+    for at, item in enumerate(read(skip)):
         if at == len(group_of):
             # The log is being written: the added entries have no group yet.
             return
         group = group_of[at]
-        held.setdefault(group, []).append(one)
+        held.setdefault(group, []).append(item)
         if last[group] == at:
             yield held.pop(group)

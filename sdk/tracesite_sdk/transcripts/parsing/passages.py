@@ -28,7 +28,7 @@ MOST = 1000
 
 def passages_in(value: Any) -> list[records.Reference]:
     """Return the passages in the output of a retriever, in their order; none if it is of no known shape."""
-    return [found for item in _documents(decoded(value), 0)[:MOST] if (found := _passage(item)) is not None]
+    return [passage for item in _documents(decoded(value), 0)[:MOST] if (passage := _passage(item)) is not None]
 
 
 def _documents(value: Any, depth: int) -> list[Any]:
@@ -54,7 +54,7 @@ def _passage(item: Any) -> records.Reference | None:
     id_ = _named(document, _IDS)
     if content is None and id_ is None:
         return None
-    score = next((found for name in _SCORES if (found := _number(document.get(name))) is not None), None)
+    score = next((number for name in _SCORES if (number := _number(document.get(name))) is not None), None)
     return records.Reference(
         id=id_,
         content=content,
@@ -69,10 +69,10 @@ def _passage(item: Any) -> records.Reference | None:
 
 
 def _named(values: dict[str, Any], names: tuple[str, ...]) -> str | None:
-    found = next(
+    value = next(
         (values[name] for name in names if isinstance(values.get(name), str | int) and values[name] != ""), None
     )
-    return None if found is None or isinstance(found, bool) else str(found)
+    return None if value is None or isinstance(value, bool) else str(value)
 
 
 def _number(value: Any) -> float | None:

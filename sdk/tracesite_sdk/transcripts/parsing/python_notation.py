@@ -36,18 +36,18 @@ def json_or_python(written: str) -> Any:
         return None
 
 
-def _as_json(found: re.Match[str]) -> str:
+def _as_json(match: re.Match[str]) -> str:
     """Return a constant or a string of Python as JSON has it."""
-    if found[1] is not None:
-        return f'"{_ESCAPE.sub(_escaped, found[1])}"'
-    return _CONSTANTS.get(found[0], found[0])
+    if match[1] is not None:
+        return f'"{_ESCAPE.sub(_escaped, match[1])}"'
+    return _CONSTANTS.get(match[0], match[0])
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escaped(match: re.Match[str]) -> str:
     """Return an escape within a string of Python, or a quotation mark, as JSON has it."""
-    escape = found[1]
+    escape = match[1]
     if escape is None:
         return '\\"'
     if escape == "'":
         return "'"
-    return found[0] if escape in 'nrtbfu"\\/' else f"\\\\{escape}"
+    return match[0] if escape in 'nrtbfu"\\/' else f"\\\\{escape}"

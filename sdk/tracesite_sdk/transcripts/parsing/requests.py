@@ -37,15 +37,15 @@ def model_input(
     rest = {**others, **(parameters or {})}
     among_parameters = _taken(rest, TOOLS)
     tools = tools or among_parameters
-    found = records.ModelInput(
+    asked = records.ModelInput(
         messages=_messages(messages),
         system=None if system in _NOTHING else system,
         tools=[decoded(tool) for tool in tools] if isinstance(tools, list) else [tools] if tools else None,
         parameters=rest or None,
     )
     return (
-        found
-        if any(item is not None for item in (found.messages, found.system, found.tools, found.parameters))
+        asked
+        if any(item is not None for item in (asked.messages, asked.system, asked.tools, asked.parameters))
         else None
     )
 
