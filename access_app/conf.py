@@ -55,15 +55,15 @@ class Conf:
     LIVE_HEARTBEAT_SECONDS = Setting(15)
     FOREIGN_APIS: Setting[Sequence[str]] = Setting(
         (
-            "tracesite.agentops.plugin.AGENTOPS",
-            "tracesite.langfuse.plugin.LANGFUSE",
-            "tracesite.langsmith.plugin.LANGSMITH",
-            "tracesite.openai_agents.plugin.OPENAI_AGENTS",
-            "tracesite.otlp.plugin.OTLP",
-            "tracesite.weknora.plugin.WEKNORA",
+            "tracesite.foreign_apis.agentops.AGENTOPS",
+            "tracesite.foreign_apis.langfuse.api.LANGFUSE",
+            "tracesite.foreign_apis.langsmith.LANGSMITH",
+            "tracesite.foreign_apis.openai_agents.OPENAI_AGENTS",
+            "tracesite.foreign_apis.otlp.api.OTLP",
+            "tracesite.foreign_apis.weknora.api.WEKNORA",
         )
     )
-    """APIs of other products that are served beside our own: see tracesite/http/foreign_apis.py."""
+    """APIs of other products that are served beside our own: see tracesite/foreign_apis. OPENAI_AGENTS is before OTLP, which has all below /v1/."""
     # What is kept, and for how long.
     BACKGROUND_JOBS = Setting(True)
     STALE_RUN_HOURS = Setting(24)

@@ -23,7 +23,7 @@ from traces_app.queries.filters import (
     UsageFilterSet,
 )
 from traces_app.queries.tool_filters import ToolFilterSet
-from tracesite.http.foreign_apis import foreign_api_of
+from tracesite.http.foreign_api import foreign_api_of
 from tracesite_sdk.formats.registry import FORMATS
 from tracesite_sdk.records.health_flags import FLAGS
 

@@ -7,7 +7,7 @@ from django.urls import include, path
 from access_app.mounting import NAMESPACE
 
 from .http.api_root import IndexView, SchemaView, docs
-from .http.foreign_apis import foreign_apis
+from .http.foreign_api import foreign_apis
 from .http.health import HealthView, ReadyView
 from .http.metrics_view import metrics
 from .http.security_txt import security_txt
@@ -19,7 +19,7 @@ urlpatterns = [
     path("api/v1/", include("traces_app.urls")),
     path("api/v1/schema/", SchemaView.as_view(), name="schema"),
     path("api/v1/docs/", docs, name="docs"),
-    *(path("", include(api.urls)) for api in foreign_apis()),
+    *(route for api in foreign_apis() for route in api.routes),
     path("healthz", HealthView.as_view(), name="healthz"),
     path("readyz", ReadyView.as_view(), name="readyz"),
     path("metrics", metrics, name="metrics"),

@@ -24,9 +24,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from benchmarks import transcript_samples
+from tracesite.foreign_apis.langsmith import PREFIXES
+from tracesite.foreign_apis.otlp.api import BASES
 from tracesite.http.api_root import schema
-from tracesite.langsmith.plugin import PREFIXES
-from tracesite.otlp.plugin import BASES
 from tracesite_sdk.records.snapshot_parts import ref_of
 
 from .sending import Request, Sender

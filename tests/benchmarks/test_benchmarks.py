@@ -40,7 +40,7 @@ from traces_app.ingest.pipeline import ingest
 from traces_app.models import AgentStep, Event, Tool, ToolCall, ToolResult
 from traces_app.models import Span as SpanRow
 from traces_app.queries.messages import messages
-from tracesite.otlp.protobuf import decode_traces
+from tracesite.foreign_apis.otlp.protobuf import decode_traces
 from tracesite_sdk.normalize.redacted import redact_event
 from tracesite_sdk.redaction.rules import DEFAULT_RULES
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from access_app.conf import conf
 
-from .foreign_apis import is_api
+from .foreign_api import is_api
 
 MOST_BYTES = 1024 * 1024
 """The largest form in bytes, and how much of any body is received before a thread is taken."""

@@ -28,7 +28,7 @@ from access_app.mounting import below_base
 from tracesite_sdk.spans.span import TooManyItems
 
 from . import error_pages
-from .foreign_apis import foreign_api_of, is_api
+from .foreign_api import foreign_api_of, is_api
 from .outages import DATABASE_FAILED, is_away
 from .request_log import clean_for_log
 

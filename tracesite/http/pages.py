@@ -21,7 +21,7 @@ from django.utils import timezone
 from access_app.mounting import below_base
 from messages_app.admin.time_zones import in_utc, zone_of
 
-from .foreign_apis import is_api
+from .foreign_api import is_api
 
 DOCS = "/api/v1/docs/"
 """Below our base path."""

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from access_app.errors import ApiError
-from tracesite.http.foreign_apis import foreign_api_of
+from tracesite.http.foreign_api import foreign_api_of
 
 from .clients import headers_of
 

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy
 
 from access_app.errors import ApiError, InvalidInput, NotFound
 from access_app.mounting import below_base
-from tracesite.http.foreign_apis import LiveHandler, live_handler_of
+from tracesite.http.foreign_api import LiveHandler, foreign_apis, live_handler_of
 
 from . import admission
 from .answers import answer
@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 def application(live: Live, elsewhere: Application | None) -> Application:
     """Return the ASGI application; `elsewhere` serves all paths outside the live part, which are 404 without it."""
+    foreign_apis()  # imported now, because the first client would block the others meanwhile
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
         foreign = live_handler_of(scope["path"])

@@ -14,7 +14,7 @@ from django.test import Client
 from messages_app.http.request_body import SMALL_BODY
 from tests.test_access_matrix import routes
 from tracesite.http.arriving_bodies import MOST_BYTES, with_arrived_bodies
-from tracesite.http.foreign_apis import is_api
+from tracesite.http.foreign_api import is_api
 
 MEBIBYTE = 1024 * 1024
 BODIES: dict[str, dict[str, Any]] = {

@@ -18,8 +18,8 @@ from sdk.tests.spans.langsmith_wire import part
 from traces_app.events.decode import MOST_SESSIONS
 from traces_app.ingest.decode import MOST_BELOW, MOST_ITEMS
 from traces_app.ingest.store import MOST_REPEATED
-from tracesite.otlp import counts as otlp_counts
-from tracesite.weknora.parameters import MAX_SELECTED
+from tracesite.foreign_apis.otlp import counts as otlp_counts
+from tracesite.foreign_apis.weknora.parameters import MAX_SELECTED
 from tracesite_sdk.spans.langsmith_runs import LONGEST_HEAD, MOST_PARTS
 from tracesite_sdk.spans.span import MOST_EVENTS_AND_LINKS, MOST_SPANS, InvalidBody
 
