@@ -24,7 +24,7 @@ APPS = ["access_app", "messages_app", "traces_app", "tracesite"]
 # Each may import those before it. The rooms of the first are in sdk/tests/test_architecture.py.
 LAYERS = ["tracesite_sdk", *APPS]
 # The packages of traces_app from the ground up: each may import those before it. See docs/architecture.md.
-FLOORS = ["models", "ingest", "queries", "imports", "events", "maintenance", "views", "admin", "urls"]
+FLOORS = ["models", "ingest", "queries", "imports", "events", "maintenance", "views", "eko", "admin", "urls"]
 READS = ("traces_app/queries/", "messages_app/admin/", "traces_app/admin/", "messages_app/sql/batch.py")
 OF_DEFAULT_ALIAS = ("django.db.connection", "django.db.transaction", "django.db.DEFAULT_DB_ALIAS")
 OF_ANY_DATABASE = ("access_app/db/", "access_app/two_factor.py")
@@ -33,6 +33,7 @@ WRITES = (
     "traces_app.ingest.store",
     "traces_app.imports",
     "traces_app.events",
+    "traces_app.eko",
     "traces_app.maintenance",
 )
 HTTP = ("rest_framework", "django.http", "django.urls", "django.views", "django.shortcuts", "drf_spectacular")

@@ -8,13 +8,14 @@ from django.urls import path
 
 from access_app.models import Scope
 
+from .eko.views import EkoCallbackViewSet
 from .views.audit import AuditViewSet
 from .views.calls import CallViewSet
 from .views.chains import ChainViewSet
 from .views.comparison import ComparisonViewSet
 from .views.contexts import ContextViewSet
 from .views.errors import ErrorViewSet
-from .views.events import EkoCallbackViewSet, EventViewSet, SessionEventViewSet
+from .views.events import EventViewSet, SessionEventViewSet
 from .views.importing import ImportViewSet
 from .views.ingestion import IngestViewSet
 from .views.messages import MessageViewSet

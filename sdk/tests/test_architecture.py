@@ -15,7 +15,18 @@ HOME = SOURCES.parent
 FILES = files_of(HOME, [SDK])
 TEXTS = {path: (HOME / path).read_text() for path in FILES}
 # The rooms from the ground up: each may import those before it. What users import by name stands above them all.
-FLOORS = ["redaction", "records", "normalize", "results", "transcripts", "spans", "formats", "events", "recorder"]
+FLOORS = [
+    "redaction",
+    "records",
+    "normalize",
+    "results",
+    "transcripts",
+    "spans",
+    "eko",
+    "formats",
+    "events",
+    "recorder",
+]
 # The same in the room of the recorder.
 RECORDER = [
     "guard",

@@ -6,6 +6,7 @@ results.py       well-formed results, for tools to return
 testing.py       a recorder for tests of agents; pytest_plugin.py: a fixture that answers from a recorded run
 events/          what other monitors report, and what events make of a run
 formats/         one module for each format of transcripts
+eko/             what there is of Eko: its transcripts, its callback messages as events, contexts of its agents
 spans/           OpenTelemetry and its relatives, read as conversations
 transcripts/     what all transcripts share
 normalize/       one form for what producers send in many, then redaction
@@ -21,11 +22,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .eko.contexts import children_of
     from .recorder.capture.wrapping import wrap
     from .recorder.delivery.privacy import Privacy
     from .recorder.delivery.sampling import Sampling
     from .recorder.delivery.sinks import FanOutSink, JsonLinesSink, MemorySink, NullSink, Sink
-    from .recorder.instruments.eko_contexts import children_of
     from .recorder.instruments.enabling import Names
     from .recorder.recording import Recorder, default_recorder, trace_tool
     from .recorder.scopes import Message, Scope, Session, Step, ToolCall
@@ -74,22 +75,22 @@ __all__ = [
 ]
 
 _MODULES = {
-    "capture.wrapping": ["wrap"],
-    "delivery.privacy": ["Privacy"],
-    "delivery.sampling": ["Sampling"],
-    "delivery.sinks": ["FanOutSink", "JsonLinesSink", "MemorySink", "NullSink", "Sink"],
-    "instruments.eko_contexts": ["children_of"],
-    "instruments.enabling": ["Names"],
-    "recording": ["Recorder", "default_recorder", "trace_tool"],
-    "scopes": ["Message", "Scope", "Session", "Step", "ToolCall"],
-    "snapshots.parts": ["Codecs"],
-    "snapshots.server_store": ["ServerStore"],
-    "snapshots.snapshotting": ["Snapshots"],
-    "snapshots.stores": ["MemoryStore", "SnapshotStore", "SqliteStore"],
-    "time_machine.machine": ["Overrides", "Replay", "TimeMachine", "Workflow", "idempotent"],
-    "time_machine.recorded": ["Recorded"],
-    "time_machine.replaying": ["replaying"],
-    "tracking.tracker": ["ToolCallChainTracker"],
+    "eko.contexts": ["children_of"],
+    "recorder.capture.wrapping": ["wrap"],
+    "recorder.delivery.privacy": ["Privacy"],
+    "recorder.delivery.sampling": ["Sampling"],
+    "recorder.delivery.sinks": ["FanOutSink", "JsonLinesSink", "MemorySink", "NullSink", "Sink"],
+    "recorder.instruments.enabling": ["Names"],
+    "recorder.recording": ["Recorder", "default_recorder", "trace_tool"],
+    "recorder.scopes": ["Message", "Scope", "Session", "Step", "ToolCall"],
+    "recorder.snapshots.parts": ["Codecs"],
+    "recorder.snapshots.server_store": ["ServerStore"],
+    "recorder.snapshots.snapshotting": ["Snapshots"],
+    "recorder.snapshots.stores": ["MemoryStore", "SnapshotStore", "SqliteStore"],
+    "recorder.time_machine.machine": ["Overrides", "Replay", "TimeMachine", "Workflow", "idempotent"],
+    "recorder.time_machine.recorded": ["Recorded"],
+    "recorder.time_machine.replaying": ["replaying"],
+    "recorder.tracking.tracker": ["ToolCallChainTracker"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -97,4 +98,4 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".recorder.{_MODULE_OF[name]}", __name__), name)
+    return getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)

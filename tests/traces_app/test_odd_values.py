@@ -14,7 +14,7 @@ from sdk.tests.spans.wires import TIME, finished
 from traces_app.events.decode import decode_events, event_from, items_of
 from traces_app.ingest import decode
 from tracesite_sdk import records
-from tracesite_sdk.events.eko_callbacks import Nodes, events_of, task_named
+from tracesite_sdk.eko.callbacks import Nodes, events_of, task_named
 from tracesite_sdk.normalize import redacted as redaction
 from tracesite_sdk.redaction.rules import DEFAULT_RULES as RULES
 

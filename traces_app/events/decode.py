@@ -16,7 +16,8 @@ from access_app.errors import InvalidInput, TooLarge
 from traces_app.ingest.decode import check_number, invalid, json_of
 from traces_app.ingest.mismatches import join, wrong_word
 from tracesite_sdk import records
-from tracesite_sdk.events.monitor_messages import MESSAGES, TYPE_FIELDS, event_document, is_monitor_message, moment
+from tracesite_sdk.events.monitor_messages import MESSAGES, TYPE_FIELDS, event_document, is_monitor_message
+from tracesite_sdk.normalize.json_values import moment
 from tracesite_sdk.records.event_types import Category, EventType, Level
 
 from .scores import SCORE, check_score

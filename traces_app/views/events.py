@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, get_args
 
 from django.http import HttpResponseBase, QueryDict
@@ -19,9 +18,7 @@ from messages_app.http.filters import check_parameters
 from messages_app.http.request_body import JSON, NDJSON, read_body
 from messages_app.http.responses import answer
 from messages_app.sql.pagination import whole_number
-from traces_app.events.batch import EventOutcome
-from traces_app.events.decode import decode_events, items_of
-from traces_app.events.eko_store import CallbackOutcome, record_callbacks
+from traces_app.events.decode import decode_events
 from traces_app.events.feed import events_after
 from traces_app.events.store import record_events
 from traces_app.queries import schemas
@@ -31,7 +28,7 @@ from tracesite_sdk.normalize.redacted import redact_event
 from tracesite_sdk.records.event_types import EVENT_TYPES, Category, Level
 
 from . import examples
-from .outcomes import refusal_at
+from .outcomes import sent_events
 from .parameters import requested_scope
 from .viewset import TraceViewSet
 
@@ -89,37 +86,7 @@ class EventViewSet(TraceViewSet):
         del body  # may be 64 MB
         project = project_for_write(request, request.query_params.get("project"))
         rules = masking_of(project.pk)
-        return answer(_sent_events(record_events(project.pk, [redact_event(event, rules) for event in events])))
-
-
-class EkoCallbackViewSet(TraceViewSet):
-    """Callback messages of Eko."""
-
-    @extend_schema(
-        parameters=[openapi.PROJECT],
-        request={
-            JSON: {
-                "type": "object",
-                "properties": {"messages": {"type": "array", "items": {"type": "object"}}},
-                "required": ["messages"],
-            },
-            NDJSON: {"type": "string", "description": "One callback message per line."},
-        },
-        responses={200: schemas.SentCallbacks, **openapi.errors(400, 404, 409, 413, 415)},
-        examples=examples.EKO,
-    )
-    def create(self, request: Request) -> HttpResponseBase:
-        """Store callback messages of Eko, versions 2 to 4 and its debugger, as events of their tasks.
-
-        Send them unchanged and in order; a second delivery changes nothing. Several tasks may be mixed. Each task is a
-        session, and `finish` does not end it.
-        """
-        check_parameters(request.query_params, ("project",))
-        media_type, body = read_body(request, (JSON, NDJSON))
-        messages = items_of(body, "messages", ndjson=media_type == NDJSON)
-        del body
-        project = project_for_write(request, request.query_params.get("project"))
-        return answer(_sent_callbacks(record_callbacks(project.pk, messages)))
+        return answer(sent_events(record_events(project.pk, [redact_event(event, rules) for event in events])))
 
 
 class SessionEventViewSet(TraceViewSet):
@@ -145,33 +112,3 @@ def _words(parameters: QueryDict, name: str) -> tuple[str, ...]:
         if word not in _WORDS[name]:
             raise InvalidInput(_("Unknown value. Allowed: %(words)s.") % {"words": ", ".join(_WORDS[name])}, field=name)
     return given
-
-
-def _sent_events(outcomes: Sequence[EventOutcome]) -> schemas.SentEvents:
-    return schemas.SentEvents(
-        results=_events(outcomes), refused=_refused_events(outcomes, [f"events[{at}]" for at in range(len(outcomes))])
-    )
-
-
-def _sent_callbacks(outcome: CallbackOutcome) -> schemas.SentCallbacks:
-    return schemas.SentCallbacks(
-        results=_events(outcome.events),
-        refused=_refused_events(outcome.events, [f"messages[{place}]" for place in outcome.places]),
-        ignored=outcome.ignored,
-    )
-
-
-def _events(outcomes: Sequence[EventOutcome]) -> list[schemas.SentEvent]:
-    return [
-        schemas.SentEvent(
-            session_id=None if outcome.session_id is None else str(outcome.session_id),
-            external_id=outcome.external_id,
-            state=outcome.state,
-            seq=outcome.seq,
-        )
-        for outcome in outcomes
-    ]
-
-
-def _refused_events(outcomes: Sequence[EventOutcome], paths: Sequence[str]) -> list[schemas.Refusal]:
-    return [refusal_at(path, outcome.refused) for outcome, path in zip(outcomes, paths, strict=True) if outcome.refused]

@@ -69,13 +69,13 @@ _FINISH = {
 }
 
 
-def _body(name: str, value: Any, media_type: str = JSON) -> OpenApiExample:
+def body(name: str, value: Any, media_type: str = JSON) -> OpenApiExample:
     return OpenApiExample(name, value=value, request_only=True, media_type=media_type)
 
 
 INGEST = [
-    _body("A session with a question and its answer", {"sessions": [_SESSION]}),
-    _body(
+    body("A session with a question and its answer", {"sessions": [_SESSION]}),
+    body(
         "Two sessions",
         "\n".join(
             msgspec.json.encode({"external_id": name, "messages": [_QUESTION]}).decode()
@@ -107,36 +107,21 @@ _EVENTS: list[dict[str, Any]] = [
     {"session_id": "task-7", "type": "workflow_execute_complete", "data": {"result": "21 °C and clear."}},
 ]
 EVENTS = [
-    _body("A complete run", {"events": _EVENTS}),
-    _body("One event per line", "\n".join(msgspec.json.encode(event).decode() for event in _EVENTS[:2]), NDJSON),
+    body("A complete run", {"events": _EVENTS}),
+    body("One event per line", "\n".join(msgspec.json.encode(event).decode() for event in _EVENTS[:2]), NDJSON),
 ]
-_EKO: list[dict[str, Any]] = [
-    {
-        "taskId": "task-8",
-        "agentName": "Planer",
-        "type": "workflow",
-        "streamDone": True,
-        "workflow": {"name": "Weather"},
-    },
-    {"taskId": "task-8", "agentName": "Research", "nodeId": "task-8-00", "type": "agent_start"},
-    {"taskId": "task-8", "agentName": "Research", "nodeId": "task-8-00", "type": "agent_result", "result": "21 °C"},
-]
-EKO = [
-    _body("A task", {"messages": _EKO}),
-    _body("One message per line", "\n".join(msgspec.json.encode(event).decode() for event in _EKO), NDJSON),
-]
-SESSION = [_body("A session with a question and its answer", _SESSION)]
-SESSION_CHANGE = [_body("End of the session", {"status": "completed", "tags": ["weather", "answered"]})]
+SESSION = [body("A session with a question and its answer", _SESSION)]
+SESSION_CHANGE = [body("End of the session", {"status": "completed", "tags": ["weather", "answered"]})]
 MESSAGES = [
-    _body("A run in progress", _UNFINISHED),
-    _body("Several messages", [{**_QUESTION, "external_id": "q-3"}, {**_ANSWER, "external_id": "a-3"}]),
+    body("A run in progress", _UNFINISHED),
+    body("Several messages", [{**_QUESTION, "external_id": "q-3"}, {**_ANSWER, "external_id": "a-3"}]),
 ]
 MESSAGE_CHANGE = [
-    _body("The result of a call, and the answer", _FINISH),
-    _body("A note", {"version": 1, "metadata": {"reviewed_by": "user-3"}}),
+    body("The result of a call, and the answer", _FINISH),
+    body("A note", {"version": 1, "metadata": {"reviewed_by": "user-3"}}),
 ]
 SCORE = [
-    _body(
+    body(
         "A number of an evaluator, for a trace that may arrive later",
         {
             "external_id": "eval-1",
@@ -147,7 +132,7 @@ SCORE = [
             "trace_id": "0af7651916cd43dd8448eb211c80319c",
         },
     ),
-    _body(
+    body(
         "Several scores",
         [
             {"name": "helpful", "value": True, "trace_id": "0af7651916cd43dd8448eb211c80319c"},
@@ -155,10 +140,10 @@ SCORE = [
         ],
     ),
 ]
-SCORE_CHANGE = [_body("A second look", {"value": False, "comment": "The second source says otherwise."})]
+SCORE_CHANGE = [body("A second look", {"value": False, "comment": "The second source says otherwise."})]
 _CONTEXT = {"messages": [{"role": "user", "content": "How is the weather in Shanghai?"}]}
 SNAPSHOT = [
-    _body(
+    body(
         "The context before a node, in one part",
         {
             "session_id": "weather-1",
@@ -188,12 +173,12 @@ _TRANSCRIPT: list[dict[str, Any]] = [
     {"role": "assistant", "content": "21 °C and clear."},
 ]
 IMPORT = [
-    _body("OpenAI chat messages", _TRANSCRIPT),
-    _body(
+    body("OpenAI chat messages", _TRANSCRIPT),
+    body(
         "OpenAI chat conversations, one per line",
         "\n".join(msgspec.json.encode({"session_id": name, "messages": _TRANSCRIPT}).decode() for name in ("a", "b")),
         NDJSON,
     ),
-    _body("A file", msgspec.json.encode(_TRANSCRIPT).decode(), "application/octet-stream"),
-    _body("A form", {"file": msgspec.json.encode(_TRANSCRIPT).decode(), "dry_run": "true"}, "multipart/form-data"),
+    body("A file", msgspec.json.encode(_TRANSCRIPT).decode(), "application/octet-stream"),
+    body("A form", {"file": msgspec.json.encode(_TRANSCRIPT).decode(), "dry_run": "true"}, "multipart/form-data"),
 ]

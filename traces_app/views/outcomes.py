@@ -1,4 +1,4 @@
-"""Convert the outcomes of writing sessions and messages to response schemas."""
+"""Convert the outcomes of writing sessions, messages and events to response schemas."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from django.utils.translation import gettext as _
 
+from traces_app.events.batch import EventOutcome
 from traces_app.ingest.batch import MessageOutcome, Refusal, SessionOutcome
 from traces_app.queries import schemas
 
@@ -65,6 +66,29 @@ def _refused(outcomes: Sequence[MessageOutcome], path: str) -> list[schemas.Refu
     return [
         refusal_at(f"{path}[{index}]", outcome.refused) for index, outcome in enumerate(outcomes) if outcome.refused
     ]
+
+
+def sent_events(outcomes: Sequence[EventOutcome]) -> schemas.SentEvents:
+    """Return the outcomes of a batch of events. Paths are below its `events`."""
+    paths = [f"events[{place}]" for place in range(len(outcomes))]
+    return schemas.SentEvents(results=event_results(outcomes), refused=refused_events(outcomes, paths))
+
+
+def event_results(outcomes: Sequence[EventOutcome]) -> list[schemas.SentEvent]:
+    return [
+        schemas.SentEvent(
+            session_id=None if outcome.session_id is None else str(outcome.session_id),
+            external_id=outcome.external_id,
+            state=outcome.state,
+            seq=outcome.seq,
+        )
+        for outcome in outcomes
+    ]
+
+
+def refused_events(outcomes: Sequence[EventOutcome], paths: Sequence[str]) -> list[schemas.Refusal]:
+    """Return the events that were refused; `paths` are those of all events in the body."""
+    return [refusal_at(path, outcome.refused) for outcome, path in zip(outcomes, paths, strict=True) if outcome.refused]
 
 
 def refusal_at(path: str, refusal: Refusal) -> schemas.Refusal:

@@ -9,7 +9,8 @@ from tracesite_sdk.formats import registry
 
 def test_registry_has_every_format_once() -> None:
     modules = {path.stem for path in Path(registry.__file__).parent.glob("*.py")} - {"__init__", "registry"}
-    assert sorted(format_.__name__.rsplit(".", 1)[-1] for format_ in registry.FORMATS) == sorted(modules)  # type: ignore[attr-defined]
+    expected = sorted(["tracesite_sdk.eko.transcripts", *(f"tracesite_sdk.formats.{module}" for module in modules)])
+    assert sorted(format_.__name__ for format_ in registry.FORMATS) == expected  # type: ignore[attr-defined]
 
 
 def test_registry_names_are_unique() -> None:

@@ -16,10 +16,9 @@ of the event; a prompt is stored by reference (contexts.py).
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from math import isfinite
 from typing import Any
 
+from tracesite_sdk.normalize.json_values import moment
 from tracesite_sdk.records.event_types import EventType
 
 MESSAGES = ("workflow", "prompt", "llm", "agent", "tool", "session")
@@ -82,14 +81,3 @@ def event_document(item: dict[str, Any]) -> dict[str, Any]:
             if kind == "llm" and value == "delta":
                 document["level"] = "trace"
     return document
-
-
-def moment(milliseconds: object) -> datetime | None:
-    """Return the time of milliseconds since 1970. Raises ValueError for any other value."""
-    if milliseconds is None:
-        return None
-    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float) or not isfinite(milliseconds):
-        raise ValueError("no number")
-    if not 0 <= milliseconds < 10**14:
-        raise ValueError("out of range")
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from tracesite_sdk import records
+from tracesite_sdk.eko import transcripts as eko
 from tracesite_sdk.transcripts.documents import Document, Skip, beginning
 from tracesite_sdk.transcripts.entries import Transcript
 
@@ -18,7 +19,6 @@ from . import (
     claude_ai,
     claude_code,
     codex,
-    eko,
     gemini_cli,
     inspect_ai,
     langchain,

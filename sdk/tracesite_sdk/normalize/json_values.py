@@ -1,12 +1,13 @@
 """Read values of a transcript's JSON that may be of any type: return them in the expected type, or nothing.
 
-For the readers of formats; nothing here raises. Pure Python.
+For the readers of formats; nothing but `moment` raises. Pure Python.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -32,6 +33,17 @@ def instant(value: object) -> datetime | None:
         return None
     microseconds = next((scale for limit, scale in _UNITS if 0 < value < limit), None)
     return None if microseconds is None else _EPOCH + timedelta(microseconds=round(value * microseconds))
+
+
+def moment(milliseconds: object) -> datetime | None:
+    """Return the time of milliseconds since 1970. Raise ValueError for any other value."""
+    if milliseconds is None:
+        return None
+    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float) or not isfinite(milliseconds):
+        raise ValueError("no number")
+    if not 0 <= milliseconds < 10**14:
+        raise ValueError("out of range")
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def time_flags(*values: object) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from access_app.models import Project
+from sdk.tests.eko import test_transcripts as eko_transcripts
 from sdk.tests.formats import (
     test_ai_sdk,
     test_anthropic_messages,
@@ -17,7 +18,6 @@ from sdk.tests.formats import (
     test_claude_ai,
     test_claude_code,
     test_codex,
-    test_eko,
     test_gemini_cli,
     test_langchain,
     test_langfuse,
@@ -61,8 +61,8 @@ GROWING: dict[str, tuple[list[Any], list[int]]] = {
     "AI SDK: messages of the user interface": (test_ai_sdk.GROWING["UIMessages"], [1, 2, 3]),
     "AI SDK: a message that grows": (test_ai_sdk.SHAPES["a chat that grows"][1:], [1]),
     # Nothing to import before the first message.
-    "Eko": (test_eko.RUN, list(range(2, len(test_eko.RUN)))),
-    "Eko: agents at the same time": (test_eko.PARALLEL, [3, 4, 5]),
+    "Eko": (eko_transcripts.RUN, list(range(2, len(eko_transcripts.RUN)))),
+    "Eko: agents at the same time": (eko_transcripts.PARALLEL, [3, 4, 5]),
     # Without a generation a trace has only its input.
     "Langfuse": ([test_langfuse.TRACE | {"output": None}, *test_langfuse.OBSERVATIONS], [3, 4, 5, 6]),
     "Langfuse: traces of a session": (test_langfuse.SESSION, [1]),

@@ -20,8 +20,9 @@ from functools import partial
 from types import MethodType
 from typing import Any, TypeVar, cast
 
-from tracesite_sdk.events.eko_callbacks import Nodes, events_of, task_named
-from tracesite_sdk.formats.eko import message_of
+from tracesite_sdk.eko.callbacks import Nodes, events_of, task_named
+from tracesite_sdk.eko.contexts import EkoContexts
+from tracesite_sdk.eko.transcripts import message_of
 from tracesite_sdk.recorder.capture import decorating
 from tracesite_sdk.recorder.capture.decorating import decorated
 from tracesite_sdk.recorder.capture.entries import text_of, thaw
@@ -30,7 +31,6 @@ from tracesite_sdk.recorder.guard import logger
 from tracesite_sdk.recorder.scopes import Message, Runtime, Scope, Session, Step, ToolCall
 
 from . import answers
-from .eko_contexts import EkoContexts
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")

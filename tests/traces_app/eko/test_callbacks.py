@@ -10,9 +10,8 @@ import pytest
 from messages_app.models import Message, Session
 from sdk.tests.length import FACTOR
 from sdk.tests.paths import SHARED
+from tests.traces_app.views.conftest import Caller
 from traces_app.models import AgentStep, Context, Event, ToolCall, ToolResult
-
-from .conftest import Caller
 
 EKO = SHARED / "eko"
 FILES = ("eko_callback_messages.jsonl", "eko4_callback_messages.jsonl")

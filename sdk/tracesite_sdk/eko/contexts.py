@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tracesite_sdk.formats.eko import call_id_of
 from tracesite_sdk.normalize.json_values import fields, items, text
+
+from .transcripts import call_id_of
 
 
 class Node(NamedTuple):

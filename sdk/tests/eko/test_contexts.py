@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tracesite_sdk.recorder.instruments.eko_contexts import EkoContexts, children_of
+from tracesite_sdk.eko.contexts import EkoContexts, children_of
 from tracesite_sdk.testing import RecorderForTests
 
 MESSAGES: list[dict[str, Any]] = [
-    json.loads(line) for line in (Path(__file__).parent / "eko_4x_callbacks.jsonl").read_text().splitlines()
+    json.loads(line) for line in (Path(__file__).parent / "callbacks_of_4x.jsonl").read_text().splitlines()
 ]
 
 

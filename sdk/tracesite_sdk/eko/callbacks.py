@@ -41,10 +41,9 @@ from typing import Any
 
 import msgspec
 
-from tracesite_sdk.formats.eko import call_id_of, message_of, reason_of, result_of, task_of
-from tracesite_sdk.normalize.json_values import fields, text
+from tracesite_sdk.normalize.json_values import fields, moment, text
 
-from .monitor_messages import moment
+from .transcripts import call_id_of, message_of, reason_of, result_of, task_of
 
 _STOPPED = {"done": "completed", "error": "error", "abort": "aborted"}
 _MAX_TASK_LENGTH = 300

@@ -12,13 +12,12 @@ from django.utils.translation import gettext as _
 from access_app.db import connection, transaction
 from access_app.errors import InvalidInput
 from access_app.masking import masking_of
-from tracesite_sdk.events.eko_callbacks import Nodes, events_of, task_named
+from traces_app.events.batch import EventOutcome
+from traces_app.events.decode import check_sessions, event_from
+from traces_app.events.store import record_events, take_turns
+from tracesite_sdk.eko.callbacks import Nodes, events_of, task_named
 from tracesite_sdk.normalize.redacted import RedactedEvent, redact_event
 from tracesite_sdk.records import pg_text
-
-from .batch import EventOutcome
-from .decode import check_sessions, event_from
-from .store import record_events, take_turns
 
 _STEPS = """
     SELECT event.agent, event.external_id, event.data ->> 'step' FROM traces_app_event AS event

@@ -12,16 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sdk.tests.formats import reading
 from sdk.tests.paths import SHARED
 from tracesite_sdk import records
-from tracesite_sdk.formats import eko
-from tracesite_sdk.formats.eko import NAME, recognises, transcripts
+from tracesite_sdk.eko import transcripts as eko
+from tracesite_sdk.eko.transcripts import NAME, recognises, transcripts
 from tracesite_sdk.formats.registry import format_of
 from tracesite_sdk.transcripts.documents import Document, Line, Lines
 from tracesite_sdk.transcripts.entries import Entry, Reply
 from tracesite_sdk.transcripts.outline import digests
-
-from . import reading
 
 PLAN = {"taskId": "t1", "name": "Trip", "thought": "First look.", "agents": [{"id": "t1-00", "name": "Guide"}]}
 

@@ -1,0 +1,1 @@
+"""Eko: its callback messages, stored as events of their tasks."""
