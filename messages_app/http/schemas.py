@@ -7,7 +7,7 @@ did not request (`fields`, `expand`).
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Generic, TypeVar
 
 from msgspec import Meta, Raw, Struct
 
@@ -15,6 +15,7 @@ from access_app.models import ActorKind, AuditAction, AuditResult
 from messages_app.interruptions import TEXTS
 from messages_app.models import Session as SessionRow
 
+T = TypeVar("T")
 JsonObject = Annotated[Raw, Meta(extra_json_schema={"type": "object", "additionalProperties": True})]
 JsonArray = Annotated[Raw, Meta(extra_json_schema={"type": "array", "items": {}})]
 Json = Raw
@@ -47,6 +48,22 @@ Count = Annotated[int, Meta(ge=0)]
 
 class Resource(Struct, frozen=True, gc=False):
     """The base of all response schemas."""
+
+
+class Page(Resource, Generic[T], frozen=True):
+    """A page of a list, with the cursors of the next and previous pages; null at either end."""
+
+    results: list[T]
+    next: str | None
+    previous: str | None
+
+
+class NumberedPage(Resource, Generic[T], frozen=True):
+    """A page of a list. `next` and `previous` are cursors, or page numbers if the request gave one; null at either end."""
+
+    results: list[T]
+    next: str | int | None
+    previous: str | int | None
 
 
 class Resources(Resource, frozen=True):
@@ -108,14 +125,6 @@ class Session(Resource, frozen=True):
     """Not null if the session is in the trash."""
 
 
-class SessionPage(Resource, frozen=True):
-    """A page of sessions, with the cursors of the next and previous pages; null at either end."""
-
-    results: list[Session]
-    next: str | None
-    previous: str | None
-
-
 class Error(Resource, frozen=True):
     """The reason of an error."""
 
@@ -157,9 +166,5 @@ class AuditEntry(Resource, frozen=True):
     hash: str
 
 
-class AuditPage(Resource, frozen=True):
+class AuditPage(Page[AuditEntry], frozen=True):
     """A page of the audit log, with the cursors of the next and previous pages; null at either end."""
-
-    results: list[AuditEntry]
-    next: str | None
-    previous: str | None

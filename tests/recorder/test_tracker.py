@@ -13,9 +13,9 @@ from access_app.models import Project
 from access_app.visibility import ALL_PROJECTS
 from sdk.tests.recorder.chains import CHAIN_KEYS, finished, ticking
 from traces_app.events.database_sink import DatabaseSink
-from traces_app.queries import schemas
 from traces_app.queries.chains import chain as stored_chain
 from traces_app.queries.chains import find_chain
+from traces_app.queries.schemas.chains import Chain, ChainCall
 from tracesite_sdk import Privacy, Recorder
 from tracesite_sdk.recorder.tracking.tracker import ToolCallChainTracker
 
@@ -44,10 +44,10 @@ def test_document_has_the_keys_of_the_server() -> None:
     document = tracker.chain_context.current_chain.to_dict()  # type: ignore[union-attr]
     (call,) = document["calls"].values()
     assert (list(document), list(call)) == (CHAIN_KEYS, CALL_KEYS)
-    server = set(schemas.Chain.__struct_fields__)
+    server = set(Chain.__struct_fields__)
     assert {"external_id", "session_id", "call_count", "failure_count"} == server - set(CHAIN_KEYS)
     assert set() == set(CHAIN_KEYS) - server
-    of_call = set(schemas.ChainCall.__struct_fields__)
+    of_call = set(ChainCall.__struct_fields__)
     assert {"id", "iteration"} == of_call - set(CALL_KEYS)
     assert set() == set(CALL_KEYS) - of_call
 

@@ -28,7 +28,7 @@ from messages_app.sql.pagination import IdRange
 from traces_app.models import Tool
 from traces_app.queries.error_groups import Found, Group, error_groups
 from traces_app.queries.filters import ErrorFilterSet
-from traces_app.queries.schemas import ErrorSort
+from traces_app.queries.schemas.errors import ErrorSort
 
 from .periods import Period, page_filters, warn_of_order, warn_of_project
 

@@ -14,7 +14,7 @@ from messages_app.admin.conversation import ids_below
 from messages_app.safe_text import Excerpt, excerpt
 from traces_app.models import AgentStep
 from traces_app.queries.contexts import InputsTooLarge, inputs
-from traces_app.queries.schemas import ModelInput
+from traces_app.queries.schemas.contexts import ModelInput
 from tracesite_sdk.normalize.json_values import fields, text
 
 MOST_ITEMS = 500

@@ -35,7 +35,7 @@ from traces_app.ingest.pipeline import ingest
 from traces_app.maintenance.purge.purging import purge_deleted_message
 from traces_app.models import AgentStep
 from traces_app.queries.contexts import InputsTooLarge
-from traces_app.queries.schemas import SimilarBy
+from traces_app.queries.schemas.similar_runs import SimilarBy
 from traces_app.queries.seals import read_sealed_at
 from traces_app.queries.waiting import waiting_calls
 from tracesite_sdk import records

@@ -41,7 +41,7 @@ from traces_app.maintenance.purge.scopes import Scope as PurgeScope
 from traces_app.models import Snapshot, ToolCall
 from traces_app.queries.archived import archived_parts, where_archived
 from traces_app.queries.contexts import newest_contexts
-from traces_app.queries.schemas import ContextKind
+from traces_app.queries.schemas.contexts import ContextKind
 from traces_app.queries.waiting import waiting_calls
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_session_patch

@@ -14,8 +14,8 @@ from access_app.errors import InvalidInput
 from access_app.visibility import ProjectScope
 from messages_app.models import Message, Session
 from messages_app.waiting import status_of_open_message
-from traces_app.queries import schemas
 from traces_app.queries.filters import SimilarFilterSet
+from traces_app.queries.schemas.similar_runs import SimilarBy, SimilarRun
 from traces_app.queries.similar_runs import similar_runs
 
 from .questions import question_before
@@ -36,7 +36,7 @@ _PARTS = (
 class Row:
     """A run that is like the one of the page."""
 
-    found: schemas.SimilarRun
+    found: SimilarRun
     run: Message
     likeness: float
     """Of everything or of the errors, whichever counts."""
@@ -60,7 +60,7 @@ class Row:
         ]
 
 
-def similar_context(message: Message, by: schemas.SimilarBy, *, only_good: bool) -> dict[str, Any]:
+def similar_context(message: Message, by: SimilarBy, *, only_good: bool) -> dict[str, Any]:
     """Return the context of the page, of all runs or only of those that ended without errors; without `found` if comparing the runs took too long."""
     filters = SimilarFilterSet(QueryDict("has_errors=false&is_completed=true" if only_good else ""))
     rows = filters.found(ProjectScope(frozenset([message.project_id])))

@@ -14,8 +14,8 @@ from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.request_body import JSON, NDJSON, read_body
 from messages_app.http.responses import answer
+from traces_app.eko.schemas import SentCallbacks
 from traces_app.events.decode import items_of
-from traces_app.queries import schemas
 from traces_app.views.examples import body
 from traces_app.views.outcomes import event_results, refused_events
 from traces_app.views.viewset import TraceViewSet
@@ -52,7 +52,7 @@ class EkoCallbackViewSet(TraceViewSet):
             },
             NDJSON: {"type": "string", "description": "One callback message per line."},
         },
-        responses={200: schemas.SentCallbacks, **openapi.errors(400, 404, 409, 413, 415)},
+        responses={200: SentCallbacks, **openapi.errors(400, 404, 409, 413, 415)},
         examples=_EXAMPLES,
     )
     def create(self, request: Request) -> HttpResponseBase:
@@ -69,8 +69,8 @@ class EkoCallbackViewSet(TraceViewSet):
         return answer(_sent_callbacks(record_callbacks(project.pk, messages)))
 
 
-def _sent_callbacks(outcome: CallbackOutcome) -> schemas.SentCallbacks:
-    return schemas.SentCallbacks(
+def _sent_callbacks(outcome: CallbackOutcome) -> SentCallbacks:
+    return SentCallbacks(
         results=event_results(outcome.events),
         refused=refused_events(outcome.events, [f"messages[{place}]" for place in outcome.places]),
         ignored=outcome.ignored,

@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw
 from access_app.db.reading import reading_connection
 from access_app.encryption.reading import ROW_ID
 from messages_app.sql.json_rows import instant
-from traces_app.queries import schemas
+from traces_app.queries.schemas.events import Event
 
 CHANNEL = "traces_app_events"
 """The channel that is notified after each commit of events, with "session first last" of each session, joined by ";"."""
@@ -40,7 +40,7 @@ def after(session_id: UUID, seq: int, limit: int) -> tuple[UUID, UUID, int, int]
     return session_id, session_id, seq, limit
 
 
-def event_of(row: tuple[Any, ...]) -> schemas.Event:
+def event_of(row: tuple[Any, ...]) -> Event:
     """Return the event of a row of `AFTER`."""
     (
         id_,
@@ -57,7 +57,7 @@ def event_of(row: tuple[Any, ...]) -> schemas.Event:
         agent,
         data,
     ) = row
-    return schemas.Event(
+    return Event(
         id=id_,
         session_id=session_id,
         session_name=session_name,
@@ -82,7 +82,7 @@ def events_after(
     types: Collection[str] = (),
     levels: Collection[str] = (),
     categories: Collection[str] = (),
-) -> list[schemas.Event]:
+) -> list[Event]:
     """Return the events of a session after number `seq`, in order, at most `limit`; filtered by type and so on, if given.
 
     Events of messages in the trash are left out. The caller must check that the session may be seen.

@@ -29,10 +29,10 @@ from messages_app.sql.json_rows import Column, Source, json, look_up, periods_of
 from traces_app.models import ToolCall
 from tracesite_sdk.records import ROOT_TOOL
 
-from . import schemas
 from .messages import RESULTS, STEPS, call_results
+from .schemas.chains import Chain, ChainCall, ChainSummary
 
-CHAIN_FIELDS = frozenset(schemas.ChainSummary.__struct_fields__)
+CHAIN_FIELDS = frozenset(ChainSummary.__struct_fields__)
 _DERIVED = ("root_tool_id", "root_call_id", "success", "error_message", "type")
 
 
@@ -59,7 +59,7 @@ def find_chain(scope: ProjectScope, name: str) -> Message:
     return messages[0]
 
 
-def summaries(ids: Sequence[str], fields: frozenset[str] = CHAIN_FIELDS) -> list[schemas.ChainSummary]:
+def summaries(ids: Sequence[str], fields: frozenset[str] = CHAIN_FIELDS) -> list[ChainSummary]:
     """Return the chains of `ids`, in this order, without their calls. Three queries in two round trips at most."""
     if not ids:
         return []
@@ -83,7 +83,7 @@ def summaries(ids: Sequence[str], fields: frozenset[str] = CHAIN_FIELDS) -> list
     return [by_id[message_id] for message_id in ids if message_id in by_id]
 
 
-def chain(message_id: str) -> schemas.Chain | None:
+def chain(message_id: str) -> Chain | None:
     """Return a chain with all its calls; None if it does not exist any more. Four queries."""
     rows = CHAIN.read([message_id])
     if not rows:
@@ -162,7 +162,7 @@ def _first_calls(rows: Sequence[Row]) -> dict[str, list[_FirstCall]]:
     return first_calls
 
 
-def _calls(message_id: str) -> dict[str, schemas.ChainCall]:
+def _calls(message_id: str) -> dict[str, ChainCall]:
     """Return the calls of a message by their id, in reading order."""
     steps = {step_id: (index, values[1]) for index, (_id, step_id, *values) in enumerate(STEPS.read([message_id]))}
     rows = [row for row in CHAIN_CALLS.read([message_id]) if row[2] in steps]
@@ -198,7 +198,7 @@ _OF_A_CHAIN = {
     "metadata": json(f"(metadata - '{ROOT_TOOL}')"),
 }
 SUMMARIES = Source(
-    resource=schemas.ChainSummary,
+    resource=ChainSummary,
     model=Message,
     table="messages_app_message",
     beside=("error", "is_completed", NAMED_ROOT),
@@ -206,7 +206,7 @@ SUMMARIES = Source(
     made=_DERIVED,
 )
 CHAIN = Source(
-    resource=schemas.Chain,
+    resource=Chain,
     model=Message,
     table="messages_app_message",
     beside=("error", "is_completed", NAMED_ROOT),
@@ -214,7 +214,7 @@ CHAIN = Source(
     made=(*_DERIVED, "root_calls", "calls"),
 )
 CHAIN_CALLS = Source(
-    resource=schemas.ChainCall,
+    resource=ChainCall,
     model=ToolCall,
     table="traces_app_toolcall",
     key="message_id",

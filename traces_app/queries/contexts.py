@@ -31,7 +31,7 @@ from tracesite_sdk.records import ids, pg_text
 from tracesite_sdk.records.request_parts import CONVERSATION
 from tracesite_sdk.records.shared_values import CONTEXT_REF
 
-from . import schemas
+from .schemas.contexts import Context, ModelInput, WholeContext
 
 _IN_SIGHT = (
     "NOT EXISTS (SELECT 1 FROM messages_app_message AS message "
@@ -99,7 +99,7 @@ class FoundContext(NamedTuple):
 
 
 CONTEXTS = Source(
-    resource=schemas.Context,
+    resource=Context,
     model=ContextRow,
     table="traces_app_context",
     columns={"bytes": Column(sql="size")},
@@ -113,13 +113,13 @@ def contexts_of(session_id: UUID) -> ListRows:
     return ListRows(find=lambda _ids: rows)
 
 
-def contexts(keys: Collection[str]) -> list[schemas.Context]:
+def contexts(keys: Collection[str]) -> list[Context]:
     rows = CONTEXTS.read(keys)
     by_id = dict(zip((row[0] for row in rows), CONTEXTS.make(rows), strict=True))
     return [by_id[key] for key in keys if key in by_id]
 
 
-def newest_contexts(session_id: UUID, most: int) -> list[schemas.Context]:
+def newest_contexts(session_id: UUID, most: int) -> list[Context]:
     return contexts([str(key) for key in contexts_of(session_id).keys(newest_first=True, limit=most)])
 
 
@@ -133,7 +133,7 @@ def find_context(session_id: UUID, ref: str) -> FoundContext | None:
     return None if row is None else FoundContext(*row)
 
 
-def whole_context(context: FoundContext, ref: str, session: FoundSession) -> schemas.WholeContext:
+def whole_context(context: FoundContext, ref: str, session: FoundSession) -> WholeContext:
     with prepared_cursor(reading_connection()) as cursor:
         cursor.execute("SELECT content, id FROM traces_app_context WHERE id = %s", [context.pk])
         row = cursor.fetchone()
@@ -142,7 +142,7 @@ def whole_context(context: FoundContext, ref: str, session: FoundSession) -> sch
         content["value"] = masked_field(content["value"], _names_of_field(session.pk, ref), session.project_id)
     if "variables" in content:
         content["variables"] = masked_field(content["variables"], ["variables"], session.project_id)
-    return schemas.WholeContext(
+    return WholeContext(
         ref=ref,
         message_id=context.message_id,
         kind=context.kind,  # type: ignore[arg-type]  # one of its words, which mypy cannot see
@@ -166,7 +166,7 @@ def _names_of_field(session_id: UUID, ref: str) -> list[str]:
         return [name for (name,) in cursor.fetchall()]
 
 
-def inputs(keys: Collection[InputKey]) -> dict[InputKey, schemas.ModelInput]:
+def inputs(keys: Collection[InputKey]) -> dict[InputKey, ModelInput]:
     """Return what the models of steps were asked, whole. A key may be repeated, if its input is written repeatedly.
 
     Raise InputsTooLarge, before anything is read, for more than MOST_INPUT_BYTES.
@@ -188,7 +188,7 @@ def inputs(keys: Collection[InputKey]) -> dict[InputKey, schemas.ModelInput]:
     }
 
 
-def inputs_by_reference(keys: Collection[InputKey]) -> tuple[dict[InputKey, schemas.ModelInput], dict[str, str]]:
+def inputs_by_reference(keys: Collection[InputKey]) -> tuple[dict[InputKey, ModelInput], dict[str, str]]:
     """Return what the models of steps were asked, with {"contextRef": ...} for each message, tool and system prompt; and the ids
     of these contexts by reference."""
     stored = _stored_inputs(keys)
@@ -215,9 +215,9 @@ def _stored_inputs(keys: Collection[InputKey]) -> dict[InputKey, tuple[Mapping[s
     }
 
 
-def _input(content: Mapping[str, Raw], entries: Sequence[Raw]) -> schemas.ModelInput:
+def _input(content: Mapping[str, Raw], entries: Sequence[Raw]) -> ModelInput:
     system, tools = (msgspec.json.decode(content[name], type=int) for name in ("system", "tools"))
-    return schemas.ModelInput(
+    return ModelInput(
         messages=list(entries[system + tools :]),
         system=entries[0] if system else UNSET,
         tools=list(entries[system : system + tools]) if tools else UNSET,

@@ -29,9 +29,9 @@ from messages_app.timestamps import instant_text
 from traces_app.models import Tool, ToolCall
 from tracesite_sdk.records import ids
 
-from . import schemas
 from .error_patterns import cost_of, group_of, pattern_of
 from .run_vectors import LEAST_LIKENESS, likeness_of_errors
+from .schemas.errors import ErrorChange, ErrorExample, ErrorGroup, ErrorGroups, ErrorSort, ErrorStep, ErrorTool
 from .tool_statistics import MOST_POINTS, STEPS
 
 T = TypeVar("T")
@@ -50,12 +50,12 @@ LEAST_RISING = 5
 """Calls in the second half of a range from which on a group can be rising."""
 TOOLS_LISTED = 10
 EXAMPLE_CHARACTERS = 1_000
-_ORDER: dict[schemas.ErrorSort, str] = {
+_ORDER: dict[ErrorSort, str] = {
     "count": "sum(calls) DESC, max(last) DESC",
     "last_seen": "max(last) DESC",
     "first_seen": "min(first) DESC, max(last) DESC",
 }
-_IN_ORDER: dict[schemas.ErrorSort, Callable[[Row], Any]] = {
+_IN_ORDER: dict[ErrorSort, Callable[[Row], Any]] = {
     "count": lambda group: (-group[2], -group[4].int),
     "last_seen": lambda group: -group[4].int,
     "first_seen": lambda group: (-group[3].int, -group[4].int),
@@ -97,7 +97,7 @@ class Group:
     """The newest call with its message, tool and project."""
     error: str
     """The first EXAMPLE_CHARACTERS of the error of the example."""
-    change: schemas.ErrorChange
+    change: ErrorChange
     """`new` if none of the newest failed calls before the range, of which there are some, has an equal error: MOST_KNOWN of them,
     or fewer if their errors are long."""
     likeness: float | None
@@ -128,7 +128,7 @@ class Found:
 
 def error_groups(
     rows: MergedRows[ListRows],
-    sort: schemas.ErrorSort,
+    sort: ErrorSort,
     limit: int,
     *,
     like: str | None = None,
@@ -191,9 +191,9 @@ def _of_failed(call_id: UUID, expression: Expression) -> str | None:
     return text
 
 
-def answer_of(groups: Found) -> schemas.ErrorGroups:
+def answer_of(groups: Found) -> ErrorGroups:
     """Return the groups in the form of the API."""
-    return schemas.ErrorGroups(
+    return ErrorGroups(
         results=[_group_schema(group) for group in groups.groups],
         group_count=groups.group_count,
         call_count=groups.calls,
@@ -202,9 +202,7 @@ def answer_of(groups: Found) -> schemas.ErrorGroups:
     )
 
 
-def _grouped(
-    rows: MergedRows[ListRows], sort: schemas.ErrorSort, limit: int, beginnings: Sequence[datetime]
-) -> list[Row]:
+def _grouped(rows: MergedRows[ListRows], sort: ErrorSort, limit: int, beginnings: Sequence[datetime]) -> list[Row]:
     # A group of one database may be in another, too, so those of several are read whole.
     is_one = len(rows.parts) == 1
     parts = rows.in_each(lambda part: _grouped_in(part, sort, limit if is_one else MOST_READ, beginnings)).values()
@@ -255,7 +253,7 @@ def _found_in_any(rows: MergedRows[ListRows], find: Callable[[], Mapping[Any, T]
     return {key: value for part in rows.in_each(lambda _part: find()).values() for key, value in part.items()}
 
 
-def _grouped_in(rows: ListRows, sort: schemas.ErrorSort, limit: int, beginnings: Sequence[datetime]) -> list[Row]:
+def _grouped_in(rows: ListRows, sort: ErrorSort, limit: int, beginnings: Sequence[datetime]) -> list[Row]:
     failed = _failed(rows)
     sql = _GROUPED.format(failed=failed.sql, order=_ORDER[sort], limit=limit)
     firsts = [ids.first_id_at(begin) for begin in beginnings]
@@ -366,19 +364,16 @@ def _group(
     )
 
 
-def _group_schema(group: Group) -> schemas.ErrorGroup:
-    return schemas.ErrorGroup(
+def _group_schema(group: Group) -> ErrorGroup:
+    return ErrorGroup(
         id=group.id,
         pattern=group.pattern,
         call_count=group.calls,
         first_seen_at=instant_text(group.first_at),
         last_seen_at=instant_text(group.last_at),
-        tools=[
-            schemas.ErrorTool(name=tool.name, project=tool.project.slug, call_count=count)
-            for tool, count in group.tools
-        ],
+        tools=[ErrorTool(name=tool.name, project=tool.project.slug, call_count=count) for tool, count in group.tools],
         tool_count=group.tool_count,
-        last_example=schemas.ErrorExample(
+        last_example=ErrorExample(
             call=str(group.example.pk),
             message_id=str(group.example.message_id),
             session_id=str(group.example.message.session_id),
@@ -387,10 +382,7 @@ def _group_schema(group: Group) -> schemas.ErrorGroup:
             error=group.error,
             created_at=instant_text(group.last_at),
         ),
-        trend=[
-            schemas.ErrorStep(begin=instant_text(begin), call_count=count)
-            for begin, count in sorted(group.steps.items())
-        ],
+        trend=[ErrorStep(begin=instant_text(begin), call_count=count) for begin, count in sorted(group.steps.items())],
         change=group.change,
         score=UNSET if group.likeness is None else group.likeness,
     )

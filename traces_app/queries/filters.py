@@ -51,7 +51,9 @@ from tracesite_sdk.records import ROOT_TOOL
 from tracesite_sdk.records.health_flags import FLAGS, MISSING_RESULT
 
 from .error_patterns import group_of
-from .schemas import ErrorSort, SimilarBy, UsageBy
+from .schemas.errors import ErrorSort
+from .schemas.similar_runs import SimilarBy
+from .schemas.usage import UsageBy
 
 _HEALTH = "Messages with this health flag. `missing_result`: completed messages with a call without a result."
 _SCORE = "Limit of the number of a score, inclusive; yes counts as 1, no as 0. With `score`: of that name."

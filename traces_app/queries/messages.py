@@ -19,15 +19,17 @@ from messages_app.sql.batch import Row, fetch
 from messages_app.sql.json_rows import Column, Source, if_known, instant, text_if_any
 from traces_app.models import AgentStep, ToolCall, ToolResult
 
-from . import schemas
 from .contexts import InputKey, inputs
+from .schemas import calls as call_schemas
+from .schemas import contexts as context_schemas
+from .schemas import messages as message_schemas
 
 EXPANDABLE = ("references", "steps", "calls", "results")
 """The parts that can be nested in a message; calls lie in steps, and results in calls."""
 INPUTS = "inputs"
 """Can be nested in the steps of a single message. Each input repeats the whole conversation."""
-MESSAGE_FIELDS = frozenset(schemas.Message.__struct_fields__)
-CALL_FIELDS = frozenset(schemas.Call.__struct_fields__)
+MESSAGE_FIELDS = frozenset(message_schemas.Message.__struct_fields__)
+CALL_FIELDS = frozenset(call_schemas.Call.__struct_fields__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +63,7 @@ class Selection:
 EVERYTHING = Selection()
 
 
-def messages(ids: Sequence[str], selection: Selection = EVERYTHING) -> list[schemas.Message]:
+def messages(ids: Sequence[str], selection: Selection = EVERYTHING) -> list[message_schemas.Message]:
     """Return the messages of `ids`, in this order, with the selected parts. At most four queries in one round trip.
 
     Ids that do not exist any more are skipped.
@@ -89,7 +91,7 @@ def messages(ids: Sequence[str], selection: Selection = EVERYTHING) -> list[sche
     return [by_id[message_id] for message_id in ids if message_id in by_id]
 
 
-def calls(ids: Sequence[str], fields: frozenset[str] = CALL_FIELDS) -> list[schemas.Call]:
+def calls(ids: Sequence[str], fields: frozenset[str] = CALL_FIELDS) -> list[call_schemas.Call]:
     """Return the calls of `ids`, in this order, with their results and the ids of session, message and step. One query.
 
     Calls that were purged since the page was found are skipped.
@@ -104,7 +106,7 @@ def calls(ids: Sequence[str], fields: frozenset[str] = CALL_FIELDS) -> list[sche
     return [by_id[call_id] for call_id in ids if call_id in by_id]
 
 
-def call_results(statuses: Mapping[str, str]) -> dict[str, schemas.ToolResult]:
+def call_results(statuses: Mapping[str, str]) -> dict[str, call_schemas.ToolResult]:
     """Return the results of calls by call id; `statuses` has the status of each call. At most one query."""
     return _results(RESULTS.read(statuses), statuses)
 
@@ -112,14 +114,14 @@ def call_results(statuses: Mapping[str, str]) -> dict[str, schemas.ToolResult]:
 # --- The rows below a page ----------------------------------------------------------------------------------------------
 
 
-def _references(rows: Sequence[Row]) -> dict[str, list[schemas.Reference]]:
-    by_message: defaultdict[str, list[schemas.Reference]] = defaultdict(list)
+def _references(rows: Sequence[Row]) -> dict[str, list[message_schemas.Reference]]:
+    by_message: defaultdict[str, list[message_schemas.Reference]] = defaultdict(list)
     for row, reference in zip(rows, REFERENCES.make(rows), strict=True):
         by_message[row[0]].append(reference)
     return by_message
 
 
-def _steps(below: Mapping[str, Sequence[Row]], selection: Selection) -> dict[str, list[schemas.AgentStep]]:
+def _steps(below: Mapping[str, Sequence[Row]], selection: Selection) -> dict[str, list[message_schemas.AgentStep]]:
     rows = below["steps"]
     calls_of = _calls(below, selection) if selection.calls else {}
     made = STEPS.make(
@@ -127,31 +129,31 @@ def _steps(below: Mapping[str, Sequence[Row]], selection: Selection) -> dict[str
     )
     if selection.inputs:
         made = with_inputs([(row[0], step) for row, step in zip(rows, made, strict=True)], inputs)
-    by_message: defaultdict[str, list[schemas.AgentStep]] = defaultdict(list)
+    by_message: defaultdict[str, list[message_schemas.AgentStep]] = defaultdict(list)
     for row, step in zip(rows, made, strict=True):
         by_message[row[0]].append(step)
     return by_message
 
 
 def with_inputs(
-    steps: Sequence[tuple[str, schemas.AgentStep]],
-    read: Callable[[Collection[InputKey]], Mapping[InputKey, schemas.ModelInput]],
-) -> list[schemas.AgentStep]:
+    steps: Sequence[tuple[str, message_schemas.AgentStep]],
+    read: Callable[[Collection[InputKey]], Mapping[InputKey, context_schemas.ModelInput]],
+) -> list[message_schemas.AgentStep]:
     """Return the steps, each given with the id of its message, with what their models were asked.
 
     `read` gets the key of each step, also those of steps that were asked the same.
     """
     keys = [(message_id, step.input_ref) for message_id, step in steps if isinstance(step.input_ref, str)]
-    inputs: Mapping[tuple[str, Any], schemas.ModelInput] = read(keys)
+    inputs: Mapping[tuple[str, Any], context_schemas.ModelInput] = read(keys)
     return [
         replace(step, input=inputs.get((message_id, step.input_ref), UNSET)) if step.input_ref else step
         for message_id, step in steps
     ]
 
 
-def _calls(below: Mapping[str, Sequence[Row]], selection: Selection) -> dict[str, list[schemas.ToolCall]]:
+def _calls(below: Mapping[str, Sequence[Row]], selection: Selection) -> dict[str, list[call_schemas.ToolCall]]:
     rows = below["calls"]
-    by_step: defaultdict[str, list[schemas.ToolCall]] = defaultdict(list)
+    by_step: defaultdict[str, list[call_schemas.ToolCall]] = defaultdict(list)
     if selection.results and rows:
         columns, results = _split(rows)
         made = TOOL_CALLS.make_of(columns, result=results)
@@ -162,7 +164,7 @@ def _calls(below: Mapping[str, Sequence[Row]], selection: Selection) -> dict[str
     return by_step
 
 
-def _split(rows: Sequence[Row]) -> tuple[list[Sequence[Any]], list[schemas.ToolResult | None]]:
+def _split(rows: Sequence[Row]) -> tuple[list[Sequence[Any]], list[call_schemas.ToolResult | None]]:
     """Return the columns of calls that are joined with RESULTS, and the results; `status` is the first column of `beside`."""
     columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
     width = len(columns) - len(RESULTS.resource.__struct_fields__) - 1
@@ -172,7 +174,7 @@ def _split(rows: Sequence[Row]) -> tuple[list[Sequence[Any]], list[schemas.ToolR
     return columns[:width], [result if key else None for key, result in zip(columns[width], made, strict=True)]
 
 
-def _results(rows: Sequence[Row], statuses: Mapping[str, str]) -> dict[str, schemas.ToolResult]:
+def _results(rows: Sequence[Row], statuses: Mapping[str, str]) -> dict[str, call_schemas.ToolResult]:
     # Leave out a result that was stored after its call was read, because the call is still pending here.
     rows = [row for row in rows if row[0] in statuses]
     of_rows = [statuses[row[0]] for row in rows]
@@ -183,7 +185,7 @@ def _results(rows: Sequence[Row], statuses: Mapping[str, str]) -> dict[str, sche
 # --- The tables ------------------------------------------------------------------------------------------------------
 
 MESSAGES = Source(
-    resource=schemas.Message,
+    resource=message_schemas.Message,
     model=Message,
     table="messages_app_message",
     key="id",
@@ -192,7 +194,7 @@ MESSAGES = Source(
     made=("knowledge_references", "agent_steps"),
 )
 REFERENCES = Source(
-    resource=schemas.Reference,
+    resource=message_schemas.Reference,
     model=Reference,
     table="messages_app_reference",
     key="message_id",
@@ -201,7 +203,7 @@ REFERENCES = Source(
     columns={"id": Column(sql="reference_id")},
 )
 STEPS = Source(
-    resource=schemas.AgentStep,
+    resource=message_schemas.AgentStep,
     model=AgentStep,
     table="traces_app_agentstep",
     key="message_id",
@@ -224,7 +226,7 @@ _OF_A_CALL = {
     "parent": if_known("call.parent_id::text"),
 }
 TOOL_CALLS = Source(
-    resource=schemas.ToolCall,
+    resource=call_schemas.ToolCall,
     model=ToolCall,
     table="traces_app_toolcall AS call",
     key="message_id",
@@ -234,7 +236,7 @@ TOOL_CALLS = Source(
     made=("result",),
 )
 CALLS = Source(
-    resource=schemas.Call,
+    resource=call_schemas.Call,
     model=ToolCall,
     table="""traces_app_toolcall AS call
     CROSS JOIN LATERAL (
@@ -250,7 +252,7 @@ CALLS = Source(
     made=("session_id", "iteration", "result"),
 )
 RESULTS = Source(
-    resource=schemas.ToolResult,
+    resource=call_schemas.ToolResult,
     model=ToolResult,
     table="traces_app_toolresult AS result",
     made=("status", "success"),

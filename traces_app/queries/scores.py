@@ -18,7 +18,7 @@ from traces_app.ingest.scores import Place, place_of_call, place_of_message
 from traces_app.models import Score, ToolCall
 from tracesite_sdk import records
 
-from . import schemas
+from .schemas import scores as schemas
 
 Rows = TypeVar("Rows", bound=QuerySet[Any, Any])
 SCORE_FIELDS = frozenset(schemas.Score.__struct_fields__)

@@ -28,7 +28,6 @@ from messages_app.timestamps import instant_text
 from traces_app.models import EmbedderInUse, RunVector, Tool, ToolCall, UnindexedMessage, UnvectoredMessage
 from tracesite_sdk.records import ids
 
-from . import schemas
 from .embedders import configured
 from .error_patterns import pattern_of
 from .run_vectors import (
@@ -45,6 +44,7 @@ from .run_vectors import (
     unpacked,
     vectors,
 )
+from .schemas.similar_runs import SimilarBy, SimilarRun, SimilarRuns
 
 MOST_COMPARED = 50_000
 """Runs that are compared by their stored vectors, the newest ones of the range."""
@@ -83,10 +83,10 @@ def similar_runs(
     message_id: UUID,
     rows: ListRows,
     limit: int,
-    by: schemas.SimilarBy = "everything",
+    by: SimilarBy = "everything",
     *,
     is_filtered: bool = False,
-) -> schemas.SimilarRuns | None:
+) -> SimilarRuns | None:
     """Return the runs among `rows` that are most like the run, the most similar ones first; None if there is no such run.
 
     `rows` are the live runs of its project in a range of times, or some of them if `is_filtered`.
@@ -114,8 +114,8 @@ def similar_runs(
         similar = nlargest(limit, _compared(given[0], candidates, embedder, by), key=lambda run: run.rank)
         tools = Tool.objects.in_bulk({tool for result in similar for tool in result.run.features.tools})
     names = {key: tool.name for key, tool in tools.items()}
-    return schemas.SimilarRuns(
-        results=[_schema(result, names) for result in similar],
+    return SimilarRuns(
+        results=[_schema(one, names) for one in found],
         compared_count=len(compared - {message_id.bytes}),
         searched_to=instant_text(ids.created_at_of(UUID(bytes=min(compared)))) if more else None,
     )
@@ -164,9 +164,7 @@ def _waiting() -> list[UUID]:
     return sorted(waiting)[-MOST_WAITING:]
 
 
-def _nearest(
-    given: Run, stored: NDArray[Any], embedder: EmbedderInUse, limit: int, by: schemas.SimilarBy
-) -> list[UUID]:
+def _nearest(given: Run, stored: NDArray[Any], embedder: EmbedderInUse, limit: int, by: SimilarBy) -> list[UUID]:
     """Return the runs that are probably most like one."""
     vector = folded(vectors([given.features]))
     if embedder.name != HASHED:
@@ -197,10 +195,8 @@ def _embedded(runs: Sequence[Run], embedder: EmbedderInUse) -> NDArray[np.float3
     return rows
 
 
-def _compared(
-    given: Run, keys: Collection[UUID], embedder: EmbedderInUse | None, by: schemas.SimilarBy
-) -> Iterator[_Found]:
-    vector = _vectors([given], embedder)
+def _compared(one: Run, keys: Collection[UUID], embedder: EmbedderInUse | None, by: SimilarBy) -> Iterator[_Found]:
+    vector = _vectors([one], embedder)
     in_order = sorted(keys)
     for first in range(0, len(in_order), _AT_A_TIME):
         runs = list(read_runs(in_order[first : first + _AT_A_TIME]))
@@ -260,9 +256,9 @@ def read_runs(keys: Collection[UUID]) -> Iterator[Run]:
         yield Run(key, project_id, session_id, call_count, failure_count, features)
 
 
-def _schema(similar: _Found, names: dict[int, str]) -> schemas.SimilarRun:
-    run, parts = similar.run, similar.parts
-    return schemas.SimilarRun(
+def _schema(found: _Found, names: dict[int, str]) -> SimilarRun:
+    run, parts = found.run, found.parts
+    return SimilarRun(
         id=str(run.id),
         session_id=str(run.session_id),
         created_at=instant_text(ids.created_at_of(run.id)),

@@ -25,10 +25,11 @@ from traces_app.models import Snapshot, SnapshotSums
 from tracesite_sdk.normalize.snapshot_values import redact_context
 from tracesite_sdk.records import ids, pg_text, snapshot_parts
 
-from . import schemas
 from .contexts import NEWEST_REFS
+from .schemas import sessions as session_schemas
+from .schemas import snapshots as snapshot_schemas
 
-SNAPSHOT_FIELDS = frozenset(schemas.Snapshot.__struct_fields__)
+SNAPSHOT_FIELDS = frozenset(snapshot_schemas.Snapshot.__struct_fields__)
 MOST_AT_ONCE = 4 * 2**20
 """Bytes of parts in one response. Recorders ask again for those that are missing."""
 _CLOSURE = """
@@ -49,7 +50,7 @@ _CLOSURE = """
     """
 
 SNAPSHOTS = Source(
-    resource=schemas.Snapshot,
+    resource=snapshot_schemas.Snapshot,
     model=Snapshot,
     table="traces_app_snapshot",
     columns={"created_at": instant("to_timestamp(ts / 1000 / 1000000.0)")},
@@ -65,7 +66,7 @@ def snapshots_of(session_id: UUID, node: str | None = None) -> ListRows:
     return ListRows(find=lambda _ids: rows)
 
 
-def snapshots(keys: Collection[str]) -> list[schemas.Snapshot]:
+def snapshots(keys: Collection[str]) -> list[snapshot_schemas.Snapshot]:
     """Return the snapshots of these ids, in this order."""
     rows = SNAPSHOTS.read(keys)
     by_id = dict(zip((row[0] for row in rows), SNAPSHOTS.make(rows), strict=True))
@@ -84,12 +85,14 @@ def find_snapshot(scope: ProjectScope, name: str) -> Snapshot:
     return snapshot
 
 
-def whole_snapshot(row: Snapshot) -> schemas.WholeSnapshot:
+def whole_snapshot(row: Snapshot) -> snapshot_schemas.WholeSnapshot:
     """Return a snapshot with its content, like `context_of`."""
     (listed,) = snapshots([str(row.pk)])
     fields = {name: getattr(listed, name) for name in listed.__struct_fields__}
     content = context_of(row)
-    return schemas.WholeSnapshot(**fields, context=UNSET if content is UNSET else Raw(msgspec.json.encode(content)))
+    return snapshot_schemas.WholeSnapshot(
+        **fields, context=UNSET if content is UNSET else Raw(msgspec.json.encode(content))
+    )
 
 
 def context_of(row: Snapshot) -> Any:
@@ -140,11 +143,11 @@ class BesideSession(NamedTuple):
 
     context_refs: list[str]
     """Newest first, each once."""
-    sums: schemas.SnapshotSums | None
+    sums: snapshot_schemas.SnapshotSums | None
     """None without snapshots."""
-    forked_from: schemas.ForkedFrom | None
+    forked_from: snapshot_schemas.ForkedFrom | None
     """The fork's origin; None if it is no fork."""
-    archived_parts: list[schemas.ArchivedPart]
+    archived_parts: list[session_schemas.ArchivedPart]
     """Its periods that were dropped from the database after they were archived, in their order."""
 
 
@@ -155,9 +158,11 @@ def beside_session(session_id: UUID, most_refs: int) -> BesideSession:
         refs, has_sums, count, size, left_out, generation, fork, parts = cursor.fetchone()
     sums = None
     if has_sums:
-        sums = schemas.SnapshotSums(count=count, bytes=size, left_out=Raw(left_out.encode()), generation=generation)
+        sums = snapshot_schemas.SnapshotSums(
+            count=count, bytes=size, left_out=Raw(left_out.encode()), generation=generation
+        )
     origin = None if fork is None else forked_from(msgspec.json.decode(fork))
-    archived = [schemas.ArchivedPart(url=url, period=period) for url, period in parts]
+    archived = [session_schemas.ArchivedPart(url=url, period=period) for url, period in parts]
     return BesideSession(list(dict.fromkeys(refs)), sums, origin, archived)
 
 
@@ -178,12 +183,12 @@ _BESIDE = f"""
     """  # noqa: S608 - constants
 
 
-def forked_from(fork: Any) -> schemas.ForkedFrom | None:
+def forked_from(fork: Any) -> snapshot_schemas.ForkedFrom | None:
     """Return what a fork has replayed; None for metadata of another form."""
     if not isinstance(fork, dict) or not all(isinstance(fork.get(name), str) for name in ("session", "node")):
         return None
     snapshot, ts, overrides, nodes, pruned = map(fork.get, ("snapshot", "ts", "overrides", "nodes", "pruned"))
-    return schemas.ForkedFrom(
+    return snapshot_schemas.ForkedFrom(
         session=fork["session"],
         node=fork["node"],
         snapshot=snapshot if isinstance(snapshot, str) else "",
@@ -215,15 +220,15 @@ def names_of(session_id: UUID, external_id: str | None) -> list[str]:
     return [str(session_id), *([external_id] if external_id else [])]
 
 
-def forks(keys: Collection[str]) -> list[schemas.Fork]:
+def forks(keys: Collection[str]) -> list[snapshot_schemas.Fork]:
     """Return the forks of these ids of sessions, in this order."""
     rows = Session.objects.filter(pk__in=list(keys)).only("external_id", "title", "status", "created_at", "metadata")
     stored = dict(SnapshotSums.objects.filter(pk__in=list(keys), fork__isnull=False).values_list("pk", "fork"))
-    by_id: dict[str, schemas.Fork] = {}
+    by_id: dict[str, snapshot_schemas.Fork] = {}
     for row in rows:
         of = forked_from(stored.get(row.pk, row.metadata.get("forked_from")))
         if of is not None:
-            by_id[str(row.pk)] = schemas.Fork(
+            by_id[str(row.pk)] = snapshot_schemas.Fork(
                 id=str(row.pk),
                 external_id=row.external_id,
                 title=row.title,

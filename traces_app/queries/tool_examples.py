@@ -26,7 +26,7 @@ from messages_app.timestamps import instant_text
 from traces_app.models import Context, Tool, ToolCall
 from tracesite_sdk.records import ids
 
-from . import schemas
+from .schemas.tools import ToolExample, ToolExamples, UnusedTools
 from .tool_statistics import ALL_CALLS, CallFilter, statistics
 
 CALLS_READ = 10_000
@@ -75,10 +75,10 @@ class Slow:
         return ids.created_at_of(self.last_id)
 
 
-def examples(tool_id: int, id_range: IdRange, which: CallFilter) -> schemas.ToolExamples:
+def examples(tool_id: int, id_range: IdRange, which: CallFilter) -> ToolExamples:
     """Return all examples of a tool in the form of the API. Raise InvalidInput if a query takes longer than LIST_MS."""
     with limited(LIST_MS):
-        return schemas.ToolExamples(
+        return ToolExamples(
             slowest=[
                 _example(call.pk, call.message_id, call.arguments, 1, call.duration_ms, call.duration_ms)  # type: ignore[attr-defined]  # annotated
                 for call in slowest(tool_id, id_range, which)
@@ -93,15 +93,15 @@ def examples(tool_id: int, id_range: IdRange, which: CallFilter) -> schemas.Tool
         )
 
 
-def _slow_example(group: Slow) -> schemas.ToolExample:
+def _slow_example(group: Slow) -> ToolExample:
     arguments = None if group.message_id else group.arguments
     return _example(group.last_id, group.message_id, arguments, group.calls, group.total_ms, group.longest_ms)
 
 
 def _example(
     call: UUID, message_id: UUID | None, arguments: str | None, calls: int, total: float | None, longest: int | None
-) -> schemas.ToolExample:
-    return schemas.ToolExample(
+) -> ToolExample:
+    return ToolExample(
         call=str(call),
         created_at=instant_text(ids.created_at_of(call)),
         message_id=None if message_id is None else str(message_id),
@@ -112,7 +112,7 @@ def _example(
     )
 
 
-def unused(scopes: Mapping[str, ProjectScope], id_range: IdRange) -> schemas.UnusedTools:
+def unused(scopes: Mapping[str, ProjectScope], id_range: IdRange) -> UnusedTools:
     """Return the tools that models were offered and did not call, of projects by the aliases of their databases.
 
     Raise InvalidInput if a query takes longer than LIST_MS.
@@ -122,7 +122,7 @@ def unused(scopes: Mapping[str, ProjectScope], id_range: IdRange) -> schemas.Unu
     names = (
         set().union(*(offered for offered, _called in of_each)).difference(*(called for _offered, called in of_each))
     )
-    return schemas.UnusedTools(results=sorted(names), inputs_read=INPUTS_READ)
+    return UnusedTools(results=sorted(names), inputs_read=INPUTS_READ)
 
 
 def _offered_and_called(scope: ProjectScope, id_range: IdRange) -> tuple[set[str], set[str]]:

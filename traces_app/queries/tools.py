@@ -16,7 +16,7 @@ from messages_app.timestamps import instant_text
 from traces_app.models import Tool, ToolCall
 from tracesite_sdk.records.ids import created_at_of
 
-from . import schemas
+from .schemas import tools as schemas
 from .tool_statistics import CallFilter, Statistics, statistics
 from .usage import amount
 

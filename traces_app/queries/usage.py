@@ -20,7 +20,7 @@ from messages_app.sql.merged import MergedRows
 from messages_app.sql.pagination import ListRows
 from tracesite_sdk.normalize.records import TOKENS_IN, TOKENS_OUT
 
-from . import schemas
+from .schemas.usage import Usage, UsageBy, UsageGroup, UsageTotal
 
 _KEYS: dict[str, Any] = {
     "model": F("model"),
@@ -40,7 +40,7 @@ _WITH_TOTALS = """
     """
 
 
-def usage(rows: MergedRows[ListRows], group_by: schemas.UsageBy, limit: int) -> schemas.Usage:
+def usage(rows: MergedRows[ListRows], group_by: UsageBy, limit: int) -> Usage:
     """Add up the requests of `rows`: the `limit` dearest groups, or newest days, and the total of all groups.
 
     Raise InvalidInput if it takes longer than LIST_MS, or if one of several databases has more than MOST_MERGED groups.
@@ -52,15 +52,15 @@ def usage(rows: MergedRows[ListRows], group_by: schemas.UsageBy, limit: int) -> 
     else:
         groups = _merged(parts, group_by)
     group_count, *total = groups[0][6:] if groups else (0, 0, 0, 0, None, 0)
-    return schemas.Usage(
+    return Usage(
         group_by=group_by,
-        results=[schemas.UsageGroup(key=key, **_sums(sums)) for key, *sums in (row[:6] for row in groups[:limit])],
+        results=[UsageGroup(key=key, **_sums(sums)) for key, *sums in (row[:6] for row in groups[:limit])],
         group_count=group_count,
-        total=schemas.UsageTotal(**_sums(total)),
+        total=UsageTotal(**_sums(total)),
     )
 
 
-def _groups(rows: ListRows, group_by: schemas.UsageBy, limit: int) -> list[Row]:
+def _groups(rows: ListRows, group_by: UsageBy, limit: int) -> list[Row]:
     """Return the first groups of one database, each with the number of all and their total behind it."""
     grouped = _grouped(rows, group_by)
     sql = _WITH_TOTALS.format(grouped=grouped.sql, order=_ORDER.get(group_by, _BY_COST), limit=limit)
@@ -68,7 +68,7 @@ def _groups(rows: ListRows, group_by: schemas.UsageBy, limit: int) -> list[Row]:
     return groups
 
 
-def _merged(parts: Iterable[list[Row]], group_by: schemas.UsageBy) -> list[Row]:
+def _merged(parts: Iterable[list[Row]], group_by: UsageBy) -> list[Row]:
     """Add up the groups of several databases, in the form and order of those of one."""
     groups: dict[str, list[Any]] = {}
     total: list[Any] = [0, 0, 0, None, 0]
@@ -109,7 +109,7 @@ def amount(cost: Decimal | None) -> Raw | None:
     return None if cost is None else Raw(f"{round(cost, 10).normalize():f}".encode())
 
 
-def _grouped(rows: ListRows, group_by: schemas.UsageBy) -> Query:
+def _grouped(rows: ListRows, group_by: UsageBy) -> Query:
     """Return the statement for the key of each group and its sums."""
     sums = {
         "step_count": Count("pk"),

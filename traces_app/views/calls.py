@@ -18,10 +18,11 @@ from messages_app.queries import as_uuid
 from messages_app.sql.merged import rows_in
 from messages_app.sql.pagination import page_request
 from traces_app.models import ToolCall
-from traces_app.queries import schemas
 from traces_app.queries.error_groups import answer_of, error_groups, pattern_of_call
 from traces_app.queries.filters import CallFilterSet, SimilarErrorFilterSet
 from traces_app.queries.messages import CALL_FIELDS, calls
+from traces_app.queries.schemas.calls import Call, CallPage
+from traces_app.queries.schemas.errors import ErrorGroups
 from traces_app.queries.search.pages import list_page, mark_of_status
 
 from .parameters import PAGING, SEARCH, query_in, requested_scope, requested_scopes, session_and_scopes
@@ -39,7 +40,7 @@ class CallViewSet(TraceViewSet):
             openapi.fields(CALL_FIELDS),
             openapi.PROJECT,
         ],
-        responses={200: schemas.CallPage, **openapi.errors(400, 404)},
+        responses={200: CallPage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request) -> HttpResponseBase:
         """List calls with their results, newest message first."""
@@ -56,7 +57,7 @@ class CallViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[openapi.fields(CALL_FIELDS), openapi.PROJECT],
-        responses={200: schemas.Call, **openapi.errors(400, 404)},
+        responses={200: Call, **openapi.errors(400, 404)},
     )
     def retrieve(self, request: Request, call_id: str) -> HttpResponseBase:
         """Return one call with its result."""
@@ -69,7 +70,7 @@ class CallViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[*openapi.filters(SimilarErrorFilterSet), openapi.LIMIT, openapi.PROJECT],
-        responses={200: schemas.ErrorGroups, **openapi.errors(400, 404)},
+        responses={200: ErrorGroups, **openapi.errors(400, 404)},
     )
     def similar(self, request: Request, call_id: str) -> HttpResponseBase:
         """Return the group of the error of a failed call, and the groups of its project that are like it.

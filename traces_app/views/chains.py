@@ -17,9 +17,9 @@ from messages_app.http.filters import check_parameters
 from messages_app.http.responses import answer, list_answer, words
 from messages_app.sql.merged import MergedRows, rows_in
 from messages_app.sql.pagination import ListRows, page_request, read_page, read_sifted_page
-from traces_app.queries import schemas
 from traces_app.queries.chains import CHAIN_FIELDS, chain, find_chain, rooted_in, summaries
 from traces_app.queries.filters import ChainFilterSet
+from traces_app.queries.schemas.chains import Chain, ChainPage
 
 from .parameters import PAGING, requested_scope, requested_scopes, session_and_scopes
 from .viewset import TraceViewSet
@@ -35,7 +35,7 @@ class ChainViewSet(TraceViewSet):
             openapi.fields(CHAIN_FIELDS),
             openapi.PROJECT,
         ],
-        responses={200: schemas.ChainPage, **openapi.errors(400, 404)},
+        responses={200: ChainPage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request) -> HttpResponseBase:
         """List chains without their calls, newest first.
@@ -53,7 +53,7 @@ class ChainViewSet(TraceViewSet):
         chains = read_sifted_page(rows, page, lambda ids: _rooted(rows, ids, roots)) if roots else read_page(rows, page)
         return list_answer(chains, lambda ids: rows.read(ids, lambda own: summaries(own, fields)))
 
-    @extend_schema(parameters=[openapi.PROJECT], responses={200: schemas.Chain, **openapi.errors(404, 409)})
+    @extend_schema(parameters=[openapi.PROJECT], responses={200: Chain, **openapi.errors(404, 409)})
     def retrieve(self, request: Request, chain_id: str) -> HttpResponseBase:
         """Return one chain with all its calls, as the tree of `root_calls` and `child_calls`."""
         check_parameters(request.query_params, ("project",))

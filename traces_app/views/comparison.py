@@ -21,7 +21,6 @@ from messages_app.http.responses import answer
 from messages_app.models import Message, Session
 from messages_app.queries import find_message
 from messages_app.timestamps import instant_text
-from traces_app.queries import schemas
 from traces_app.queries.archived import find_session_here
 from traces_app.queries.comparison import (
     MOST_COMPARED,
@@ -32,6 +31,7 @@ from traces_app.queries.comparison import (
     differences,
     replay_between,
 )
+from traces_app.queries.schemas import comparison as schemas
 from traces_app.queries.word_changes import Pieces, WordChanges
 
 from .parameters import requested_scope

@@ -14,7 +14,6 @@ from messages_app.http.filters import check_parameters
 from messages_app.http.responses import answer, list_answer
 from messages_app.queries import FoundSession
 from messages_app.sql.pagination import page_request, read_page, whole_number
-from traces_app.queries import schemas
 from traces_app.queries.archived import find_session_here
 from traces_app.queries.contexts import (
     FoundContext,
@@ -25,6 +24,7 @@ from traces_app.queries.contexts import (
     variables,
     whole_context,
 )
+from traces_app.queries.schemas.contexts import ContextPage, Conversation, Variables, WholeContext
 
 from .parameters import requested_scope
 from .viewset import TraceViewSet
@@ -37,7 +37,7 @@ class ContextViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[*openapi.PAGE, openapi.PROJECT],
-        responses={200: schemas.ContextPage, **openapi.errors(400, 404)},
+        responses={200: ContextPage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request, session_id: str) -> HttpResponseBase:
         """List the contexts of a session with kind and size, newest run first. A content has one for each of its runs."""
@@ -48,7 +48,7 @@ class ContextViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[openapi.PROJECT],
-        responses={200: schemas.WholeContext, **openapi.errors(400, 404)},
+        responses={200: WholeContext, **openapi.errors(400, 404)},
     )
     def retrieve(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
         """Return the whole content of a context."""
@@ -65,7 +65,7 @@ class ContextViewSet(TraceViewSet):
             ),
             openapi.PROJECT,
         ],
-        responses={200: schemas.Conversation, **openapi.errors(400, 404)},
+        responses={200: Conversation, **openapi.errors(400, 404)},
     )
     def conversation(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
         """Return the entries of a conversation, in order. 400 `no_conversation` if the context has no conversation."""
@@ -78,9 +78,7 @@ class ContextViewSet(TraceViewSet):
                 code="no_conversation",
                 field="ref",
             )
-        return answer(
-            schemas.Conversation(ref=ref, length=context.length, entries=conversation(context, session, last))
-        )
+        return answer(Conversation(ref=ref, length=found.length, entries=conversation(found, session, last)))
 
     @extend_schema(
         parameters=[
@@ -93,7 +91,7 @@ class ContextViewSet(TraceViewSet):
             ),
             openapi.PROJECT,
         ],
-        responses={200: schemas.Variables, **openapi.errors(400, 404)},
+        responses={200: Variables, **openapi.errors(400, 404)},
     )
     def variables(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
         """Return variables by name. 400 `no_variables` if the context has no variables."""
@@ -106,9 +104,7 @@ class ContextViewSet(TraceViewSet):
                 field="ref",
             )
         keys = request.query_params.get("keys")
-        return answer(
-            schemas.Variables(ref=ref, variables=variables(context, session, keys.split(",") if keys else None))
-        )
+        return answer(Variables(ref=ref, variables=variables(found, session, keys.split(",") if keys else None)))
 
 
 def _found(request: Request, session_id: str, ref: str) -> tuple[FoundSession, FoundContext]:

@@ -11,9 +11,9 @@ from messages_app.http import openapi
 from messages_app.http.responses import answer
 from messages_app.sql.merged import rows_in
 from messages_app.sql.pagination import page_request
-from traces_app.queries import schemas
 from traces_app.queries.error_groups import answer_of, error_groups
 from traces_app.queries.filters import ErrorFilterSet
+from traces_app.queries.schemas.errors import ErrorGroups
 
 from .parameters import requested_scopes, session_and_scopes
 from .viewset import TraceViewSet
@@ -57,7 +57,7 @@ class ErrorViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[*openapi.filters(ErrorFilterSet), openapi.LIMIT, openapi.PROJECT],
-        responses={200: schemas.ErrorGroups, **openapi.errors(400, 404)},
+        responses={200: ErrorGroups, **openapi.errors(400, 404)},
         examples=[_EXAMPLE],
     )
     def list(self, request: Request) -> HttpResponseBase:

@@ -21,8 +21,9 @@ from messages_app.sql.pagination import whole_number
 from traces_app.events.decode import decode_events
 from traces_app.events.feed import events_after
 from traces_app.events.store import record_events
-from traces_app.queries import schemas
 from traces_app.queries.archived import find_session_here
+from traces_app.queries.schemas.events import EventPage
+from traces_app.queries.schemas.outcomes import SentEvents
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_event
 from tracesite_sdk.records.event_types import EVENT_TYPES, Category, Level
@@ -71,7 +72,7 @@ class EventViewSet(TraceViewSet):
             JSON: records.Events,
             NDJSON: {"type": "string", "description": "One event per line, each an EventInput."},
         },
-        responses={200: schemas.SentEvents, **openapi.errors(400, 404, 409, 413, 415)},
+        responses={200: SentEvents, **openapi.errors(400, 404, 409, 413, 415)},
         examples=examples.EVENTS,
     )
     def create(self, request: Request) -> HttpResponseBase:
@@ -92,7 +93,7 @@ class EventViewSet(TraceViewSet):
 class SessionEventViewSet(TraceViewSet):
     """The events of a session."""
 
-    @extend_schema(parameters=_PARAMETERS, responses={200: schemas.EventPage, **openapi.errors(400, 404)})
+    @extend_schema(parameters=_PARAMETERS, responses={200: EventPage, **openapi.errors(400, 404)})
     def list(self, request: Request, session_id: str) -> HttpResponseBase:
         """List the events of a session after a number, in order. For later events repeat the request with the last `seq`
         as `after`."""
@@ -103,7 +104,7 @@ class SessionEventViewSet(TraceViewSet):
         types, levels, categories = (_words(parameters, name) for name in _WORDS)
         session = find_session_here(requested_scope(request), session_id)
         events = events_after(session.pk, after, limit, types=types, levels=levels, categories=categories)
-        return answer(schemas.EventPage(results=events, next=events[-1].seq if len(events) == limit else None))
+        return answer(EventPage(results=events, next=events[-1].seq if len(events) == limit else None))
 
 
 def _words(parameters: QueryDict, name: str) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from messages_app.http.responses import answer
 from traces_app.imports.archives import Budget
 from traces_app.imports.importer import import_source
 from traces_app.imports.reports import FileReport, totals_of
-from traces_app.queries import schemas
+from traces_app.queries.schemas.imports import Imported
 from tracesite_sdk.formats.registry import FORMATS, Format, format_named
 from tracesite_sdk.transcripts.documents import Source, ValueBudget, open_file_source
 
@@ -79,7 +79,7 @@ class ImportViewSet(TraceViewSet):
             JSON: {"description": "A transcript in any JSON format."},
             NDJSON: {"type": "string", "description": "A transcript in any JSON Lines format."},
         },
-        responses={200: schemas.Imported, **openapi.errors(400, 404, 413, 415)},
+        responses={200: Imported, **openapi.errors(400, 404, 413, 415)},
         examples=examples.IMPORT,
     )
     def create(self, request: Request) -> HttpResponseBase:

@@ -13,7 +13,7 @@ from messages_app.http.request_body import JSON, NDJSON, read_body
 from messages_app.http.responses import answer
 from traces_app.ingest.decode import decode_ingest
 from traces_app.ingest.pipeline import ingest
-from traces_app.queries import schemas
+from traces_app.queries.schemas.outcomes import SentSessions
 
 from . import examples
 from .outcomes import sent_sessions
@@ -41,7 +41,7 @@ class IngestViewSet(TraceViewSet):
             },
             NDJSON: {"type": "string", "description": "One session per line, each a SessionInput."},
         },
-        responses={200: schemas.SentSessions, **openapi.errors(400, 404, 409, 413, 415)},
+        responses={200: SentSessions, **openapi.errors(400, 404, 409, 413, 415)},
         examples=examples.INGEST,
     )
     def create(self, request: Request) -> HttpResponseBase:

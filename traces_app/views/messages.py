@@ -24,10 +24,10 @@ from messages_app.http.responses import answer, list_answer
 from messages_app.queries import FoundSession
 from messages_app.sql.merged import rows_in
 from messages_app.sql.pagination import page_request
-from traces_app.queries import schemas
 from traces_app.queries.archived import find_session_here_in
 from traces_app.queries.filters import MessageFilterSet, SessionMessageFilterSet
 from traces_app.queries.messages import EVERYTHING, EXPANDABLE, INPUTS, MESSAGE_FIELDS, Selection, messages
+from traces_app.queries.schemas.messages import Message, MessagePage
 from traces_app.queries.search.pages import list_page
 
 from .parameters import (
@@ -63,7 +63,7 @@ class MessageViewSet(TraceViewSet):
             *openapi.BY_TIME,
             *_ONE,
         ],
-        responses={200: schemas.MessagePage, **openapi.errors(400, 404)},
+        responses={200: MessagePage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request, session_id: str | None = None) -> HttpResponseBase:
         """List messages with their traces.
@@ -94,7 +94,7 @@ class MessageViewSet(TraceViewSet):
         listed = list_page(rows, query_in(request), "message", page)
         return list_answer(listed, lambda ids: rows.read(ids, lambda own: messages(own, selection)))
 
-    @extend_schema(parameters=[*_ONE, ETAG], responses={200: schemas.Message, **openapi.errors(400, 404)})
+    @extend_schema(parameters=[*_ONE, ETAG], responses={200: Message, **openapi.errors(400, 404)})
     def retrieve(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
         """Return one message with its trace. Its ETag is its version."""
         check_parameters(request.query_params, ("fields", "expand", "project"))

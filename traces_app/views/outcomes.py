@@ -8,7 +8,7 @@ from django.utils.translation import gettext as _
 
 from traces_app.events.batch import EventOutcome
 from traces_app.ingest.batch import MessageOutcome, Refusal, SessionOutcome
-from traces_app.queries import schemas
+from traces_app.queries.schemas import outcomes as schemas
 
 
 def refusal_text(refusal: Refusal) -> str:

@@ -11,7 +11,7 @@ from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.responses import answer
-from traces_app.queries import schemas
+from traces_app.queries.schemas.recorder import RecorderSampling, RecorderSettings
 
 from .viewset import TraceViewSet
 
@@ -22,7 +22,7 @@ class RecorderViewSet(TraceViewSet):
     @extend_schema(
         operation_id="recorder_settings",
         parameters=[openapi.PROJECT],
-        responses={200: schemas.RecorderSettings, **openapi.errors(400, 404)},
+        responses={200: RecorderSettings, **openapi.errors(400, 404)},
     )
     def settings_of(self, request: Request) -> HttpResponseBase:
         """Return the settings for recorders of the project of the key. Requires the scope `write`.
@@ -32,4 +32,4 @@ class RecorderViewSet(TraceViewSet):
         check_parameters(request.query_params, ("project",))
         known = project_for_write(request, request.query_params.get("project"))
         sampling = Project.objects.get(pk=known.pk).sampling()
-        return answer(schemas.RecorderSettings(sampling=schemas.RecorderSampling(**sampling) if sampling else None))
+        return answer(RecorderSettings(sampling=RecorderSampling(**sampling) if sampling else None))

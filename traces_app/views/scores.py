@@ -23,8 +23,8 @@ from messages_app.sql.merged import rows_in
 from messages_app.sql.pagination import page_request, read_page
 from traces_app.ingest.decode import decode_score_patch, decode_scores
 from traces_app.ingest.scores import PlacedScore, change_score, delete_score, store_scores
-from traces_app.queries import schemas
 from traces_app.queries.filters import ScoreFilterSet
+from traces_app.queries.schemas.scores import Score, ScorePage, StoredScores
 from traces_app.queries.scores import SCORE_FIELDS, find_place, find_score, scores
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_score, redact_score_patch
@@ -36,7 +36,7 @@ from .viewset import TraceViewSet
 _IDENTITY = frozenset({"id", "project", "external_id"})
 _STORED = PolymorphicProxySerializer(
     component_name="StoredScore",
-    serializers=[schemas.Score, schemas.StoredScores],  # type: ignore[list-item]  # structs, see StructExtension
+    serializers=[Score, StoredScores],  # type: ignore[list-item]  # structs, see StructExtension
     resource_type_field_name=None,
 )
 
@@ -51,7 +51,7 @@ class ScoreViewSet(TraceViewSet):
             openapi.fields(SCORE_FIELDS),
             openapi.PROJECT,
         ],
-        responses={200: schemas.ScorePage, **openapi.errors(400, 404)},
+        responses={200: ScorePage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request) -> HttpResponseBase:
         """List scores, newest first."""
@@ -85,7 +85,7 @@ class ScoreViewSet(TraceViewSet):
         ids = [str(score_id) for score_id in store_scores(project.pk, placed)]
         stored = scores(ids, SCORE_FIELDS if may_read(request) else _IDENTITY)
         if is_list:
-            return answer(schemas.StoredScores(results=stored), status=status.HTTP_201_CREATED)
+            return answer(StoredScores(results=stored), status=status.HTTP_201_CREATED)
         if not stored:
             raise Conflict(_("The message or session was deleted meanwhile."), code="message_deleted")
         location = reverse("tracesite:score", ids, request=request)
@@ -93,7 +93,7 @@ class ScoreViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[openapi.fields(SCORE_FIELDS), openapi.PROJECT],
-        responses={200: schemas.Score, **openapi.errors(400, 404)},
+        responses={200: Score, **openapi.errors(400, 404)},
     )
     def retrieve(self, request: Request, score_id: str) -> HttpResponseBase:
         """Return one score."""
@@ -104,7 +104,7 @@ class ScoreViewSet(TraceViewSet):
     @extend_schema(
         parameters=[openapi.PROJECT],
         request=records.ScorePatch,
-        responses={200: schemas.Score, **openapi.errors(400, 404, 413, 415)},
+        responses={200: Score, **openapi.errors(400, 404, 413, 415)},
         examples=examples.SCORE_CHANGE,
     )
     def partial_update(self, request: Request, score_id: str) -> HttpResponseBase:

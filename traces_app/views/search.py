@@ -17,8 +17,8 @@ from messages_app.models import Message
 from messages_app.sql.merged import rows_in
 from messages_app.sql.pagination import page_request
 from messages_app.timestamps import instant_text
-from traces_app.queries import schemas
 from traces_app.queries.filters import MessageFilterSet
+from traces_app.queries.schemas.search import SearchHit, SearchPage, SearchResult
 from traces_app.queries.search.found import Hit
 from traces_app.queries.search.pages import FoundPage, found_page, indexed_until_in
 from traces_app.queries.search.places import api_path, page_path
@@ -37,7 +37,7 @@ class SearchViewSet(TraceViewSet):
             *openapi.PAGE,
             openapi.PROJECT,
         ],
-        responses={200: schemas.SearchPage, **openapi.errors(400, 404)},
+        responses={200: SearchPage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request) -> HttpResponseBase:
         """Find messages by what they, their steps, calls, results and references say; newest first."""
@@ -53,7 +53,7 @@ class SearchViewSet(TraceViewSet):
         until = indexed_until_in(rows)
         results = found_page(rows, query, "message", page)
         return answer(
-            schemas.SearchPage(
+            SearchPage(
                 results=_results(request, rows.read(results.page.ids, _messages), results),
                 next=results.page.next,
                 previous=results.page.previous,
@@ -69,9 +69,9 @@ def _messages(ids: Sequence[UUID]) -> list[Message]:
     return [rows[message_id] for message_id in ids if message_id in rows]
 
 
-def _results(request: Request, messages: Sequence[Message], results: FoundPage) -> list[schemas.SearchResult]:
+def _results(request: Request, messages: Sequence[Message], results: FoundPage) -> list[SearchResult]:
     return [
-        schemas.SearchResult(
+        SearchResult(
             message_id=str(message.pk),
             session_id=str(message.session_id),
             project=message.project.slug,
@@ -83,9 +83,9 @@ def _results(request: Request, messages: Sequence[Message], results: FoundPage) 
     ]
 
 
-def found_place(request: Request, hit: Hit) -> schemas.SearchHit:
+def found_place(request: Request, hit: Hit) -> SearchHit:
     """Return a hit with its addresses."""
-    return schemas.SearchHit(
+    return SearchHit(
         kind=hit.kind.name.lower(),
         id=str(hit.row_id),
         message_id=str(hit.message_id),

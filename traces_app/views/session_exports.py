@@ -22,9 +22,12 @@ from messages_app.safe_text import duration, one_line, plainly_visible
 from messages_app.sql.pagination import Cursor, IdRange
 from traces_app.imports.span_store import spans_of, traces_of
 from traces_app.models import Score, ToolCall
-from traces_app.queries import schemas
 from traces_app.queries.contexts import InputKey, entry_values, inputs_by_reference
 from traces_app.queries.messages import messages, with_inputs
+from traces_app.queries.schemas import calls as call_schemas
+from traces_app.queries.schemas import contexts as context_schemas
+from traces_app.queries.schemas import messages as message_schemas
+from traces_app.queries.schemas import scores as score_schemas
 from traces_app.queries.scores import scores
 from tracesite_sdk.spans.otlp_json import resource_spans
 
@@ -40,7 +43,7 @@ class ExportFormat:
     pieces: Callable[[FoundSession], Iterator[bytes]]
     content_type: str
     extension: str
-    of_messages: Callable[[Iterable[schemas.Message]], Iterator[bytes]] | None = None
+    of_messages: Callable[[Iterable[message_schemas.Message]], Iterator[bytes]] | None = None
     """Writes some messages only; None if the format is one of whole sessions."""
 
 
@@ -48,7 +51,7 @@ def own_json(session: FoundSession) -> Iterator[bytes]:
     """Yield a schemas.SessionExport, which POST /sessions/ accepts."""
     entries: dict[str, str] = {}
 
-    def read(keys: Collection[InputKey]) -> Mapping[InputKey, schemas.ModelInput]:
+    def read(keys: Collection[InputKey]) -> Mapping[InputKey, context_schemas.ModelInput]:
         inputs, refs = inputs_by_reference(keys)
         entries.update(refs)
         return inputs
@@ -87,7 +90,7 @@ def text(session: FoundSession) -> Iterator[bytes]:
     return text_of(_all_messages(session))
 
 
-def text_of(some: Iterable[schemas.Message]) -> Iterator[bytes]:
+def text_of(some: Iterable[message_schemas.Message]) -> Iterator[bytes]:
     """Yield messages as plain text."""
     separator = ""
     for message in some:
@@ -130,7 +133,7 @@ EXPORTS = {
 # --- What is exported -------------------------------------------------------------------------------------------------
 
 
-def _chunks(session: FoundSession) -> Iterator[list[schemas.Message]]:
+def _chunks(session: FoundSession) -> Iterator[list[message_schemas.Message]]:
     """Yield the messages that are not deleted, oldest first."""
     remaining = IdRange()
     rows = Message.objects.filter(session_id=session.pk).order_by("pk").values_list("pk", flat=True)
@@ -139,20 +142,21 @@ def _chunks(session: FoundSession) -> Iterator[list[schemas.Message]]:
         remaining = Cursor(position=chunk[-1], newer=True).ids
 
 
-def _all_messages(session: FoundSession) -> Iterator[schemas.Message]:
+def _all_messages(session: FoundSession) -> Iterator[message_schemas.Message]:
     for chunk in _chunks(session):
         yield from chunk
 
 
 def _with_inputs(
-    chunk: Collection[schemas.Message], read: Callable[[Collection[InputKey]], Mapping[InputKey, schemas.ModelInput]]
-) -> list[schemas.Message]:
+    chunk: Collection[message_schemas.Message],
+    read: Callable[[Collection[InputKey]], Mapping[InputKey, context_schemas.ModelInput]],
+) -> list[message_schemas.Message]:
     steps = [(message.id, step) for message in chunk for step in message.agent_steps]
     whole = iter(with_inputs(steps, read))
     return [replace(message, agent_steps=[next(whole) for _step in message.agent_steps]) for message in chunk]
 
 
-def _scores_of(session: FoundSession) -> list[schemas.Score]:
+def _scores_of(session: FoundSession) -> list[score_schemas.Score]:
     ids: Collection[UUID] = Score.objects.filter(session_id=session.pk).order_by("pk").values_list("pk", flat=True)
     return scores([str(score_id) for score_id in ids])
 
@@ -168,7 +172,7 @@ def _with_commas(lists: Iterator[Collection[Any]]) -> Iterator[bytes]:
 # --- OpenAI -----------------------------------------------------------------------------------------------------------
 
 
-def _chat_messages(message: schemas.Message) -> list[dict[str, Any]]:
+def _chat_messages(message: message_schemas.Message) -> list[dict[str, Any]]:
     # The thought of a step without calls is the answer or a draft of it.
     chat = [item for step in message.agent_steps if step.tool_calls for item in _asked_and_found(step)]
     if message.content or not chat:
@@ -176,7 +180,7 @@ def _chat_messages(message: schemas.Message) -> list[dict[str, Any]]:
     return chat
 
 
-def _asked_and_found(step: schemas.AgentStep) -> Iterator[dict[str, Any]]:
+def _asked_and_found(step: message_schemas.AgentStep) -> Iterator[dict[str, Any]]:
     calls = [
         # The id given by a model may repeat in a conversation.
         {"id": call.uuid, "type": "function", "function": {"name": call.name, "arguments": _as_text(call.args)}}
@@ -195,7 +199,7 @@ def _as_text(value: Any) -> str:
 # --- Markdown ---------------------------------------------------------------------------------------------------------
 
 
-def _passages(message: schemas.Message) -> Iterator[str]:
+def _passages(message: message_schemas.Message) -> Iterator[str]:
     role = Message.Role(message.role).label
     facts = [message.created_at, duration(message.duration) if message.duration is not None else ""]
     yield f"## {capfirst(role)} · {' · '.join(filter(None, map(str, facts)))}"
@@ -211,7 +215,7 @@ def _passages(message: schemas.Message) -> Iterator[str]:
         yield _block(message.error)
 
 
-def _call(call: schemas.ToolCall) -> Iterator[str]:
+def _call(call: call_schemas.ToolCall) -> Iterator[str]:
     name = _span(one_line(call.name, NAME_CHARACTERS) or _("(no name)"))
     took = f" · {duration(call.duration)}" if call.duration is not None else ""
     yield f"**{_('Tool call')}** {name} · {ToolCall.Status(call.status).label}{took}"
@@ -224,7 +228,7 @@ def _call(call: schemas.ToolCall) -> Iterator[str]:
 # --- Text -------------------------------------------------------------------------------------------------------------
 
 
-def _text_lines(message: schemas.Message) -> Iterator[str]:
+def _text_lines(message: message_schemas.Message) -> Iterator[str]:
     role = capfirst(Message.Role(message.role).label)
     took = f" · {duration(message.duration)}" if message.duration is not None else ""
     yield f"{role} · {message.created_at}{took}"
@@ -239,7 +243,7 @@ def _text_lines(message: schemas.Message) -> Iterator[str]:
         yield _labelled(_("Error"), message.error)
 
 
-def _call_lines(call: schemas.ToolCall) -> Iterator[str]:
+def _call_lines(call: call_schemas.ToolCall) -> Iterator[str]:
     result = call.result
     state = _("open") if result is None else _("ok") if result.success else _("failed")
     took = f" {call.duration} ms" if call.duration is not None else ""

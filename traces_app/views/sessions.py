@@ -34,10 +34,18 @@ from messages_app.writes import delete_session, restore_session
 from traces_app.ingest.changes import change_session
 from traces_app.ingest.decode import decode_session, decode_session_patch
 from traces_app.ingest.pipeline import ingest
-from traces_app.queries import schemas
 from traces_app.queries.archived import find_session_here
 from traces_app.queries.filters import SessionFilterSet
 from traces_app.queries.messages import messages
+from traces_app.queries.schemas.sessions import (
+    ArchivedPart,
+    FoundSession,
+    FoundSessionPage,
+    SessionExport,
+    SessionWithContexts,
+    SessionWithSent,
+    SpanExport,
+)
 from traces_app.queries.search.pages import FoundPage, found_page, indexed_until_in
 from traces_app.queries.snapshots import beside_session
 from tracesite_sdk import records
@@ -69,7 +77,7 @@ _MESSAGE = OpenApiParameter(
 _IDENTITY = frozenset({"id", "project", "external_id"})
 _EXPORT = PolymorphicProxySerializer(
     component_name="Export",
-    serializers=[schemas.SessionExport, schemas.SpanExport],  # type: ignore[list-item]  # structs, see StructExtension
+    serializers=[SessionExport, SpanExport],  # type: ignore[list-item]  # structs, see StructExtension
     resource_type_field_name=None,
 )
 
@@ -85,7 +93,7 @@ class SessionViewSet(TraceViewSet):
             openapi.PROJECT,
             SEARCH,
         ],
-        responses={200: schemas.FoundSessionPage, **openapi.errors(400)},
+        responses={200: FoundSessionPage, **openapi.errors(400)},
     )
     def list(self, request: Request) -> HttpResponseBase:
         """List sessions, newest first; with `q`, those with a message that has all terms, and where."""
@@ -103,7 +111,7 @@ class SessionViewSet(TraceViewSet):
         until = indexed_until_in(rows)
         results = found_page(rows, query, "session", page)
         return answer(
-            schemas.FoundSessionPage(
+            FoundSessionPage(
                 results=_found_sessions(request, rows, results, fields),
                 next=results.page.next,
                 previous=results.page.previous,
@@ -116,8 +124,8 @@ class SessionViewSet(TraceViewSet):
         parameters=[openapi.PROJECT],
         request=records.Session,
         responses={
-            200: OpenApiResponse(schemas.SessionWithSent, description="The session already existed and was merged."),
-            201: schemas.SessionWithSent,
+            200: OpenApiResponse(SessionWithSent, description="The session already existed and was merged."),
+            201: SessionWithSent,
             **openapi.errors(400, 409, 413, 415),
         },
         examples=examples.SESSION,
@@ -132,7 +140,7 @@ class SessionViewSet(TraceViewSet):
             raise Conflict(refusal_text(outcome.refused), code=outcome.refused)
         assert outcome.id is not None, "only refused sessions have no id"
         session = _one_session(request, outcome.id, _readable_fields(request))
-        body = schemas.SessionWithSent(
+        body = SessionWithSent(
             **{name: getattr(session, name) for name in session.__struct_fields__},
             sent=sent_messages(outcome.messages, "messages"),
         )
@@ -144,7 +152,7 @@ class SessionViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[openapi.fields(_ONE_SESSION_FIELDS), openapi.PROJECT],
-        responses={200: schemas.SessionWithContexts, **openapi.errors(400, 404)},
+        responses={200: SessionWithContexts, **openapi.errors(400, 404)},
     )
     def retrieve(self, request: Request, session_id: str) -> HttpResponseBase:
         """Return one session, with the references of its contexts."""
@@ -155,7 +163,7 @@ class SessionViewSet(TraceViewSet):
     @extend_schema(
         parameters=[openapi.PROJECT],
         request=records.SessionPatch,
-        responses={200: schemas.SessionWithContexts, **openapi.errors(400, 404, 413, 415)},
+        responses={200: SessionWithContexts, **openapi.errors(400, 404, 413, 415)},
         examples=examples.SESSION_CHANGE,
     )
     def partial_update(self, request: Request, session_id: str) -> HttpResponseBase:
@@ -177,7 +185,7 @@ class SessionViewSet(TraceViewSet):
     @extend_schema(
         parameters=[openapi.PROJECT],
         request=None,
-        responses={200: schemas.SessionWithContexts, **openapi.errors(404)},
+        responses={200: SessionWithContexts, **openapi.errors(404)},
     )
     def restore(self, request: Request, session_id: str) -> HttpResponseBase:
         """Restore a deleted session with the messages deleted with it. Messages that were deleted individually stay deleted."""
@@ -225,11 +233,11 @@ def _readable_fields(request: Request) -> frozenset[str]:
 
 def _found_sessions(
     request: Request, rows: MergedRows[ListRows], results: FoundPage, fields: frozenset[str]
-) -> list[schemas.FoundSession]:
+) -> list[FoundSession]:
     ids = [str(session_id) for session_id in results.page.ids]
     hits = {str(session_id): some for session_id, some in results.hits.items()}
     return [
-        schemas.FoundSession(
+        FoundSession(
             **{name: getattr(session, name) for name in session.__struct_fields__},
             hits=[found_place(request, hit) for hit in hits[session_id]],
         )
@@ -239,11 +247,11 @@ def _found_sessions(
 
 def _one_session(
     request: Request, session_id: UUID, fields: frozenset[str] = _ONE_SESSION_FIELDS
-) -> schemas.SessionWithContexts:
+) -> SessionWithContexts:
     session = sessions([str(session_id)], fields & SESSION_FIELDS)[0]
     beside = beside_session(session_id, REFS_LISTED) if fields & _BESIDE else None
     beside_fields = {} if beside is None else beside._asdict()
-    return schemas.SessionWithContexts(
+    return SessionWithContexts(
         **{name: getattr(session, name) for name in session.__struct_fields__},
         context_refs=beside_fields["context_refs"] if "context_refs" in fields else UNSET,  # type: ignore[arg-type]  # left out
         snapshot_sums=(beside_fields["sums"] or UNSET) if "snapshot_sums" in fields else UNSET,
@@ -255,12 +263,12 @@ def _one_session(
 
 
 def _archived_parts(
-    request: Request, session_id: UUID, parts: Sequence[schemas.ArchivedPart]
-) -> list[schemas.ArchivedPart] | UnsetType:
+    request: Request, session_id: UUID, parts: Sequence[ArchivedPart]
+) -> list[ArchivedPart] | UnsetType:
     """Return the parts, with their folders for logins of owners: a path of the server or a bucket is of no use to others."""
     if not parts:
         return UNSET
     own = visible_to(Session.with_deleted.filter(pk=session_id), access(request).scope(Role.OWNER))
     if request.auth is None and own.exists():
         return list(parts)
-    return [schemas.ArchivedPart(period=part.period) for part in parts]
+    return [ArchivedPart(period=part.period) for part in parts]

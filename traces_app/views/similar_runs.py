@@ -12,8 +12,8 @@ from access_app.visibility import ProjectScope
 from messages_app.http import openapi
 from messages_app.http.responses import answer
 from messages_app.sql.pagination import page_request
-from traces_app.queries import schemas
 from traces_app.queries.filters import SimilarFilterSet
+from traces_app.queries.schemas.similar_runs import SimilarRuns
 from traces_app.queries.similar_runs import similar_runs
 
 from .parameters import requested_message
@@ -25,7 +25,7 @@ class SimilarRunViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[*openapi.filters(SimilarFilterSet), openapi.LIMIT, openapi.PROJECT],
-        responses={200: schemas.SimilarRuns, **openapi.errors(400, 404)},
+        responses={200: SimilarRuns, **openapi.errors(400, 404)},
     )
     def similar(self, request: Request, message_id: str) -> HttpResponseBase:
         """Return the runs of its project that are most like a run, by question, tools and errors, or by errors only.

@@ -27,8 +27,8 @@ from traces_app.ingest.snapshots import (
     snapshot_id_of,
     store_snapshots,
 )
-from traces_app.queries import schemas
 from traces_app.queries.archived import find_session_here
+from traces_app.queries.schemas.snapshots import ForkPage, SnapshotPage, SnapshotParts, StoredSnapshot, WholeSnapshot
 from traces_app.queries.snapshots import (
     MOST_AT_ONCE,
     find_snapshot,
@@ -66,7 +66,7 @@ class SnapshotViewSet(TraceViewSet):
     @extend_schema(
         parameters=[openapi.PROJECT],
         request=records.Snapshots,
-        responses={201: schemas.StoredSnapshot, **openapi.errors(400, 404, 409, 413, 415)},
+        responses={201: StoredSnapshot, **openapi.errors(400, 404, 409, 413, 415)},
         examples=examples.SNAPSHOT,
     )
     def create(self, request: Request) -> HttpResponseBase:
@@ -83,12 +83,12 @@ class SnapshotViewSet(TraceViewSet):
         sums = store_snapshots(project.pk, redacted)
         stored = None if sent.snapshot is None else str(snapshot_id_of(sums.session_id, sent.snapshot))
         return answer(
-            schemas.StoredSnapshot(session_id=str(sums.session_id), snapshot_id=stored), status=status.HTTP_201_CREATED
+            StoredSnapshot(session_id=str(sums.session_id), snapshot_id=stored), status=status.HTTP_201_CREATED
         )
 
     @extend_schema(
         parameters=[_NODE, *openapi.PAGE, openapi.PROJECT],
-        responses={200: schemas.SnapshotPage, **openapi.errors(400, 404)},
+        responses={200: SnapshotPage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request, session_id: str) -> HttpResponseBase:
         """List the snapshots of a session without their contents, newest first."""
@@ -98,9 +98,7 @@ class SnapshotViewSet(TraceViewSet):
         node = request.query_params.get("node")
         return list_answer(read_page(snapshots_of(session.pk, node), page), snapshots)
 
-    @extend_schema(
-        parameters=[_REFS, openapi.PROJECT], responses={200: schemas.SnapshotParts, **openapi.errors(400, 404)}
-    )
+    @extend_schema(parameters=[_REFS, openapi.PROJECT], responses={200: SnapshotParts, **openapi.errors(400, 404)})
     def parts(self, request: Request, session_id: str) -> HttpResponseBase:
         """Return parts of contexts and the parts that they name, up to about 4 MiB: ask again for those that are missing.
         403 `masked_reader`: whoever reads masked values reads whole snapshots, because a part has no names by which to mask it."""
@@ -118,7 +116,7 @@ class SnapshotViewSet(TraceViewSet):
             )
         contents = parts_of(session.pk, refs, MOST_AT_ONCE)
         body = b",".join(b'"%s":%s' % (ref.encode(), content) for ref, content in contents.items())
-        return answer(schemas.SnapshotParts(parts=Raw(b"{%s}" % body)))
+        return answer(SnapshotParts(parts=Raw(b"{%s}" % body)))
 
     @extend_schema(parameters=[openapi.PROJECT], responses={204: None, **openapi.errors(404)})
     def destroy(self, request: Request, session_id: str) -> HttpResponseBase:
@@ -127,18 +125,14 @@ class SnapshotViewSet(TraceViewSet):
         remove_contents(find_session_here(requested_scope(request), session_id).pk)
         return no_content()
 
-    @extend_schema(
-        parameters=[openapi.PROJECT], responses={200: schemas.WholeSnapshot, **openapi.errors(400, 404, 409, 413)}
-    )
+    @extend_schema(parameters=[openapi.PROJECT], responses={200: WholeSnapshot, **openapi.errors(400, 404, 409, 413)})
     def retrieve(self, request: Request, snapshot_id: str) -> HttpResponseBase:
         """Return a snapshot with its content. Of those that earlier versions have stored, 413 `snapshots_too_large`: it is larger
         than what is stored now; 409 `snapshot_broken`: parts are missing or are none."""
         check_parameters(request.query_params, ("project",))
         return answer(whole_snapshot(find_snapshot(requested_scope(request), snapshot_id)))
 
-    @extend_schema(
-        parameters=[*openapi.PAGE, openapi.PROJECT], responses={200: schemas.ForkPage, **openapi.errors(400, 404)}
-    )
+    @extend_schema(parameters=[*openapi.PAGE, openapi.PROJECT], responses={200: ForkPage, **openapi.errors(400, 404)})
     def forks(self, request: Request, session_id: str) -> HttpResponseBase:
         """List the sessions that have replayed a node of this one, newest first."""
         check_parameters(request.query_params, ("limit", "cursor", "order", "project"))

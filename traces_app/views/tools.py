@@ -22,7 +22,14 @@ from messages_app.http import openapi
 from messages_app.http.responses import answer, list_answer, words
 from messages_app.sql.merged import rows_in
 from messages_app.sql.pagination import page_request, read_page
-from traces_app.queries import schemas
+from traces_app.queries.schemas.tools import (
+    ToolExample,
+    ToolExamples,
+    ToolPage,
+    ToolStatistics,
+    ToolStatisticsPage,
+    UnusedTools,
+)
 from traces_app.queries.tool_examples import examples, unused
 from traces_app.queries.tool_filters import (
     ToolExamplesFilterSet,
@@ -37,7 +44,7 @@ from .viewset import TraceViewSet
 
 MOST_CSV_ROWS = 1_000
 _CSV_AT_A_TIME = 200
-_COLUMNS = [name for name in schemas.ToolStatistics.__struct_fields__ if not name.startswith("trend")]
+_COLUMNS = [name for name in ToolStatistics.__struct_fields__ if not name.startswith("trend")]
 _FORMAT = OpenApiParameter(
     "format",
     str,
@@ -94,7 +101,7 @@ class ToolViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[*openapi.filters(ToolFilterSet), *openapi.PAGE, openapi.PROJECT],
-        responses={200: schemas.ToolPage, **openapi.errors(400)},
+        responses={200: ToolPage, **openapi.errors(400)},
     )
     def list(self, request: Request) -> HttpResponseBase:
         """List tools with statistics of their calls, newest tool first. The times limit the calls that are counted."""
@@ -108,7 +115,7 @@ class ToolViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[*openapi.filters(ToolStatisticsFilterSet), *openapi.PAGE, _FORMAT, openapi.PROJECT],
-        responses={(200, "application/json"): schemas.ToolStatisticsPage, **_CSV, **openapi.errors(400, 404)},
+        responses={(200, "application/json"): ToolStatisticsPage, **_CSV, **openapi.errors(400, 404)},
         examples=[_EXAMPLE],
     )
     def statistics(self, request: Request) -> HttpResponseBase:
@@ -123,7 +130,7 @@ class ToolViewSet(TraceViewSet):
         session, scopes = session_and_scopes(request, requested_scopes(request))
         rows, which = rows_in(scopes, filters.found), filters.which(session)
 
-        def statistics_of(keys: Sequence[Any], *, of_one: bool = False) -> list[schemas.ToolStatistics]:
+        def statistics_of(keys: Sequence[Any], *, of_one: bool = False) -> list[ToolStatistics]:
             return tool_statistics([int(key) for key in keys], filters.ids, which, with_p95_of_steps=of_one)
 
         if not chosen or "csv" not in chosen:
@@ -143,7 +150,7 @@ class ToolViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[*openapi.filters(ToolExamplesFilterSet), _FORMAT_OF_EXAMPLES, openapi.PROJECT],
-        responses={(200, "application/json"): schemas.ToolExamples, **_CSV, **openapi.errors(400, 404)},
+        responses={(200, "application/json"): ToolExamples, **_CSV, **openapi.errors(400, 404)},
     )
     def examples(self, request: Request) -> HttpResponseBase:
         """Show where a tool is slow: its slowest calls, the arguments and runs that took most time; and repeated calls."""
@@ -165,7 +172,7 @@ class ToolViewSet(TraceViewSet):
             tool_examples = examples(tools[0], filters.ids, filters.which(session_in(request, scopes[alias])))
         if not chosen or "csv" not in chosen:
             return answer(tool_examples)
-        columns = list(schemas.ToolExample.__struct_fields__)
+        columns = list(ToolExample.__struct_fields__)
         parts = {name: getattr(tool_examples, name) for name in ("slowest", "arguments", "runs", "repeated")}
         rows = [
             [name, *(getattr(example, column) for column in columns)] for name, of in parts.items() for example in of
@@ -174,7 +181,7 @@ class ToolViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[*openapi.filters(UnusedToolsFilterSet), _FORMAT_OF_EXAMPLES, openapi.PROJECT],
-        responses={(200, "application/json"): schemas.UnusedTools, **_CSV, **openapi.errors(400, 404)},
+        responses={(200, "application/json"): UnusedTools, **_CSV, **openapi.errors(400, 404)},
     )
     def unused(self, request: Request) -> HttpResponseBase:
         """List tools that models were offered in a range of times and did not call in it."""
@@ -186,7 +193,7 @@ class ToolViewSet(TraceViewSet):
         return _csv("unused-tools", ["name"], [[name] for name in tools.results])
 
 
-def statistics_csv(tools: Iterable[schemas.ToolStatistics]) -> HttpResponse:
+def statistics_csv(tools: Iterable[ToolStatistics]) -> HttpResponse:
     """Return statistics as a CSV file, without trends."""
     return _csv("tools", _COLUMNS, ([getattr(tool, column) for column in _COLUMNS] for tool in tools))
 

@@ -10,8 +10,8 @@ from messages_app.http import openapi
 from messages_app.http.responses import answer
 from messages_app.sql.merged import rows_in
 from messages_app.sql.pagination import page_request
-from traces_app.queries import schemas
 from traces_app.queries.filters import UsageFilterSet
+from traces_app.queries.schemas.usage import Usage
 from traces_app.queries.usage import usage
 
 from .parameters import requested_scopes
@@ -23,7 +23,7 @@ class UsageViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[*openapi.filters(UsageFilterSet), openapi.LIMIT, openapi.PROJECT],
-        responses={200: schemas.Usage, **openapi.errors(400, 404)},
+        responses={200: Usage, **openapi.errors(400, 404)},
     )
     def retrieve(self, request: Request) -> HttpResponseBase:
         """Add up requests to models, their tokens and cost, by model, user or day. Deleted messages are left out.

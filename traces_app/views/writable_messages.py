@@ -25,9 +25,9 @@ from messages_app.writes import delete_message, restore_message
 from traces_app.ingest.changes import change_message
 from traces_app.ingest.decode import decode_message_patch, decode_messages
 from traces_app.ingest.pipeline import ingest
-from traces_app.queries import schemas
 from traces_app.queries.archived import find_session_here
 from traces_app.queries.messages import EVERYTHING, Selection
+from traces_app.queries.schemas.messages import Message
 from tracesite_sdk import records
 from tracesite_sdk.normalize.records import normalise_patch
 from tracesite_sdk.normalize.redacted import redact_message_patch
@@ -64,7 +64,7 @@ class WritableMessageViewSet(MessageViewSet):
                 _LIST_OR_ONE,
                 description="The outcome of a list of messages, or the single message if it already existed.",
             ),
-            201: OpenApiResponse(schemas.Message, description="The created message."),
+            201: OpenApiResponse(Message, description="The created message."),
             **openapi.errors(400, 404, 409, 413, 415),
         },
         examples=examples.MESSAGES,
@@ -97,7 +97,7 @@ class WritableMessageViewSet(MessageViewSet):
     @extend_schema(
         parameters=[_IF_MATCH, ETAG, openapi.PROJECT],
         request=records.MessagePatch,
-        responses={200: schemas.Message, **openapi.errors(400, 404, 409, 412, 413, 415, 428)},
+        responses={200: Message, **openapi.errors(400, 404, 409, 412, 413, 415, 428)},
         examples=examples.MESSAGE_CHANGE,
     )
     def partial_update(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
@@ -129,7 +129,7 @@ class WritableMessageViewSet(MessageViewSet):
     @extend_schema(
         parameters=[openapi.PROJECT],
         request=None,
-        responses={200: schemas.Message, **openapi.errors(404)},
+        responses={200: Message, **openapi.errors(404)},
     )
     def restore(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
         """Restore a deleted message with its trace. A message deleted with its session is restored with the session."""

@@ -15,16 +15,12 @@ from drf_spectacular.openapi import AutoSchema as SpectacularAutoSchema
 from drf_spectacular.plumbing import ResolvedComponent
 
 from messages_app.http import openapi
-from messages_app.http import schemas as message_resources
 from messages_app.http.request_body import JSON
 from messages_app.http.schemas import ErrorAnswer
-from traces_app.queries import schemas as trace_resources
 from tracesite_sdk import records
 
 # Fields that the types of records leave optional for importers, and that the decoder of the API requires.
 _REQUIRED: dict[type[records.Record], list[str]] = {records.ToolCall: ["name"]}
-
-_DOCUMENTED = {module.__name__ for module in (records, trace_resources, message_resources)}
 
 _PATH = {
     "session_id": "The `id` of a session, or its `external_id`.",
@@ -84,8 +80,9 @@ class StructExtension(OpenApiSerializerExtension):  # type: ignore[no-untyped-ca
         _refs, components = msgspec.json.schema_components(
             [self.target], ref_template=f"#/components/schemas/{{name}}{suffix}"
         )
+        structs = _structs_in(self.target)
         for name, schema in components.items():
-            _describe(schema, _struct_called(name, self.target), f"{name}{suffix}")
+            _describe(schema, structs[name], f"{name}{suffix}")
             if name != self.target.__name__:
                 full_name = f"{name}{suffix}"
                 component = ResolvedComponent(  # type: ignore[no-untyped-call]
@@ -154,11 +151,22 @@ def _refuse_null(property_: dict[str, Any]) -> None:
     property_.update(options[0])
 
 
-def _struct_called(name: str, beside: type) -> type:
-    """Return the struct that `beside` refers to by name: a record, or a resource of one of the two apps."""
-    modules = [records] if beside.__module__ == records.__name__ else [trace_resources, message_resources]
-    struct: type = next(getattr(module, name) for module in modules if hasattr(module, name))
-    return struct
+def _structs_in(target: type) -> dict[str, type]:
+    """Return a struct and those below it by their names."""
+    found: dict[str, type] = {}
+    waiting: list[Any] = [msgspec.inspect.type_info(target)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, msgspec.inspect.StructType):
+            if node.cls.__name__ in found:
+                continue
+            found[node.cls.__name__] = node.cls
+        # A description of a type is a struct, whose fields hold the types below it, alone or in tuples.
+        if isinstance(node, msgspec.inspect.Type | msgspec.inspect.Field):
+            waiting += [getattr(node, name) for name in node.__struct_fields__]
+        elif isinstance(node, tuple):
+            waiting += node
+    return found
 
 
 @cache
@@ -166,7 +174,7 @@ def _field_docs(struct: type) -> dict[str, str]:
     """Return the docstring of each field of a struct, with those of inherited fields."""
     docs: dict[str, str] = {}
     for class_ in reversed(struct.__mro__):
-        if class_.__module__ in _DOCUMENTED:
+        if issubclass(class_, msgspec.Struct) and class_ is not msgspec.Struct:
             for field, below in pairwise(_classes_of(class_.__module__)[class_.__name__].body):
                 match field, below:
                     case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):

@@ -28,8 +28,8 @@ from access_app.two_factor import must_set_up
 from access_app.visibility import ProjectScope
 from messages_app import queries
 from messages_app.queries import FoundMessage, FoundSession
-from traces_app.queries import schemas
 from traces_app.queries.messages import EVERYTHING, Selection, messages
+from traces_app.queries.schemas.messages import Message
 
 LONGEST_NAME = 512
 """Characters of an external id: a longer name can never come to exist."""
@@ -137,7 +137,7 @@ def _record(viewer: Viewer, kind: str, object_id: UUID | str, project_id: int | 
     )
 
 
-def read_message(viewer: Viewer, message_id: UUID, *, whole: bool) -> schemas.Message | None:
+def read_message(viewer: Viewer, message_id: UUID, *, whole: bool) -> Message | None:
     """Read a message with everything below it, or only a few fields; None if it was removed meanwhile."""
     close_old_connections()
     with masked(viewer.masked):

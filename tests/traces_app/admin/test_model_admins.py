@@ -24,7 +24,7 @@ from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
 from tests.traces_app.conftest import NOON, answer, answered, question, store
 from traces_app.events.store import record_events
 from traces_app.models import AgentStep, Context, Tool, ToolCall, ToolResult
-from traces_app.queries.schemas import ContextKind
+from traces_app.queries.schemas.contexts import ContextKind
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_event
 from tracesite_sdk.records import ids

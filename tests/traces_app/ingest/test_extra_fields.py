@@ -6,20 +6,22 @@ from typing import Any
 
 import pytest
 
-from messages_app.http.schemas import Resource
-from traces_app.queries import schemas
+from messages_app.http.schemas import Resource, Session
+from traces_app.queries.schemas import calls as call_schemas
+from traces_app.queries.schemas import messages as message_schemas
+from traces_app.queries.schemas import sessions as session_schemas
 from tracesite_sdk import records
 from tracesite_sdk.normalize.extra_fields import move_extra_fields_to_metadata
 
 # Not SessionWithSent: its `sent` is the outcome of one request, and a name that producers may use for data of their own.
 ANSWERS: list[tuple[type[Resource], type[records.Record]]] = [
-    (schemas.Session, records.Session),
-    (schemas.SessionExport, records.Session),
-    (schemas.SessionWithContexts, records.Session),
-    (schemas.Message, records.Message),
-    (schemas.Reference, records.Reference),
-    (schemas.AgentStep, records.AgentStep),
-    (schemas.ToolCall, records.ToolCall),
+    (Session, records.Session),
+    (session_schemas.SessionExport, records.Session),
+    (session_schemas.SessionWithContexts, records.Session),
+    (message_schemas.Message, records.Message),
+    (message_schemas.Reference, records.Reference),
+    (message_schemas.AgentStep, records.AgentStep),
+    (call_schemas.ToolCall, records.ToolCall),
 ]
 
 
@@ -34,4 +36,4 @@ def test_every_field_of_an_answer_is_taken_or_dropped(answer: type[Resource], re
 
 
 def test_every_field_of_an_answered_result_is_taken() -> None:
-    assert set(schemas.ToolResult.__struct_fields__) <= set(records.ToolResult.__struct_fields__)
+    assert set(call_schemas.ToolResult.__struct_fields__) <= set(records.ToolResult.__struct_fields__)

@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy, override
 from msgspec import UNSET
 
 from messages_app.http.schemas import Resources
-from traces_app.queries.schemas import SentMessage
+from traces_app.queries.schemas.outcomes import SentMessage
 from tracesite.http.renderers import JsonRenderer
 
 

@@ -91,8 +91,8 @@ def test_live_part_only_reads_and_storing_does_not_import_it() -> None:
             "traces_app.events.feed.event_of",
         ),
         *(
-            "traces_app.queries",
-            "traces_app.queries.schemas",
+            "traces_app.queries.schemas.messages",
+            "traces_app.queries.schemas.messages.Message",
             "traces_app.queries.messages",
             "traces_app.queries.messages.EVERYTHING",
             "traces_app.queries.messages.Selection",

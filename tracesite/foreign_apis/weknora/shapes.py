@@ -14,7 +14,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 if TYPE_CHECKING:
     # Importing it at run time would import the models and Django.
-    from traces_app.queries import schemas
+    from traces_app.queries.schemas import calls as call_schemas
+    from traces_app.queries.schemas import messages as message_schemas
 
 STOPPED = "stopped"
 """Metadata field of a stopped answer: the user or key that stopped it, and the reason."""
@@ -125,7 +126,7 @@ class Session(Shape, frozen=True):
     last_request_state: None = None
 
 
-def message_of(found: schemas.Message) -> Message:
+def message_of(found: message_schemas.Message) -> Message:
     """Convert a message that was read with its steps, calls and references."""
     metadata = _object(found.metadata)
     channel = metadata.get("channel")
@@ -146,7 +147,7 @@ def message_of(found: schemas.Message) -> Message:
     )
 
 
-def was_stopped(found: schemas.Message) -> bool:
+def was_stopped(found: message_schemas.Message) -> bool:
     return STOPPED in _object(found.metadata)
 
 
@@ -191,7 +192,7 @@ def result_of(
 # --- Resources ------------------------------------------------------------------------------------------------------
 
 
-def _step_of(step: schemas.AgentStep, created_at: str) -> AgentStep:
+def _step_of(step: message_schemas.AgentStep, created_at: str) -> AgentStep:
     return AgentStep(
         iteration=step.iteration,
         thought=step.thought,
@@ -202,7 +203,7 @@ def _step_of(step: schemas.AgentStep, created_at: str) -> AgentStep:
     )
 
 
-def _call_of(call: schemas.ToolCall) -> ToolCall:
+def _call_of(call: call_schemas.ToolCall) -> ToolCall:
     found = call.result
     result = (
         None if found is None else result_of(found.status, found.output, found.data, found.error, found.attachments)
@@ -210,7 +211,7 @@ def _call_of(call: schemas.ToolCall) -> ToolCall:
     return call_of(call.id, call.name, call.args, result, call.duration, call.reflection, call.metadata)
 
 
-def _reference_of(found: schemas.Reference) -> SearchResult:
+def _reference_of(found: message_schemas.Reference) -> SearchResult:
     metadata = _object(found.metadata)
     newer = {name: metadata.pop(name) for name in _NEWER if isinstance(metadata.get(name), str)}
     chunks = None if found.sub_chunk_id is None else msgspec.json.decode(found.sub_chunk_id)

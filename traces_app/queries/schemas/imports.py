@@ -1,0 +1,68 @@
+"""Response schemas: imported files."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from messages_app.http.schemas import Resource
+
+
+class ImportCounts(Resource, frozen=True):
+    """Totals of the imported records."""
+
+    sessions: int
+    messages: Annotated[dict[str, int], Meta(description="Number of messages by role.")]
+    steps: int
+    tool_calls: Annotated[dict[str, int], Meta(description="Number of calls by tool name.")]
+    tool_results: int
+    errors: Annotated[dict[str, int], Meta(description="Number of failed calls by tool name.")]
+    calls_without_result: int
+    orphan_results: Annotated[int, Meta(description="Results without a call; they are stored.")]
+    broken_arguments: Annotated[
+        int, Meta(description="Calls whose arguments are not valid JSON; they are stored as text.")
+    ]
+    health: Annotated[dict[str, int], Meta(description="Number of messages by health flag.")]
+
+
+class ImportedFile(Resource, frozen=True):
+    """The outcome of one file, or of one file of an archive."""
+
+    path: str
+    status: Annotated[Literal["read", "skipped", "failed"], Meta(description="`skipped`: not a transcript.")]
+    reason: Annotated[str, Meta(description="The reason if skipped or failed.")]
+    format: str
+    counts: ImportCounts
+    left_out: Annotated[
+        list[tuple[str, str]],
+        Meta(description="The first entries that were not imported: their place in the file and the reason."),
+    ]
+    left_out_count: int
+    renamed: Annotated[
+        list[tuple[str, str]],
+        Meta(
+            description=(
+                "Transcripts whose id belongs to another conversation: their id, and the id "
+                "under which they are stored."
+            )
+        ),
+    ]
+    stored: Annotated[
+        dict[str, int],
+        Meta(
+            description=(
+                "Number of messages created, updated, unchanged and refused, with the reason of "
+                "the refusal. Empty for a dry run."
+            )
+        ),
+    ]
+
+
+class Imported(Resource, frozen=True):
+    """The outcome of an upload."""
+
+    project: str
+    dry_run: bool
+    files: list[ImportedFile]
+    totals: ImportCounts
