@@ -1,4 +1,4 @@
-"""The hash chain of each project: append entries to it, verify it, and remove its oldest entries.
+"""The hash chain of each project: append entries to it, verify it, and remove its oldest entries; see access_app.hash_chain.
 
 A hash is the SHA-256 of all columns of an entry, among them the hash of the entry before it. Entries without a project have a
 chain of their own. One process at a time changes chains; writers of entries never wait for it.
@@ -11,11 +11,12 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain
 
 from django.db.models import QuerySet
 
 from access_app.db import PRIMARY, primary, transaction
+from access_app.hash_chain import Flaw, HashChain, Head, Verified
 from access_app.models import AuditAction, AuditEntry, Project
 
 from .record import record
@@ -23,6 +24,7 @@ from .record import record
 START = "0" * 64
 """The previous hash of the first entry of a chain."""
 BATCH = 1000
+_REWRITTEN = "the hash differs from the anchor: the chain was rewritten"
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext('tracesite audit chain'))"
 _TRY_LOCK = "SELECT pg_try_advisory_xact_lock(hashtext('tracesite audit chain'))"
 _APPEND = """
@@ -30,14 +32,6 @@ _APPEND = """
     FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[]) AS new (id, sequence, previous_hash, hash)
     WHERE entry.id = new.id
     """
-
-
-@dataclass(frozen=True)
-class Head:
-    """The newest entry of a chain."""
-
-    sequence: int = 0
-    hash: str = START
 
 
 @dataclass
@@ -69,6 +63,15 @@ def hash_of(entry: AuditEntry) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+CHAIN: HashChain[AuditEntry, str] = HashChain(
+    number="sequence",
+    digest="hash",
+    previous="previous_hash",
+    start=START,
+    digest_of=lambda entry, _before: hash_of(entry),  # the hash before it is one of its columns
+)
+
+
 def chain_name(project_id: int | None) -> str:
     """Return the slug of a project, and "-" for the entries without one."""
     if project_id is None:
@@ -95,9 +98,8 @@ def links(project_id: int | None) -> QuerySet[AuditEntry]:
     return AuditEntry.objects.filter(project=project_id, sequence__isnull=False).order_by("sequence")
 
 
-def head_of(project_id: int | None) -> Head:
-    newest = links(project_id).last()
-    return Head() if newest is None else Head(newest.sequence or 0, newest.hash)
+def head_of(project_id: int | None) -> Head[str]:
+    return CHAIN.head(links(project_id).last())
 
 
 def chains() -> list[int | None]:
@@ -105,39 +107,38 @@ def chains() -> list[int | None]:
     return list(AuditEntry.objects.order_by("project_id").values_list("project_id", flat=True).distinct())
 
 
-def first_broken_link(project_id: int | None, anchor: Head | None = None) -> BrokenLink | None:
+def first_broken_link(project_id: int | None, anchor: Head[str] | None = None) -> BrokenLink | None:
     """Return the first entry of a chain that was changed, moved, added or follows removed ones; None if all are intact.
 
     `anchor` is a head that the chain had before, which shows entries removed at the end. One statement reads all entries, so
     that what is chained or purged meanwhile is seen as a whole or not at all.
     """
     name = chain_name(project_id)
-    start = expected = Head()
-    first = broken = None
-    purges: set[Head] = set()
-    for entry in links(project_id).iterator(chunk_size=BATCH):
-        assert entry.sequence is not None, "links() returns chained entries"
-        if first is None:
-            first = entry.sequence
-            if first > 1:
-                # Right if an entry further on says that the log was purged until here.
-                start = expected = Head(first - 1, entry.previous_hash)
-        if start.sequence and entry.action == AuditAction.AUDIT_PURGE:
-            purges |= _purged_through(entry)
+    entries = links(project_id).iterator(chunk_size=BATCH)
+    first = next(entries, None)
+    start = CHAIN.head(None)
+    if first is not None and (before_first := (first.sequence or 0) - 1) > 0:
+        # Right if an entry further on says that the log was purged until here.
+        start = Head(before_first, first.previous_hash)
+    end, broken = start, None
+    purges: set[Head[str]] = set()
+    anchors = {} if anchor is None else {anchor.number: anchor.digest}
+    for found in CHAIN.verify([] if first is None else chain([first], entries), start, anchors):
+        if start.number and found.row.action == AuditAction.AUDIT_PURGE:
+            purges |= _purged_through(found.row)
         if broken is None:
-            reason = _fault(entry, expected) or _contradiction(Head(entry.sequence, entry.hash), anchor)
-            broken = None if reason is None else BrokenLink(name, entry.sequence, reason)
-            expected = Head(entry.sequence, entry.hash)
-        elif not start.sequence:
+            broken = BrokenLink(name, found.link.number, _reason(found)) if found.flaws else None
+            end = found.link
+        elif not start.number:
             break
-    if first is not None and start.sequence:
+    if start.number:
         if start not in purges:
-            return BrokenLink(name, first, "entries before it were removed, or it was changed or moved")
-        if reason := _contradiction(start, anchor):
-            return BrokenLink(name, first, reason)
-    if broken is None and anchor is not None and anchor.sequence > expected.sequence:
-        reason = f"removed from the end: the anchor knows {anchor.sequence} entries"
-        return BrokenLink(name, expected.sequence + 1, reason)
+            return BrokenLink(name, start.number + 1, "entries before it were removed, or it was changed or moved")
+        if anchors.get(start.number) not in (None, start.digest):
+            return BrokenLink(name, start.number + 1, _REWRITTEN)
+    if broken is None and anchor is not None and anchor.number > end.number:
+        reason = f"removed from the end: the anchor knows {anchor.number} entries"
+        return BrokenLink(name, end.number + 1, reason)
     return broken
 
 
@@ -175,20 +176,17 @@ def purge_before(limit: dt.datetime) -> dict[str, int]:
 def _append_batch(report: ChainReport) -> int:
     """Append up to BATCH entries to their chains, in the order of their ids. The caller holds the lock."""
     waiting = list(AuditEntry.objects.filter(sequence=None).order_by("id")[:BATCH])
-    heads: dict[int | None, Head] = {}
+    heads: dict[int | None, Head[str]] = {}
     values = []
     for entry in waiting:
-        head = heads.get(entry.project_id) or head_of(entry.project_id)
-        entry.sequence, entry.previous_hash = head.sequence + 1, head.hash
-        entry.hash = hash_of(entry)
-        heads[entry.project_id] = Head(entry.sequence, entry.hash)
+        heads[entry.project_id] = CHAIN.append(entry, heads.get(entry.project_id) or head_of(entry.project_id))
         values.append((entry.pk, entry.sequence, entry.previous_hash, entry.hash))
     if values:
         with primary.cursor() as cursor:
             cursor.execute(_APPEND, [list(column) for column in zip(*values, strict=True)])
     report.chained += len(values)
     for project_id, head in heads.items():
-        report.heads[chain_name(project_id)] = f"{head.sequence}:{head.hash}"
+        report.heads[chain_name(project_id)] = f"{head.number}:{head.digest}"
     return len(values)
 
 
@@ -198,7 +196,7 @@ def _locked(statement: str) -> bool:
         return cursor.fetchone()[0] is not False
 
 
-def _purged_through(entry: AuditEntry) -> set[Head]:
+def _purged_through(entry: AuditEntry) -> set[Head[str]]:
     """Return until where an entry says that the log was purged; empty if somebody wrote another detail into it."""
     detail = entry.detail
     if isinstance(detail, dict) and isinstance(detail.get("through"), int):
@@ -206,18 +204,12 @@ def _purged_through(entry: AuditEntry) -> set[Head]:
     return set()
 
 
-def _contradiction(head: Head, anchor: Head | None) -> str | None:
-    if anchor is not None and head.sequence == anchor.sequence and head.hash != anchor.hash:
-        return "the hash differs from the anchor: the chain was rewritten"
-    return None
-
-
-def _fault(entry: AuditEntry, before: Head) -> str | None:
-    missing: Any = entry.sequence
-    if missing != before.sequence + 1:
-        return f"entries {before.sequence + 1} to {missing - 1} before it were removed or moved"
-    if entry.previous_hash != before.hash:
-        return "it does not continue the entry before it: one was added, replaced or moved"
-    if entry.hash != hash_of(entry):
-        return "it was changed"
-    return None
+def _reason(found: Verified[AuditEntry, str]) -> str:
+    match found.flaws[0]:
+        case Flaw.GAP:
+            return f"entries {found.before.number + 1} to {found.link.number - 1} before it were removed or moved"
+        case Flaw.NOT_NEXT:
+            return "it does not continue the entry before it: one was added, replaced or moved"
+        case Flaw.NOT_ANCHOR:
+            return _REWRITTEN
+    return "it was changed"

@@ -10,7 +10,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from access_app.arguments import project_named
-from access_app.audit.chain import Head, chain_name, chains, first_broken_link, head_of
+from access_app.audit.chain import chain_name, chains, first_broken_link, head_of
+from access_app.hash_chain import Head
 from access_app.models import AuditEntry
 
 logger = logging.getLogger(__name__)
@@ -48,19 +49,19 @@ class Command(BaseCommand):
             anchors[chain] = head
             waiting = AuditEntry.objects.filter(project=chain, sequence=None).count()
             tail = f"; {waiting} newer entries are not chained yet" if waiting else ""
-            self.stdout.write(f"{chain_name(chain)}: intact until entry {head.sequence}, hash {head.hash}{tail}")
-            anchor = {"chain": chain_name(chain), "sequence": head.sequence, "hash": head.hash}
+            self.stdout.write(f"{chain_name(chain)}: intact until entry {head.number}, hash {head.digest}{tail}")
+            anchor = {"chain": chain_name(chain), "sequence": head.number, "hash": head.digest}
             logger.info("anchor of the audit log", extra=anchor)
         if broken:
             raise CommandError("The audit log is broken.\n" + "\n".join(broken))
         if anchor_file is not None:
-            stored = {str(chain or ""): [head.sequence, head.hash] for chain, head in anchors.items()}
+            stored = {str(chain or ""): [head.number, head.digest] for chain, head in anchors.items()}
             draft = anchor_file.with_name(f"{anchor_file.name}.new")
             draft.write_text(json.dumps(stored, indent=1) + "\n")
             draft.replace(anchor_file)
 
 
-def _read(path: Path | None) -> dict[int | None, Head]:
+def _read(path: Path | None) -> dict[int | None, Head[str]]:
     """Return the anchors of a file, none if it does not exist. Raise CommandError for one that is no anchor file."""
     if path is None or not path.exists():
         return {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from itertools import combinations
 from pathlib import Path
@@ -15,8 +15,9 @@ from django.db import Error, connection, transaction
 from django.test import Client
 from django.utils import timezone
 
-from access_app.audit.chain import Head, append_recorded, first_broken_link, head_of, purge_before
+from access_app.audit.chain import append_recorded, first_broken_link, hash_of, head_of, purge_before
 from access_app.audit.record import record
+from access_app.hash_chain import Head
 from access_app.keys import create_key, revoke_key
 from access_app.models import AuditAction, AuditEntry, Project, Role
 from access_app.roles import grant_role, revoke_role
@@ -40,7 +41,7 @@ def tamper(sql: str) -> None:
         cursor.execute("ALTER TABLE access_app_auditentry ENABLE TRIGGER append_only")
 
 
-def broken_at(project_id: int | None, anchor: Head | None = None) -> int | None:
+def broken_at(project_id: int | None, anchor: Head[str] | None = None) -> int | None:
     link = first_broken_link(project_id, anchor)
     return None if link is None else link.sequence
 
@@ -125,6 +126,29 @@ def test_texts_that_postgresql_cannot_store_are_replaced(project: Project) -> No
     assert AuditEntry.objects.get().object_id == "a\ufffdb?" + "c" * 251
 
 
+def test_hash_of_entry_never_changes() -> None:
+    """Chains in databases were made with it, and anchors of them are elsewhere."""
+    entry = AuditEntry(
+        id=7,
+        project_id=3,
+        time=datetime(2026, 3, 1, 12, 0, 0, 5, tzinfo=UTC),
+        actor_kind="key",
+        actor_name="agent",
+        actor_id="1",
+        action="read",
+        object_type="session",
+        object_id="s",
+        object_name="Weather",
+        address="127.0.0.1",
+        request_id="r",
+        result="ok",
+        detail={"a": 1},
+        sequence=2,
+        previous_hash="ab" * 32,
+    )
+    assert hash_of(entry) == "e3ba6f5f1294a1001294ee4f9d4657dc96eb9a0aa6cc5b8eec8bd4ba4e08a4af"
+
+
 def test_entries_are_chained_for_each_project(chained: Project, stranger: Project) -> None:
     record(AuditAction.READ, project_id=stranger.pk)
     record(AuditAction.LOGIN)
@@ -132,7 +156,7 @@ def test_entries_are_chained_for_each_project(chained: Project, stranger: Projec
     report = append_recorded()
 
     assert report.chained == 3
-    assert [head_of(chain).sequence for chain in (chained.pk, stranger.pk, None)] == [6, 1, 1]
+    assert [head_of(chain).number for chain in (chained.pk, stranger.pk, None)] == [6, 1, 1]
     assert append_recorded().chained == 0
     record(AuditAction.LOGIN)
     output = verify()
@@ -300,6 +324,6 @@ def test_command_chains_new_entries(chained: Project) -> None:
     out = StringIO()
     call_command("chain_audit", stdout=out)
     head = head_of(chained.pk)
-    assert head.sequence == 6
+    assert head.number == 6
     assert out.getvalue().splitlines()[0] == "Chained entries: 1"
-    assert head.hash in out.getvalue()
+    assert head.digest in out.getvalue()

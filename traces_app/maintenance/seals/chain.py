@@ -1,4 +1,4 @@
-"""The chain of batches of seals: append to it, and verify it.
+"""The chain of batches of seals: append to it, and verify it; see access_app.hash_chain.
 
 Each batch carries an HMAC of its columns and of the HMAC before it, so that without the key nobody can change, add, move or
 remove one unnoticed, except the newest. Those are in the audit log, too, whose anchors are kept outside of the database.
@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from hmac import compare_digest
 from uuid import UUID
 
 from django.db.models import Q
@@ -19,6 +18,7 @@ from django.utils import timezone
 
 from access_app.audit.record import record
 from access_app.db import PRIMARY, alias_in_use, connection, transaction
+from access_app.hash_chain import Flaw, HashChain, Verified
 from access_app.models import AuditAction, AuditEntry
 from access_app.seal_keys import SealKey, seal_key, seal_keys
 from messages_app.sql.periods import Period
@@ -55,7 +55,6 @@ def append(
     """Append a batch. `members` are the messages in order, each with the HMAC of its seal. The caller is alone."""
     newest = SealBatch.objects.defer("members").order_by("pk").last()
     batch = SealBatch(
-        pk=1 if newest is None else newest.pk + 1,
         kind=kind,
         project_id=project_id,
         month=period.begin,
@@ -66,7 +65,7 @@ def append(
         members=b"".join(message_id.bytes for message_id, _mac in members),
         digest=members_digest(members),
     )
-    batch.mac = mac_of(batch, START if newest is None else bytes(newest.mac), seal_keys()[0])
+    CHAIN.append(batch, CHAIN.head(newest))
     batch.save(force_insert=True)
     return batch
 
@@ -103,6 +102,14 @@ def mac_of(batch: SealBatch, before: bytes, key: SealKey) -> bytes:
     return key.digest(b"batch", repr(columns).encode(), layout, bytes(batch.digest), before)
 
 
+def _mac_after(batch: SealBatch, before: bytes) -> bytes | None:
+    key = seal_key(batch.key_id)
+    return None if key is None else mac_of(batch, before, key)
+
+
+CHAIN: HashChain[SealBatch, bytes] = HashChain(number="pk", digest="mac", start=START, digest_of=_mac_after)
+
+
 def seal_mac(seal: MessageSeal, layout: bytes, key: SealKey) -> bytes:
     """Return the HMAC of a seal of a layout with this digest."""
     columns = repr((seal.batch, str(seal.state), seal.kinds)).encode()
@@ -120,20 +127,18 @@ def faults() -> Iterator[Fault]:
 
     Batches of a key that is missing are one fault for each key, because they may be all that there are.
     """
-    before, expected = START, 1
+    end = CHAIN.head(None)
     keyless: dict[str, list[int]] = defaultdict(list)
     anchors = _anchors()
     batches = SealBatch.objects.defer("members").select_related("layout").order_by("pk")
-    for batch in batches.iterator(chunk_size=1_000):
-        if batch.pk != expected:
-            yield Fault(batch.pk, f"batches {expected} to {batch.pk - 1} before it were removed")
-        elif (key := seal_key(batch.key_id)) is None:
-            keyless[batch.key_id].append(batch.pk)
-        elif not compare_digest(mac_of(batch, before, key), bytes(batch.mac)):
-            yield Fault(batch.pk, "it was changed, added or moved")
-        if anchors.pop(batch.pk, None) not in (None, bytes(batch.mac).hex()):
-            yield Fault(batch.pk, "it differs from the audit log")
-        before, expected = bytes(batch.mac), batch.pk + 1
+    for found in CHAIN.verify(batches.iterator(chunk_size=1_000), end, anchors):
+        for flaw in found.flaws:
+            if flaw is Flaw.UNKNOWN:
+                keyless[found.row.key_id].append(found.link.number)
+            else:
+                yield Fault(found.link.number, _reason(flaw, found))
+        anchors.pop(found.link.number, None)
+        end = found.link
     for key_id, numbers in keyless.items():
         which = f"this and {len(numbers) - 1:,} more up to {numbers[-1]} are" if numbers[1:] else "it is"
         yield Fault(
@@ -143,7 +148,13 @@ def faults() -> Iterator[Fault]:
             key_id,
         )
     if anchors:
-        yield Fault(expected, f"removed from the end: the audit log knows {max(anchors)} batches")
+        yield Fault(end.number + 1, f"removed from the end: the audit log knows {max(anchors)} batches")
+
+
+def _reason(flaw: Flaw, found: Verified[SealBatch, bytes]) -> str:
+    if flaw is Flaw.GAP:
+        return f"batches {found.before.number + 1} to {found.link.number - 1} before it were removed"
+    return "it differs from the audit log" if flaw is Flaw.NOT_ANCHOR else "it was changed, added or moved"
 
 
 def _anchors() -> dict[int, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from io import StringIO
 from typing import Any
 from uuid import UUID
@@ -15,6 +15,7 @@ from django.urls import reverse
 
 from access_app.audit.chain import append_recorded
 from access_app.models import AuditEntry, Project
+from access_app.seal_keys import SealKey
 from messages_app.models import Message, SealMark
 from messages_app.seal_marks import mark, new_token
 from messages_app.writes import clear_session, delete_message, restore_message
@@ -26,8 +27,9 @@ from traces_app.maintenance.costs import recompute_costs
 from traces_app.maintenance.purge.purging import purge, purge_deleted_message
 from traces_app.maintenance.purge.scopes import Scope
 from traces_app.maintenance.seals import rows
+from traces_app.maintenance.seals.chain import mac_of
 from traces_app.maintenance.seals.sealing import Report, seal_marked
-from traces_app.models import MessageSeal, ModelPrice, SealBatch
+from traces_app.models import MessageSeal, ModelPrice, SealBatch, SealLayout
 from tracesite.system_checks import check_seal_key
 from tracesite_sdk import records
 from tracesite_sdk.normalize.records import normalise_patch
@@ -45,6 +47,22 @@ def sql(statement: str, *values: object) -> None:
 def patch(project: Project, message_id: UUID, **fields: object) -> None:
     change = redact_message_patch(normalise_patch(records.MessagePatch(**fields)), DEFAULT_RULES)  # type: ignore[arg-type]
     change_message([project.pk], message_id, change)
+
+
+def test_hmac_of_batch_never_changes() -> None:
+    """Batches in databases were made with it."""
+    batch = SealBatch(
+        pk=2,
+        kind="seals",
+        project_id=3,
+        month=date(2026, 3, 1),
+        sealed_at=datetime(2026, 3, 1, 12, 0, 0, 5, tzinfo=UTC),
+        count=1,
+        digest=b"d" * 32,
+        layout=SealLayout(digest=b"l" * 32),
+    )
+    mac = mac_of(batch, b"m" * 32, SealKey(id="k", secret=b"s" * 32))
+    assert mac.hex() == "71c3b6c9b2b3d9f4faa0e2b926fbd829e110766591c0d3637639b20187f42f15"
 
 
 @pytest.mark.django_db
