@@ -1,3 +1,1 @@
-"""The admin of sessions and messages. Django loads `model_admins` by importing this package."""
-
-from . import audit_admin, model_admins  # noqa: F401  # its import registers the pages
+"""What admins are made of: the base of lists, and the parts that a list has. Nothing is registered here; see traces_app.admin."""

@@ -1,3 +1,4 @@
-"""The admin of runs, tools, calls, prices and jobs. Django loads them by importing this package."""
+"""The admin of what agents did. Django loads the pages by importing this package."""
 
-from . import call_admin, jobs, masking_page, message_admin, prices, session_admin, tool_admin  # noqa: F401  # their import registers the pages
+# Their import registers the pages.
+from . import audit_admin, call_admin, jobs, masking_page, message_admin, prices, scores, session_admin, tool_admin  # noqa: F401

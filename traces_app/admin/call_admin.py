@@ -22,7 +22,6 @@ from django.utils.translation import gettext_lazy
 from messages_app.admin.downloads import Source
 from messages_app.admin.exports import text
 from messages_app.admin.filters import CreatedFilter, ProjectFilter
-from messages_app.admin.model_admins import NAME_CHARACTERS, badge, found_terms, session_name
 from messages_app.admin.selection import SelectingAdmin
 from messages_app.admin.time_zones import with_zone
 from messages_app.queries import as_uuid
@@ -46,6 +45,7 @@ from .filters import (
     CallToolFilter,
     MessageIdFilter,
 )
+from .model_admins import NAME_CHARACTERS, badge, found_terms, session_name
 from .periods import page_of_period
 from .run_page import read_call, step_number
 from .text_search import named_or_saying, with_found

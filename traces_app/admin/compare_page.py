@@ -19,7 +19,6 @@ from django.utils.translation import gettext, gettext_lazy, ngettext
 from access_app.audit.trail import note_objects
 from access_app.models import AuditAction
 from access_app.visibility import ProjectScope
-from messages_app.admin.model_admins import MessageAdmin, session_name
 from messages_app.models import Message
 from messages_app.safe_text import message_duration, one_line, tokens_in_words, total_cost_in_words
 from messages_app.sql.beginnings import Beginning
@@ -35,6 +34,7 @@ from traces_app.queries.comparison import (
 )
 from traces_app.queries.word_changes import Pieces, WordChanges
 
+from .model_admins import MessageAdmin, session_name
 from .questions import question_before
 from .similar_page import similar_context
 

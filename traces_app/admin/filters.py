@@ -16,7 +16,6 @@ from access_app.models import Role
 from access_app.roles import access
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.admin.away import databases_shown
-from messages_app.admin.conversation import ids_below
 from messages_app.admin.filters import (
     MANY,
     InvalidFilter,
@@ -27,7 +26,6 @@ from messages_app.admin.filters import (
     WordListFilter,
     ids_of_page,
 )
-from messages_app.admin.list_filters import DurationFilter
 from messages_app.models import Message
 from messages_app.queries import as_uuid
 from messages_app.safe_text import is_plain
@@ -37,7 +35,9 @@ from traces_app.models import Tool, ToolCall
 from traces_app.queries.filters import CallFilterSet, MessageFilterSet, SessionFilterSet
 from traces_app.queries.step_names import StepNames, newest_names
 
+from .conversation import ids_below
 from .flag_labels import FLAG_LABELS
+from .list_filters import DurationFilter
 
 RUNS_SEARCHED = 1_000
 """The list of a session's calls has those of its newest runs."""

@@ -9,7 +9,6 @@ from django.db.models import Count, Func, IntegerField, Q
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from messages_app.admin.conversation import ids_below
 from messages_app.models import Message
 from traces_app.models import ToolCall
 from tracesite_sdk.records.health_flags import (
@@ -29,6 +28,8 @@ from tracesite_sdk.records.health_flags import (
     TRUNCATED,
 )
 from tracesite_sdk.records.losses import counts_of
+
+from .conversation import ids_below
 
 FLAG_LABELS: Mapping[str, Any] = {
     INTERRUPTED: gettext_lazy("interrupted"),

@@ -25,7 +25,6 @@ from access_app.roles import access
 from access_app.visibility import ALL_PROJECTS, ProjectScope
 from messages_app.admin.away import is_some_away, scopes_of_figures
 from messages_app.admin.filters import CreatedFilter, readable_projects, scope_of_page
-from messages_app.admin.model_admins import session_name
 from messages_app.admin.row_pages import time_limit
 from messages_app.models import Message
 from messages_app.sql.batch import was_stopped
@@ -40,6 +39,7 @@ from tracesite_sdk.records import ids
 
 from . import periods
 from .home_charts import MODELS_DRAWN, RowsOf, cost_chart, legend_of, parameter_of, runs_chart, tokens_chart, width_of
+from .model_admins import session_name
 
 T = TypeVar("T")
 Scopes = Mapping[str, ProjectScope]

@@ -10,12 +10,13 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw
 
-from messages_app.admin.conversation import ids_below
 from messages_app.safe_text import Excerpt, excerpt
 from traces_app.models import AgentStep
 from traces_app.queries.contexts import InputsTooLarge, inputs
 from traces_app.queries.schemas.contexts import ModelInput
 from tracesite_sdk.normalize.json_values import fields, text
+
+from .conversation import ids_below
 
 MOST_ITEMS = 500
 """Messages or tools on the page; the API has all."""

@@ -1,4 +1,4 @@
-"""The admin of messages: that of messages_app.admin.model_admins with the runs of answers."""
+"""The admin of messages: that of traces_app.admin.model_admins with the runs of answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from access_app.models import Role
 from access_app.visibility import visible_to
 from messages_app.admin.downloads import Source
 from messages_app.admin.keyset import VALUE_CHARACTERS
-from messages_app.admin.model_admins import NAME_CHARACTERS, MessageAdmin, context_in_session, text_of
 from messages_app.models import Message
 from messages_app.queries import as_uuid
 from messages_app.safe_text import for_scripts, one_line, visible
@@ -54,6 +53,7 @@ from .filters import (
 from .flag_labels import FLAG_LABELS, losses_of, problems_of
 from .forms import REFUSALS, AddedByIngest, MessageForm, SessionField
 from .input_page import read_input
+from .model_admins import NAME_CHARACTERS, MessageAdmin, context_in_session, text_of
 from .questions import MESSAGES_SEARCHED, last_good_run, question_before
 from .run_outline import explorer_words, read_detail, read_first_rows, read_outline
 from .run_page import first_failure, read_interrupts, read_run, read_tool_time, step_number, unpriced_models

@@ -21,11 +21,11 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from messages_app.admin.conversation import ids_below
 from messages_app.admin.time_zones import with_zone
 from messages_app.safe_text import Excerpt, cost, duration, one_line, tokens_in_words
 from traces_app.models import AgentStep, Tool, ToolCall
 
+from .conversation import ids_below
 from .critical_path import CriticalPath, critical_path
 from .run_page import (
     FIRST_ROWS,

@@ -22,12 +22,12 @@ from django.db.models import (
 )
 from django.db.models.functions import Cast
 
-from messages_app.admin.conversation import ids_below
 from messages_app.models import Message
 from messages_app.safe_text import Excerpt, excerpt, first_characters, json_excerpt, pretty_json, size_of, size_of_json
 from traces_app.models import AgentStep, ToolCall, ToolResult
 from tracesite_sdk.normalize import records
 
+from .conversation import ids_below
 from .run_tree import (
     CallNode,
     CallTexts,

@@ -1,4 +1,4 @@
-"""The admin of sessions: that of messages_app.admin.model_admins with their runs."""
+"""The admin of sessions: that of traces_app.admin.model_admins with their runs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ from access_app.places import projects_here
 from access_app.program import program
 from access_app.roles import access
 from access_app.visibility import visible_to
-from messages_app.admin.conversation import ids_below
-from messages_app.admin.model_admins import SessionAdmin, session_name
 from messages_app.models import Message, Session
 from messages_app.queries import as_uuid
 from messages_app.safe_text import for_scripts
@@ -47,8 +45,10 @@ from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_session_patch
 
 from .bulk_scores import score_selected
+from .conversation import ids_below
 from .filters import SessionAgentFilter, SessionModelFilter, SessionScoreFilter, SessionToolFilter
 from .forms import REFUSALS, AddedByIngest, SessionForm, TagForm
+from .model_admins import SessionAdmin, session_name
 from .scores import judgements_of, judgements_of_session
 from .session_search import search_session
 from .snapshot_pages import has_snapshots_or_forks, snapshot_context, snapshots_context

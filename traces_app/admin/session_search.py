@@ -14,7 +14,6 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from access_app.errors import InvalidInput
-from messages_app.admin.conversation import ids_below, place_in_conversation
 from messages_app.models import Message, Session
 from messages_app.queries import FoundSession
 from messages_app.safe_text import one_line
@@ -26,6 +25,7 @@ from traces_app.queries.search.places import page_path
 from traces_app.queries.search.query import parse
 from traces_app.queries.search.texts import Kind
 
+from .conversation import ids_below, place_in_conversation
 from .run_outline import NAME_CHARACTERS
 from .run_page import SKELETON_ROWS
 from .run_search import Place, place_of

@@ -15,7 +15,6 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from msgspec import UNSET
 
-from messages_app.admin.model_admins import context_in_session, session_name
 from messages_app.models import Session
 from messages_app.safe_text import Excerpt, excerpt, one_line
 from traces_app.models import Snapshot
@@ -30,6 +29,8 @@ from traces_app.queries.snapshots import (
 )
 from traces_app.queries.word_changes import Pieces, WordChanges
 from tracesite_sdk.records import ids
+
+from .model_admins import context_in_session, session_name
 
 MOST_SNAPSHOTS = 200
 MOST_FORKS = 200

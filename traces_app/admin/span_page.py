@@ -13,11 +13,12 @@ from django.contrib.admin import ModelAdmin
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
-from messages_app.admin.model_admins import context_in_session
 from messages_app.models import Session
 from messages_app.safe_text import Excerpt, excerpt
 from traces_app.imports.span_store import spans_of
 from tracesite_sdk.spans.span import Span
+
+from .model_admins import context_in_session
 
 MOST_SPANS = 300
 """Spans on the page; the export has all."""

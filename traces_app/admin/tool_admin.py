@@ -20,10 +20,10 @@ from access_app.errors import InvalidInput
 from access_app.visibility import visible_to
 from messages_app.admin.filters import InvalidFilter, ProjectFilter
 from messages_app.admin.keyset import KeysetAdmin
-from messages_app.admin.model_admins import NAME_CHARACTERS
 from messages_app.safe_text import one_line, visible
 from traces_app.models import Tool
 
+from .model_admins import NAME_CHARACTERS
 from .periods import Period, chosen_times, page_of_period, warning_of
 from .tool_pages import PARAMETERS, list_context, list_csv, tool_context
 

@@ -17,13 +17,13 @@ from django.utils import translation
 
 from access_app.models import Project
 from messages_app import interruptions, writes
-from messages_app.admin import model_admins as messages_admin
-from messages_app.admin.conversation import PAGE_SIZE
 from messages_app.admin.row_pages import nested_loops, time_limit
 from messages_app.models import Message, Session
 from messages_app.sql.batch import was_stopped
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
+from traces_app.admin import model_admins as messages_admin
 from traces_app.admin.call_admin import ToolCallAdmin
+from traces_app.admin.conversation import PAGE_SIZE
 from traces_app.admin.message_admin import TracedMessageAdmin
 from traces_app.admin.session_admin import TracedSessionAdmin
 from traces_app.ingest.pipeline import ingest

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from messages_app.admin.workflow_plan import MOST_AGENTS, PlannedAgent, layers_of
+from traces_app.admin.workflow_plan import MOST_AGENTS, PlannedAgent, layers_of
 
 
 def agent(id_: str, *after: str, status: str = "init") -> dict[str, Any]:

@@ -10,10 +10,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy
 
 from access_app.models import Project
-from messages_app.http.filters import MessageFilterSet, SessionFilterSet
-from messages_app.models import WAITS, Message, Session
-
-from .filters import (
+from messages_app.admin.filters import (
     ChoiceFilter,
     InvalidFilter,
     RangeListFilter,
@@ -22,6 +19,8 @@ from .filters import (
     YesNoListFilter,
     one_of,
 )
+from messages_app.http.filters import MessageFilterSet, SessionFilterSet
+from messages_app.models import WAITS, Message, Session
 
 
 class SessionStatusFilter(WordListFilter):

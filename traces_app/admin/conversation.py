@@ -12,6 +12,7 @@ from django.db.models import Count, F, Q, QuerySet, Window
 from django.db.models.functions import RowNumber
 
 from access_app.db import alias_in_use
+from messages_app.admin.row_pages import read_rows
 from messages_app.interruptions import shown_error
 from messages_app.models import Message, Reference, Session
 from messages_app.safe_text import Excerpt, excerpt, first_characters, json_excerpt, pretty_json, size_of, size_of_json
@@ -21,7 +22,6 @@ from messages_app.sql.periods import Period
 from tracesite_sdk.records import ids
 
 from .display_text import without_tool_json
-from .row_pages import read_rows
 from .workflow_plan import PlannedAgent, layers_of
 
 PAGE_SIZE = 50

@@ -27,6 +27,18 @@ from django.utils.translation import gettext_lazy, ngettext
 from access_app.errors import InvalidInput
 from access_app.models import Project
 from messages_app import writes
+from messages_app.admin.downloads import Source
+from messages_app.admin.exports import amount, text
+from messages_app.admin.filters import (
+    ActiveFilter,
+    BeganFilter,
+    CreatedFilter,
+    OrderFilter,
+    ProjectFilter,
+    SessionNameFilter,
+)
+from messages_app.admin.time_zones import with_zone
+from messages_app.admin.trash import TrashAdmin
 from messages_app.interruptions import shown_error
 from messages_app.models import Message, Reference, Session
 from messages_app.queries import as_uuid
@@ -57,16 +69,6 @@ from .conversation import (
     read_session,
     unpriced_answers,
 )
-from .downloads import Source
-from .exports import amount, text
-from .filters import (
-    ActiveFilter,
-    BeganFilter,
-    CreatedFilter,
-    OrderFilter,
-    ProjectFilter,
-    SessionNameFilter,
-)
 from .list_filters import (
     CompletedFilter,
     CostFilter,
@@ -83,8 +85,6 @@ from .list_filters import (
     TagFilter,
     WaitingFilter,
 )
-from .time_zones import with_zone
-from .trash import TrashAdmin
 
 NAME_CHARACTERS = 80
 TAB_CHARACTERS = 50

@@ -18,13 +18,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from access_app.models import ActorKind, AuditAction, AuditEntry, AuditResult, Role
+from messages_app.admin.exports import text
+from messages_app.admin.filters import CreatedFilter, ProjectFilter, TextListFilter, WordListFilter
+from messages_app.admin.keyset import KeysetAdmin
+from messages_app.admin.time_zones import with_zone
 from messages_app.audit_log import AuditFilterSet, entries_visible_to
 from messages_app.safe_text import moment, one_line, visible
-
-from .exports import text
-from .filters import CreatedFilter, ProjectFilter, TextListFilter, WordListFilter
-from .keyset import KeysetAdmin
-from .time_zones import with_zone
 
 OBJECTS: Mapping[str, str | Promise] = {
     "home": gettext_lazy("home page"),
