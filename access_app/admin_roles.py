@@ -1,12 +1,17 @@
-"""The admin for members of projects: they see the rows of their projects, and the actions that their role allows."""
+"""The admin for members of projects: they see the rows of their projects, and the pages and actions that their role allows."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, path
 
 from .audit.trail import note_objects
 from .models import AuditAction, Role
@@ -19,8 +24,37 @@ else:  # not generic at run time
     AnyModelAdmin = admin.ModelAdmin
 
 
+@dataclass(frozen=True)
+class Page:
+    """A page of an admin beside Django's own ones. Only those who may view the admin's rows get it."""
+
+    route: str
+    """Below the address of the list."""
+    view: Callable[..., HttpResponseBase]
+    """Takes the admin, the request and the parameters of the route."""
+    name: str
+    """What the page does, in one word, which the audit log uses: see `access_app.audit.requests`."""
+
+    def url(self, model_admin: AnyModelAdmin) -> URLPattern:
+        """Return the route of the page, whose name is that of the model and of the page."""
+
+        def show(request: HttpRequest, **parameters: Any) -> HttpResponseBase:
+            if not model_admin.has_view_permission(request):
+                raise PermissionDenied
+            return self.view(model_admin, request, **parameters)
+
+        return path(self.route, model_admin.admin_site.admin_view(show), name=url_name(model_admin, self.name))
+
+
+def url_name(model_admin: AnyModelAdmin, page: str) -> str:
+    """Return the name of the URL of a page, without the namespace of the admin."""
+    return f"{model_admin.opts.app_label}_{model_admin.opts.model_name}_{page}"
+
+
 class RoleAdmin(AnyModelAdmin):
     """Admin of rows that belong to projects. Django's own permissions, which know no projects, do not count here."""
+
+    pages: ClassVar[Sequence[Page]] = ()
 
     project_path: ClassVar[str] = "project_id"
     """Where the rows carry the id of their project."""
@@ -28,6 +62,9 @@ class RoleAdmin(AnyModelAdmin):
     change_role: ClassVar[Role | None] = None
     """Who may change a row; None: nobody. So with `add_role`."""
     add_role: ClassVar[Role | None] = None
+
+    def get_urls(self) -> list[URLPattern]:
+        return [*(page.url(self) for page in self.pages), *super().get_urls()]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return visible_to(super().get_queryset(request), self.scope(request), self.project_path)
@@ -50,6 +87,13 @@ class RoleAdmin(AnyModelAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+    def has_editor_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Return whether actions with the permission "editor" are offered; so with "owner"."""
+        return self.allows(request, Role.EDITOR, obj)
+
+    def has_owner_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self.allows(request, Role.OWNER, obj)
 
     def allows(self, request: HttpRequest, role: Role | None, obj: Any = None) -> bool:
         """Return whether the reader has the role in the project of a row; without a row, in any project."""

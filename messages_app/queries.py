@@ -100,6 +100,24 @@ def find_message(
     return message
 
 
+def session_of_page(scope: ProjectScope, session_id: UUID) -> Session | None:
+    """Return the row of a session that is not deleted; None if there is none in the scope."""
+    return Session.objects.visible_to(scope).filter(pk=session_id).first()
+
+
+def message_of_page(scope: ProjectScope, message_id: UUID, *, deleted_too: bool = True) -> Message | None:
+    """Return the row of a message, with its session; None if there is none in the scope."""
+    rows = (Message.with_deleted if deleted_too else Message.objects).visible_to(scope)
+    return rows.select_related("session").filter(pk=message_id).first()
+
+
+def ids_of_message(scope: ProjectScope, message_id: UUID) -> FoundMessage | None:
+    """Return the ids of a message, deleted or not; None if there is none in the scope."""
+    rows = Message.with_deleted.visible_to(scope).filter(pk=message_id)
+    row = rows.values_list("id", "project_id", "session_id").first()
+    return None if row is None else FoundMessage(*row)
+
+
 def _ambiguous(field: str | None) -> Conflict:
     return Conflict(
         _("Several projects have a session with this external id. Use the id of the session."),

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django.db.models import F, JSONField, Manager
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern
 
+from access_app.admin_roles import Page
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.sql.beginnings import JsonText
+
+if TYPE_CHECKING:
+    from .keyset import KeysetAdmin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +27,22 @@ class Source:
     columns: frozenset[str]
     project: str = "project_id"
     """Where the rows carry the id of their project."""
+
+
+@dataclass(frozen=True)
+class Downloads:
+    """The values that pages of an admin offer as files."""
+
+    sources: Mapping[str, Source] = field(default_factory=dict)
+    """By the name of their table in the URL."""
+
+    def urls(self, model_admin: KeysetAdmin) -> list[URLPattern]:
+        return [Page("value/<slug:table>/<uuid:key>/<slug:column>/", self.send, "value").url(model_admin)]
+
+    def send(self, model_admin: KeysetAdmin, request: HttpRequest, table: str, key: UUID, column: str) -> HttpResponse:
+        """Send one stored value as a file."""
+        found = value_file(self.sources, table, key, column, model_admin.scope(request))
+        return found or model_admin.missing(request)
 
 
 def value_file(

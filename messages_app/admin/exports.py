@@ -8,18 +8,31 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from django.contrib import messages
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.db.models import DecimalField, F, Func, QuerySet, TextField
 from django.db.models.functions import Cast
-from django.http import HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseRedirect
+from django.urls import URLPattern
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
-from access_app.db import using
+from access_app.admin_roles import Page
+from access_app.db import alias_in_use, using
+from access_app.visibility import visible_to
 from messages_app.http.responses import streamed
 from messages_app.sql.beginnings import Beginning
+
+from .walks import TookTooLong, all_keys
+
+if TYPE_CHECKING:
+    from .keyset import KeysetAdmin
 
 EXPORT_ROWS = 100_000
 """Maximum number of rows of an export: the newest ones."""
@@ -28,11 +41,44 @@ TEXT_CHARACTERS = 32_000
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """With these a spreadsheet begins a formula, or skips them and begins it behind them; the last four are full-width."""
 
-Columns = Mapping[str, Any]
-"""The expression of each column of an export, by the name of the column."""
-
 _BYTE_ORDER_MARK = "\ufeff"
 _TO_JSON = msgspec.json.Encoder(decimal_format="number")
+
+
+@dataclass(frozen=True)
+class Export:
+    """The export of a list. A list without columns of an export has none."""
+
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    """The expression of each column, by its name in the file."""
+
+    def urls(self, model_admin: KeysetAdmin) -> list[URLPattern]:
+        return [Page("export/<slug:form>/", self.send, "export").url(model_admin)]
+
+    def context(self, model_admin: KeysetAdmin, request: HttpRequest) -> dict[str, Any]:
+        return {"export_forms": list(FORMS) if self.columns else [], "export_rows_shown": f"{EXPORT_ROWS:,}"}
+
+    def send(self, model_admin: KeysetAdmin, request: HttpRequest, form: str) -> HttpResponseBase:
+        """Stream the rows that the list is filtered to, newest first, at most EXPORT_ROWS."""
+        if not self.columns or form not in FORMS:
+            raise Http404
+        pages = all_keys(model_admin, request, EXPORT_ROWS)
+        try:
+            # Read before the answer begins, so that a filter that is invalid or too slow is explained on the list.
+            first = next(pages, [])
+            name, rows = str(model_admin.opts.model_name), model_admin.get_queryset(request)
+            scopes = model_admin.scopes(request)
+            if scopes is None:
+                parts = {alias_in_use(): rows}
+            else:
+                parts = {alias: visible_to(rows, scope, model_admin.project_path) for alias, scope in scopes.items()}
+            return export(name, form, parts, self.columns, chain([first], pages))
+        except IncorrectLookupParameters:
+            return HttpResponseRedirect(model_admin.list_url())
+        except TookTooLong:
+            text = _("The export took too long and was stopped. Narrow the list.")
+            model_admin.message_user(request, text, messages.WARNING)
+            return HttpResponseRedirect(model_admin.list_url(request.GET.urlencode()))
 
 
 def text(field: str) -> Beginning:
@@ -46,7 +92,11 @@ def amount(field: str) -> Func:
 
 
 def export(
-    name: str, form: str, rows: Mapping[str, QuerySet[Any]], columns: Columns, batches: Iterable[Sequence[Any]]
+    name: str,
+    form: str,
+    rows: Mapping[str, QuerySet[Any]],
+    columns: Mapping[str, Any],
+    batches: Iterable[Sequence[Any]],
 ) -> HttpResponseBase:
     """Stream the rows of `batches`, lists of their primary keys, newest first, as an attachment; `form` is a key of FORMS.
 
@@ -60,7 +110,9 @@ def export(
     return streamed(write(list(columns), read), content_type=content_type, headers=headers)
 
 
-def _values(rows: Mapping[str, QuerySet[Any]], columns: Columns, keys: Sequence[Any]) -> list[tuple[Any, ...]]:
+def _values(
+    rows: Mapping[str, QuerySet[Any]], columns: Mapping[str, Any], keys: Sequence[Any]
+) -> list[tuple[Any, ...]]:
     found: dict[Any, tuple[Any, ...]] = {}
     for alias, part in rows.items():
         with using(alias):

@@ -6,11 +6,9 @@ that reads for too long, because its filters match few rows, is stopped after a 
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from copy import copy
-from itertools import chain
+from dataclasses import dataclass
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -19,43 +17,35 @@ from django.contrib import admin, messages
 from django.contrib.admin import helpers
 from django.contrib.admin.exceptions import DisallowedModelAdminLookup
 from django.contrib.admin.options import IncorrectLookupParameters
-from django.contrib.admin.utils import label_for_field
+from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db import OperationalError
-from django.db.models import Model, QuerySet
-from django.http import (
-    Http404,
-    HttpRequest,
-    HttpResponse,
-    HttpResponseBase,
-    HttpResponseNotAllowed,
-    HttpResponseRedirect,
-    QueryDict,
-)
+from django.db.models import Field, Model, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, reverse
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
-from access_app.admin_roles import RoleAdmin
+from access_app.admin_roles import RoleAdmin, url_name
 from access_app.db import alias_in_use, project_aliases, use, using
 from access_app.db.reading import is_of_traces
 from access_app.errors import InvalidInput
 from access_app.places import scopes_by_database
 from access_app.visibility import ProjectScope, visible_to
-from messages_app.models import SavedView
 from messages_app.safe_text import one_line
 from messages_app.sql.batch import was_stopped
 from messages_app.sql.merged import MergedRows
 from messages_app.sql.pagination import Cursor, IdRange, PageRequest, QuerySetKeys
 
+from .api_list import ApiList
 from .away import leave_out, note_databases
-from .columns import COLUMNS, columns_of, forget_columns, in_order, keep_columns, unknown_columns
-from .downloads import Source, value_file
-from .exports import EXPORT_ROWS, FORMS, Columns, export
+from .columns import COLUMNS, Columns
+from .downloads import Downloads
+from .exports import Export
 from .filters import (
     BY_ACTIVITY,
     CURSOR,
@@ -68,33 +58,31 @@ from .filters import (
     parameters_of,
 )
 from .row_pages import RowPage, TimeCursor, nested_loops, read_rows, read_rows_by_time, time_limit
-from .saved_views import VIEWS_SHOWN, ChangedViewForm, SavedViewForm, errors_of, query_of, views_of
+from .saved_views import SavedViews
+from .selection import BulkActions
+from .trash import TEMPLATE, TEMPLATE_OF_SELECTED, Trash, name_deletions, url_of
+from .walks import TookTooLong, end_of_search, is_walk, page_size
 
-ROWS_AT_A_TIME = 200
-"""Rows of a page of a walk: see `KeysetAdmin.all_keys`."""
 VALUE_CHARACTERS = 80
 MOST_WORDS = 6
 """Of a search without results, up to which each word can be searched for by itself."""
 
 
-class TookTooLong(Exception):
-    """A walk over a list was stopped, because reading a page of it took longer than the list may take."""
+@dataclass(frozen=True, kw_only=True)
+class NamedList:
+    """The rows with a value of a filter, if their list has a title of its own, such as failed calls.
 
+    Readers keep columns and views of it beside those of the list of all rows.
+    """
 
-def is_walk(request: HttpRequest) -> bool:
-    """Return whether the request stands for a page of a walk over the whole list: see `KeysetAdmin.all_keys`."""
-    return getattr(request, "is_walk", False)
-
-
-def note_end_of_search(request: HttpRequest, reached: UUID) -> None:
-    """Note that the search of a list stopped early: what is older than `reached` was not searched yet, in one of its databases."""
-    known = end_of_search(request)
-    request.search_reached = reached if known is None else max(known, reached)  # type: ignore[attr-defined]
-
-
-def end_of_search(request: HttpRequest) -> UUID | None:
-    """Return the place where the search of a list stopped; None if it did not stop early."""
-    return getattr(request, "search_reached", None)
+    parameter: str
+    value: str
+    title: Any
+    usual: Sequence[str]
+    """The columns of readers who chose none."""
+    columns: Sequence[str] = ()
+    """The columns that a reader can choose, if they are others."""
+    can_add: bool = True
 
 
 class KeysetChangeList(ChangeList):
@@ -116,7 +104,7 @@ class KeysetChangeList(ChangeList):
     def offers_all(self) -> bool:
         """Return whether actions can apply to all matching rows: only if there are more than those of the page."""
         is_longer = bool(self.newer_query_string or self.older_query_string)
-        return self.keyset_admin.acts_on_all and is_longer and self.is_of_one_database
+        return self.keyset_admin.bulk.for_all and is_longer and self.is_of_one_database
 
     @property
     def contradictions(self) -> list[str]:
@@ -143,7 +131,7 @@ class KeysetChangeList(ChangeList):
         """The words of a search that needs all of several, each with the list that needs it only."""
         words = list(dict.fromkeys(self.query.split()))
         is_plain = all(word.isalnum() and len(word) > 1 for word in words)
-        if not self.keyset_admin.api_searches or not is_plain or not 1 < len(words) <= MOST_WORDS:
+        if not self._api_searches or not is_plain or not 1 < len(words) <= MOST_WORDS:
             return []
         return [(word, self.get_query_string({SEARCH_VAR: word}, [CURSOR])) for word in words]
 
@@ -158,10 +146,15 @@ class KeysetChangeList(ChangeList):
         return self.keyset_admin.said_by_title(self.params)
 
     @property
+    def _api_searches(self) -> bool:
+        api = self.keyset_admin.api
+        return api is not None and api.searches
+
+    @property
     def not_in_api(self) -> list[str]:
         """The names of what the list is narrowed or ordered by and the REST API has no parameter for."""
         names = [str(spec.title) for spec in self.bar_filters if spec.given and not spec.in_api]
-        searched = self.query.strip() and not self.keyset_admin.api_searches
+        searched = self.query.strip() and not self._api_searches
         return [_("search"), *names] if searched else names
 
     def api_parameters(self) -> dict[str, str]:
@@ -170,7 +163,7 @@ class KeysetChangeList(ChangeList):
         for spec in self.bar_filters:
             if spec.in_api:
                 found |= spec.api_parameters()
-        if self.query.strip() and self.keyset_admin.api_searches:
+        if self.query.strip() and self._api_searches:
             found["q"] = self.query
         return found
 
@@ -217,7 +210,7 @@ class KeysetChangeList(ChangeList):
         try:
             # A walk is in the order of ids: a row that becomes active meanwhile would escape an order by activity.
             column = None if is_walk(request) else admin_.order_column(request)
-            read_page_of = self._page_reader(column, admin_.page_size(request), request.GET.get(CURSOR))
+            read_page_of = self._page_reader(column, page_size(admin_, request), request.GET.get(CURSOR))
         except InvalidInput as error:
             raise IncorrectLookupParameters from error
         try:
@@ -295,7 +288,7 @@ class KeysetChangeList(ChangeList):
 
 
 class KeysetAdmin(RoleAdmin):
-    """A read-only ModelAdmin whose list is a KeysetChangeList.
+    """A read-only ModelAdmin whose list is a KeysetChangeList, with the parts that it has.
 
     Superusers see all projects; without roles, other users see none.
     """
@@ -309,90 +302,147 @@ class KeysetAdmin(RoleAdmin):
     # Enables the search box; `get_search_results` implements the search.
     search_fields = ("pk",)
     change_list_template = "admin/keyset_change_list.html"
-    acts_on_all: ClassVar[bool] = False
-    """Whether the actions of the list understand "select all that match"."""
-    downloads: ClassVar[Mapping[str, Source]] = {}
-    """Values that the pages offer as files, by the name of their table in the URL."""
-    all_columns: ClassVar[Sequence[str]] = ()
-    """The columns that a reader can choose, in order; `list_display` has the usual ones. Empty: the columns are fixed.
-    Read by `known_columns`, because the same rows may be listed as something else."""
-    api_name: ClassVar[str] = ""
-    """The name of the URL of the same list in the REST API; "" if it has none."""
-    api_searches: ClassVar[bool] = False
-    """Whether `q` means the same there."""
-    export_columns: ClassVar[Columns] = {}
-    """The columns of an export of the list; a list without them has none."""
+    delete_confirmation_template = TEMPLATE
+    delete_selected_confirmation_template = TEMPLATE_OF_SELECTED
+
+    downloads: ClassVar[Downloads] = Downloads()
+    exports: ClassVar[Export] = Export()
+    columns: ClassVar[Columns] = Columns()
+    saved_views: ClassVar[SavedViews] = SavedViews()
+    bulk: ClassVar[BulkActions] = BulkActions()
+    api: ClassVar[ApiList | None] = None
+    trash: ClassVar[Trash | None] = None
+    named_lists: ClassVar[Sequence[NamedList]] = ()
 
     def get_urls(self) -> list[URLPattern]:
-        wrap, name = self.admin_site.admin_view, f"{self.opts.app_label}_{self.opts.model_name}"
-        value = path("value/<slug:table>/<uuid:key>/<slug:column>/", wrap(self.value_view), name=f"{name}_value")
-        exported = path("export/<slug:form>/", wrap(self.export_view), name=f"{name}_export")
-        columns = path("columns/", wrap(self.columns_view), name=f"{name}_columns")
-        saved = path("views/", wrap(self.save_view_view), name=f"{name}_save_view")
-        changed = path("views/<int:key>/", wrap(self.saved_view_view), name=f"{name}_saved_view")
-        return [value, exported, columns, saved, changed, *super().get_urls()]
+        of_trash = [] if self.trash is None else self.trash.urls(self)
+        of_list = [
+            url for part in (self.downloads, self.exports, self.columns, self.saved_views) for url in part.urls(self)
+        ]
+        return [*of_trash, *of_list, *super().get_urls()]
 
-    def value_view(self, request: HttpRequest, table: str, key: UUID, column: str) -> HttpResponse:
-        """Send one stored value as a file."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        return value_file(self.downloads, table, key, column, self.scope(request)) or self.missing(request)
+    # --- The list -------------------------------------------------------------------------------------------
 
-    def export_view(self, request: HttpRequest, form: str) -> HttpResponseBase:
-        """Stream the rows that the list is filtered to, newest first, at most EXPORT_ROWS."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        if not self.export_columns or form not in FORMS:
-            raise Http404
-        pages = self.all_keys(request, EXPORT_ROWS)
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return KeysetChangeList
+
+    def keyset_list(self, request: HttpRequest) -> KeysetChangeList:
+        """Return the list of a request."""
+        found = self.get_changelist_instance(request)
+        assert isinstance(found, KeysetChangeList), "see get_changelist"
+        return found
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if request.method == "GET" and not all(request.GET.values()):
+            # A form sends its empty fields, too; without them the address says what the list shows.
+            given = QueryDict(mutable=True)
+            for name, values in request.GET.lists():
+                given.setlist(name, [value for value in values if value])
+            return HttpResponseRedirect(f"{request.path}?{given.urlencode()}")
+        if refusal := self.bulk.refusal(self, request):
+            return refusal
         try:
-            # Read before the answer begins, so that a filter that is invalid or too slow is explained on the list.
-            first = next(pages, [])
-            name, rows = str(self.opts.model_name), self.get_queryset(request)
-            scopes = self.scopes(request)
-            if scopes is None:
-                parts = {alias_in_use(): rows}
-            else:
-                parts = {alias: visible_to(rows, scope, self.project_path) for alias, scope in scopes.items()}
-            return export(name, form, parts, self.export_columns, chain([first], pages))
-        except IncorrectLookupParameters:
-            return HttpResponseRedirect(self.list_url())
+            response = super().changelist_view(request, {**self.list_context(request), **(extra_context or {})})
         except TookTooLong:
-            self.message_user(
-                request, _("The export took too long and was stopped. Narrow the list."), messages.WARNING
-            )
-            return HttpResponseRedirect(self.list_url(request.GET.urlencode()))
+            text = _("Finding all rows took too long. Nothing was changed. Narrow the list.")
+            self.message_user(request, text, messages.WARNING)
+            return HttpResponseRedirect(request.get_full_path())
+        if isinstance(response, TemplateResponse) and response.context_data is not None:
+            found = response.context_data.get("cl")
+            # The trash of the API has messages that were deleted with their session, too, and another order.
+            if self.api is not None and isinstance(found, KeysetChangeList) and not self.in_trash(request):
+                response.context_data |= self.api.context(request, found)
+        return response
 
-    def all_keys(self, request: HttpRequest, most: int) -> Iterator[list[Any]]:
-        """Yield the primary keys of the rows that the list is filtered to, newest first, at most `most`, in lists.
+    def list_context(self, request: HttpRequest) -> dict[str, Any]:
+        """Return what the page of the list shows beside its rows."""
+        in_trash, named = self.in_trash(request), self.named_list(request.GET)
+        rows = capfirst(str(self.opts.verbose_name_plural))
+        order = _("Latest activity first") if self.order_column(request) else _("Newest first")
+        context: dict[str, Any] = {
+            "title": named.title if named else _("Trash: %(rows)s") % {"rows": rows} if in_trash else rows,
+            "list_order": _("Last deleted first") if in_trash else order,
+            "address_query": request.GET.urlencode(),
+            **self.exports.context(self, request),
+            **self.columns.context(self, request),
+            **self.saved_views.context(self, request),
+        }
+        if named is not None and not named.can_add:
+            context["has_add_permission"] = False
+        return context if self.trash is None else context | self.trash.context(self, request)
 
-        It walks over the pages of the list, each with the time limit of a page. Raise IncorrectLookupParameters for an
-        invalid filter, and TookTooLong.
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        if self.trash is not None and self.trash.is_shown(self, request):
+            return self.trash.list_display(self, request)
+        if not self.columns.known:
+            return list(super().get_list_display(request))
+        return list(self.columns.shown(self, request))
+
+    def get_list_filter(self, request: HttpRequest) -> Any:
+        filters = super().get_list_filter(request)
+        # The trash is ordered by the time of deletion.
+        return [one for one in filters if one is not OrderFilter] if self.in_trash(request) else filters
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        actions: dict[str, Any] = super().get_actions(request)
+        return actions if self.trash is None else self.trash.offered(self, request, actions)
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+        # Django would accept any column as a filter, indexed or not.
+        assert request is not None, "Django 5.2 gives the request"
+        filters: Iterable[Any] = self.get_list_filter(request)
+        known = any(lookup in parameters_of(list_filter) for list_filter in filters)
+        return known and "\x00" not in value  # PostgreSQL rejects U+0000
+
+    def order_column(self, request: HttpRequest) -> str | None:
+        """Return the time by which the list is ordered, latest first; None for the primary key."""
+        if self.in_trash(request):
+            return "deleted_at"
+        by_activity = request.GET.get(ORDER) == BY_ACTIVITY and OrderFilter in self.get_list_filter(request)
+        return "active_at" if by_activity else None
+
+    def usual_columns(self, request: HttpRequest) -> Sequence[str]:
+        """Return the columns of readers who chose none."""
+        named = self.named_list(request.GET)
+        return [str(one) for one in self.list_display] if named is None else named.usual
+
+    def shown_columns(self, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
+        """Return the columns that the page shows for `rows`, for a column that few pages need."""
+        return list(columns)
+
+    def listed_columns(self, request: HttpRequest) -> list[str]:
+        """Return the columns of the table that the list shows by their own names, for `only`: Django would read each of the
+        others again for each row."""
+        stored = {field.name for field in self.opts.concrete_fields}
+        return [name for name in self.get_list_display(request) if name in stored]
+
+    def in_trash(self, request: HttpRequest) -> bool:
+        """Return whether the request is for the list of the trash."""
+        return self.trash is not None and self.trash.is_shown(self, request)
+
+    def named_list(self, parameters: Mapping[str, str]) -> NamedList | None:
+        """Return the list with these parameters, if it has a title of its own."""
+        return next((one for one in self.named_lists if parameters.get(one.parameter) == one.value), None)
+
+    def said_by_title(self, parameters: Mapping[str, str]) -> frozenset[str]:
+        """Return the parameters of a list that its title says, so that it has no chips for them."""
+        named = self.named_list(parameters)
+        return frozenset() if named is None else frozenset([named.parameter])
+
+    def list_name(self, parameters: Mapping[str, str]) -> str:
+        """Return the name under which readers keep columns and views of the list with these parameters.
+
+        It is the label of the model, with what the title of the list says: runs are not all messages.
         """
-        cursor, left = None, most
-        while left > 0:
-            parameters = request.GET.copy()
-            parameters.pop(CURSOR, None)
-            if cursor is not None:
-                parameters[CURSOR] = cursor
-            page = copy(request)
-            page.GET = parameters  # type: ignore[assignment]  # nothing changes it
-            page.is_walk = True  # type: ignore[attr-defined]  # read only by `is_walk`
-            page.search_reached = None  # type: ignore[attr-defined]  # not that of the request
-            found = self.get_changelist_instance(page)
-            assert isinstance(found, KeysetChangeList), "see get_changelist"
-            if found.was_stopped:
-                raise TookTooLong
-            keys, cursor = [row.pk for row in found.result_list], found.older_cursor
-            reached = end_of_search(page)
-            if reached is not None:
-                # Rows that were found by their names may be older than what was searched; the next page has them again.
-                keys = [key for key in keys if key >= reached]
-                cursor = str(Cursor(position=reached, newer=False))
-            yield keys[:left]
-            left -= len(keys)
-            if cursor is None:
-                return
+        said = [(name, parameters[name]) for name in sorted(self.said_by_title(parameters))]
+        return f"{self.opts.label_lower}?{urlencode(said)}" if said else self.opts.label_lower
+
+    def list_url(self, query: str = "") -> str:
+        """Return the URL of the list, with a query string."""
+        url = reverse(f"admin:{url_name(self, 'changelist')}")
+        return f"{url}?{query}" if query else url
+
+    # --- Databases ------------------------------------------------------------------------------------------
 
     def scopes(self, request: HttpRequest) -> dict[str, ProjectScope] | None:
         """Return the projects of a list that is read from several databases, by their aliases; None for one that is not."""
@@ -414,181 +464,15 @@ class KeysetAdmin(RoleAdmin):
             request.is_in_one_database = True  # type: ignore[attr-defined]  # read only by `scopes` and by project_scope
         return len(found) < 2
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        return KeysetChangeList
+    # --- Rows -----------------------------------------------------------------------------------------------
 
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        if request.method == "GET" and not all(request.GET.values()):
-            # A form sends its empty fields, too; without them the address says what the list shows.
-            given = QueryDict(mutable=True)
-            for name, values in request.GET.lists():
-                given.setlist(name, [value for value in values if value])
-            return HttpResponseRedirect(f"{request.path}?{given.urlencode()}")
-        columns = self.columns_offered(request)
-        if columns and (warning := unknown_columns(request.GET, self.known_columns(request.GET))):
-            self.message_user(request, warning, messages.WARNING)
-        context = {
-            "title": self.list_title(request),
-            "export_forms": list(FORMS) if self.export_columns else [],
-            "export_rows_shown": f"{EXPORT_ROWS:,}",
-            "saved_views": views_of(self.list_name(request.GET), request)[:VIEWS_SHOWN],
-            "current_query": query_of(request.GET, self.said_by_title(request.GET)),
-            "list_order": self.list_order(request),
-            "columns_offered": columns,
-            "address_query": request.GET.urlencode(),
-        }
-        response = super().changelist_view(request, {**context, **(extra_context or {})})
-        if self.api_name and isinstance(response, TemplateResponse) and response.context_data is not None:
-            found = response.context_data.get("cl")
-            if isinstance(found, KeysetChangeList):
-                response.context_data |= self.api_request(request, found)
-        return response
+    def row_name(self, row: Any) -> str:
+        """Return the name of the row for screen readers, without hidden characters; Django's default would load deferred columns."""
+        return str(row.pk)
 
-    def list_order(self, request: HttpRequest) -> str:
-        """Return the order of the list, for people."""
-        return _("Latest activity first") if self.order_column(request) else _("Newest first")
-
-    def api_request(self, request: HttpRequest, changelist: KeysetChangeList) -> dict[str, Any]:
-        """Return the request to the REST API that finds the rows of the list."""
-        query = urlencode(changelist.api_parameters())
-        address = reverse(f"tracesite:{self.api_name}") + (f"?{query}" if query else "")
-        command = f'curl -H "Authorization: Bearer $KEY" {shlex.quote(request.build_absolute_uri(address))}'
-        return {"api_address": address, "api_command": command, "not_in_api": ", ".join(changelist.not_in_api)}
-
-    def get_list_display(self, request: HttpRequest) -> list[Any]:
-        if not self.all_columns:
-            return list(super().get_list_display(request))
-        known = getattr(request, "list_columns", None)
-        if known is None:
-            known = columns_of(
-                self.list_name(request.GET),
-                request.user,
-                request.GET,
-                self.known_columns(request.GET),
-                self.usual_columns(request),
-            )
-            # Kept, because Django asks several times.
-            request.list_columns = known  # type: ignore[attr-defined]  # read only here
-        return list(known)
-
-    def known_columns(self, parameters: QueryDict) -> Sequence[str]:
-        """Return the columns that a reader of the list with these parameters can choose. The first one names the row."""
-        return self.all_columns
-
-    def usual_columns(self, request: HttpRequest) -> Sequence[str]:
-        """Return the columns of readers who chose none."""
-        return [str(one) for one in self.list_display]
-
-    def shown_columns(self, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
-        """Return the columns that the page shows for `rows`, for a column that few pages need."""
-        return list(columns)
-
-    def columns_offered(self, request: HttpRequest) -> list[tuple[str, str, bool]]:
-        """Return the name and label of each column that can be chosen, and whether it is shown."""
-        shown = self.get_list_display(request)
-        known = self.known_columns(request.GET)
-        return [(name, str(label_for_field(name, self.model, self)), name in shown) for name in known]
-
-    def columns_view(self, request: HttpRequest) -> HttpResponse:
-        """Show the list with the chosen columns, and with "keep" also from now on; "forget" brings back the usual ones."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        if not self.all_columns:
-            raise Http404
-        query = QueryDict(request.POST.get("query", ""), mutable=True)
-        query.pop(COLUMNS, None)
-        chosen = in_order(request.POST.getlist("column"), self.known_columns(query))
-        if "forget" in request.POST:
-            forget_columns(self.list_name(query), request.user)
-        elif "keep" in request.POST:
-            keep_columns(self.list_name(query), request.user, chosen)
-            self.message_user(request, _("This list shows you these columns from now on."), messages.SUCCESS)
-        else:
-            query[COLUMNS] = ",".join(chosen)
-        return HttpResponseRedirect(self.list_url(query.urlencode(safe=",")))
-
-    def save_view_view(self, request: HttpRequest) -> HttpResponse:
-        """Save the filters of the list as a view of the user, and return to the list."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        assert request.user.is_authenticated, "the admin lets nobody else in"
-        query = QueryDict(request.POST.get("query", ""))
-        view = SavedView(owner_id=request.user.pk, list_name=self.list_name(query))
-        form = SavedViewForm(request.POST, instance=view)
-        if form.is_valid():
-            self.message_user(request, _("The view “%(name)s” was saved.") % {"name": form.save()}, messages.SUCCESS)
-        else:
-            self.message_user(request, " ".join(errors_of(form)), messages.ERROR)
-        return HttpResponseRedirect(self.list_url(query_of(query)))
-
-    def saved_view_view(self, request: HttpRequest, key: int) -> HttpResponse:
-        """Rename, share or delete a view: its owner only."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        list_name = SavedView.objects.filter(pk=key).values_list("list_name", flat=True).first() or ""
-        label, _separator, said = list_name.partition("?")
-        view = next((view for view in views_of(list_name, request) if view.pk == key), None)
-        if view is None or label != self.opts.label_lower:
-            raise Http404
-        if view.owner_id != request.user.pk:
-            raise PermissionDenied
-        words = {"name": view.name}
-        if request.method == "POST" and "delete" in request.POST:
-            view.delete()
-            self.message_user(request, _("The view “%(name)s” was deleted.") % words, messages.SUCCESS)
-            return HttpResponseRedirect(self.list_url(said))
-        form = ChangedViewForm(request.POST if request.method == "POST" else None, instance=view)
-        if form.is_valid():
-            self.message_user(request, _("The view “%(name)s” was saved.") % {"name": form.save()}, messages.SUCCESS)
-            return HttpResponseRedirect(self.list_url(view.query))
-        context = {
-            **self.admin_site.each_context(request),
-            "title": _("Saved view"),
-            "opts": self.opts,
-            "form": form,
-            "view": view,
-            "list_url": self.list_url(view.query),
-        }
-        return TemplateResponse(request, "admin/saved_view_form.html", context)
-
-    def list_url(self, query: str = "") -> str:
-        """Return the URL of the list, with a query string."""
-        url = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
-        return f"{url}?{query}" if query else url
-
-    def page_size(self, request: HttpRequest) -> int:
-        """Return the number of rows of a page."""
-        return ROWS_AT_A_TIME if is_walk(request) else self.list_per_page
-
-    def order_column(self, request: HttpRequest) -> str | None:
-        """Return the time by which the list is ordered, latest first; None for the primary key."""
-        by_activity = request.GET.get(ORDER) == BY_ACTIVITY and OrderFilter in self.get_list_filter(request)
-        return "active_at" if by_activity else None
-
-    def listed_columns(self, request: HttpRequest) -> list[str]:
-        """Return the columns of the table that the list shows by their own names, for `only`: Django would read each of the
-        others again for each row."""
-        stored = {field.name for field in self.opts.concrete_fields}
-        return [name for name in self.get_list_display(request) if name in stored]
-
-    def list_title(self, request: HttpRequest) -> str:
-        return capfirst(str(self.opts.verbose_name_plural))
-
-    def said_by_title(self, parameters: Mapping[str, str]) -> frozenset[str]:
-        """Return the parameters of a list that its title says, so that it has no chips for them."""
-        return frozenset()
-
-    def list_name(self, parameters: Mapping[str, str]) -> str:
-        """Return the name under which readers keep columns and views of the list with these parameters.
-
-        It is the label of the model, with what the title of the list says: runs are not all messages.
-        """
-        said = [(name, parameters[name]) for name in sorted(self.said_by_title(parameters))]
-        return f"{self.opts.label_lower}?{urlencode(said)}" if said else self.opts.label_lower
+    def contents(self, rows: Iterable[Any]) -> str:
+        """Return the numbers of rows that are deleted or restored together with `rows`, as a sentence, or ""."""
+        return ""
 
     def missing(self, request: HttpRequest) -> HttpResponse:
         """Redirect to the list with a warning that the row does not exist."""
@@ -596,21 +480,72 @@ class KeysetAdmin(RoleAdmin):
         self.message_user(request, text % {"name": self.opts.verbose_name}, messages.WARNING)
         return HttpResponseRedirect(self.list_url())
 
-    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
-        # Django would accept any column as a filter, indexed or not.
-        assert request is not None, "Django 5.2 gives the request"
-        filters: Iterable[Any] = self.get_list_filter(request)
-        known = any(lookup in parameters_of(list_filter) for list_filter in filters)
-        return known and "\x00" not in value  # PostgreSQL rejects U+0000
-
-    def row_name(self, row: Any) -> str:
-        """Return the name of the row for screen readers, without hidden characters; Django's default would load deferred columns."""
-        return str(row.pk)
+    def field_name(self, name: str) -> str:
+        """Return the display name of a column."""
+        field = self.opts.get_field(name)
+        assert isinstance(field, Field), f"{name} is a column"
+        return str(field.verbose_name)
 
     def action_checkbox(self, obj: Model) -> SafeString:
         label = _("Select %(name)s") % {"name": self.row_name(obj)}
         checkbox = forms.CheckboxInput({"class": "action-select", "aria-label": label}, lambda value: False)
         return checkbox.render(helpers.ACTION_CHECKBOX_NAME, str(obj.pk))
+
+    # --- What Django's pages do with the trash ---------------------------------------------------------------
+
+    @property
+    def given_trash(self) -> Trash:
+        """The trash of an admin that has one."""
+        assert self.trash is not None, "nothing is deleted without a trash: see has_delete_permission"
+        return self.trash
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        if self.trash is None:
+            return False
+        return self.has_editor_permission(request, obj) and (obj is None or self.trash.is_alive(obj))
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        if self.trash is None:
+            return super().get_object(request, object_id, from_field)
+        return self.trash.find(self, request, object_id)
+
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        if self.trash is None:
+            return super().delete_view(request, object_id, extra_context)
+        row = self.get_object(request, unquote(object_id))
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if row is None:
+            return self.missing(request)
+        if reason := self.trash.already_deleted(self, row):
+            # Deleted in another tab or by another user while this page was open.
+            self.message_user(request, reason, messages.INFO)
+            return HttpResponseRedirect(url_of(self, row.pk))
+        return super().delete_view(request, object_id, {"contents": self.contents([row]), **(extra_context or {})})
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        self.given_trash.delete_row(self, request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        for row in queryset:
+            self.delete_model(request, row)
+
+    def response_delete(self, request: HttpRequest, obj_display: str, obj_id: Any) -> HttpResponse:
+        return self.given_trash.after_delete(self, request, obj_display, obj_id)
+
+    def get_deleted_objects(
+        self, objs: Iterable[Any], request: HttpRequest
+    ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
+        """Return the rows to name in the confirmation. Django would collect (and count) all rows below them."""
+        names = [self.row_name(row) for row in objs]
+        return names, {str(self.opts.verbose_name_plural): len(names)}, set(), []
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        return name_deletions(super().history_view(request, object_id, extra_context))
 
 
 def _invalid_filter(error: IncorrectLookupParameters) -> str:

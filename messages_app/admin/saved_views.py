@@ -10,12 +10,23 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote_plus, urlencode
 
 from django import forms
+from django.contrib import messages
 from django.contrib.admin.views.main import ERROR_FLAG
-from django.core.exceptions import ValidationError
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Q
-from django.http import HttpRequest, QueryDict
+from django.http import (
+    Http404,
+    HttpRequest,
+    HttpResponse,
+    HttpResponseNotAllowed,
+    HttpResponseRedirect,
+    QueryDict,
+)
+from django.template.response import TemplateResponse
+from django.urls import URLPattern
 from django.utils.translation import gettext as _
 
+from access_app.admin_roles import Page
 from access_app.masked_reading import hides
 from access_app.people import with_people
 from access_app.roles import access, people_of
@@ -24,6 +35,8 @@ from messages_app.models import SavedView
 from .filters import CURSOR
 
 if TYPE_CHECKING:
+    from .keyset import KeysetAdmin
+
     SavedViewModelForm = forms.ModelForm[SavedView]
 else:
     SavedViewModelForm = forms.ModelForm  # not generic at run time
@@ -106,6 +119,65 @@ class ChangedViewForm(SavedViewModelForm):
         if same.exclude(pk=view.pk).exists():
             raise ValidationError(_("You have a view with this name."))
         return name
+
+
+class SavedViews:
+    """The saved views of a list: above it, and the pages that save and change them."""
+
+    def urls(self, model_admin: KeysetAdmin) -> list[URLPattern]:
+        pages = (Page("views/", self.save, "save_view"), Page("views/<int:key>/", self.change, "saved_view"))
+        return [page.url(model_admin) for page in pages]
+
+    def context(self, model_admin: KeysetAdmin, request: HttpRequest) -> dict[str, Any]:
+        return {
+            "saved_views": views_of(model_admin.list_name(request.GET), request)[:VIEWS_SHOWN],
+            "current_query": query_of(request.GET, model_admin.said_by_title(request.GET)),
+        }
+
+    def save(self, model_admin: KeysetAdmin, request: HttpRequest) -> HttpResponse:
+        """Save the filters of the list as a view of the user, and return to the list."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        assert request.user.is_authenticated, "the admin lets nobody else in"
+        query = QueryDict(request.POST.get("query", ""))
+        view = SavedView(owner_id=request.user.pk, list_name=model_admin.list_name(query))
+        form = SavedViewForm(request.POST, instance=view)
+        if form.is_valid():
+            self._say_saved(model_admin, request, form.save())
+        else:
+            model_admin.message_user(request, " ".join(errors_of(form)), messages.ERROR)
+        return HttpResponseRedirect(model_admin.list_url(query_of(query)))
+
+    def change(self, model_admin: KeysetAdmin, request: HttpRequest, key: int) -> HttpResponse:
+        """Rename, share or delete a view: its owner only."""
+        list_name = SavedView.objects.filter(pk=key).values_list("list_name", flat=True).first() or ""
+        label, _separator, said = list_name.partition("?")
+        view = next((view for view in views_of(list_name, request) if view.pk == key), None)
+        if view is None or label != model_admin.opts.label_lower:
+            raise Http404
+        if view.owner_id != request.user.pk:
+            raise PermissionDenied
+        if request.method == "POST" and "delete" in request.POST:
+            text = _("The view “%(name)s” was deleted.") % {"name": view.name}
+            view.delete()
+            model_admin.message_user(request, text, messages.SUCCESS)
+            return HttpResponseRedirect(model_admin.list_url(said))
+        form = ChangedViewForm(request.POST if request.method == "POST" else None, instance=view)
+        if form.is_valid():
+            self._say_saved(model_admin, request, form.save())
+            return HttpResponseRedirect(model_admin.list_url(view.query))
+        context = {
+            **model_admin.admin_site.each_context(request),
+            "title": _("Saved view"),
+            "opts": model_admin.opts,
+            "form": form,
+            "view": view,
+            "list_url": model_admin.list_url(view.query),
+        }
+        return TemplateResponse(request, "admin/saved_view_form.html", context)
+
+    def _say_saved(self, model_admin: KeysetAdmin, request: HttpRequest, view: SavedView) -> None:
+        model_admin.message_user(request, _("The view “%(name)s” was saved.") % {"name": view}, messages.SUCCESS)
 
 
 def errors_of(form: forms.BaseForm) -> Sequence[str]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import messages
 from django.contrib.admin import helpers
@@ -18,7 +17,10 @@ from access_app.models import Role
 from access_app.visibility import visible_to
 from messages_app.queries import as_uuid
 
-from .keyset import KeysetAdmin, TookTooLong
+from .walks import all_keys
+
+if TYPE_CHECKING:
+    from .keyset import KeysetAdmin
 
 BULK_ROWS = 1_000
 """Most rows that an action changes at once, because each is a write of its own, of a few milliseconds."""
@@ -42,32 +44,32 @@ class Selection:
         return ",".join(str(row.pk) for row in self.rows)
 
 
-class SelectingAdmin(KeysetAdmin):
-    """An admin with actions that understand "select all that match"."""
+@dataclass(frozen=True, kw_only=True)
+class BulkActions:
+    """The rows of the actions of a list."""
 
-    acts_on_all = True
+    for_all: bool = False
+    """Whether the actions understand "select all that match"."""
 
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        if request.method == "POST":
-            keys = [key for text in request.POST.getlist(helpers.ACTION_CHECKBOX_NAME) if (key := as_uuid(text))]
-            is_all = request.POST.get("select_across") == "1" and self.scopes(request) is not None
-            if is_all or not self.use_database_with(request, keys):
-                text = _("These rows are in several databases. Choose a project first. Nothing was changed.")
-                self.message_user(request, text, messages.WARNING)
-                return HttpResponseRedirect(request.get_full_path())
-        try:
-            return super().changelist_view(request, extra_context)
-        except TookTooLong:
-            text = _("Finding all rows took too long. Nothing was changed. Narrow the list.")
-            self.message_user(request, text, messages.WARNING)
-            return HttpResponseRedirect(request.get_full_path())
-
-    def contents(self, rows: Iterable[Any]) -> str:
-        """Return the numbers of rows that are deleted or restored together with `rows`, as a sentence, or ""."""
-        return ""
+    def refusal(self, model_admin: KeysetAdmin, request: HttpRequest) -> HttpResponse | None:
+        """Use the database that has the chosen rows. Return a redirect with the reason if several have them; None otherwise."""
+        if not self.for_all or request.method != "POST":
+            return None
+        keys = [key for text in request.POST.getlist(helpers.ACTION_CHECKBOX_NAME) if (key := as_uuid(text))]
+        is_all = request.POST.get("select_across") == "1" and model_admin.scopes(request) is not None
+        if not is_all and model_admin.use_database_with(request, keys):
+            return None
+        text = _("These rows are in several databases. Choose a project first. Nothing was changed.")
+        model_admin.message_user(request, text, messages.WARNING)
+        return HttpResponseRedirect(request.get_full_path())
 
     def selection(
-        self, request: HttpRequest, queryset: QuerySet[Any], most: int | None = None, role: Role = Role.EDITOR
+        self,
+        model_admin: KeysetAdmin,
+        request: HttpRequest,
+        queryset: QuerySet[Any],
+        most: int | None = None,
+        role: Role = Role.EDITOR,
     ) -> Selection:
         """Return the rows of an action: those that were chosen on the page, or the newest `most` (default: BULK_ROWS) of all that match.
 
@@ -76,23 +78,23 @@ class SelectingAdmin(KeysetAdmin):
         A confirmation sends the rows that it showed, so that rows that match since then are not changed unseen. Raise
         TookTooLong.
         """
-        scope = self.scope(request, role)
+        scope = model_admin.scope(request, role)
         if request.POST.get("select_across") != "1":
-            return Selection(rows=visible_to(queryset, scope)[: self.list_per_page])
+            return Selection(rows=visible_to(queryset, scope)[: model_admin.list_per_page])
         most = BULK_ROWS if most is None else most
         if "rows" in request.POST:
             keys = [key for text in request.POST["rows"].split(",") if (key := as_uuid(text)) is not None]
             has_more = False
         else:
-            keys = [key for page in self.all_keys(request, most + 1) for key in page]
+            keys = [key for page in all_keys(model_admin, request, most + 1) for key in page]
             has_more = len(keys) > most
-        rows = visible_to(self.get_queryset(request), scope).filter(pk__in=keys[:most]).order_by("-pk")
+        rows = visible_to(model_admin.get_queryset(request), scope).filter(pk__in=keys[:most]).order_by("-pk")
         return Selection(rows=rows, is_all=True, has_more=has_more)
 
-    def confirmation(self, selection: Selection) -> dict[str, Any]:
+    def confirmation(self, model_admin: KeysetAdmin, selection: Selection) -> dict[str, Any]:
         """Return the context of a page that asks before an action."""
         count = len(selection.rows)
-        words = {"count": f"{count:,}", "rows": model_ngettext(self.opts, count)}
+        words = {"count": f"{count:,}", "rows": model_ngettext(model_admin.opts, count)}
         match = ""
         if selection.has_more:
             match = _(
@@ -103,11 +105,8 @@ class SelectingAdmin(KeysetAdmin):
         return {
             "selection": selection,
             "matching": match % words if match else "",
-            "names": [self.row_name(row) for row in selection.rows[:NAMES_LISTED]],
+            "names": [model_admin.row_name(row) for row in selection.rows[:NAMES_LISTED]],
             "unnamed": max(count - NAMES_LISTED, 0),
-            "contents": self.contents(selection.rows),
+            "contents": model_admin.contents(selection.rows),
             "action_checkbox_name": helpers.ACTION_CHECKBOX_NAME,
         }
-
-    def has_score_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self.allows(request, Role.EDITOR, obj)

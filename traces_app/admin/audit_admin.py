@@ -18,7 +18,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from access_app.models import ActorKind, AuditAction, AuditEntry, AuditResult, Role
-from messages_app.admin.exports import text
+from messages_app.admin.api_list import ApiList
+from messages_app.admin.columns import Columns
+from messages_app.admin.exports import Export, text
 from messages_app.admin.filters import CreatedFilter, ProjectFilter, TextListFilter, WordListFilter
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.admin.time_zones import with_zone
@@ -96,26 +98,32 @@ class RecordedFilter(CreatedFilter):
         return queryset.filter(**self.times("time"))
 
 
+@admin.register(AuditEntry)
 class AuditEntryAdmin(KeysetAdmin):
     view_role = Role.OWNER
-    api_name = "audit"
+    api = ApiList(name="audit")
     list_filter = (
         *(ProjectFilter, ActionFilter, ResultFilter, ActorKindFilter, ActorFilter),
         *(ObjectTypeFilter, ObjectIdFilter, AddressFilter, RecordedFilter),
     )
     list_display = ("at", "actor", "done", "what", "where", "address", "outcome")
-    all_columns: ClassVar[Any] = ("at", "actor", "done", "what", "where", "address", "outcome", "request_id", "place")
+    columns = Columns(("at", "actor", "done", "what", "where", "address", "outcome", "request_id", "place"))
     fields = (
         *("at", "actor", "actor_id", "done", "what", "object_id", "where", "address", "request_id", "outcome"),
         *("details", "sequence", "previous_hash", "hash"),
     )
     search_help_text = gettext_lazy("Search by actor, ID of the object, ID of the request or address.")
-    export_columns: ClassVar[Any] = {
-        **{name: F(name) for name in ("id", "time", "actor_kind", "actor_id", "action", "object_type", "result")},
-        **{name: text(name) for name in ("actor_name", "object_id", "object_name", "address", "request_id", "detail")},
-        "project": F("project__slug"),
-        **{name: F(name) for name in ("sequence", "previous_hash", "hash")},
-    }
+    exports = Export(
+        {
+            **{name: F(name) for name in ("id", "time", "actor_kind", "actor_id", "action", "object_type", "result")},
+            **{
+                name: text(name)
+                for name in ("actor_name", "object_id", "object_name", "address", "request_id", "detail")
+            },
+            "project": F("project__slug"),
+            **{name: F(name) for name in ("sequence", "previous_hash", "hash")},
+        }
+    )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return entries_visible_to(self.scope(request))
@@ -176,6 +184,3 @@ def _type_of(entry: AuditEntry) -> str | Promise:
 @cache
 def _model_names() -> dict[str | None, str | Promise | None]:
     return {model._meta.model_name: model._meta.verbose_name for model in apps.get_models()}
-
-
-admin.site.register(AuditEntry, AuditEntryAdmin)

@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from access_app.masking import masking_of
-from messages_app.admin.selection import SelectingAdmin
+from messages_app.admin.keyset import KeysetAdmin
 from messages_app.models import Message
 from messages_app.safe_text import one_line
 from traces_app.ingest.decode import invalid
@@ -75,10 +75,10 @@ def _value_of(text: str) -> bool | float | str | None:
         return text or None
 
 
-@admin.action(description=gettext_lazy("Add a score to selected %(verbose_name_plural)s"), permissions=["score"])
-def score_selected(model_admin: SelectingAdmin, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+@admin.action(description=gettext_lazy("Add a score to selected %(verbose_name_plural)s"), permissions=["editor"])
+def score_selected(model_admin: KeysetAdmin, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
     """Ask for a score, then give it to the rows; one of the same name that the user gave them so before is replaced."""
-    selection = model_admin.selection(request, queryset)
+    selection = model_admin.bulk.selection(model_admin, request, queryset)
     form = ScoreForm(request.POST if request.POST.get("post") else None)
     if form.is_valid():
         score = msgspec.structs.replace(form.cleaned_data["score"], author=request.user.get_username())
@@ -96,7 +96,7 @@ def score_selected(model_admin: SelectingAdmin, request: HttpRequest, queryset: 
         return None
     context = {
         **model_admin.admin_site.each_context(request),
-        **model_admin.confirmation(selection),
+        **model_admin.bulk.confirmation(model_admin, selection),
         "title": _("Add a score"),
         "opts": model_admin.opts,
         "form": form,

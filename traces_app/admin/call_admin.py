@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.utils import quote, unquote
@@ -12,18 +12,23 @@ from django.db.models import F, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from messages_app.admin.downloads import Source
-from messages_app.admin.exports import text
+from access_app.admin_roles import Page
+from messages_app.admin.api_list import ApiList
+from messages_app.admin.columns import Columns
+from messages_app.admin.downloads import Downloads, Source
+from messages_app.admin.exports import Export, text
 from messages_app.admin.filters import CreatedFilter, ProjectFilter
-from messages_app.admin.selection import SelectingAdmin
+from messages_app.admin.keyset import KeysetAdmin, NamedList
+from messages_app.admin.selection import BulkActions
 from messages_app.admin.time_zones import with_zone
+from messages_app.admin.walks import page_size
 from messages_app.queries import as_uuid
 from messages_app.safe_text import duration, first_characters, marked, moment, one_line, visible
 from messages_app.sql.beginnings import Beginning
@@ -45,82 +50,83 @@ from .filters import (
     CallToolFilter,
     MessageIdFilter,
 )
-from .model_admins import NAME_CHARACTERS, badge, found_terms, session_name
+from .labels import NAME_CHARACTERS, badge, found_terms, session_name
 from .periods import page_of_period
 from .run_page import read_call, step_number
 from .text_search import named_or_saying, with_found
 
 
-class ToolCallAdmin(SelectingAdmin):
+def show_errors(model_admin: KeysetAdmin, request: HttpRequest) -> HttpResponse:
+    """Show the failed calls of a range of times, grouped by equal errors."""
+    return page_of_period(
+        model_admin, request, "error_groups", _("Errors"), lambda period: errors_context(request, period), PARAMETERS
+    )
+
+
+@admin.register(ToolCall)
+class ToolCallAdmin(KeysetAdmin):
     """The list of calls, for finding a failed one; each row links to its place in the run."""
 
+    pages = (Page("errors/", show_errors, "errors"),)
+    bulk = BulkActions(for_all=True)
     actions = (score_selected,)
     list_filter = (
         *(ProjectFilter, CallToolFilter, CallStatusFilter, CallModelFilter, CallAgentFilter, CallSessionFilter),
         *(CallErrorGroupFilter, MessageIdFilter, CallDurationFilter, CallScoreFilter, CreatedFilter),
     )
-    all_columns: ClassVar[Any] = (
-        *("tool_name", "named", "state", "arguments", "error", "in_session", "project", "agent", "model_name"),
-        *("took", "began", "created"),
+    columns = Columns(
+        (
+            *("tool_name", "named", "state", "arguments", "error", "in_session", "project", "agent", "model_name"),
+            *("took", "began", "created"),
+        )
     )
-    api_name = "tool-calls"
-    api_searches = True
+    api = ApiList(name="tool-calls", searches=True)
     list_display = ("tool_name", "state", "error", "in_session", "project", "took", "began")
     list_display_links = None
+    named_lists = (
+        NamedList(
+            parameter="status",
+            value=ToolCall.Status.ERROR,
+            title=gettext_lazy("Failed calls"),
+            # The title says the status.
+            usual=tuple(name for name in list_display if name != "state"),
+        ),
+    )
     search_help_text = gettext_lazy(
         'Search for words in the arguments, outputs and errors of calls ("exact phrase", -without, error:timeout), or by call ID: '
         "the model's or Tracesite's."
     )
-    export_columns: ClassVar[Any] = {
-        "id": F("pk"),
-        "project": F("project__slug"),
-        "session": F("message__session_id"),
-        "session_external_id": text("message__session__external_id"),
-        "message": F("message_id"),
-        "step": F("step_id"),
-        "parent": F("parent_id"),
-        "call_id": text("call_id"),
-        "tool": text("tool__name"),
-        "status": F("status"),
-        "args": text("args"),
-        "output": text("result__output"),
-        "error": text("result__error"),
-        "duration_ms": F("duration_ms"),
-        "started_at": F("started_at"),
-        "completed_at": F("completed_at"),
-        "created_at": F("message__created_at"),
-    }
-    downloads: ClassVar[Any] = {
-        "call": Source(rows=ToolCall.with_deleted, columns=frozenset(["args", "reflection", "metadata"])),
-        "result": Source(
-            rows=ToolResult.objects,
-            columns=frozenset(["output", "data", "error", "metadata", "attachments", "raw"]),
-            project="call__project_id",
-        ),
-    }
-
-    def list_title(self, request: HttpRequest) -> str:
-        return _("Failed calls") if self.said_by_title(request.GET) else super().list_title(request)
-
-    def said_by_title(self, parameters: Mapping[str, str]) -> frozenset[str]:
-        return frozenset(["status"]) if parameters.get("status") == ToolCall.Status.ERROR else frozenset()
-
-    def usual_columns(self, request: HttpRequest) -> Sequence[str]:
-        # The title says the status of failed calls.
-        left_out = {"state"} if self.said_by_title(request.GET) else set()
-        return [name for name in super().usual_columns(request) if name not in left_out]
-
-    def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(self.errors_view)
-        return [path("errors/", view, name="traces_app_toolcall_errors"), *super().get_urls()]
-
-    def errors_view(self, request: HttpRequest) -> HttpResponse:
-        """Show the failed calls of a range of times, grouped by equal errors."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        return page_of_period(
-            self, request, "error_groups", _("Errors"), lambda period: errors_context(request, period), PARAMETERS
-        )
+    exports = Export(
+        {
+            "id": F("pk"),
+            "project": F("project__slug"),
+            "session": F("message__session_id"),
+            "session_external_id": text("message__session__external_id"),
+            "message": F("message_id"),
+            "step": F("step_id"),
+            "parent": F("parent_id"),
+            "call_id": text("call_id"),
+            "tool": text("tool__name"),
+            "status": F("status"),
+            "args": text("args"),
+            "output": text("result__output"),
+            "error": text("result__error"),
+            "duration_ms": F("duration_ms"),
+            "started_at": F("started_at"),
+            "completed_at": F("completed_at"),
+            "created_at": F("message__created_at"),
+        }
+    )
+    downloads = Downloads(
+        {
+            "call": Source(rows=ToolCall.with_deleted, columns=frozenset(["args", "reflection", "metadata"])),
+            "result": Source(
+                rows=ToolResult.objects,
+                columns=frozenset(["output", "data", "error", "metadata", "attachments", "raw"]),
+                project="call__project_id",
+            ),
+        }
+    )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         readable = ToolCall.objects.visible_to(self.scope(request))
@@ -149,7 +155,7 @@ class ToolCallAdmin(SelectingAdmin):
         if key is not None:
             return named, False
         mark = mark_of_status(request.GET.get("status"))
-        return named_or_saying(request, queryset, named, term, "call", self.page_size(request), mark), False
+        return named_or_saying(request, queryset, named, term, "call", page_size(self, request), mark), False
 
     def row_name(self, row: Any) -> str:
         return f"{one_line(str(row.tool), NAME_CHARACTERS)} · {one_line(row.shown_title or row.message.session.external_id, NAME_CHARACTERS)}"
@@ -262,6 +268,3 @@ def url_in_run(call: ToolCall) -> str:
     """Return the URL of a call in the page of its message."""
     url = reverse("admin:messages_app_message_change", args=[quote(call.message_id)])
     return f"{url}?call={call.pk}#call-{call.pk}"
-
-
-admin.site.register(ToolCall, ToolCallAdmin)

@@ -13,13 +13,18 @@ from django.contrib.admin import helpers
 from django.core.exceptions import ValidationError
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils.formats import localize
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from access_app.audit.trail import note_objects
+from access_app.errors import InvalidInput
 from access_app.models import AuditAction
 from access_app.visibility import ProjectScope
+from messages_app.admin.keyset import KeysetAdmin
 from messages_app.models import Message
+from messages_app.queries import message_of_page
 from messages_app.safe_text import message_duration, one_line, tokens_in_words, total_cost_in_words
 from messages_app.sql.beginnings import Beginning
 from traces_app.queries.comparison import (
@@ -34,8 +39,8 @@ from traces_app.queries.comparison import (
 )
 from traces_app.queries.word_changes import Pieces, WordChanges
 
-from .model_admins import MessageAdmin, session_name
-from .questions import question_before
+from .labels import context_in_session, session_name
+from .questions import MESSAGES_SEARCHED, last_good_run, question_before
 from .similar_page import similar_context
 
 MOST_CANDIDATES = 20
@@ -64,15 +69,14 @@ class CompareForm(forms.Form):
                 message_id = UUID(part)
             except ValueError:
                 continue
-            runs = Message.with_deleted.visible_to(self.scope).select_related("session")
-            found = runs.filter(pk=message_id, role=Message.Role.ASSISTANT).first()
-            if found is not None:
+            found = message_of_page(self.scope, message_id)
+            if found is not None and found.role == Message.Role.ASSISTANT:
                 return found
         raise ValidationError(gettext("There is no such run. Use its ID, or the address of its page."))
 
 
 @admin.action(description=gettext_lazy("Compare two selected runs"), permissions=["view"])
-def compare_selected(model_admin: MessageAdmin, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+def compare_selected(model_admin: KeysetAdmin, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
     """Lead to the comparison of two runs, the earlier one on the left. Say what to select if these are not two runs."""
     selected = request.POST.getlist(helpers.ACTION_CHECKBOX_NAME)
     note_objects("message", action=AuditAction.READ)
@@ -92,6 +96,49 @@ def compare_selected(model_admin: MessageAdmin, request: HttpRequest, queryset: 
         problem = gettext("Only answers of an assistant are runs. Select two of them to compare.")
     model_admin.message_user(request, problem, messages.WARNING)
     return None
+
+
+def show_comparison(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> HttpResponse:
+    """Show a run beside another one, or ask for the other one."""
+    scope = model_admin.scope(request)
+    message = message_of_page(scope, message_id)
+    if message is None or message.role != Message.Role.ASSISTANT:
+        return model_admin.missing(request)
+    model_admin.note(message)
+    if "good" in request.GET:
+        return _compare_with_good(model_admin, request, message)
+    context = {
+        **context_in_session(model_admin, request, message.session, gettext("Compare runs")),
+        "message": message,
+        "form": CompareForm(scope, request.GET if "other" in request.GET else None),
+    }
+    if context["form"].is_valid():
+        other = context["form"].cleaned_data["other"]
+        model_admin.note(other)
+        context |= compared_runs(message, other)
+    else:
+        context |= candidates(message)
+    return TemplateResponse(request, "admin/traces_app/compare_page.html", context)
+
+
+def _compare_with_good(model_admin: KeysetAdmin, request: HttpRequest, message: Message) -> HttpResponse:
+    """Lead to the comparison with the last good run of the same question, or say that there is none and list good runs like this one.
+
+    It is looked for when somebody asks, because each failed run would pay for it otherwise.
+    """
+    try:
+        good = last_good_run(message)
+    except InvalidInput:
+        slow = gettext("Finding a good run of the same question took too long.")
+        model_admin.message_user(request, slow, messages.WARNING)
+    else:
+        if good is not None:
+            return HttpResponseRedirect(f"{request.path}?other={good}")
+        none = gettext("No good run answers exactly the same question (newest %(number)s messages).")
+        model_admin.message_user(request, none % {"number": localize(MESSAGES_SEARCHED)}, messages.INFO)
+        if not message.deleted_at and not message.session.deleted_at:
+            return HttpResponseRedirect(f"{reverse('admin:messages_app_message_similar', args=[message.pk])}?by=good")
+    return HttpResponseRedirect(request.path)
 
 
 @dataclass(frozen=True, kw_only=True)

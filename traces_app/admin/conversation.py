@@ -19,6 +19,7 @@ from messages_app.safe_text import Excerpt, excerpt, first_characters, json_exce
 from messages_app.sql.merged import MergedRows
 from messages_app.sql.pagination import Cursor, PageRequest, QuerySetKeys
 from messages_app.sql.periods import Period
+from traces_app.models import ToolCall
 from tracesite_sdk.records import ids
 
 from .display_text import without_tool_json
@@ -31,6 +32,8 @@ FULL_CHARACTERS = 65_536
 REFERENCES = 100
 REFERENCES_LISTED = 5
 """Beside an answer in the conversation; its own page has more."""
+CALLS_LISTED = 40
+"""The conversation only counts the calls of a longer run; the page of the message shows them."""
 SESSION_DETAILS = ("workflow", "metadata", "redactions")
 MESSAGE_DETAILS = ("usage", "metadata", "redactions")
 PLAN_BYTES = 262_144
@@ -139,6 +142,28 @@ def unpriced_answers(session: Session) -> int:
     """Return the number of answers of a session whose cost is unknown, wholly or in part. One query."""
     unknown = Q(cost__isnull=True) | Q(unpriced_count__gt=0)
     return _alive(session).filter(unknown, role=Message.Role.ASSISTANT, is_completed=True).count()
+
+
+def count_messages_in_trash(session: Session) -> int:
+    """Return the number of messages of a session that were deleted individually. One query."""
+    return Message.with_deleted.filter(project=session.project_id, session=session, deleted_at__isnull=False).count()
+
+
+def calls_of_runs(messages: Sequence[Message]) -> dict[UUID, list[ToolCall]]:
+    """Return the calls of each message with at most CALLS_LISTED, in reading order. One query."""
+    few = [message.pk for message in messages if 0 < message.call_count <= CALLS_LISTED]
+    if not few:
+        return {}
+    calls = (
+        ToolCall.with_deleted.filter(message_id__in=few, **ids_below(few))
+        .select_related("tool")
+        .only("message_id", "tool__name", "status", "duration_ms", "parent_id")
+        .order_by("step__iteration", "step__ordinal", "position", "pk")
+    )
+    runs: dict[UUID, list[ToolCall]] = {}
+    for call in calls:
+        runs.setdefault(call.message_id, []).append(call)
+    return runs
 
 
 def message_numbered(session: Session, number: int) -> UUID | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -82,7 +82,7 @@ class SessionField(SessionChoiceField):
     """A session that is typed in, by its id or external id."""
 
     scope = NO_PROJECTS
-    """The projects in which it is looked up: see TracedMessageAdmin.get_form."""
+    """The projects in which it is looked up: see MessageAdmin.get_form."""
 
     def to_python(self, value: Any) -> Session | None:
         if value in self.empty_values:
@@ -134,14 +134,16 @@ class TagForm(forms.Form):
         return tag
 
 
-class AddedByIngest(KeysetAdmin):
-    """An admin whose `save_model` stores by `ingest`, which may refuse what the form accepted."""
-
-    def add_view(
-        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        try:
-            return super().add_view(request, form_url, extra_context)
-        except ApiError as error:
-            self.message_user(request, error.message, messages.ERROR)
-            return HttpResponseRedirect(request.get_full_path())
+def add_by_ingest(
+    model_admin: KeysetAdmin,
+    request: HttpRequest,
+    add_view: Callable[[HttpRequest, str, dict[str, Any] | None], HttpResponse],
+    form_url: str,
+    extra_context: dict[str, Any] | None,
+) -> HttpResponse:
+    """Show Django's page that adds a row. `save_model` stores by `ingest`, which may refuse what the form accepted."""
+    try:
+        return add_view(request, form_url, extra_context)
+    except ApiError as error:
+        model_admin.message_user(request, error.message, messages.ERROR)
+        return HttpResponseRedirect(request.get_full_path())

@@ -39,7 +39,7 @@ from tracesite_sdk.records import ids
 
 from . import periods
 from .home_charts import MODELS_DRAWN, RowsOf, cost_chart, legend_of, parameter_of, runs_chart, tokens_chart, width_of
-from .model_admins import session_name
+from .labels import session_name
 
 T = TypeVar("T")
 Scopes = Mapping[str, ProjectScope]

@@ -6,10 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
+from uuid import UUID
 
 import msgspec
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext as _
 from msgspec import UNSET, Raw
 
+from access_app.visibility import visible_to
+from messages_app.admin.keyset import KeysetAdmin
 from messages_app.safe_text import Excerpt, excerpt
 from traces_app.models import AgentStep
 from traces_app.queries.contexts import InputsTooLarge, inputs
@@ -17,6 +23,8 @@ from traces_app.queries.schemas.contexts import ModelInput
 from tracesite_sdk.normalize.json_values import fields, text
 
 from .conversation import ids_below
+from .labels import context_in_session
+from .run_page import step_number
 
 MOST_ITEMS = 500
 """Messages or tools on the page; the API has all."""
@@ -50,6 +58,30 @@ class InputPage:
     tool_count: int
     repeated: int
     """How many messages the previous request of the run had, too."""
+
+
+def show_input(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID, step_id: UUID) -> HttpResponse:
+    """Show what the model of a step was asked."""
+    steps = AgentStep.with_deleted.select_related("message__session").filter(message_id=message_id)
+    readable = visible_to(steps, model_admin.scope(request), "message__project_id")
+    step = readable.exclude(input_ref="").filter(pk=step_id).first()
+    if step is None:
+        return model_admin.missing(request)
+    model_admin.note(step.message)
+    title = _("Model input of step %(number)s") % {"number": step_number(step)}
+    asked, problem = None, ""
+    try:
+        asked = read_input(step)
+    except InputsTooLarge as error:
+        problem = error.message
+    context = {
+        **context_in_session(model_admin, request, step.message.session, title),
+        "step": step,
+        "message": step.message,
+        "input": asked,
+        "problem": problem,
+    }
+    return TemplateResponse(request, "admin/traces_app/input_page.html", context)
 
 
 def read_input(step: AgentStep) -> InputPage | None:

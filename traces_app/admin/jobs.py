@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied
 from django.db import OperationalError
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path
+from django.urls import URLPattern
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from access_app.admin_roles import Page
 from access_app.db import all_aliases, using
 from messages_app.admin.away import leave_out, note_databases
 from messages_app.admin.time_zones import with_zone
@@ -61,34 +61,33 @@ class Row:
         return None if self.run is None or self.run.next_at <= self.now else self.run.next_at
 
 
+def show_jobs(model_admin: JobRunAdmin, request: HttpRequest) -> HttpResponse:
+    """Show the jobs of each database that responds."""
+    runs = _runs(request)
+    now = timezone.now()
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "title": _("Jobs"),
+        "opts": model_admin.opts,
+        "last_start": with_zone(_("Began")),
+        "last_success": with_zone(_("Last success")),
+        "next_run": with_zone(_("Next")),
+        "rows": [
+            Row(job=job, database=alias if len(job.databases) > 1 else "", run=runs[alias].get(job.name), now=now)
+            for job in JOBS
+            for alias in job.databases
+            if alias in runs
+        ],
+    }
+    return TemplateResponse(request, "admin/traces_app/jobs.html", context)
+
+
 @admin.register(JobRun)
 class JobRunAdmin(JobRunModelAdmin):
     """One page, for superusers, because jobs work on all projects. Nothing is changed here."""
 
     def get_urls(self) -> list[URLPattern]:
-        return [path("", self.admin_site.admin_view(self.changelist_view), name="traces_app_jobrun_changelist")]
-
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        runs = _runs(request)
-        now = timezone.now()
-        context = {
-            **self.admin_site.each_context(request),
-            "title": _("Jobs"),
-            "opts": self.opts,
-            "last_start": with_zone(_("Began")),
-            "last_success": with_zone(_("Last success")),
-            "next_run": with_zone(_("Next")),
-            "rows": [
-                Row(job=job, database=alias if len(job.databases) > 1 else "", run=runs[alias].get(job.name), now=now)
-                for job in JOBS
-                for alias in job.databases
-                if alias in runs
-            ],
-            **(extra_context or {}),
-        }
-        return TemplateResponse(request, "admin/traces_app/jobs.html", context)
+        return [Page("", show_jobs, "changelist").url(self)]
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return request.user.is_superuser

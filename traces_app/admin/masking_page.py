@@ -9,19 +9,18 @@ from typing import Any, Final
 
 from django import forms
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from access_app.admin_roles import RoleAdmin
+from access_app.admin_roles import Page, RoleAdmin
 from access_app.audit.trail import note_objects
 from access_app.masking import RuleRow, check_masking, compiled, stored_rules
 from access_app.models import AuditAction, MaskingKind, Project, Role
 from access_app.people import with_people
-from access_app.roles import access
 from access_app.visibility import visible_to
 from messages_app.admin.time_zones import with_zone
 from messages_app.models import Message
@@ -108,6 +107,61 @@ class ApplyForm(RulesForm):
         return fields
 
 
+def show_masking(model_admin: RoleAdmin, request: HttpRequest, project_pk: int) -> HttpResponse:
+    """Show what the rules of a project would change; apply them."""
+    project = visible_to(Project.objects.all(), model_admin.scope(request), "pk").filter(pk=project_pk).first()
+    if project is None:
+        raise Http404
+    note_objects("maskingrun", project_id=project.pk)
+    preview, form = None, RulesForm(project)
+    if request.method == "POST" and "apply" in request.POST:
+        form = ApplyForm(project, request.POST)
+        if _is_usable(form) and _apply(model_admin, request, form):
+            return HttpResponseRedirect(reverse("admin:traces_app_maskingrun_project", args=[project.pk]))
+    elif request.method == "POST":
+        form = RulesForm(project, request.POST)
+        if _is_usable(form):
+            preview = _preview(project.pk, compiled(form.rows))
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "title": _("Masking of stored traces"),
+        "opts": model_admin.opts,
+        "project": project,
+        "form": form,
+        "needs_sure": "sure" in form.errors,
+        "preview": preview,
+        "newest": NEWEST,
+        "requested": with_zone(_("Requested")),
+        "runs": with_people(MaskingRun.objects.filter(project=project), "requested_by").order_by("-pk")[:RUNS],
+    }
+    return TemplateResponse(request, "admin/traces_app/masking_page.html", context)
+
+
+def _is_usable(form: RulesForm) -> bool:
+    """Return whether the chosen rules can be applied; otherwise the form has an error."""
+    if not form.is_valid():
+        return False
+    try:
+        if not form.rows:
+            raise ValueError(_("The project has no rule for new data that is enabled."))
+        compiled(form.rows)
+    except ValueError as error:
+        form.add_error("rule", ValidationError(str(error)))
+        return False
+    return True
+
+
+def _apply(model_admin: RoleAdmin, request: HttpRequest, form: RulesForm) -> bool:
+    assert request.user.is_authenticated, "the admin lets nobody else in"
+    run, is_new = request_run(form.project, form.rows, request.user)
+    if not is_new:
+        form.add_error(None, _("Rules are being applied to this project already. Wait until that is finished."))
+        return False
+    note_objects("maskingrun", [run.pk], project_id=form.project.pk, action=AuditAction.CHANGE)
+    model_admin.message_user(request, _("The rules will be applied in the background."), messages.SUCCESS)
+    return True
+
+
 @admin.register(MaskingRun)
 class MaskingRunAdmin(RoleAdmin):
     """One page for each project, to which the page of the project leads."""
@@ -115,64 +169,10 @@ class MaskingRunAdmin(RoleAdmin):
     view_role = Role.OWNER
 
     def get_urls(self) -> list[URLPattern]:
-        page = self.admin_site.admin_view(self.project_view)
-        return [path("<int:project_pk>/", page, name="traces_app_maskingrun_project")]
+        return [Page("<int:project_pk>/", show_masking, "project").url(self)]
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return False  # it has no list
-
-    def project_view(self, request: HttpRequest, project_pk: int) -> HttpResponse:
-        if not access(request).allows(Role.OWNER):
-            raise PermissionDenied
-        project = visible_to(Project.objects.all(), self.scope(request), "pk").filter(pk=project_pk).first()
-        if project is None:
-            raise Http404
-        note_objects("maskingrun", project_id=project.pk)
-        preview, form = None, RulesForm(project)
-        if request.method == "POST" and "apply" in request.POST:
-            form = ApplyForm(project, request.POST)
-            if self._is_usable(form) and self._apply(request, form):
-                return HttpResponseRedirect(reverse("admin:traces_app_maskingrun_project", args=[project.pk]))
-        elif request.method == "POST":
-            form = RulesForm(project, request.POST)
-            if self._is_usable(form):
-                preview = _preview(project.pk, compiled(form.rows))
-        context = {
-            **self.admin_site.each_context(request),
-            "title": _("Masking of stored traces"),
-            "opts": self.opts,
-            "project": project,
-            "form": form,
-            "needs_sure": "sure" in form.errors,
-            "preview": preview,
-            "newest": NEWEST,
-            "requested": with_zone(_("Requested")),
-            "runs": with_people(MaskingRun.objects.filter(project=project), "requested_by").order_by("-pk")[:RUNS],
-        }
-        return TemplateResponse(request, "admin/traces_app/masking_page.html", context)
-
-    def _is_usable(self, form: RulesForm) -> bool:
-        """Return whether the chosen rules can be applied; otherwise the form has an error."""
-        if not form.is_valid():
-            return False
-        try:
-            if not form.rows:
-                raise ValueError(_("The project has no rule for new data that is enabled."))
-            compiled(form.rows)
-        except ValueError as error:
-            form.add_error("rule", ValidationError(str(error)))
-            return False
-        return True
-
-    def _apply(self, request: HttpRequest, form: RulesForm) -> bool:
-        assert request.user.is_authenticated, "the admin lets nobody else in"
-        run, is_new = request_run(form.project, form.rows, request.user)
-        if not is_new:
-            form.add_error(None, _("Rules are being applied to this project already. Wait until that is finished."))
-            return False
-        note_objects("maskingrun", [run.pk], project_id=form.project.pk, action=AuditAction.CHANGE)
-        self.message_user(request, _("The rules will be applied in the background."), messages.SUCCESS)
-        return True
 
 
 def _preview(project_id: int, rules: Rules) -> Preview:

@@ -1,47 +1,56 @@
-"""The admin of messages: that of traces_app.admin.model_admins with the runs of answers."""
+"""The admin of messages; the list of answers is that of runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
-from uuid import UUID
 
-import msgspec
 from django.contrib import admin, messages
-from django.contrib.admin.utils import quote, unquote
-from django.core.exceptions import PermissionDenied
-from django.db.models import OuterRef, QuerySet, Subquery
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, QueryDict
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, reverse
-from django.utils.formats import localize
+from django.contrib.admin.utils import quote
+from django.db.models import F, OuterRef, Q, QuerySet, Subquery
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from django.utils.html import format_html
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import SafeString
+from django.utils.text import format_lazy
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
-from access_app.errors import Conflict, InvalidInput
+from access_app.admin_roles import Page
+from access_app.errors import Conflict
 from access_app.models import Role
-from access_app.visibility import visible_to
-from messages_app.admin.downloads import Source
-from messages_app.admin.keyset import VALUE_CHARACTERS
-from messages_app.models import Message
+from messages_app import writes
+from messages_app.admin.api_list import ApiList
+from messages_app.admin.columns import Columns
+from messages_app.admin.downloads import Downloads, Source
+from messages_app.admin.exports import Export, amount, text
+from messages_app.admin.filters import CreatedFilter, ProjectFilter, SessionNameFilter
+from messages_app.admin.keyset import KeysetAdmin, NamedList
+from messages_app.admin.selection import BulkActions
+from messages_app.admin.time_zones import with_zone
+from messages_app.admin.trash import Trash, delete_selected, purge_selected, restore_selected
+from messages_app.admin.walks import page_size
+from messages_app.interruptions import shown_error
+from messages_app.models import Message, Reference, Session
 from messages_app.queries import as_uuid
-from messages_app.safe_text import for_scripts, one_line, visible
+from messages_app.safe_text import (
+    first_characters,
+    message_duration,
+    moment,
+    one_line,
+    tokens_by_kind,
+    total_cost,
+    visible,
+)
+from messages_app.waiting import status_of_open_message
 from traces_app.ingest.pipeline import ingest
 from traces_app.maintenance.purge.purging import purge_deleted_message
 from traces_app.models import AgentStep
-from traces_app.queries.contexts import InputsTooLarge
-from traces_app.queries.schemas.similar_runs import SimilarBy
-from traces_app.queries.seals import read_sealed_at
-from traces_app.queries.waiting import waiting_calls
 from tracesite_sdk import records
-from tracesite_sdk.spans.conversation import TRACE_ID
 
 from .bulk_scores import score_selected
-from .compare_page import CompareForm, candidates, compare_selected, compared_runs
+from .compare_page import compare_selected, show_comparison
+from .conversation import MESSAGE_DETAILS
 from .filters import (
     HealthFilter,
     MessageAgentFilter,
@@ -50,74 +59,193 @@ from .filters import (
     MessageToolFilter,
     MessageToolStatusFilter,
 )
-from .flag_labels import FLAG_LABELS, losses_of, problems_of
-from .forms import REFUSALS, AddedByIngest, MessageForm, SessionField
-from .input_page import read_input
-from .model_admins import NAME_CHARACTERS, MessageAdmin, context_in_session, text_of
-from .questions import MESSAGES_SEARCHED, last_good_run, question_before
-from .run_outline import explorer_words, read_detail, read_first_rows, read_outline
-from .run_page import first_failure, read_interrupts, read_run, read_tool_time, step_number, unpriced_models
-from .run_search import MATCHES_LISTED, search_run
-from .scores import JudgementForm, judge, judgements_of
-from .similar_page import similar_context
-from .span_page import spans_context
+from .flag_labels import FLAG_LABELS
+from .forms import REFUSALS, MessageForm, SessionField, add_by_ingest
+from .input_page import show_input
+from .labels import NAME_CHARACTERS, badge, text_of
+from .list_filters import (
+    CompletedFilter,
+    CostFilter,
+    DurationFilter,
+    MessageErrorsFilter,
+    MessageTagFilter,
+    MessageUserFilter,
+    RoleFilter,
+    WaitingFilter,
+)
+from .message_page import show_message
+from .name_search import TITLES_SEARCHED, first_keys, sessions_named
+from .questions import question_before
+from .run_outline import send_detail, send_outline
+from .run_search import send_matches
+from .scores import judge_message
+from .similar_page import show_similar
+from .span_page import show_spans_of_message
 from .text_search import named_or_saying, with_found
 
 FLAGS_LISTED = 5
 """Flags of one message in a list; the page of the message shows all."""
 
 
-class TracedMessageAdmin(AddedByIngest, MessageAdmin):
+def _url_of_conversation(key: Any) -> str:
+    session = Message.with_deleted.values_list("session_id", flat=True).get(pk=key)
+    return reverse("admin:messages_app_session_change", args=[quote(session)])
+
+
+@admin.register(Message)
+class MessageAdmin(KeysetAdmin):
+    """The list of messages; the page of an answer shows its run."""
+
     add_role = Role.EDITOR
     form = MessageForm
-    purge_row = staticmethod(purge_deleted_message)
-    actions = (*MessageAdmin.actions, compare_selected, score_selected)
-    list_actions = (*MessageAdmin.list_actions, "compare_selected", "score_selected")
+    pages = (
+        Page("<uuid:message_id>/outline/", send_outline, "outline"),
+        Page("<uuid:message_id>/outline/<uuid:node_id>/", send_detail, "detail"),
+        Page("<uuid:message_id>/search/", send_matches, "search"),
+        Page("<uuid:message_id>/spans/", show_spans_of_message, "spans"),
+        Page("<uuid:message_id>/steps/<uuid:step_id>/input/", show_input, "input"),
+        Page("<uuid:message_id>/judge/", judge_message, "judge"),
+        Page("<uuid:message_id>/compare/", show_comparison, "compare"),
+        Page("<uuid:message_id>/similar/", show_similar, "similar"),
+    )
+    trash: ClassVar[Trash] = Trash(
+        delete=writes.delete_message,
+        restore=writes.restore_message,
+        purge=purge_deleted_message,
+        what_is_restored=gettext_lazy(
+            "Restoring a message brings back its place in the conversation, its steps, tool calls and references, and its scores. "
+            "Messages of a deleted session come back with the session."
+        ),
+        other=(gettext_lazy("Deleted sessions"), "admin:messages_app_session_trash"),
+        search_help=format_lazy(
+            gettext_lazy(
+                "Search by message ID, external ID or request ID, or by session: ID, external ID, end user, or "
+                "words in the title (newest {number} sessions only)."
+            ),
+            number=f"{TITLES_SEARCHED:,}",
+        ),
+        named_by="text",
+        columns=("who", "in_session", "project", "calls", "created"),
+        related=("project", "session"),
+        session_of=lambda row: row.session,
+        url_after_delete=_url_of_conversation,
+    )
+    bulk = BulkActions(for_all=True)
+    actions = (delete_selected, restore_selected, purge_selected, compare_selected, score_selected)
+    api = ApiList(name="messages", searches=True)
     search_help_text = gettext_lazy(
         'Search for words anywhere in messages, steps, calls and results ("exact phrase", -without, error:timeout), by message ID, '
         "external ID or request ID, or by session: ID, external ID, end user or title."
     )
     list_filter: ClassVar[Any] = (
-        *MessageAdmin.list_filter[:5],
+        *(ProjectFilter, RoleFilter, CompletedFilter, WaitingFilter, MessageErrorsFilter),
         *(HealthFilter, MessageToolFilter, MessageToolStatusFilter, MessageModelFilter, MessageAgentFilter),
-        *MessageAdmin.list_filter[5:-1],
-        *(MessageScoreFilter, MessageAdmin.list_filter[-1]),
-    )
-    all_columns: ClassVar[Any] = (
-        *("text", "outcome", "problems", "named", "requested", "who", "in_session", "project", "steps", "calls"),
-        *("tokens", "tokens_in", "tokens_out", "took", "spent", "created", "ended"),
+        *(SessionNameFilter, MessageTagFilter, MessageUserFilter, DurationFilter, CostFilter),
+        *(MessageScoreFilter, CreatedFilter),
     )
     list_display: Any = ("text", "outcome", "who", "in_session", "project", "calls", "took", "spent", "created")
-    run_columns: ClassVar[Any] = ("question", "answer", *(name for name in all_columns if name not in ("text", "who")))
-    """The columns of the list of runs: one knows a run by what was asked."""
     list_display_links = ("text", "question")
-    api_searches = True
-    page_template = "admin/traces_app/message_page.html"
-    downloads: ClassVar[Any] = {
-        **MessageAdmin.downloads,
-        "step": Source(
-            rows=AgentStep.with_deleted,
-            columns=frozenset(["thought", "reasoning", "usage", "metadata"]),
-            project="message__project_id",
+    columns = Columns(
+        (
+            *("text", "outcome", "problems", "named", "requested", "who", "in_session", "project", "steps", "calls"),
+            *("tokens", "tokens_in", "tokens_out", "took", "spent", "created", "ended"),
+        )
+    )
+    named_lists = (
+        NamedList(
+            parameter="role",
+            value=Message.Role.ASSISTANT,
+            title=gettext_lazy("Runs"),
+            # One knows a run by what was asked.
+            columns=("question", "answer", *(name for name in columns.known if name not in ("text", "who"))),
+            usual=("answer", *list_display, "tokens"),
+            # A message that is added by hand is no run.
+            can_add=False,
         ),
-    }
+    )
+    exports = Export(
+        {
+            "id": F("pk"),
+            "project": F("project__slug"),
+            "session": F("session_id"),
+            "session_external_id": text("session__external_id"),
+            "role": F("role"),
+            "external_id": text("external_id"),
+            "request_id": text("request_id"),
+            "content": text("content"),
+            "is_completed": F("is_completed"),
+            "error": text("error"),
+            "health": F("health"),
+            "step_count": F("step_count"),
+            "call_count": F("call_count"),
+            "failure_count": F("failure_count"),
+            "model_error_count": F("model_error_count"),
+            "input_tokens": F("input_tokens"),
+            "output_tokens": F("output_tokens"),
+            "duration_ms": F("duration_ms"),
+            "cost": amount("cost"),
+            "unpriced_count": F("unpriced_count"),
+            "created_at": F("created_at"),
+            "completed_at": F("completed_at"),
+        }
+    )
+    downloads = Downloads(
+        {
+            "message": Source(
+                rows=Message.with_deleted, columns=frozenset(["content", "content_parts", "error", *MESSAGE_DETAILS])
+            ),
+            "reference": Source(
+                rows=Reference.objects,
+                columns=frozenset(["content", "image_info", "metadata"]),
+                project="message__project_id",
+            ),
+            "step": Source(
+                rows=AgentStep.with_deleted,
+                columns=frozenset(["thought", "reasoning", "usage", "metadata"]),
+                project="message__project_id",
+            ),
+        }
+    )
+
+    # --- The list -------------------------------------------------------------------------------------------
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        fields = [
+            *("project", "session__external_id", "session__status", "session__deleted_at", "role", "external_id"),
+            "is_completed",
+            *("call_count", "failure_count", "model_error_count", "health", "duration_ms", "cost", "unpriced_count"),
+            *("request_id", "step_count", "input_tokens", "output_tokens"),
+            *("created_at", "completed_at", "deleted_at", "deleted_by"),
+        ]
+        messages = self.trash.rows(self, request).select_related("project", "session")
+        shortened: QuerySet[Any] = messages.only(*fields, *self.listed_columns(request)).annotate(
+            # More characters than shown, because one_line collapses runs of spaces.
+            shown_content=first_characters("content", 4 * NAME_CHARACTERS),
+            shown_error=first_characters("error", NAME_CHARACTERS + 1),
+            session_title=first_characters("session__title", NAME_CHARACTERS + 1),
+        )
+        if "question" not in self.get_list_display(request):
+            return shortened
+        asked = question_before(OuterRef("session_id"), OuterRef("pk"), 4 * NAME_CHARACTERS)
+        with_questions: QuerySet[Any] = shortened.annotate(shown_question=Subquery(asked))
+        return with_questions
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        named, may_repeat = super().get_search_results(request, queryset, search_term)
         term = search_term.strip()
-        if not term or as_uuid(term) is not None or self.in_trash(request):
-            return named, may_repeat
-        return named_or_saying(request, queryset, named, term, "message", self.page_size(request)), False
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        rows = super().get_queryset(request)
-        if "question" not in self.get_list_display(request):
-            return rows
-        asked = question_before(OuterRef("session_id"), OuterRef("pk"), 4 * NAME_CHARACTERS)
-        with_questions: QuerySet[Any] = rows.annotate(shown_question=Subquery(asked))
-        return with_questions
+        if not term:
+            return queryset, False
+        if (given := as_uuid(term)) is not None:
+            by_session = Session.with_deleted.filter(pk=given).exists()
+            return queryset.filter(session_id=given) if by_session else queryset.filter(pk=given), False
+        # By the ids from small queries: for an OR of three conditions the planner would scan along the primary key.
+        sessions = sessions_named(Session.objects.order_by("-pk"), term)
+        keys = [key for field in ("external_id", "request_id") for key in first_keys(queryset.filter(**{field: term}))]
+        named = queryset.filter(Q(pk__in=keys) | Q(session_id__in=sessions))
+        if self.in_trash(request):
+            return named, False
+        return named_or_saying(request, queryset, named, term, "message", page_size(self, request)), False
 
     def shown_columns(self, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
         shows_content = "text" in columns or "answer" in columns
@@ -127,38 +255,23 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
 
         return with_found(request, columns, rows, says)
 
-    def known_columns(self, parameters: QueryDict) -> Sequence[str]:
-        found: Sequence[str] = self.run_columns if _is_of_runs(parameters) else super().known_columns(parameters)
-        return found
+    # --- One message ----------------------------------------------------------------------------------------
 
-    def usual_columns(self, request: HttpRequest) -> Sequence[str]:
-        usual = super().usual_columns(request)
-        return ["answer", *usual, "tokens"] if _is_of_runs(request.GET) else usual
+    def row_name(self, row: Any) -> str:
+        text = one_line(getattr(row, "shown_content", None) or row.content, NAME_CHARACTERS)
+        return f"{row.get_role_display()}: {text}" if text else str(row)
 
-    def list_title(self, request: HttpRequest) -> str:
-        return _("Runs") if _is_of_runs(request.GET) else super().list_title(request)
+    def contents(self, rows: Iterable[Any]) -> str:
+        calls = sum(row.call_count for row in rows)
+        if not calls:
+            return ""
+        words = ngettext("%(number)s tool call", "%(number)s tool calls", calls) % {"number": f"{calls:,}"}
+        return _("This includes %(calls)s.") % {"calls": words}
 
-    def said_by_title(self, parameters: Mapping[str, str]) -> frozenset[str]:
-        return frozenset(["role"]) if _is_of_runs(parameters) else frozenset()
-
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        # A message that is added by hand is no run.
-        without_add = {"has_add_permission": False} if _is_of_runs(request.GET) else {}
-        return super().changelist_view(request, {**without_add, **(extra_context or {})})
-
-    @admin.display(description=gettext_lazy("question"))
-    def question(self, row: Any) -> SafeString:
-        asked = one_line(row.shown_question, NAME_CHARACTERS)
-        return visible(asked) if asked else format_html('<span class="quiet">{}</span>', _("(no question)"))
-
-    @admin.display(description=gettext_lazy("answer"))
-    def answer(self, row: Any) -> SafeString:
-        return text_of(row)
-
-    @admin.display(description=gettext_lazy("health"), empty_value="")
-    def problems(self, row: Message) -> SafeString | None:
-        labels = ", ".join(str(FLAG_LABELS.get(flag, flag)) for flag in row.health[:FLAGS_LISTED])
-        return visible(one_line(labels, NAME_CHARACTERS)) if labels else None
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        return show_message(self, request, object_id)
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
         form = super().get_form(request, obj, change, **kwargs)
@@ -167,239 +280,10 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
             field.scope = self.scope(request, Role.EDITOR)
         return form
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        if "failure" in request.GET and (url := self._url_of_first_failure(request, object_id)):
-            return HttpResponseRedirect(url)
-        response = super().change_view(request, object_id, form_url, extra_context)
-        if isinstance(response, TemplateResponse) and response.context_data is not None:
-            message = response.context_data["message"]
-            response.context_data["problems"] = problems_of(message)
-            response.context_data["missing"] = losses_of(message)
-            wanted, page = request.GET.get("call", ""), request.GET.get("page", "")
-            response.context_data["run"] = read_run(
-                message.pk,
-                page=int(page) if page.isdecimal() and len(page) < 6 else 1,
-                call=as_uuid(wanted),
-                open_all=request.GET.get("open") == "all",
-            )
-            if wanted and (as_uuid(wanted) is None or response.context_data["run"].lacks_wanted):
-                text = _("Call “%(value)s” is not in this run.")
-                self.message_user(request, text % {"value": one_line(wanted, VALUE_CHARACTERS)}, messages.WARNING)
-            response.context_data["open_all"] = request.GET.get("open") == "all"
-            if request.GET.get("q"):
-                response.context_data["search"] = search_run(message.pk, request.GET["q"], MATCHES_LISTED)
-            user = request.user.get_username()
-            response.context_data["judged"] = judgements_of([message], user)[message.pk]
-            response.context_data["may_edit"] = self.allows(request, Role.EDITOR, message)
-            response.context_data["explorer_words"] = explorer_words()
-            response.context_data["first_rows"] = asdict(read_first_rows(response.context_data["run"]))
-            response.context_data["hidden"] = for_scripts()
-            response.context_data["row_count"] = message.step_count + message.call_count
-            session = message.session
-            response.context_data["follows"] = not (message.is_completed or message.deleted_at or session.deleted_at)
-            if response.context_data["waiting_words"]:
-                response.context_data["waiting_calls"] = waiting_calls([message.pk]).get(message.pk, [])
-                response.context_data["waits_for"] = read_interrupts(message.pk)
-            response.context_data["has_spans"] = TRACE_ID in message.metadata
-            response.context_data["sealed_at"] = read_sealed_at(message.pk) if message.is_completed else None
-            if message.unpriced_count:
-                response.context_data["unpriced_models"] = unpriced_models(message.pk)
-            if message.step_count:
-                response.context_data["tool_ms"] = read_tool_time(message.pk)
-        return response
-
-    def get_urls(self) -> list[URLPattern]:
-        own = self.row_urls(
-            "message_id",
-            [
-                ("outline/", self.outline_view, "outline"),
-                ("outline/<uuid:node_id>/", self.detail_view, "detail"),
-                ("search/", self.search_view, "search"),
-                ("spans/", self.spans_view, "spans"),
-                ("steps/<uuid:step_id>/input/", self.input_view, "input"),
-                ("judge/", self.judge_view, "judge"),
-                ("compare/", self.compare_view, "compare"),
-                ("similar/", self.similar_view, "similar"),
-            ],
-        )
-        return [*own, *super().get_urls()]
-
-    def compare_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
-        """Show a run beside another one, or ask for the other one."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        scope = self.scope(request)
-        runs = Message.with_deleted.visible_to(scope).select_related("session").filter(role=Message.Role.ASSISTANT)
-        message = runs.filter(pk=message_id).first()
-        if message is None:
-            return self.missing(request)
-        self.note(message)
-        if "good" in request.GET:
-            return self._compare_with_good(request, message)
-        context = {
-            **context_in_session(self, request, message.session, _("Compare runs")),
-            "message": message,
-            "form": CompareForm(scope, request.GET if "other" in request.GET else None),
-        }
-        if context["form"].is_valid():
-            other = context["form"].cleaned_data["other"]
-            self.note(other)
-            context |= compared_runs(message, other)
-        else:
-            context |= candidates(message)
-        return TemplateResponse(request, "admin/traces_app/compare_page.html", context)
-
-    def _compare_with_good(self, request: HttpRequest, message: Message) -> HttpResponse:
-        """Lead to the comparison with the last good run of the same question, or say that there is none and list good runs like this one.
-
-        It is looked for when somebody asks, because each failed run would pay for it otherwise.
-        """
-        try:
-            good = last_good_run(message)
-        except InvalidInput:
-            self.message_user(request, _("Finding a good run of the same question took too long."), messages.WARNING)
-        else:
-            if good is not None:
-                return HttpResponseRedirect(f"{request.path}?other={good}")
-            none = _("No good run answers exactly the same question (newest %(number)s messages).")
-            self.message_user(request, none % {"number": localize(MESSAGES_SEARCHED)}, messages.INFO)
-            if not message.deleted_at and not message.session.deleted_at:
-                return HttpResponseRedirect(
-                    f"{reverse('admin:messages_app_message_similar', args=[message.pk])}?by=good"
-                )
-        return HttpResponseRedirect(request.path)
-
-    def similar_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
-        """List the runs that are most like a run, or that failed in the same way."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        alive = Message.objects.visible_to(self.scope(request))
-        runs = alive.select_related("session").filter(role=Message.Role.ASSISTANT)
-        message = runs.filter(pk=message_id).first()
-        if message is None:
-            return self.missing(request)
-        self.note(message)
-        asked = request.GET.get("by")
-        by: SimilarBy = "errors" if asked == "errors" else "everything"
-        titles = {"errors": _("Failures like this one"), "good": _("Good runs like this one")}
-        title = titles.get(asked or "", _("Runs like this one"))
-        context = {
-            **context_in_session(self, request, message.session, title),
-            "message": message,
-            **similar_context(message, by, only_good=asked == "good"),
-        }
-        return TemplateResponse(request, "admin/traces_app/similar_page.html", context)
-
-    def judge_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
-        """Store the thumb and the note of the reader, and return to the page where they were given."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        message = Message.objects.visible_to(self.scope(request)).filter(pk=message_id).first()
-        if message is None:
-            return self.missing(request)
-        if not self.allows(request, Role.EDITOR, message):
-            raise PermissionDenied
-        form = JudgementForm(request.POST)
-        if form.is_valid():
-            judge(message, request.user.get_username(), form.cleaned_data["thumb"], form.cleaned_data["comment"])
-        else:
-            for errors in form.errors.values():
-                self.message_user(request, str(errors[0]), messages.ERROR)
-        back = request.POST.get("back", "")
-        if not url_has_allowed_host_and_scheme(back, allowed_hosts=None):
-            back = reverse("admin:messages_app_message_change", args=[quote(message_id)])
-        return HttpResponseRedirect(f"{back.partition('#')[0]}#scores-{message_id}")
-
-    def outline_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
-        """Send the outline of a run as JSON."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        if not self.sees(request, message_id):
-            raise Http404
-        return HttpResponse(msgspec.json.encode(read_outline(message_id)), content_type="application/json")
-
-    def search_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
-        """Send the steps and calls of a run that have the terms of `q` as JSON.
-
-        A fault of the query is in the answer, because browsers log other statuses as errors and the reader is still typing.
-        """
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        if not self.sees(request, message_id):
-            raise Http404
-        found = search_run(message_id, request.GET.get("q", ""))
-        return HttpResponse(msgspec.json.encode(found), content_type="application/json")
-
-    def detail_view(self, request: HttpRequest, message_id: UUID, node_id: UUID) -> HttpResponse:
-        """Send a step or call of a run with its payloads as JSON."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        detail = read_detail(message_id, node_id) if self.sees(request, message_id) else None
-        if detail is None:
-            raise Http404
-        return HttpResponse(msgspec.json.encode(detail), content_type="application/json")
-
-    def input_view(self, request: HttpRequest, message_id: UUID, step_id: UUID) -> HttpResponse:
-        """Show what the model of a step was asked."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        steps = AgentStep.with_deleted.select_related("message__session").filter(message_id=message_id)
-        readable = visible_to(steps, self.scope(request), "message__project_id")
-        step = readable.exclude(input_ref="").filter(pk=step_id).first()
-        if step is None:
-            return self.missing(request)
-        self.note(step.message)
-        title = _("Model input of step %(number)s") % {"number": step_number(step)}
-        asked, problem = None, ""
-        try:
-            asked = read_input(step)
-        except InputsTooLarge as error:
-            problem = error.message
-        context = {
-            **context_in_session(self, request, step.message.session, title),
-            "step": step,
-            "message": step.message,
-            "input": asked,
-            "problem": problem,
-        }
-        return TemplateResponse(request, "admin/traces_app/input_page.html", context)
-
-    def spans_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
-        """Show the spans that a message was made of, with everything that they hold."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        readable = Message.with_deleted.visible_to(self.scope(request))
-        message = readable.select_related("session").filter(pk=message_id).first()
-        if message is None or TRACE_ID not in message.metadata:
-            return self.missing(request)
-        self.note(message)
-        context = spans_context(self, request, message.session, message.request_id)
-        return TemplateResponse(request, "admin/traces_app/spans_page.html", {**context, "message": message})
-
-    def sees(self, request: HttpRequest, message_id: UUID) -> bool:
-        """Return whether there is such a message in a project of the reader, in the trash or not."""
-        message = Message.with_deleted.visible_to(self.scope(request)).only("project_id").filter(pk=message_id).first()
-        if message is not None:
-            self.note(message)
-        return message is not None
-
-    def _url_of_first_failure(self, request: HttpRequest, object_id: str) -> str | None:
-        """Return the target of `?failure`, because lists know the number of failed calls but not their ids."""
-        message = as_uuid(unquote(object_id))
-        call = first_failure(message) if message is not None and self.sees(request, message) else None
-        return f"{request.path}?call={call}#call-{call}" if call is not None else None
-
-    @admin.display(description=gettext_lazy("status"), empty_value="")
-    def outcome(self, row: Any) -> SafeString | None:
-        shown = super().outcome(row)
-        if not row.failure_count or shown is None:
-            return shown
-        url = reverse("admin:messages_app_message_change", args=[quote(row.pk)])
-        return format_html('<a href="{}?failure">{}</a>', url, shown)
+        return add_by_ingest(self, request, super().add_view, form_url, extra_context)
 
     def save_model(self, request: HttpRequest, obj: Message, form: Any, change: bool) -> None:
         fields = form.cleaned_data
@@ -420,12 +304,96 @@ class TracedMessageAdmin(AddedByIngest, MessageAdmin):
         url = reverse("admin:messages_app_session_change", args=[quote(obj.session_id)])
         return HttpResponseRedirect(f"{url}?newest#message-{obj.pk}")
 
+    # --- Columns --------------------------------------------------------------------------------------------
 
-def _is_of_runs(parameters: Mapping[str, str]) -> bool:
-    """Return whether the list with these parameters is that of the answers, each of which is a run."""
-    return parameters.get("role") == Message.Role.ASSISTANT
+    @admin.display(description=gettext_lazy("content"))
+    def text(self, row: Any) -> SafeString:
+        return text_of(row)
 
+    @admin.display(description=gettext_lazy("role"))
+    def who(self, row: Message) -> SafeString:
+        return badge(row.role, row.get_role_display())
 
-# This replaces the admin of messages_app, which is registered by now, because this module imports it.
-admin.site.unregister(Message)
-admin.site.register(Message, TracedMessageAdmin)
+    @admin.display(description=gettext_lazy("session"))
+    def in_session(self, row: Any) -> SafeString:
+        name = one_line(row.session_title, NAME_CHARACTERS // 2) or row.session.external_id or str(row.session_id)
+        url = reverse("admin:messages_app_session_change", args=[quote(row.session_id)])
+        return format_html('<a href="{}">{}</a>', url, visible(one_line(name, NAME_CHARACTERS // 2)))
+
+    @admin.display(description=gettext_lazy("external ID"), empty_value="")
+    def named(self, row: Message) -> SafeString:
+        return visible(one_line(row.external_id, NAME_CHARACTERS))
+
+    @admin.display(description=gettext_lazy("request ID"), empty_value="")
+    def requested(self, row: Message) -> SafeString:
+        return visible(one_line(row.request_id, NAME_CHARACTERS))
+
+    @admin.display(description=gettext_lazy("steps"), empty_value="")
+    def steps(self, row: Message) -> str:
+        return f"{row.step_count:,}" if row.step_count else ""
+
+    @admin.display(description=gettext_lazy("tool calls"), empty_value="")
+    def calls(self, row: Message) -> str:
+        return f"{row.call_count:,}" if row.call_count else ""
+
+    @admin.display(description=gettext_lazy("tokens"), empty_value="")
+    def tokens(self, row: Message) -> SafeString | None:
+        total = row.input_tokens + row.output_tokens
+        if not total:
+            return None
+        title = tokens_by_kind(row.input_tokens, row.output_tokens)
+        return format_html('<span title="{}">{}</span>', title, f"{total:,}")
+
+    @admin.display(description=gettext_lazy("input tokens"), empty_value="")
+    def tokens_in(self, row: Message) -> str:
+        return f"{row.input_tokens:,}" if row.input_tokens else ""
+
+    @admin.display(description=gettext_lazy("output tokens"), empty_value="")
+    def tokens_out(self, row: Message) -> str:
+        return f"{row.output_tokens:,}" if row.output_tokens else ""
+
+    @admin.display(description=gettext_lazy("status"), empty_value="")
+    def outcome(self, row: Any) -> SafeString | None:
+        if row.failure_count:
+            failed = badge("error", _("%(count)s failed") % {"count": f"{row.failure_count:,}"})
+            url = reverse("admin:messages_app_message_change", args=[quote(row.pk)])
+            return format_html('<a href="{}?failure">{}</a>', url, failed)
+        if row.shown_error:
+            return badge("error badge-text", one_line(shown_error(row.shown_error), NAME_CHARACTERS // 2))
+        if row.model_error_count:
+            words = ngettext("%(count)d model error", "%(count)d model errors", row.model_error_count)
+            return badge("error", words % {"count": row.model_error_count})
+        if row.is_completed:
+            return None
+        status = status_of_open_message(row.session)
+        return badge(status, str(status.label))
+
+    @admin.display(description=gettext_lazy("duration"), empty_value="")
+    def took(self, row: Message) -> SafeString:
+        return message_duration(row)
+
+    @admin.display(description=gettext_lazy("cost"), empty_value="")
+    def spent(self, row: Message) -> SafeString:
+        return total_cost(row)
+
+    @admin.display(description=with_zone(gettext_lazy("completed at")), empty_value="")
+    def ended(self, row: Message) -> SafeString:
+        return moment(row.completed_at)
+
+    @admin.display(description=with_zone(gettext_lazy("created at")))
+    def created(self, row: Message) -> SafeString:
+        return moment(row.created_at)
+
+    @admin.display(description=gettext_lazy("question"))
+    def question(self, row: Any) -> SafeString:
+        asked = one_line(row.shown_question, NAME_CHARACTERS)
+        return visible(asked) if asked else format_html('<span class="quiet">{}</span>', _("(no question)"))
+
+    @admin.display(description=gettext_lazy("answer"))
+    def answer(self, row: Any) -> SafeString:
+        return text_of(row)
+
+    @admin.display(description=gettext_lazy("health"), empty_value="")
+    def problems(self, row: Message) -> SafeString | None:
+        labels = ", ".join(str(FLAG_LABELS.get(flag, flag)) for flag in row.health[:FLAGS_LISTED])
+        return visible(one_line(labels, NAME_CHARACTERS)) if labels else None

@@ -15,13 +15,17 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import msgspec
 from django.db.models import BigIntegerField, ExpressionWrapper, F, FloatField, Value
 from django.db.models.functions import Cast, Extract
+from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from messages_app.admin.keyset import KeysetAdmin
 from messages_app.admin.time_zones import with_zone
+from messages_app.queries import ids_of_message
 from messages_app.safe_text import Excerpt, cost, duration, one_line, tokens_in_words
 from traces_app.models import AgentStep, Tool, ToolCall
 
@@ -156,6 +160,29 @@ def explorer_words() -> str:
         "hours": _("%(hours)d h %(minutes)d min"),
     }
     return json.dumps({name: str(word) for name, word in words.items()})
+
+
+def send_outline(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> HttpResponse:
+    """Send the outline of a run as JSON."""
+    if not sees(model_admin, request, message_id):
+        raise Http404
+    return HttpResponse(msgspec.json.encode(read_outline(message_id)), content_type="application/json")
+
+
+def send_detail(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID, node_id: UUID) -> HttpResponse:
+    """Send a step or call of a run with its payloads as JSON."""
+    detail = read_detail(message_id, node_id) if sees(model_admin, request, message_id) else None
+    if detail is None:
+        raise Http404
+    return HttpResponse(msgspec.json.encode(detail), content_type="application/json")
+
+
+def sees(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> bool:
+    """Return whether there is such a message in a project of the reader, in the trash or not."""
+    message = ids_of_message(model_admin.scope(request), message_id)
+    if message is not None:
+        model_admin.note(message)
+    return message is not None
 
 
 def read_outline(message_id: UUID) -> Outline:

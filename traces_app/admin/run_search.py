@@ -7,11 +7,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+import msgspec
+from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from access_app.errors import InvalidInput
+from messages_app.admin.keyset import KeysetAdmin
 from messages_app.safe_text import one_line
 from traces_app.models import AgentStep, ToolCall
 from traces_app.queries.search.found import Hit
@@ -19,7 +22,7 @@ from traces_app.queries.search.in_run import find_in_run
 from traces_app.queries.search.query import parse
 from traces_app.queries.search.texts import Kind
 
-from .run_outline import NAME_CHARACTERS
+from .run_outline import NAME_CHARACTERS, sees
 from .run_page import as_key
 from .run_tree import Key, step_numbers
 
@@ -73,6 +76,17 @@ class RunSearch:
     """The fault of the query, empty if there is none."""
     matches: Sequence[Match]
     is_cut: bool
+
+
+def send_matches(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> HttpResponse:
+    """Send the steps and calls of a run that have the terms of `q` as JSON.
+
+    A fault of the query is in the answer, because browsers log other statuses as errors and the reader is still typing.
+    """
+    if not sees(model_admin, request, message_id):
+        raise Http404
+    found = search_run(message_id, request.GET.get("q", ""))
+    return HttpResponse(msgspec.json.encode(found), content_type="application/json")
 
 
 def search_run(message_id: UUID, query: str, named: int = 0) -> RunSearch:

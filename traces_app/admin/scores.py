@@ -8,17 +8,22 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.utils import quote
+from django.core.exceptions import PermissionDenied
 from django.db.models import Prefetch, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from access_app.masking import masking_of
+from access_app.models import Role
+from messages_app.admin.api_list import ApiList
+from messages_app.admin.columns import Columns
 from messages_app.admin.filters import (
     CreatedFilter,
     NameFilter,
@@ -30,7 +35,7 @@ from messages_app.admin.filters import (
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.admin.time_zones import with_zone
 from messages_app.models import Message
-from messages_app.queries import as_uuid
+from messages_app.queries import as_uuid, message_of_page
 from messages_app.safe_text import first_characters, moment, one_line, visible
 from traces_app.ingest.scores import Place, PlacedScore, delete_score, place_of_message, store_scores
 from traces_app.models import Score, ToolCall
@@ -112,6 +117,27 @@ class JudgementForm(forms.Form):
     comment = forms.CharField(label=gettext_lazy("Note"), max_length=LONGEST_NOTE, required=False)
 
 
+def judge_message(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> HttpResponse:
+    """Store the thumb and the note of the reader, and return to the page where they were given."""
+    if request.method != "POST":
+        return HttpResponseNotAllowed(["POST"])
+    message = message_of_page(model_admin.scope(request), message_id, deleted_too=False)
+    if message is None:
+        return model_admin.missing(request)
+    if not model_admin.allows(request, Role.EDITOR, message):
+        raise PermissionDenied
+    form = JudgementForm(request.POST)
+    if form.is_valid():
+        judge(message, request.user.get_username(), form.cleaned_data["thumb"], form.cleaned_data["comment"])
+    else:
+        for errors in form.errors.values():
+            model_admin.message_user(request, str(errors[0]), messages.ERROR)
+    back = request.POST.get("back", "")
+    if not url_has_allowed_host_and_scheme(back, allowed_hosts=None):
+        back = reverse("admin:messages_app_message_change", args=[quote(message_id)])
+    return HttpResponseRedirect(f"{back.partition('#')[0]}#scores-{message_id}")
+
+
 def judge(message: Message, user: str, thumb: str, comment: str) -> None:
     """Store what a reader thinks of a message: each has one thumb and one note, which replace the earlier ones."""
     place = place_of_message(message)
@@ -167,6 +193,7 @@ class ValueFilter(RangeListFilter):
     filter_set = ScoreFilterSet
 
 
+@admin.register(Score)
 class ScoreAdmin(KeysetAdmin):
     """The list of scores; each row links to what it is about."""
 
@@ -175,18 +202,8 @@ class ScoreAdmin(KeysetAdmin):
         *(SessionNameFilter, MessageIdFilter, CreatedFilter),
     )
     list_display = ("shown_name", "shown", "shown_comment", "about", "who", "project", "created")
-    all_columns: ClassVar[Any] = (
-        "shown_name",
-        "shown",
-        "kind",
-        "shown_comment",
-        "about",
-        "who",
-        "named",
-        "project",
-        "created",
-    )
-    api_name = "scores"
+    columns = Columns(("shown_name", "shown", "kind", "shown_comment", "about", "who", "named", "project", "created"))
+    api = ApiList(name="scores")
     fields = ("project", "shown_name", "shown", "whole_comment", "about", "who", "external_id", "trace_id", "created")
     search_help_text = gettext_lazy("Search by ID or external ID.")
 
@@ -254,6 +271,3 @@ class ScoreAdmin(KeysetAdmin):
 
 def _url_of(model: str, key: Any) -> str:
     return reverse(f"admin:messages_app_{model}_change", args=[quote(key)])
-
-
-admin.site.register(Score, ScoreAdmin)

@@ -1,26 +1,26 @@
-"""The admin of sessions: that of traces_app.admin.model_admins with their runs."""
+"""The admin of sessions."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote
-from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
+from django.db.models import Case, Exists, F, OuterRef, QuerySet, When
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, reverse
+from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
+from django.utils.safestring import SafeString
+from django.utils.text import format_lazy
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from access_app.conf import conf
+from access_app.admin_roles import Page
 from access_app.errors import Conflict
 from access_app.masking import masking_of
 from access_app.models import Role
@@ -28,56 +28,50 @@ from access_app.places import projects_here
 from access_app.program import program
 from access_app.roles import access
 from access_app.visibility import visible_to
+from messages_app import writes
+from messages_app.admin.api_list import ApiList
+from messages_app.admin.columns import Columns
+from messages_app.admin.downloads import Downloads, Source
+from messages_app.admin.exports import Export, amount, text
+from messages_app.admin.filters import ActiveFilter, BeganFilter, OrderFilter, ProjectFilter
+from messages_app.admin.keyset import KeysetAdmin
+from messages_app.admin.selection import BulkActions
+from messages_app.admin.time_zones import with_zone
+from messages_app.admin.trash import Trash, delete_selected, purge_selected, restore_selected
+from messages_app.admin.walks import page_size
 from messages_app.models import Message, Session
 from messages_app.queries import as_uuid
-from messages_app.safe_text import for_scripts
-from traces_app.imports.span_store import traces_of
+from messages_app.safe_text import duration, first_characters, marked, moment, one_line, total_cost, visible
 from traces_app.ingest.changes import tag_sessions
 from traces_app.ingest.pipeline import ingest
 from traces_app.maintenance.purge.purging import purge
 from traces_app.maintenance.purge.scopes import Scope as PurgeScope
-from traces_app.models import Snapshot, ToolCall
-from traces_app.queries.archived import archived_parts, where_archived
-from traces_app.queries.contexts import newest_contexts
-from traces_app.queries.schemas.contexts import ContextKind
-from traces_app.queries.waiting import waiting_calls
+from traces_app.queries.archived import where_archived
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_session_patch
 
 from .bulk_scores import score_selected
-from .conversation import ids_below
+from .conversation import SESSION_DETAILS
 from .filters import SessionAgentFilter, SessionModelFilter, SessionScoreFilter, SessionToolFilter
-from .forms import REFUSALS, AddedByIngest, SessionForm, TagForm
-from .model_admins import SessionAdmin, session_name
-from .scores import judgements_of, judgements_of_session
-from .session_search import search_session
-from .snapshot_pages import has_snapshots_or_forks, snapshot_context, snapshots_context
-from .span_page import spans_context
+from .forms import REFUSALS, SessionForm, TagForm, add_by_ingest
+from .labels import NAME_CHARACTERS, badge, found_terms, session_name
+from .list_filters import (
+    EndUserFilter,
+    SessionCostFilter,
+    SessionDurationFilter,
+    SessionErrorsFilter,
+    SessionStatusFilter,
+    TagFilter,
+)
+from .live_page import show_live
+from .name_search import TITLES_SEARCHED, sessions_named
+from .session_page import show_session
+from .snapshot_pages import show_snapshot, show_snapshots
+from .span_page import show_spans_of_session
 from .text_search import is_searched, named_or_saying, with_found
 
-CALLS_LISTED = 40
-"""The conversation only counts the calls of a longer run; the page of the message shows them."""
-CONTEXTS_LISTED = 50
-FOLLOWED_FOR = timedelta(hours=1)
-"""The page of a session that is over goes on following it for so long: a conversation may have another turn."""
-LIVE_EVENTS = 5_000
-"""Events that the live page of a session keeps."""
-
-CONTEXT_KINDS: Mapping[ContextKind, Any] = {
-    "prompt": gettext_lazy("prompt"),
-    "conversation": gettext_lazy("conversation"),
-    "variables": gettext_lazy("variables"),
-    "context": gettext_lazy("context"),
-    "value": gettext_lazy("value"),
-    "input": gettext_lazy("input"),
-}
-
-
-_ENDED = [Session.Status.COMPLETED, Session.Status.ERROR, Session.Status.ABORTED]
-
-
-def _is_over(session: Session) -> bool:
-    return session.status in _ENDED
+TAGS_LISTED = 5
+"""Tags of one session in a list; its page shows all."""
 
 
 def _purge_session(session_id: UUID) -> bool:
@@ -85,34 +79,159 @@ def _purge_session(session_id: UUID) -> bool:
     return report.tables["sessions"].rows > 0
 
 
-class TracedSessionAdmin(AddedByIngest, SessionAdmin):
+@admin.action(description=gettext_lazy("Add a tag to selected sessions"), permissions=["add"])
+def tag_selected(model_admin: KeysetAdmin, request: HttpRequest, queryset: QuerySet[Session]) -> HttpResponse | None:
+    """Ask for a tag, then add it to the sessions that lack it."""
+    selection = model_admin.bulk.selection(model_admin, request, queryset)
+    form = TagForm(request.POST if request.POST.get("post") else None)
+    if form.is_valid():
+        tag = form.cleaned_data["tag"]
+        rows = list(selection.rows)
+        changed = _tagged(rows, tag)
+        for row in rows:
+            if row.pk in changed:
+                model_admin.log_change(request, row, [{"changed": {"fields": ["tags"]}}])
+        text = ngettext(
+            "%(count)s session has the tag “%(tag)s” now; %(before)s had it before.",
+            "%(count)s sessions have the tag “%(tag)s” now; %(before)s had it before.",
+            len(changed),
+        )
+        words = {"count": f"{len(changed):,}", "tag": tag, "before": f"{len(rows) - len(changed):,}"}
+        model_admin.message_user(request, text % words, messages.SUCCESS if changed else messages.INFO)
+        return None
+    context = {
+        **model_admin.admin_site.each_context(request),
+        **model_admin.bulk.confirmation(model_admin, selection),
+        "title": _("Add a tag"),
+        "opts": model_admin.opts,
+        "form": form,
+    }
+    return TemplateResponse(request, "admin/traces_app/tag_sessions.html", context)
+
+
+def _tagged(sessions: Sequence[Session], tag: str) -> set[UUID]:
+    """Add a tag to sessions, masked as each project asks. Return the changed ones."""
+    of_project: dict[int, list[UUID]] = {}
+    for session in sessions:
+        of_project.setdefault(session.project_id, []).append(session.pk)
+    changed: set[UUID] = set()
+    for project_id, session_ids in of_project.items():
+        change = redact_session_patch(records.SessionPatch(tags=[tag]), masking_of(project_id))
+        changed.update(tag_sessions(session_ids, change))
+    return changed
+
+
+@admin.register(Session)
+class SessionAdmin(KeysetAdmin):
+    """The list of sessions; the page of a session shows its conversation."""
+
     add_role = Role.EDITOR
     form = SessionForm
-    purge_row = staticmethod(_purge_session)
-    actions = (*SessionAdmin.actions, "tag_selected", score_selected)
-    list_actions = (*SessionAdmin.list_actions, "tag_selected", "score_selected")
-    list_filter: ClassVar[Any] = (
-        *SessionAdmin.list_filter[:3],
-        *(SessionToolFilter, SessionModelFilter, SessionAgentFilter),
-        *SessionAdmin.list_filter[3:-2],
-        *(SessionScoreFilter, *SessionAdmin.list_filter[-2:]),
+    pages = (
+        Page("<uuid:session_id>/live/", show_live, "live"),
+        Page("<uuid:session_id>/spans/", show_spans_of_session, "spans"),
+        Page("<uuid:session_id>/snapshots/", show_snapshots, "snapshots"),
+        Page("<uuid:session_id>/snapshots/<uuid:snapshot_id>/", show_snapshot, "snapshot"),
     )
-    api_searches = True
-    page_template = "admin/traces_app/session_page.html"
-
+    trash: ClassVar[Trash] = Trash(
+        delete=writes.delete_session,
+        restore=writes.restore_session,
+        purge=_purge_session,
+        what_is_restored=gettext_lazy(
+            "Restoring a session brings back its messages with everything below them, its tags and its scores. Messages that "
+            "were deleted individually stay in the trash."
+        ),
+        other=(gettext_lazy("Deleted messages"), "admin:messages_app_message_trash"),
+        search_help=format_lazy(
+            gettext_lazy(
+                "Search by ID, external ID, end user, or words in the title (newest {number} sessions of this list only)."
+            ),
+            number=f"{TITLES_SEARCHED:,}",
+        ),
+        named_by="name",
+        columns=("user", "project", "messages", "calls", "created"),
+    )
+    bulk = BulkActions(for_all=True)
+    actions = (delete_selected, restore_selected, purge_selected, tag_selected, score_selected)
+    api = ApiList(name="sessions", searches=True)
     search_help_text = gettext_lazy(
         'Search for words anywhere in messages, steps, calls and results ("exact phrase", -without, error:timeout), or by ID, '
         "external ID, end user or title."
     )
+    list_filter: ClassVar[Any] = (
+        *(ProjectFilter, SessionStatusFilter, SessionErrorsFilter),
+        *(SessionToolFilter, SessionModelFilter, SessionAgentFilter),
+        *(TagFilter, EndUserFilter, SessionDurationFilter, SessionCostFilter, OrderFilter),
+        *(SessionScoreFilter, ActiveFilter, BeganFilter),
+    )
+    list_display = (
+        *("name", "problems", "state", "project", "user", "messages", "calls", "took", "spent", "active", "created"),
+    )
+    columns = Columns(
+        (
+            *("name", "problems", "state", "named", "project", "user", "labels", "messages", "calls", "failures"),
+            *("tokens_in", "tokens_out", "took", "spent", "active", "created"),
+        )
+    )
+    exports = Export(
+        {
+            "id": F("pk"),
+            "project": F("project__slug"),
+            "external_id": text("external_id"),
+            "title": text("title"),
+            "end_user": text("end_user"),
+            "tags": F("tags"),
+            "status": F("status"),
+            "message_count": F("message_count"),
+            "call_count": F("call_count"),
+            "failure_count": F("failure_count"),
+            "problem_count": F("problem_count"),
+            "input_tokens": F("input_tokens"),
+            "output_tokens": F("output_tokens"),
+            "duration_ms": F("duration_ms"),
+            "cost": amount("cost"),
+            "unpriced_count": F("unpriced_count"),
+            "created_at": F("created_at"),
+            "active_at": F("active_at"),
+        }
+    )
+    downloads = Downloads(
+        {"session": Source(rows=Session.with_deleted, columns=frozenset(["description", *SESSION_DETAILS]))}
+    )
+
+    # --- The list -------------------------------------------------------------------------------------------
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        fields = [
+            *("project", "external_id", "status", "message_count", "call_count", "problem_count", "duration_ms"),
+            *("cost", "unpriced_count", "failure_count", "input_tokens", "output_tokens", "end_user", "tags"),
+            *("created_at", "active_at", "deleted_at", "deleted_by"),
+        ]
+        sessions = self.trash.rows(self, request).select_related("project")
+        named: QuerySet[Any] = sessions.only(*fields, *self.listed_columns(request)).annotate(
+            shown_title=first_characters("title", NAME_CHARACTERS + 1)
+        )
+        if "took" not in self.get_list_display(request):
+            return named
+        # The sum of a session is 0 if no duration is known, too. Its last run is found by its key.
+        last_run = Message.objects.filter(pk=OuterRef("last_run_id"), duration_ms=0)
+        with_instants: QuerySet[Any] = named.annotate(
+            is_instant=Case(When(duration_ms=0, then=Exists(last_run)), default=False)
+        )
+        return with_instants
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        named, may_repeat = super().get_search_results(request, queryset, search_term)
         term = search_term.strip()
-        if not term or as_uuid(term) is not None or self.in_trash(request):
-            return named, may_repeat
-        return named_or_saying(request, queryset, named, term, "session", self.page_size(request)), False
+        if not term:
+            return queryset, False
+        if (session := as_uuid(term)) is not None:
+            return queryset.filter(pk=session), False
+        named = queryset.filter(pk__in=sessions_named(queryset, term))
+        if self.in_trash(request):
+            return named, False
+        return named_or_saying(request, queryset, named, term, "session", page_size(self, request)), False
 
     def shown_columns(self, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
         return with_found(request, columns, rows, lambda row: {"title": session_name(row)})
@@ -126,55 +245,30 @@ class TracedSessionAdmin(AddedByIngest, SessionAdmin):
         # A search finds the newest first.
         return super().order_column(request) if self.in_trash(request) or not is_searched(request) else None
 
-    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        if db_field.name == "project":
-            kwargs["queryset"] = visible_to(projects_here(), self.scope(request, Role.EDITOR), "pk")
-        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+    # --- One session ----------------------------------------------------------------------------------------
 
-    def get_urls(self) -> list[URLPattern]:
-        own = self.row_urls(
-            "session_id",
-            [
-                ("live/", self.live_view, "live"),
-                ("spans/", self.spans_view, "spans"),
-                ("snapshots/", self.snapshots_view, "snapshots"),
-                ("snapshots/<uuid:snapshot_id>/", self.snapshot_view, "snapshot"),
-            ],
+    def row_name(self, row: Any) -> str:
+        return session_name(row)
+
+    def contents(self, rows: Iterable[Any]) -> str:
+        counts = [(row.message_count, row.call_count) for row in rows]
+        count, calls = sum(messages for messages, _calls in counts), sum(calls for _messages, calls in counts)
+        if not count:
+            return ""
+        words = {
+            "messages": ngettext("%(number)s message", "%(number)s messages", count) % {"number": f"{count:,}"},
+            "calls": ngettext("%(number)s tool call", "%(number)s tool calls", calls) % {"number": f"{calls:,}"},
+        }
+        return (
+            _("This includes %(messages)s and %(calls)s.") % words
+            if calls
+            else _("This includes %(messages)s.") % words
         )
-        return [*own, *super().get_urls()]
 
-    def snapshots_view(self, request: HttpRequest, session_id: UUID) -> HttpResponse:
-        """Show the snapshots of a session and the tree of its forks."""
-        session = self._visible(request, session_id)
-        if session is None:
-            return self.missing(request)
-        context = snapshots_context(self, request, session)
-        return TemplateResponse(request, "admin/traces_app/snapshots_page.html", context)
-
-    def snapshot_view(self, request: HttpRequest, session_id: UUID, snapshot_id: UUID) -> HttpResponse:
-        """Show a snapshot, and its difference to the one before."""
-        session = self._visible(request, session_id)
-        row = None if session is None else Snapshot.objects.filter(session_id=session.pk, pk=snapshot_id).first()
-        if session is None or row is None:
-            return self.missing(request)
-        context = snapshot_context(self, request, session, row)
-        return TemplateResponse(request, "admin/traces_app/snapshot_page.html", context)
-
-    def _visible(self, request: HttpRequest, session_id: UUID) -> Session | None:
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        return self.get_queryset(request).filter(pk=session_id).first()
-
-    def spans_view(self, request: HttpRequest, session_id: UUID) -> HttpResponse:
-        """Show the spans of a session that have made no message."""
-        session = self._visible(request, session_id)
-        if session is None:
-            return self.missing(request)
-        traces = traces_of(session.pk)
-        if session.message_count or not traces:
-            return self.missing(request)
-        context = spans_context(self, request, session, traces[0])
-        return TemplateResponse(request, "admin/traces_app/spans_page.html", context)
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        return show_session(self, request, object_id)
 
     def missing(self, request: HttpRequest) -> HttpResponse:
         """Say where a session is archived; redirect like other lists if it is not."""
@@ -193,110 +287,15 @@ class TracedSessionAdmin(AddedByIngest, SessionAdmin):
         }
         return TemplateResponse(request, "admin/traces_app/archived_page.html", context, status=410)
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        if db_field.name == "project":
+            kwargs["queryset"] = visible_to(projects_here(), self.scope(request, Role.EDITOR), "pk")
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        response = super().change_view(request, object_id, form_url, extra_context)
-        # The page of an archived session has no session.
-        if isinstance(response, TemplateResponse) and response.context_data and "session" in response.context_data:
-            session = response.context_data["session"]
-            if "q" in request.GET and not session.deleted_at:
-                given = request.GET.get("found", "")
-                response.context_data["search"] = search_session(session, request.GET["q"], given)
-            response.context_data["has_live"] = not session.deleted_at and (session.last_event or not _is_over(session))
-            is_active = not _is_over(session) or session.active_at > timezone.now() - FOLLOWED_FOR
-            # What was found stays as it is.
-            is_followed = is_active and "search" not in response.context_data
-            response.context_data["follows"] = not session.deleted_at and is_followed
-            response.context_data["has_snapshots"] = has_snapshots_or_forks(session)
-            response.context_data["failures_url"] = url_of_failures(session)
-            user = request.user.get_username()
-            shown = [bubble.message for bubble, _run in response.context_data["bubbles"]]
-            judged = judgements_of(shown, user)
-            for message in shown:
-                message.judged = judged[message.pk]
-            response.context_data["may_edit"] = self.allows(request, Role.EDITOR, session)
-            response.context_data["session_judged"] = judgements_of_session(session.pk, user)
-            response.context_data["archived_parts"] = archived_parts(session)
-            response.context_data["shows_folder"] = self.allows(request, Role.OWNER, session)
-            response.context_data["program"] = program()
-            response.context_data["has_only_spans"] = not session.message_count and bool(traces_of(session.pk))
-            if response.context_data["waiting_words"] and session.last_run_id is not None:
-                run = session.last_run_id
-                response.context_data["waiting_calls"] = waiting_calls([run]).get(run, [])
-            # Contexts arrive only with events. The API that they link to does not read deleted sessions.
-            if session.last_event and not session.deleted_at:
-                contexts = newest_contexts(session.pk, CONTEXTS_LISTED)
-                response.context_data["contexts"] = [(context, CONTEXT_KINDS[context.kind]) for context in contexts]
-        return response
-
-    @admin.action(description=gettext_lazy("Add a tag to selected sessions"), permissions=["add"])
-    def tag_selected(self, request: HttpRequest, queryset: QuerySet[Session]) -> HttpResponse | None:
-        """Ask for a tag, then add it to the sessions that lack it."""
-        selection = self.selection(request, queryset)
-        form = TagForm(request.POST if request.POST.get("post") else None)
-        if form.is_valid():
-            tag = form.cleaned_data["tag"]
-            rows = list(selection.rows)
-            changed = _tagged(rows, tag)
-            for row in rows:
-                if row.pk in changed:
-                    self.log_change(request, row, [{"changed": {"fields": ["tags"]}}])
-            text = ngettext(
-                "%(count)s session has the tag “%(tag)s” now; %(before)s had it before.",
-                "%(count)s sessions have the tag “%(tag)s” now; %(before)s had it before.",
-                len(changed),
-            )
-            words = {"count": f"{len(changed):,}", "tag": tag, "before": f"{len(rows) - len(changed):,}"}
-            self.message_user(request, text % words, messages.SUCCESS if changed else messages.INFO)
-            return None
-        context = {
-            **self.admin_site.each_context(request),
-            **self.confirmation(selection),
-            "title": _("Add a tag"),
-            "opts": self.opts,
-            "form": form,
-        }
-        return TemplateResponse(request, "admin/traces_app/tag_sessions.html", context)
-
-    def live_view(self, request: HttpRequest, session_id: UUID) -> HttpResponse:
-        """Show a session live: a page that receives its events from /live/."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        session = Session.objects.visible_to(self.scope(request)).filter(pk=session_id).first()
-        if session is None:
-            return self.missing(request)
-        statuses = {status.value: str(status.label) for status in Session.Status}
-        context = {
-            **self.admin_site.each_context(request),
-            "title": _("Live: %(session)s") % {"session": session_name(session)},
-            "opts": self.opts,
-            "session": session,
-            "session_name": session_name(session),
-            "statuses": json.dumps(statuses),
-            "ended": json.dumps(_ENDED),
-            "is_over": _is_over(session),
-            "hidden": for_scripts(),
-            "heartbeat": conf.LIVE_HEARTBEAT_SECONDS,
-            "most": LIVE_EVENTS,
-        }
-        return TemplateResponse(request, "admin/traces_app/live_page.html", context)
-
-    def runs_of(self, messages: Sequence[Message]) -> dict[UUID, Any]:
-        """Return the calls of each message with at most CALLS_LISTED, in reading order. One query."""
-        few = [message.pk for message in messages if 0 < message.call_count <= CALLS_LISTED]
-        if not few:
-            return {}
-        calls = (
-            ToolCall.with_deleted.filter(message_id__in=few, **ids_below(few))
-            .select_related("tool")
-            .only("message_id", "tool__name", "status", "duration_ms", "parent_id")
-            .order_by("step__iteration", "step__ordinal", "position", "pk")
-        )
-        runs: dict[UUID, list[ToolCall]] = {}
-        for call in calls:
-            runs.setdefault(call.message_id, []).append(call)
-        return runs
+        return add_by_ingest(self, request, super().add_view, form_url, extra_context)
 
     def save_model(self, request: HttpRequest, obj: Session, form: Any, change: bool) -> None:
         names = ("external_id", "title", "description", "end_user", "tags")
@@ -311,25 +310,78 @@ class TracedSessionAdmin(AddedByIngest, SessionAdmin):
         self.message_user(request, _("The session was added."), messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:messages_app_session_change", args=[quote(obj.pk)]))
 
+    # --- Columns --------------------------------------------------------------------------------------------
 
-def url_of_failures(session: Session) -> str:
-    """Return the URL of the list of a session's failed calls."""
-    url = reverse("admin:traces_app_toolcall_changelist")
-    return f"{url}?{urlencode({'session': str(session.pk), 'status': 'error'})}"
+    @admin.display(description=gettext_lazy("session"))
+    def name(self, row: Any) -> SafeString:
+        return marked(session_name(row), found_terms(row, "title"))
 
+    @admin.display(description=gettext_lazy("status"))
+    def state(self, row: Session) -> SafeString:
+        # Green beside problems would read as if all went well.
+        is_mixed = row.problem_count and row.status == Session.Status.COMPLETED
+        return badge("plain" if is_mixed else row.status, row.get_status_display())
 
-# This replaces the admin of messages_app, which is registered by now, because this module imports it.
-admin.site.unregister(Session)
-admin.site.register(Session, TracedSessionAdmin)
+    @admin.display(description=gettext_lazy("external ID"), empty_value="")
+    def named(self, row: Session) -> SafeString:
+        return visible(one_line(row.external_id, NAME_CHARACTERS))
 
+    @admin.display(description=gettext_lazy("end user"), empty_value="")
+    def user(self, row: Session) -> SafeString | None:
+        if not row.end_user:
+            return None
+        url = reverse("admin:messages_app_session_changelist", query={"end_user": row.end_user})
+        return format_html('<a href="{}">{}</a>', url, visible(one_line(row.end_user, NAME_CHARACTERS)))
 
-def _tagged(sessions: Sequence[Session], tag: str) -> set[UUID]:
-    """Add a tag to sessions, masked as each project asks. Return the changed ones."""
-    of_project: dict[int, list[UUID]] = {}
-    for session in sessions:
-        of_project.setdefault(session.project_id, []).append(session.pk)
-    changed: set[UUID] = set()
-    for project_id, session_ids in of_project.items():
-        change = redact_session_patch(records.SessionPatch(tags=[tag]), masking_of(project_id))
-        changed.update(tag_sessions(session_ids, change))
-    return changed
+    @admin.display(description=gettext_lazy("tags"), empty_value="")
+    def labels(self, row: Session) -> SafeString:
+        url = reverse("admin:messages_app_session_changelist")
+        links = (
+            (url, urlencode({"tag": tag}), visible(one_line(tag, NAME_CHARACTERS // 2)))
+            for tag in row.tags[:TAGS_LISTED]
+        )
+        return format_html_join(" ", '<a class="tag" href="{}?{}">{}</a>', links)
+
+    @admin.display(description=gettext_lazy("messages"))
+    def messages(self, row: Session) -> str:
+        return f"{row.message_count:,}"
+
+    @admin.display(description=gettext_lazy("tool calls"))
+    def calls(self, row: Session) -> str:
+        return f"{row.call_count:,}"
+
+    @admin.display(description=gettext_lazy("failed calls"), empty_value="")
+    def failures(self, row: Session) -> str:
+        return f"{row.failure_count:,}" if row.failure_count else ""
+
+    @admin.display(description=gettext_lazy("input tokens"), empty_value="")
+    def tokens_in(self, row: Session) -> str:
+        return f"{row.input_tokens:,}" if row.input_tokens else ""
+
+    @admin.display(description=gettext_lazy("output tokens"), empty_value="")
+    def tokens_out(self, row: Session) -> str:
+        return f"{row.output_tokens:,}" if row.output_tokens else ""
+
+    @admin.display(description=gettext_lazy("problems"), empty_value="")
+    def problems(self, row: Session) -> SafeString | None:
+        if not row.problem_count:
+            return None
+        url = reverse("admin:messages_app_message_changelist", query={"session": row.pk, "has_errors": "true"})
+        counted = _("Failed calls, errors of models, and runs that ended with an error")
+        return format_html('<a href="{}" title="{}">{}</a>', url, counted, badge("error", f"{row.problem_count:,}"))
+
+    @admin.display(description=gettext_lazy("run time"), empty_value="")
+    def took(self, row: Any) -> str:
+        return duration(row.duration_ms) if row.duration_ms or row.is_instant else ""
+
+    @admin.display(description=gettext_lazy("cost"), empty_value="")
+    def spent(self, row: Session) -> SafeString:
+        return total_cost(row)
+
+    @admin.display(description=with_zone(gettext_lazy("last activity")))
+    def active(self, row: Session) -> SafeString:
+        return moment(row.active_at)
+
+    @admin.display(description=with_zone(gettext_lazy("started")))
+    def created(self, row: Session) -> SafeString:
+        return moment(row.created_at)

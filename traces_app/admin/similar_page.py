@@ -5,19 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
+from uuid import UUID
 
-from django.http import QueryDict
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from access_app.errors import InvalidInput
 from access_app.visibility import ProjectScope
+from messages_app.admin.keyset import KeysetAdmin
 from messages_app.models import Message, Session
+from messages_app.queries import message_of_page
 from messages_app.waiting import status_of_open_message
 from traces_app.queries.filters import SimilarFilterSet
 from traces_app.queries.schemas.similar_runs import SimilarBy, SimilarRun
 from traces_app.queries.similar_runs import similar_runs
 
+from .labels import context_in_session
 from .questions import question_before
 
 RUNS_LISTED = 20
@@ -58,6 +64,24 @@ class Row:
         return [
             (same, True) if score >= _SAME else (similar, False) for score, same, similar in scores if score >= _SIMILAR
         ]
+
+
+def show_similar(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> HttpResponse:
+    """List the runs that are most like a run, or that failed in the same way."""
+    message = message_of_page(model_admin.scope(request), message_id, deleted_too=False)
+    if message is None or message.role != Message.Role.ASSISTANT:
+        return model_admin.missing(request)
+    model_admin.note(message)
+    asked = request.GET.get("by")
+    by: schemas.SimilarBy = "errors" if asked == "errors" else "everything"
+    titles = {"errors": _("Failures like this one"), "good": _("Good runs like this one")}
+    title = titles.get(asked or "", _("Runs like this one"))
+    context = {
+        **context_in_session(model_admin, request, message.session, title),
+        "message": message,
+        **similar_context(message, by, only_good=asked == "good"),
+    }
+    return TemplateResponse(request, "admin/traces_app/similar_page.html", context)
 
 
 def similar_context(message: Message, by: SimilarBy, *, only_good: bool) -> dict[str, Any]:

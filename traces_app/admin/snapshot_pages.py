@@ -9,13 +9,15 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from django.contrib.admin import ModelAdmin
 from django.db.models import Exists, OuterRef
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from msgspec import UNSET
 
+from messages_app.admin.keyset import KeysetAdmin
 from messages_app.models import Session
+from messages_app.queries import session_of_page
 from messages_app.safe_text import Excerpt, excerpt, one_line
 from traces_app.models import Snapshot
 from traces_app.queries.json_changes import MISSING, Changed, changes
@@ -30,7 +32,7 @@ from traces_app.queries.snapshots import (
 from traces_app.queries.word_changes import Pieces, WordChanges
 from tracesite_sdk.records import ids
 
-from .model_admins import context_in_session, session_name
+from .labels import context_in_session, session_name
 
 MOST_SNAPSHOTS = 200
 MOST_FORKS = 200
@@ -90,22 +92,28 @@ def has_snapshots_or_forks(session: Session) -> bool:
     return found.exists()
 
 
-def snapshots_context(model_admin: ModelAdmin[Any], request: HttpRequest, session: Session) -> dict[str, Any]:
-    """Return the context of the page of a session's snapshots and forks."""
+def show_snapshots(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID) -> HttpResponse:
+    """Show the snapshots of a session and the tree of its forks."""
+    session = session_of_page(model_admin.scope(request), session_id)
+    if session is None:
+        return model_admin.missing(request)
     found = list(Snapshot.objects.filter(session_id=session.pk).order_by("-pk")[: MOST_SNAPSHOTS + 1])
-    return {
+    context = {
         **context_in_session(model_admin, request, session, _("Snapshots and forks")),
         "snapshots": [(row, ids.created_at_of(row.pk)) for row in found[:MOST_SNAPSHOTS]],
         "has_more": len(found) > MOST_SNAPSHOTS,
         "most": MOST_SNAPSHOTS,
         "forks": fork_tree(session),
     }
+    return TemplateResponse(request, "admin/traces_app/snapshots_page.html", context)
 
 
-def snapshot_context(
-    model_admin: ModelAdmin[Any], request: HttpRequest, session: Session, row: Snapshot
-) -> dict[str, Any]:
-    """Return the context of the page of a snapshot."""
+def show_snapshot(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID, snapshot_id: UUID) -> HttpResponse:
+    """Show a snapshot, and its difference to the one before."""
+    session = session_of_page(model_admin.scope(request), session_id)
+    row = None if session is None else Snapshot.objects.filter(session_id=session.pk, pk=snapshot_id).first()
+    if session is None or row is None:
+        return model_admin.missing(request)
     before = Snapshot.objects.filter(session_id=session.pk, pk__lt=row.pk).order_by("-pk").first()
     content, problem = _context_of(row)
     earlier = UNSET if before is None or content is UNSET else _context_of(before)[0]
@@ -113,7 +121,7 @@ def snapshot_context(
     comparable = content is not UNSET and earlier is not UNSET
     found = list(islice(changes(earlier, content), MOST_CHANGES + 1)) if comparable else []
     words = WordChanges(WORDS_SECONDS)
-    return {
+    context = {
         **context_in_session(
             model_admin, request, session, _("Snapshot before %(node)s") % {"node": one_line(row.node_ids[0], 60)}
         ),
@@ -128,6 +136,7 @@ def snapshot_context(
         "is_cut": len(lines) > MOST_LINES,
         "notes": [(note.get("path", ""), note.get("reason", "")) for note in row.notes if isinstance(note, dict)],
     }
+    return TemplateResponse(request, "admin/traces_app/snapshot_page.html", context)
 
 
 def _context_of(row: Snapshot) -> tuple[Any, str]:

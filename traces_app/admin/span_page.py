@@ -7,18 +7,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
+from uuid import UUID
 
 import msgspec
-from django.contrib.admin import ModelAdmin
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 
+from messages_app.admin.keyset import KeysetAdmin
 from messages_app.models import Session
+from messages_app.queries import message_of_page, session_of_page
 from messages_app.safe_text import Excerpt, excerpt
-from traces_app.imports.span_store import spans_of
+from traces_app.imports.span_store import spans_of, traces_of
+from tracesite_sdk.spans.conversation import TRACE_ID
 from tracesite_sdk.spans.span import Span
 
-from .model_admins import context_in_session
+from .labels import context_in_session
 
 MOST_SPANS = 300
 """Spans on the page; the export has all."""
@@ -74,10 +78,27 @@ def _line(span: Span, depth: int) -> SpanLine:
     )
 
 
-def spans_context(
-    model_admin: ModelAdmin[Any], request: HttpRequest, session: Session, trace_id: str
-) -> dict[str, Any]:
-    """Return the context of the page with the spans of a trace."""
+def show_spans_of_session(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID) -> HttpResponse:
+    """Show the spans of a session that have made no message."""
+    session = session_of_page(model_admin.scope(request), session_id)
+    traces = [] if session is None else traces_of(session.pk)
+    if session is None or session.message_count or not traces:
+        return model_admin.missing(request)
+    context = _spans_context(model_admin, request, session, traces[0])
+    return TemplateResponse(request, "admin/traces_app/spans_page.html", context)
+
+
+def show_spans_of_message(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> HttpResponse:
+    """Show the spans that a message was made of, with everything that they hold."""
+    message = message_of_page(model_admin.scope(request), message_id)
+    if message is None or TRACE_ID not in message.metadata:
+        return model_admin.missing(request)
+    model_admin.note(message)
+    context = _spans_context(model_admin, request, message.session, message.request_id)
+    return TemplateResponse(request, "admin/traces_app/spans_page.html", {**context, "message": message})
+
+
+def _spans_context(model_admin: KeysetAdmin, request: HttpRequest, session: Session, trace_id: str) -> dict[str, Any]:
     spans = spans_of(session.project_id, trace_id)
     lines = span_lines(spans)
     return {

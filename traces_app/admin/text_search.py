@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 
 from access_app.errors import InvalidInput
 from messages_app.admin.filters import CURSOR
-from messages_app.admin.keyset import end_of_search, is_walk, note_end_of_search
+from messages_app.admin.walks import end_of_search, is_walk, note_end_of_search
 from messages_app.safe_text import marked, moment
 from messages_app.sql.pagination import Cursor, IdRange
 from traces_app.queries.search.found import Found, Hit, Unit, find

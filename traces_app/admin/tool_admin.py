@@ -2,37 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from access_app.admin_roles import Page
 from access_app.errors import InvalidInput
 from access_app.visibility import visible_to
+from messages_app.admin.api_list import ApiList
+from messages_app.admin.columns import Columns
 from messages_app.admin.filters import InvalidFilter, ProjectFilter
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.safe_text import one_line, visible
 from traces_app.models import Tool
 
-from .model_admins import NAME_CHARACTERS
+from .labels import NAME_CHARACTERS
 from .periods import Period, chosen_times, page_of_period, warning_of
 from .tool_pages import PARAMETERS, list_context, list_csv, tool_context
 
 
+def show_statistics(model_admin: KeysetAdmin, request: HttpRequest) -> HttpResponse:
+    """Show the statistics of all tools in a range of times."""
+    title = _("Tool statistics")
+    if request.GET.get("format") == "csv":
+        try:
+            return list_csv(request, Period(chosen_times(request)))
+        except (InvalidInput, InvalidFilter) as error:
+            text = warning_of(error) if isinstance(error, InvalidFilter) else str(error)
+            model_admin.message_user(request, text, messages.WARNING)
+            return HttpResponseRedirect(request.path)
+    return page_of_period(
+        model_admin, request, "tool_statistics", title, lambda period: list_context(request, period), PARAMETERS
+    )
+
+
+@admin.register(Tool)
 class ToolAdmin(KeysetAdmin):
     list_filter = (ProjectFilter,)
-    api_name = "tools"
-    all_columns: ClassVar[Any] = ("shown_name", "project", "shown_category", "shown_description", "calls")
+    pages = (Page("statistics/", show_statistics, "statistics"),)
+    api = ApiList(name="tools")
     list_display = ("shown_name", "project", "shown_category", "shown_description", "calls")
+    columns = Columns(list_display)
     fields = ("project", "shown_name", "shown_category", "shown_description", "calls")
     search_help_text = gettext_lazy("Search by part of the name.")
 
@@ -40,26 +60,6 @@ class ToolAdmin(KeysetAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return visible_to(Tool.objects.select_related("project"), self.scope(request))
-
-    def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(self.statistics_view)
-        return [path("statistics/", view, name="traces_app_tool_statistics"), *super().get_urls()]
-
-    def statistics_view(self, request: HttpRequest) -> HttpResponse:
-        """Show the statistics of all tools in a range of times."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        title = _("Tool statistics")
-        if request.GET.get("format") == "csv":
-            try:
-                return list_csv(request, Period(chosen_times(request)))
-            except (InvalidInput, InvalidFilter) as error:
-                text = warning_of(error) if isinstance(error, InvalidFilter) else str(error)
-                self.message_user(request, text, messages.WARNING)
-                return HttpResponseRedirect(request.path)
-        return page_of_period(
-            self, request, "tool_statistics", title, lambda period: list_context(request, period), PARAMETERS
-        )
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
@@ -108,6 +108,3 @@ class ToolAdmin(KeysetAdmin):
             *(url, urlencode({**query, "status": "error"}), _("failed")),
             *(url, urlencode({**query, "status": "pending"}), _("without a result")),
         )
-
-
-admin.site.register(Tool, ToolAdmin)

@@ -19,8 +19,8 @@ from django.test.utils import CaptureQueriesContext
 
 from access_app.models import Project
 from messages_app import writes
-from messages_app.admin import exports, keyset
-from messages_app.admin.keyset import TookTooLong
+from messages_app.admin import exports, keyset, walks
+from messages_app.admin.walks import TookTooLong
 from messages_app.http import responses
 from messages_app.models import Message, Session
 from tests.admin_pages import links_of, text_of
@@ -171,7 +171,7 @@ def test_deleted_rows_are_not_exported(staff: Client, project: Project) -> None:
 def test_export_streams_batches_and_is_bounded(
     staff: Client, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keyset, "ROWS_AT_A_TIME", 4)
+    monkeypatch.setattr(walks, "ROWS_AT_A_TIME", 4)
     for number in range(12):
         store(project, f"s{number}", at=NOON + timedelta(minutes=number))
     monkeypatch.setattr(responses, "LARGE_BYTES", 0)
@@ -179,7 +179,7 @@ def test_export_streams_batches_and_is_bounded(
     assert isinstance(response, StreamingHttpResponse)
     pieces: Iterator[Any] = iter(response.streaming_content)
     assert [piece.count(b"\n") for piece in pieces] == [4, 4, 4]
-    monkeypatch.setattr(keyset, "EXPORT_ROWS", 6)
+    monkeypatch.setattr(exports, "EXPORT_ROWS", 6)
     newest = [f"s{number}" for number in range(11, 5, -1)]
     assert [row["external_id"] for row in exported(staff, SESSIONS, "jsonl")] == newest
     assert "The newest 6 rows of this list at most." in staff.get(SESSIONS).content.decode()
@@ -207,7 +207,7 @@ def test_export_of_a_search_goes_on_where_it_stopped(
     store(project, "needle", content="hay", at=NOON - timedelta(days=1))
     monkeypatch.setattr(found, "SECONDS", -1.0)
     monkeypatch.setattr(found, "QUEUED_AT_A_TIME", 3)
-    monkeypatch.setattr(keyset, "ROWS_AT_A_TIME", 7)
+    monkeypatch.setattr(walks, "ROWS_AT_A_TIME", 7)
     contents = [row["content"] for row in exported(staff, MESSAGES, "jsonl", q="needle")]
     assert contents == [*(f"needle {number}" for number in range(29, -1, -1)), "Because.", "hay"]
 
@@ -229,7 +229,7 @@ def test_export_that_takes_too_long_is_not_cut_silently(
 ) -> None:
     for number in range(3):
         store(project, f"s{number}", at=NOON + timedelta(minutes=number))
-    monkeypatch.setattr(keyset, "ROWS_AT_A_TIME", 2)
+    monkeypatch.setattr(walks, "ROWS_AT_A_TIME", 2)
     read = keyset.read_rows
     pages = 0
 

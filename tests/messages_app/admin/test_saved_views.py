@@ -10,7 +10,7 @@ from django.test import Client
 from access_app.masking import save_rule
 from access_app.models import Project, Role
 from access_app.roles import grant_role
-from messages_app.admin import keyset, saved_views
+from messages_app.admin import saved_views
 from messages_app.models import SavedView
 from tests.admin_pages import html_of, links_of, statements_of, text_of
 
@@ -140,7 +140,7 @@ def test_views_take_one_query_and_are_bounded(staff: Client, monkeypatch: pytest
     for number in range(5):
         save(staff, SESSIONS, f"v{number}", "status=error", shared="on")
     assert len(statements()) == 1
-    monkeypatch.setattr(keyset, "VIEWS_SHOWN", 2)
+    monkeypatch.setattr(saved_views, "VIEWS_SHOWN", 2)
     links = links_of(staff.get(SESSIONS))
     assert [name for name in ("v0", "v1", "v2") if name in links] == ["v0", "v1"]
     # One that is not shown any more can still be changed.

@@ -14,8 +14,8 @@ from django.test import Client
 
 from access_app.models import Project
 from messages_app import writes
-from messages_app.admin import keyset, selection
-from messages_app.admin.keyset import TookTooLong
+from messages_app.admin import selection
+from messages_app.admin.walks import TookTooLong
 from messages_app.models import Message, Session
 from tests.admin_pages import html_of, rows_of, text_of
 from tests.traces_app.conftest import NOON, answer, question, store
@@ -153,7 +153,7 @@ def test_action_on_rows_that_are_slow_to_find_changes_nothing(
     def too_slow(*args: Any) -> Any:
         raise TookTooLong
 
-    monkeypatch.setattr(keyset.KeysetAdmin, "all_keys", too_slow)
+    monkeypatch.setattr(selection, "all_keys", too_slow)
     page = staff.post(f"{SESSIONS}?tag=old", all_of("delete_selected", sessions[-1]), follow=True)
     assert "Finding all rows took too long. Nothing was changed. Narrow the list." in text_of(page)
     assert Session.objects.count() == 61

@@ -18,14 +18,15 @@ from django.utils import translation
 from access_app.models import Project
 from messages_app import interruptions, writes
 from messages_app.admin.row_pages import nested_loops, time_limit
+from messages_app.admin.trash import Trash
 from messages_app.models import Message, Session
 from messages_app.sql.batch import was_stopped
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
-from traces_app.admin import model_admins as messages_admin
+from traces_app.admin import name_search
 from traces_app.admin.call_admin import ToolCallAdmin
 from traces_app.admin.conversation import PAGE_SIZE
-from traces_app.admin.message_admin import TracedMessageAdmin
-from traces_app.admin.session_admin import TracedSessionAdmin
+from traces_app.admin.message_admin import MessageAdmin
+from traces_app.admin.session_admin import SessionAdmin
 from traces_app.ingest.pipeline import ingest
 from tracesite_sdk import records
 
@@ -128,8 +129,8 @@ def test_list_uses_no_count_and_constant_queries(staff: Client, project: Project
 @pytest.mark.parametrize(
     ("url", "owner", "column"),
     [
-        (SESSIONS, TracedSessionAdmin, "last_event"),
-        (MESSAGES, TracedMessageAdmin, "version"),
+        (SESSIONS, SessionAdmin, "last_event"),
+        (MESSAGES, MessageAdmin, "version"),
         ("/admin/traces_app/toolcall/", ToolCallAdmin, "position"),
     ],
 )
@@ -397,7 +398,7 @@ def test_sessions_are_found_by_ids_end_user_and_title(
     assert found("borders") == []
     assert "No sessions match: search “borders”" in text_of(staff.get(SESSIONS, {"q": "borders"}))
     # Only the newest titles are searched.
-    monkeypatch.setattr(messages_admin, "TITLES_SEARCHED", 1)
+    monkeypatch.setattr(name_search, "TITLES_SEARCHED", 1)
     assert found("title-of-none") == []
     assert found("order-1") == ["Where is my Parcel?"]
     assert "for words anywhere in messages" in text_of(staff.get(SESSIONS))
@@ -433,13 +434,13 @@ def test_slow_list_query_is_stopped_with_a_notice(
     staff: Client, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store(project, "s")
-    sessions = TracedSessionAdmin.rows
+    sessions = Trash.rows
 
-    def slow_rows(self: Any, request: Any) -> Any:
-        return sessions(self, request).extra(where=["pg_sleep(5) IS NOT NULL"])
+    def slow_rows(self: Any, model_admin: Any, request: Any) -> Any:
+        return sessions(self, model_admin, request).extra(where=["pg_sleep(5) IS NOT NULL"])
 
-    monkeypatch.setattr(TracedSessionAdmin, "rows", slow_rows)
-    monkeypatch.setattr(TracedSessionAdmin, "list_time_limit_ms", 50)
+    monkeypatch.setattr(Trash, "rows", slow_rows)
+    monkeypatch.setattr(SessionAdmin, "list_time_limit_ms", 50)
     response = staff.get(SESSIONS)
     assert rows_of(response) == []
     assert "The search took too long and was stopped." in text_of(response)

@@ -1,0 +1,65 @@
+"""What lists and pages call a session, a message and a run, and how they mark a status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+
+from messages_app.models import Message, Session
+from messages_app.safe_text import marked, one_line, visible
+
+NAME_CHARACTERS = 80
+"""Of a text in a list."""
+
+
+def title_of(message: Message) -> str:
+    """Return the title of the page of a message; an answer with everything below it is a run."""
+    if message.role == Message.Role.ASSISTANT:
+        return _("Run")
+    return capfirst(_("%(role)s message") % {"role": message.get_role_display()})
+
+
+def text_of(row: Any) -> SafeString:
+    """Return the beginning of a message of a list, otherwise what there is instead of a text."""
+    if text := one_line(row.shown_content, NAME_CHARACTERS):
+        return marked(text, found_terms(row, "content"))
+    return format_html('<span class="quiet">{}</span>', _("(no text)") if row.is_completed else _("(no text yet)"))
+
+
+def found_terms(row: Any, field: str) -> Sequence[str]:
+    """Return what a search found in a field that a row of its list shows: see traces_app.admin.text_search."""
+    terms: Mapping[str, Sequence[str]] = getattr(row, "found_terms", {})
+    return terms.get(field, ())
+
+
+def session_name(session: Any) -> str:
+    """Return the display name of a session: its title, otherwise its external id, otherwise its id."""
+    title = session.shown_title if hasattr(session, "shown_title") else session.title
+    return one_line(title, NAME_CHARACTERS) or one_line(session.external_id, NAME_CHARACTERS) or str(session.pk)
+
+
+def context_in_session(
+    model_admin: admin.ModelAdmin[Any], request: HttpRequest, session: Session, title: str
+) -> dict[str, Any]:
+    """Return the context of a page about something in a session, whose tab has the title and the session."""
+    name = session_name(session)
+    return {
+        **model_admin.admin_site.each_context(request),
+        "title": title,
+        "tab_title": f"{title} · {name}",
+        "opts": model_admin.opts,
+        "session": session,
+        "session_name": name,
+    }
+
+
+def badge(kind: str, text: str) -> SafeString:
+    """Return a coloured label; the colours are in tracesite/admin.css."""
+    return format_html('<span class="badge badge-{}">{}</span>', kind, visible(text))

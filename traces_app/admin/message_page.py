@@ -1,0 +1,130 @@
+"""The page of a message; that of an answer shows the run with its question."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext as _
+
+from access_app.models import Role
+from messages_app.admin.keyset import VALUE_CHARACTERS, KeysetAdmin
+from messages_app.queries import as_uuid
+from messages_app.safe_text import for_scripts, one_line
+from messages_app.waiting import status_of_open_message, waiting_words
+from traces_app.queries.seals import read_sealed_at
+from traces_app.queries.waiting import waiting_calls
+from tracesite_sdk.spans.conversation import TRACE_ID
+
+from .conversation import Bubble, MessagePage, place_in_conversation, read_message
+from .flag_labels import losses_of, problems_of
+from .labels import session_name, title_of
+from .run_outline import explorer_words, read_first_rows, sees
+from .run_page import first_failure, read_interrupts, read_run, read_tool_time, unpriced_models
+from .run_search import MATCHES_LISTED, search_run
+from .scores import judgements_of
+
+TAB_CHARACTERS = 50
+HEADING_CHARACTERS = 120
+
+
+def show_message(model_admin: KeysetAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
+    """Show a message, deleted or not, with the run if it is an answer."""
+    if "failure" in request.GET and (url := _url_of_first_failure(model_admin, request, object_id)):
+        return HttpResponseRedirect(url)
+    if not model_admin.has_view_permission(request):
+        raise PermissionDenied
+    key = as_uuid(unquote(object_id))
+    page = read_message(key) if key is not None else None
+    if page is None or not model_admin.has_view_permission(request, page.bubble.message):
+        return model_admin.missing(request)
+    message, heading = page.bubble.message, _heading(page)
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "title": title_of(message),
+        "tab_title": f"{_short_name(page)} · {session_name(message.session)}",
+        "heading": heading,
+        "shows_question": page.question is not None and not _is_said_in(heading, page.question),
+        "opts": model_admin.opts,
+        "page": page,
+        "place_in_conversation": place_in_conversation(message.session, message.pk),
+        "message": message,
+        "session": message.session,
+        "session_name": session_name(message.session),
+        "open_status": status_of_open_message(message.session),
+        "waiting_words": "" if message.is_completed else waiting_words(message.session),
+        "details": [(name, model_admin.field_name(name), text) for name, text in page.details],
+        **model_admin.given_trash.context_of(model_admin, request, message),
+        **_of_run(model_admin, request, message),
+    }
+    return TemplateResponse(request, "admin/traces_app/message_page.html", context)
+
+
+def _of_run(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> dict[str, Any]:
+    """Return what the page shows of the run of a message. A call that the address names and the run lacks is a warning."""
+    wanted, page = request.GET.get("call", ""), request.GET.get("page", "")
+    run = read_run(
+        message.pk,
+        page=int(page) if page.isdecimal() and len(page) < 6 else 1,
+        call=as_uuid(wanted),
+        open_all=request.GET.get("open") == "all",
+    )
+    if wanted and (as_uuid(wanted) is None or run.lacks_wanted):
+        text = _("Call “%(value)s” is not in this run.")
+        model_admin.message_user(request, text % {"value": one_line(wanted, VALUE_CHARACTERS)}, messages.WARNING)
+    found: dict[str, Any] = {
+        "run": run,
+        "problems": problems_of(message),
+        "missing": losses_of(message),
+        "open_all": request.GET.get("open") == "all",
+        "judged": judgements_of([message], request.user.get_username())[message.pk],
+        "may_edit": model_admin.allows(request, Role.EDITOR, message),
+        "explorer_words": explorer_words(),
+        "first_rows": asdict(read_first_rows(run)),
+        "hidden": for_scripts(),
+        "row_count": message.step_count + message.call_count,
+        "follows": not (message.is_completed or message.deleted_at or message.session.deleted_at),
+        "has_spans": TRACE_ID in message.metadata,
+        "sealed_at": read_sealed_at(message.pk) if message.is_completed else None,
+    }
+    if request.GET.get("q"):
+        found["search"] = search_run(message.pk, request.GET["q"], MATCHES_LISTED)
+    if not message.is_completed and waiting_words(message.session):
+        found["waiting_calls"] = waiting_calls([message.pk]).get(message.pk, [])
+        found["waits_for"] = read_interrupts(message.pk)
+    if message.unpriced_count:
+        found["unpriced_models"] = unpriced_models(message.pk)
+    if message.step_count:
+        found["tool_ms"] = read_tool_time(message.pk)
+    return found
+
+
+def _url_of_first_failure(model_admin: KeysetAdmin, request: HttpRequest, object_id: str) -> str | None:
+    """Return the target of `?failure`, because lists know the number of failed calls but not their ids."""
+    message = as_uuid(unquote(object_id))
+    call = first_failure(message) if message is not None and sees(model_admin, request, message) else None
+    return f"{request.path}?call={call}#call-{call}" if call is not None else None
+
+
+def _heading(page: MessagePage) -> str:
+    """Return the heading of the page: of a run the beginning of its question, if it has words."""
+    question = page.question.message.shown_content if page.question else ""
+    return one_line(question, HEADING_CHARACTERS) or title_of(page.bubble.message)
+
+
+def _is_said_in(heading: str, question: Bubble) -> bool:
+    """Return whether a heading has the whole of a question."""
+    more = question.content_parts or question.error or question.as_received or question.references
+    return not more and question.content.head.strip() == heading
+
+
+def _short_name(page: MessagePage) -> str:
+    """Return the beginning of the question, otherwise of the message itself, which distinguishes the tabs of a browser."""
+    message = page.bubble.message
+    question = page.question.message.shown_content if page.question else ""
+    return one_line(question, TAB_CHARACTERS) or one_line(message.shown_content, TAB_CHARACTERS) or str(message)

@@ -1,0 +1,157 @@
+"""The page of a session: its conversation, with the calls of its runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.http import urlencode
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from access_app.errors import InvalidInput
+from access_app.models import Role
+from access_app.program import program
+from messages_app.admin.keyset import KeysetAdmin
+from messages_app.models import Session
+from messages_app.queries import as_uuid
+from messages_app.safe_text import session_cost
+from messages_app.sql.pagination import Cursor
+from messages_app.waiting import status_of_open_message, waiting_words
+from traces_app.imports.span_store import traces_of
+from traces_app.queries.archived import archived_parts
+from traces_app.queries.contexts import newest_contexts
+from traces_app.queries.schemas import ContextKind
+from traces_app.queries.waiting import waiting_calls
+
+from .conversation import (
+    calls_of_runs,
+    count_messages_in_trash,
+    message_numbered,
+    place_in_conversation,
+    read_conversation,
+    read_session,
+    unpriced_answers,
+)
+from .labels import session_name
+from .scores import judgements_of, judgements_of_session
+from .session_search import search_session
+from .snapshot_pages import has_snapshots_or_forks
+
+CONTEXTS_LISTED = 50
+FOLLOWED_FOR = timedelta(hours=1)
+"""The page of a session that is over goes on following it for so long: a conversation may have another turn."""
+CONTEXT_KINDS: Mapping[ContextKind, Any] = {
+    "prompt": gettext_lazy("prompt"),
+    "conversation": gettext_lazy("conversation"),
+    "variables": gettext_lazy("variables"),
+    "context": gettext_lazy("context"),
+    "value": gettext_lazy("value"),
+    "input": gettext_lazy("input"),
+}
+ENDED = [Session.Status.COMPLETED, Session.Status.ERROR, Session.Status.ABORTED]
+
+
+def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
+    """Show a page of the conversation of a session, deleted or not."""
+    if not model_admin.has_view_permission(request):
+        raise PermissionDenied
+    key = as_uuid(unquote(object_id))
+    page = read_session(key) if key is not None else None
+    if page is None or not model_admin.has_view_permission(request, page.session):
+        return model_admin.missing(request)
+    session = page.session
+    try:
+        cursor = Cursor.parse(request.GET["cursor"]) if "cursor" in request.GET else None
+    except InvalidInput:
+        text = _("Invalid page of the conversation. The first page is shown.")
+        model_admin.message_user(request, text, messages.WARNING)
+        return HttpResponseRedirect(request.path)
+    if "number" in request.GET:
+        return _go_to(model_admin, request, session, request.GET["number"])
+    conversation = read_conversation(session, cursor=cursor, newest="newest" in request.GET)
+    shown = [bubble.message for bubble in conversation.bubbles]
+    runs = calls_of_runs(shown)
+    judged = judgements_of(shown, request.user.get_username())
+    for message in shown:
+        message.judged = judged[message.pk]
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "title": session_name(session),
+        "opts": model_admin.opts,
+        "session": session,
+        "preserved_filters": model_admin.get_preserved_filters(request),
+        "messages_in_trash": count_messages_in_trash(session),
+        "description": page.description,
+        "details": [(name, model_admin.field_name(name), text) for name, text in page.details],
+        "plan": page.plan,
+        "duration_ms": page.duration_ms,
+        "cost_words": session_cost(session, unpriced_answers(session)),
+        "waiting_words": waiting_words(session),
+        "open_status": status_of_open_message(session),
+        "conversation": conversation,
+        "bubbles": [(bubble, runs.get(bubble.message.pk)) for bubble in conversation.bubbles],
+        **model_admin.given_trash.context_of(model_admin, request, session),
+        **_of_runs(model_admin, request, session),
+    }
+    return TemplateResponse(request, "admin/traces_app/session_page.html", context)
+
+
+def _of_runs(model_admin: KeysetAdmin, request: HttpRequest, session: Any) -> dict[str, Any]:
+    """Return what the page shows of the runs of a session, beside its conversation."""
+    is_deleted = session.deleted_at is not None
+    found: dict[str, Any] = {}
+    if "q" in request.GET and not is_deleted:
+        found["search"] = search_session(session, request.GET["q"], request.GET.get("found", ""))
+    is_active = not is_over(session) or session.active_at > timezone.now() - FOLLOWED_FOR
+    found |= {
+        "has_live": not is_deleted and (session.last_event or not is_over(session)),
+        # What was found stays as it is.
+        "follows": not is_deleted and is_active and "search" not in found,
+        "has_snapshots": has_snapshots_or_forks(session),
+        "failures_url": url_of_failures(session),
+        "may_edit": model_admin.allows(request, Role.EDITOR, session),
+        "session_judged": judgements_of_session(session.pk, request.user.get_username()),
+        "archived_parts": archived_parts(session),
+        "shows_folder": model_admin.allows(request, Role.OWNER, session),
+        "program": program(),
+        "has_only_spans": not session.message_count and bool(traces_of(session.pk)),
+    }
+    if waiting_words(session) and session.last_run_id is not None:
+        run = session.last_run_id
+        found["waiting_calls"] = waiting_calls([run]).get(run, [])
+    # Contexts arrive only with events. The API that they link to does not read deleted sessions.
+    if session.last_event and not is_deleted:
+        contexts = newest_contexts(session.pk, CONTEXTS_LISTED)
+        found["contexts"] = [(context, CONTEXT_KINDS[context.kind]) for context in contexts]
+    return found
+
+
+def _go_to(model_admin: KeysetAdmin, request: HttpRequest, session: Session, number: str) -> HttpResponse:
+    """Redirect to the page of the conversation that begins with its message `number`, counted from 1."""
+    message = message_numbered(session, int(number)) if re.fullmatch("[0-9]{1,9}", number, re.ASCII) else None
+    if message is None:
+        text = _("There is no such message. Messages are numbered from 1 to %(count)d.")
+        model_admin.message_user(request, text % {"count": session.message_count}, messages.WARNING)
+        return HttpResponseRedirect(request.path)
+    return HttpResponseRedirect(f"{request.path}{place_in_conversation(session, message)}")
+
+
+def is_over(session: Session) -> bool:
+    """Return whether a session has ended, however."""
+    return session.status in ENDED
+
+
+def url_of_failures(session: Session) -> str:
+    """Return the URL of the list of a session's failed calls."""
+    url = reverse("admin:traces_app_toolcall_changelist")
+    return f"{url}?{urlencode({'session': str(session.pk), 'status': 'error'})}"
