@@ -75,6 +75,27 @@ def test_every_text_is_translated() -> None:
     assert missing == [], f"Translate these texts:{HOW}"
 
 
+_NO_TEXT = re.compile(
+    r"{#.*?#}|{% comment %}.*?{% endcomment %}|{% blocktranslate.*?{% endblocktranslate %}|{% block (?:bodyclass|coltype) %}.*?"
+    r"{% endblock %}|<(script|style|code|pre)\b.*?</\1>|&\w+;|{%.*?%}|{{.*?}}",
+    re.DOTALL,
+)
+_LABEL = re.compile(r'\b(?:title|aria-label|placeholder|alt)="([^"]*)"')
+_WORD = re.compile(r"(?<![?#])\b[A-Za-z]{2,}\b(?!=)")
+NAMES = frozenset(["Tracesite", "API", "JSON", "JSONL", "Markdown", "UTC"])
+"""Words that are the same in every language."""
+
+
+def test_every_text_of_a_template_is_marked() -> None:
+    unmarked = {}
+    for path in (ROOT / "templates").rglob("*.html"):
+        text = _NO_TEXT.sub(" ", path.read_text())
+        shown = [*re.split("<[^>]*>", text), *_LABEL.findall(text)]
+        if words := {word for part in shown for word in _WORD.findall(part)} - NAMES:
+            unmarked[path.relative_to(ROOT)] = words
+    assert unmarked == {}
+
+
 def test_catalogue_has_no_obsolete_texts() -> None:
     texts = marked_texts()
     obsolete = sorted(text for text in translations() if text not in texts)

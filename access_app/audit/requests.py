@@ -77,14 +77,22 @@ _BY_WORD = {
     "restore": AuditAction.RESTORE,
     "import": AuditAction.IMPORT,
 }
-_OF_PAGES = {
+OF_PAGES = {
     **_BY_WORD,
     "add": AuditAction.CREATE,
     "judge": AuditAction.CREATE,
     "delete": AuditAction.DELETE,
     "purge": AuditAction.PURGE,
+    **dict.fromkeys(
+        ("change", "changelist", "columns", "project", "save_view", "saved_view", "trash", "undo"), AuditAction.CHANGE
+    ),
+    **dict.fromkeys(
+        ("compare", "detail", "errors", "history", "input", "live", "outline", "similar", "snapshot", "snapshots"),
+        AuditAction.READ,
+    ),
+    **dict.fromkeys(("spans", "statistics"), AuditAction.READ),
 }
-"""Actions of the admin's pages by their words; all others change something."""
+"""What our pages of the admin do by the words of their names, if they do not say it themselves; all others change something."""
 _OWN_PAGES = frozenset(["admin:two_factor", "admin:password_change", "admin:password_change_done"])
 """Pages of users about themselves."""
 _SITE_WIDE = frozenset(["user", "group", "modelprice"])
@@ -226,7 +234,7 @@ def _action(request: HttpRequest, match: ResolverMatch, subject: Subject, status
             return AuditAction.SEARCH
         return AuditAction.READ if subject.id else AuditAction.LIST
     if is_page:
-        return trail.action or _OF_PAGES.get(subject.word, AuditAction.CHANGE)
+        return trail.action or OF_PAGES.get(subject.word, AuditAction.CHANGE)
     return _BY_WORD.get(subject.word) or _BY_METHOD.get(method, AuditAction.CHANGE)
 
 
