@@ -37,10 +37,10 @@ from traces_app.queries.comparison import (
     compare_replay,
     replay_between,
 )
+from traces_app.queries.questions import MESSAGES_SEARCHED, last_good_run, question_before
 from traces_app.queries.word_changes import Pieces, WordChanges
 
 from .labels import context_in_session, session_name
-from .questions import MESSAGES_SEARCHED, last_good_run, question_before
 from .similar_page import similar_context
 
 MOST_CANDIDATES = 20

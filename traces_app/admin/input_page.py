@@ -14,11 +14,10 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from msgspec import UNSET, Raw
 
-from access_app.visibility import visible_to
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.safe_text import Excerpt, excerpt
 from traces_app.models import AgentStep
-from traces_app.queries.contexts import InputsTooLarge, inputs
+from traces_app.queries.contexts import InputsTooLarge, inputs, step_with_input
 from traces_app.queries.schemas.contexts import ModelInput
 from tracesite_sdk.normalize.json_values import fields, text
 
@@ -62,9 +61,7 @@ class InputPage:
 
 def show_input(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID, step_id: UUID) -> HttpResponse:
     """Show what the model of a step was asked."""
-    steps = AgentStep.with_deleted.select_related("message__session").filter(message_id=message_id)
-    readable = visible_to(steps, model_admin.scope(request), "message__project_id")
-    step = readable.exclude(input_ref="").filter(pk=step_id).first()
+    step = step_with_input(model_admin.scope(request), message_id, step_id)
     if step is None:
         return model_admin.missing(request)
     model_admin.note(step.message)

@@ -46,6 +46,8 @@ from messages_app.waiting import status_of_open_message
 from traces_app.ingest.pipeline import ingest
 from traces_app.maintenance.purge.purging import purge_deleted_message
 from traces_app.models import AgentStep
+from traces_app.queries.questions import question_before
+from traces_app.queries.session_names import TITLES_SEARCHED, first_keys, sessions_named
 from tracesite_sdk import records
 
 from .bulk_scores import score_selected
@@ -74,8 +76,6 @@ from .list_filters import (
     WaitingFilter,
 )
 from .message_page import show_message
-from .name_search import TITLES_SEARCHED, first_keys, sessions_named
-from .questions import question_before
 from .run_outline import send_detail, send_outline
 from .run_search import send_matches
 from .scores import judge_message

@@ -47,6 +47,7 @@ from traces_app.ingest.pipeline import ingest
 from traces_app.maintenance.purge.purging import purge
 from traces_app.maintenance.purge.scopes import Scope as PurgeScope
 from traces_app.queries.archived import where_archived
+from traces_app.queries.session_names import TITLES_SEARCHED, sessions_named
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_session_patch
 
@@ -64,7 +65,6 @@ from .list_filters import (
     TagFilter,
 )
 from .live_page import show_live
-from .name_search import TITLES_SEARCHED, sessions_named
 from .session_page import show_session
 from .snapshot_pages import show_snapshot, show_snapshots
 from .span_page import show_spans_of_session

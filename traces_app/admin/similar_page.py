@@ -21,10 +21,10 @@ from messages_app.queries import message_of_page
 from messages_app.waiting import status_of_open_message
 from traces_app.queries.filters import SimilarFilterSet
 from traces_app.queries.schemas.similar_runs import SimilarBy, SimilarRun
+from traces_app.queries.questions import question_before
 from traces_app.queries.similar_runs import similar_runs
 
 from .labels import context_in_session
-from .questions import question_before
 
 RUNS_LISTED = 20
 LEAST_SCORE = 0.2

@@ -28,6 +28,8 @@ from traces_app.queries.snapshots import (
     forked_among,
     forked_from,
     names_of,
+    newest_snapshots,
+    snapshot_of_page,
 )
 from traces_app.queries.word_changes import Pieces, WordChanges
 from tracesite_sdk.records import ids
@@ -97,7 +99,7 @@ def show_snapshots(model_admin: KeysetAdmin, request: HttpRequest, session_id: U
     session = session_of_page(model_admin.scope(request), session_id)
     if session is None:
         return model_admin.missing(request)
-    found = list(Snapshot.objects.filter(session_id=session.pk).order_by("-pk")[: MOST_SNAPSHOTS + 1])
+    found = newest_snapshots(session.pk, MOST_SNAPSHOTS + 1)
     context = {
         **context_in_session(model_admin, request, session, _("Snapshots and forks")),
         "snapshots": [(row, ids.created_at_of(row.pk)) for row in found[:MOST_SNAPSHOTS]],
@@ -111,15 +113,15 @@ def show_snapshots(model_admin: KeysetAdmin, request: HttpRequest, session_id: U
 def show_snapshot(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID, snapshot_id: UUID) -> HttpResponse:
     """Show a snapshot, and its difference to the one before."""
     session = session_of_page(model_admin.scope(request), session_id)
-    row = None if session is None else Snapshot.objects.filter(session_id=session.pk, pk=snapshot_id).first()
-    if session is None or row is None:
+    found = None if session is None else snapshot_of_page(session.pk, snapshot_id)
+    if session is None or found is None:
         return model_admin.missing(request)
-    before = Snapshot.objects.filter(session_id=session.pk, pk__lt=row.pk).order_by("-pk").first()
+    row, before = found
     content, problem = _context_of(row)
     earlier = UNSET if before is None or content is UNSET else _context_of(before)[0]
     lines = [] if content is UNSET else list(islice(_lines(content, "", 0), MOST_LINES + 1))
     comparable = content is not UNSET and earlier is not UNSET
-    found = list(islice(changes(earlier, content), MOST_CHANGES + 1)) if comparable else []
+    changed = list(islice(changes(earlier, content), MOST_CHANGES + 1)) if comparable else []
     words = WordChanges(WORDS_SECONDS)
     context = {
         **context_in_session(
@@ -130,8 +132,8 @@ def show_snapshot(model_admin: KeysetAdmin, request: HttpRequest, session_id: UU
         "moment": ids.created_at_of(row.pk),
         "before": before,
         "is_compared": comparable,
-        "changes": [_change(one, words) for one in found[:MOST_CHANGES]],
-        "has_more_changes": len(found) > MOST_CHANGES,
+        "changes": [_change(one, words) for one in changed[:MOST_CHANGES]],
+        "has_more_changes": len(changed) > MOST_CHANGES,
         "lines": _closed(lines[:MOST_LINES]),
         "is_cut": len(lines) > MOST_LINES,
         "notes": [(note.get("path", ""), note.get("reason", "")) for note in row.notes if isinstance(note, dict)],

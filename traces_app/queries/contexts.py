@@ -21,11 +21,13 @@ from access_app.db.statements import prepared_cursor
 from access_app.encryption.reading import ROW_ID
 from access_app.errors import InvalidInput
 from access_app.masked_reading import is_masked, masked, masked_field
+from access_app.visibility import ProjectScope, visible_to
 from messages_app.models import Message
 from messages_app.queries import FoundSession
 from messages_app.sql.json_rows import Column, Source, instant
 from messages_app.sql.pagination import ListRows
 from messages_app.sql.periods import Length, Period
+from traces_app.models import AgentStep
 from traces_app.models import Context as ContextRow
 from tracesite_sdk.records import ids, pg_text
 from tracesite_sdk.records.request_parts import CONVERSATION
@@ -104,6 +106,13 @@ CONTEXTS = Source(
     table="traces_app_context",
     columns={"bytes": Column(sql="size")},
 )
+
+
+def step_with_input(scope: ProjectScope, message_id: UUID, step_id: UUID) -> AgentStep | None:
+    """Return a step whose input is known, with its message and session, deleted or not, for its page; None if there is none in the scope."""
+    steps = AgentStep.with_deleted.select_related("message__session").filter(message_id=message_id)
+    readable = visible_to(steps, scope, "message__project_id")
+    return readable.exclude(input_ref="").filter(pk=step_id).first()
 
 
 def contexts_of(session_id: UUID) -> ListRows:

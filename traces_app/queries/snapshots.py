@@ -58,6 +58,18 @@ SNAPSHOTS = Source(
 )
 
 
+def newest_snapshots(session_id: UUID, most: int) -> list[Snapshot]:
+    """Return the newest snapshots of a session, for its page."""
+    return list(Snapshot.objects.filter(session_id=session_id).order_by("-pk")[:most])
+
+
+def snapshot_of_page(session_id: UUID, snapshot_id: UUID) -> tuple[Snapshot, Snapshot | None] | None:
+    """Return a snapshot of a session and the one before it, for its page; None if there is none. Two queries."""
+    rows = Snapshot.objects.filter(session_id=session_id)
+    row = rows.filter(pk=snapshot_id).first()
+    return None if row is None else (row, rows.filter(pk__lt=row.pk).order_by("-pk").first())
+
+
 def snapshots_of(session_id: UUID, node: str | None = None) -> ListRows:
     """Return the snapshots of a session, or those that hold a node."""
     rows = Snapshot.objects.filter(session_id=session_id)

@@ -22,12 +22,12 @@ from messages_app.admin.trash import Trash
 from messages_app.models import Message, Session
 from messages_app.sql.batch import was_stopped
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
-from traces_app.admin import name_search
 from traces_app.admin.call_admin import ToolCallAdmin
 from traces_app.admin.conversation import PAGE_SIZE
 from traces_app.admin.message_admin import MessageAdmin
 from traces_app.admin.session_admin import SessionAdmin
 from traces_app.ingest.pipeline import ingest
+from traces_app.queries import session_names
 from tracesite_sdk import records
 
 SESSIONS = "/admin/messages_app/session/"
@@ -398,7 +398,7 @@ def test_sessions_are_found_by_ids_end_user_and_title(
     assert found("borders") == []
     assert "No sessions match: search “borders”" in text_of(staff.get(SESSIONS, {"q": "borders"}))
     # Only the newest titles are searched.
-    monkeypatch.setattr(name_search, "TITLES_SEARCHED", 1)
+    monkeypatch.setattr(session_names, "TITLES_SEARCHED", 1)
     assert found("title-of-none") == []
     assert found("order-1") == ["Where is my Parcel?"]
     assert "for words anywhere in messages" in text_of(staff.get(SESSIONS))
