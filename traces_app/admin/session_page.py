@@ -30,7 +30,7 @@ from messages_app.waiting import status_of_open_message, waiting_words
 from traces_app.imports.span_store import traces_of
 from traces_app.queries.archived import archived_parts
 from traces_app.queries.contexts import newest_contexts
-from traces_app.queries.schemas import ContextKind
+from traces_app.queries.schemas.contexts import ContextKind
 from traces_app.queries.waiting import waiting_calls
 
 from .conversation import (

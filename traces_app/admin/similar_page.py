@@ -20,8 +20,8 @@ from messages_app.models import Message, Session
 from messages_app.queries import message_of_page
 from messages_app.waiting import status_of_open_message
 from traces_app.queries.filters import SimilarFilterSet
-from traces_app.queries.schemas.similar_runs import SimilarBy, SimilarRun
 from traces_app.queries.questions import question_before
+from traces_app.queries.schemas.similar_runs import SimilarBy, SimilarRun
 from traces_app.queries.similar_runs import similar_runs
 
 from .labels import context_in_session
@@ -73,7 +73,7 @@ def show_similar(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUI
         return model_admin.missing(request)
     model_admin.note(message)
     asked = request.GET.get("by")
-    by: schemas.SimilarBy = "errors" if asked == "errors" else "everything"
+    by: SimilarBy = "errors" if asked == "errors" else "everything"
     titles = {"errors": _("Failures like this one"), "good": _("Good runs like this one")}
     title = titles.get(asked or "", _("Runs like this one"))
     context = {

@@ -115,7 +115,7 @@ def similar_runs(
         tools = Tool.objects.in_bulk({tool for result in similar for tool in result.run.features.tools})
     names = {key: tool.name for key, tool in tools.items()}
     return SimilarRuns(
-        results=[_schema(one, names) for one in found],
+        results=[_schema(result, names) for result in similar],
         compared_count=len(compared - {message_id.bytes}),
         searched_to=instant_text(ids.created_at_of(UUID(bytes=min(compared)))) if more else None,
     )
@@ -256,8 +256,8 @@ def read_runs(keys: Collection[UUID]) -> Iterator[Run]:
         yield Run(key, project_id, session_id, call_count, failure_count, features)
 
 
-def _schema(found: _Found, names: dict[int, str]) -> SimilarRun:
-    run, parts = found.run, found.parts
+def _schema(similar: _Found, names: dict[int, str]) -> SimilarRun:
+    run, parts = similar.run, similar.parts
     return SimilarRun(
         id=str(run.id),
         session_id=str(run.session_id),

@@ -78,7 +78,7 @@ class ContextViewSet(TraceViewSet):
                 code="no_conversation",
                 field="ref",
             )
-        return answer(Conversation(ref=ref, length=found.length, entries=conversation(found, session, last)))
+        return answer(Conversation(ref=ref, length=context.length, entries=conversation(context, session, last)))
 
     @extend_schema(
         parameters=[
@@ -104,7 +104,7 @@ class ContextViewSet(TraceViewSet):
                 field="ref",
             )
         keys = request.query_params.get("keys")
-        return answer(Variables(ref=ref, variables=variables(found, session, keys.split(",") if keys else None)))
+        return answer(Variables(ref=ref, variables=variables(context, session, keys.split(",") if keys else None)))
 
 
 def _found(request: Request, session_id: str, ref: str) -> tuple[FoundSession, FoundContext]:
