@@ -18,9 +18,10 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from access_app.db import PEOPLE_ARE_HERE, PRIMARY, transaction
+from access_app.audit.trail import actor_of
+from access_app.db import PEOPLE_ARE_HERE, primary
 from access_app.people import gone, with_people
-from access_app.places import alias_of, copy_project, place
+from access_app.projects import add_project, project_changed
 
 from .admin_roles import RoleAdmin
 from .errors import Conflict, InvalidInput
@@ -259,27 +260,28 @@ class ProjectAdmin(RoleAdmin):
             return HttpResponseRedirect(request.path)
 
     def save_model(self, request: HttpRequest, obj: Project, form: Any, change: bool) -> None:
-        super().save_model(request, obj, form, change)
         if change:
-            copy_project(obj, alias_of(obj.pk))
+            super().save_model(request, obj, form, change)
+            project_changed(obj)
         else:
-            place(obj)
+            add_project(obj)
 
     def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
         super().save_formset(request, form, formset, change)
+        actor = actor_of(request)
         if formset.model is MaskingRule:
             for rule in formset.new_objects:
-                record_rule(AuditAction.CREATE, rule)
+                record_rule(AuditAction.CREATE, actor, rule)
             for rule, _fields in formset.changed_objects:
-                record_rule(AuditAction.CHANGE, rule)
+                record_rule(AuditAction.CHANGE, actor, rule)
             for rule in formset.deleted_objects:
-                record_rule(AuditAction.DELETE, rule)
-            transaction.on_commit(forget_masking, using=PRIMARY)
+                record_rule(AuditAction.DELETE, actor, rule)
+            primary.on_commit(forget_masking)
             return
         for membership in (*formset.new_objects, *(changed for changed, _fields in formset.changed_objects)):
-            grant_role(membership.project, membership.user or membership.group, Role(membership.role))
+            grant_role(membership.project, membership.user or membership.group, Role(membership.role), actor=actor)
         for membership in formset.deleted_objects:
-            record_role(AuditAction.ROLE_REVOKE, membership.project, membership.user or membership.group)
+            record_role(AuditAction.ROLE_REVOKE, actor, membership.project, membership.user or membership.group)
 
 
 class NewKeyForm(ApiKeyModelForm):
@@ -356,6 +358,7 @@ class ApiKeyAdmin(RoleAdmin):
             allowed_networks=obj.allowed_networks,
             requests_per_minute=obj.requests_per_minute,
             reads_masked=obj.reads_masked,
+            actor=actor_of(request),
         )
         obj.pk = key.pk
         obj.refresh_from_db()
@@ -389,7 +392,7 @@ class ApiKeyAdmin(RoleAdmin):
                 "action_checkbox_name": helpers.ACTION_CHECKBOX_NAME,
             }
             return TemplateResponse(request, "admin/access_app/apikey/revoke_confirmation.html", context)
-        revoked = [key for key in queryset if revoke_key(key)]
+        revoked = [key for key in queryset if revoke_key(key, actor=actor_of(request))]
         for key in revoked:
             self.log_change(request, key, [{"changed": {"fields": ["revoked_at"]}}])
         count = len(revoked)

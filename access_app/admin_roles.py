@@ -13,7 +13,11 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path
 
-from .audit.trail import note_objects
+from access_app.request_database import database
+
+from .audit.trail import actor_of, note_objects
+from .db import Rows
+from .db.reading import is_of_traces
 from .models import AuditAction, Role
 from .roles import access
 from .visibility import ProjectScope, visible_to
@@ -67,7 +71,14 @@ class RoleAdmin(AnyModelAdmin):
         return [*(page.url(self) for page in self.pages), *super().get_urls()]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return visible_to(super().get_queryset(request), self.scope(request), self.project_path)
+        rows = super().get_queryset(request)
+        if is_of_traces(self.model):
+            rows = database(request).rows_of(rows)
+        return visible_to(rows, self.scope(request), self.project_path)
+
+    def rows_of(self, request: HttpRequest, manager: Rows) -> Rows:
+        """Return a manager of the model for the rows in the database of the request."""
+        return database(request).rows(manager)
 
     def scope(self, request: HttpRequest, role: Role | None = None) -> ProjectScope:
         """Return the projects in which the reader has a role, by default the one that is needed to view rows."""
@@ -101,10 +112,10 @@ class RoleAdmin(AnyModelAdmin):
             return False
         if obj is None:
             return access(request).allows(role)
-        self.note(obj)
+        self.note(request, obj)
         return access(request).allows(role, getattr(obj, self.project_path))
 
-    def note(self, obj: Any, action: AuditAction | None = None) -> None:
+    def note(self, request: HttpRequest, obj: Any, action: AuditAction | None = None) -> None:
         """Note a row for the audit log; with an action, that it was written."""
         project_id = getattr(obj, self.project_path)
-        note_objects(self.opts.model_name or "", [obj.pk], project_id=project_id, action=action)
+        note_objects(actor_of(request), self.opts.model_name or "", [obj.pk], project_id=project_id, action=action)

@@ -13,11 +13,11 @@ class AccessConfig(AppConfig):
     def ready(self) -> None:
         # Imported here, because they need the models.
         from access_app.audit import logins
-        from access_app.db.base import call_on_data_keys
+        from access_app.db.base import DatabaseWrapper
         from access_app.encryption.master import is_configured
-        from access_app.encryption.reading import switch_on
+        from access_app.encryption.reading import opened_rows, switch_on
 
         logins.connect()
-        call_on_data_keys(switch_on)
+        DatabaseWrapper.opened_rows = staticmethod(opened_rows)
         if is_configured():
             switch_on()

@@ -12,6 +12,7 @@ from rest_framework.authentication import BaseAuthentication, SessionAuthenticat
 from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 
+from .audit.trail import actor_of
 from .errors import NotAuthenticated, NotPermitted
 from .keys import admitted_key, bearer_in
 from .logins import client_address
@@ -44,7 +45,7 @@ class ApiKeyAuthentication(BaseAuthentication):
         token = self.token_of(request)
         if token is None:
             return None
-        key = admitted_key(token, client_address(request))
+        key = admitted_key(token, client_address(request), actor=actor_of(request))
         if key is None:
             raise NotAuthenticated(
                 _(

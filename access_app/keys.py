@@ -12,14 +12,13 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from access_app.db import PRIMARY, primary, transaction
+from access_app.db import primary
 
 from .audit.record import record_key
-from .audit.trail import note_key
+from .audit.trail import Actor, note_key
 from .db.statements import prepared_cursor
 from .errors import InvalidInput, NotPermitted
 from .models import PREFIX_LENGTH, ApiKey, AuditAction, Project, Scope
-from .places import use_database_of
 
 TOKEN_START = "ts_"  # noqa: S105 - the prefix of every token, by which scanners recognise leaked ones
 LAST_USED_PRECISION = dt.timedelta(minutes=1)
@@ -37,7 +36,7 @@ _FIND = f"""
     """  # noqa: S608 - built of the columns of models
 
 
-@transaction.atomic(using=PRIMARY)
+@primary.atomic()
 def create_key(
     project: Project,
     name: str,
@@ -47,6 +46,8 @@ def create_key(
     allowed_networks: Iterable[str] = (),
     requests_per_minute: int | None = None,
     reads_masked: bool = False,
+    *,
+    actor: Actor | None = None,
 ) -> tuple[ApiKey, str]:
     """Create a key and return it with its token, which cannot be retrieved later.
 
@@ -79,12 +80,14 @@ def create_key(
         field, messages = next(iter(error.message_dict.items()))
         raise InvalidInput(" ".join(messages), field=field) from error
     key.save(force_insert=True)
-    record_key(AuditAction.KEY_CREATE, key)
+    record_key(AuditAction.KEY_CREATE, actor, key)
     return key, token
 
 
-@transaction.atomic(using=PRIMARY)
-def rotate_key(key: ApiKey, overlap: dt.timedelta, created_by: User | None = None) -> tuple[ApiKey, str]:
+@primary.atomic()
+def rotate_key(
+    key: ApiKey, overlap: dt.timedelta, created_by: User | None = None, *, actor: Actor | None = None
+) -> tuple[ApiKey, str]:
     """Create the successor of a key, and let the old one expire after `overlap`. Return the new key with its token.
 
     The successor has the name, scopes and limits of the old key, and no expiry. Raise InvalidInput if the old key is
@@ -105,12 +108,13 @@ def rotate_key(key: ApiKey, overlap: dt.timedelta, created_by: User | None = Non
         allowed_networks=old.allowed_networks,
         requests_per_minute=old.requests_per_minute,
         reads_masked=old.reads_masked,
+        actor=actor,
     )
     ends = now + overlap
     old.expires_at = ends if old.expires_at is None else min(old.expires_at, ends)
     old.save(update_fields=["expires_at"])
     key.expires_at = old.expires_at
-    record_key(AuditAction.KEY_ROTATE, old)
+    record_key(AuditAction.KEY_ROTATE, actor, old)
     return successor, token
 
 
@@ -120,14 +124,14 @@ def bearer_in(authorization: str) -> str | None:
     return token.strip() if scheme.lower() == "bearer" else None
 
 
-def find_key(token: str, now: dt.datetime | None = None) -> ApiKey | None:
+def find_key(token: str, now: dt.datetime | None = None, *, actor: Actor | None = None) -> ApiKey | None:
     """Return the active key of a token with its project, or None. Set `last_used_at`, once a minute."""
     now = now or timezone.now()
     key = _read_key(digest_of(token))
     if key is None:
         return None
     # Also one that is revoked: who goes on using it is recorded.
-    note_key(key)
+    note_key(actor, key)
     if key.status(now) != "active":
         return None
     if key.last_used_at is None or key.last_used_at <= now - LAST_USED_PRECISION:
@@ -135,11 +139,9 @@ def find_key(token: str, now: dt.datetime | None = None) -> ApiKey | None:
     return key
 
 
-def admitted_key(token: str, address: str) -> ApiKey | None:
+def admitted_key(token: str, address: str, *, actor: Actor | None = None) -> ApiKey | None:
     """Return the active key of a token with its project, or None. Raise NotPermitted for a foreign `address`."""
-    key = find_key(token)
-    if key is not None:
-        use_database_of(key.project_id)
+    key = find_key(token, actor=actor)
     if key is not None and not key.allows_address(address):
         raise NotPermitted(
             _("The key %(prefix)s… may not be used from the address %(address)s.")
@@ -149,14 +151,14 @@ def admitted_key(token: str, address: str) -> ApiKey | None:
     return key
 
 
-@transaction.atomic(using=PRIMARY)
-def revoke_key(key: ApiKey, now: dt.datetime | None = None) -> bool:
+@primary.atomic()
+def revoke_key(key: ApiKey, now: dt.datetime | None = None, *, actor: Actor | None = None) -> bool:
     """Revoke a key, from the next request on. Return False if it was revoked before; the first time is kept."""
     now = now or timezone.now()
     revoked = ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=now)
     key.refresh_from_db(fields=["revoked_at"])
     if revoked:
-        record_key(AuditAction.KEY_REVOKE, key)
+        record_key(AuditAction.KEY_REVOKE, actor, key)
     return bool(revoked)
 
 
@@ -178,7 +180,7 @@ def _in_order(scopes: Iterable[str]) -> list[str]:
 
 
 def _read_key(digest: str) -> ApiKey | None:
-    with prepared_cursor(primary) as cursor:
+    with prepared_cursor(primary.connection) as cursor:
         cursor.execute(_FIND, [digest])
         row = cursor.fetchone()
     if row is None:

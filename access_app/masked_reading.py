@@ -1,29 +1,35 @@
 """Masking when a viewer reads: the one place between the database and everything that shows what it holds.
 
-While a request of a viewer runs, or of a key that reads masked values, the cursors of its connection mask the rows that they
-return, so that pages, the API, exports and the search get masked values whichever way they read them. See docs/masking.md.
+While a request of a viewer runs, or of a key that reads masked values, the connections of its thread have a `RowMask`, and their
+cursors mask the rows that they return, so that pages, the API, exports and the search get masked values whichever way they read
+them. Code that has to know of it asks the `Database` that it was handed: `db.read_connection.mask`. See docs/masking.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from itertools import dropwhile
 from os.path import commonprefix
-from typing import Any, Final
+from typing import Any, Final, cast
 from uuid import UUID
 
 import msgspec
 from django.apps import apps
+from django.db import connections
 from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
+from psycopg.rows import tuple_row
+from rest_framework.request import Request
 
+from access_app.request_database import database
 from tracesite_sdk.redaction.engine import redact
 from tracesite_sdk.redaction.rules import MARKER, PathRule, Rules
 
-from .db.base import masking_of_reader
+from .db import BACKEND, primary
+from .db.base import DatabaseWrapper, cache_key
 from .encryption.reading import ROW_ID
 from .masking import RuleRow, compiled
 from .models import ApiKey, MaskingRule, Role
@@ -38,8 +44,8 @@ MASKED_COLUMNS: Final = frozenset(
     redactions reflection system tags thought title tools usage value workflow
     """.split()  # noqa: SIM905, a list of strings would be harder to read
 )
-"""Names of columns that are masked. Others of the models are not: ids, times, names and states. What is no column of a model is
-an expression, and masked."""
+"""Names of columns that are masked, of any table. Others of the models are not: ids, times, names and states. What is no column of a
+model is an expression, and masked, unless its name in the result is that of a column with its table, such as `traces_app_span.id`."""
 
 _IDS: Final = frozenset({"id", ROW_ID, "message_id", "session_id"})
 """Columns by which the project of a row is known. Never of what agents name, because an agent of one project could give the
@@ -50,17 +56,6 @@ _OF_LARGE_FIELD: Final = frozenset({"contextRef", "bytes", "beginning"})
 """The keys of what data of an event has in place of a large field."""
 _AROUND: Final = frozenset({"agent_steps", "tool_calls", "result", "knowledge_references", "[*]", "*"})
 """The first steps of the paths of columns in a record. A row is one of these, so that the paths of its values lack them."""
-
-
-def is_masked() -> bool:
-    """Return whether any of the rows that are read at the moment are masked."""
-    return masking_of_reader.get() is not None
-
-
-def hides(text: str) -> bool:
-    """Return whether the reader of this moment gets this text masked, in any project."""
-    mask = masking_of_reader.get()
-    return mask is not None and redact(text, mask.reader.everywhere)[0] != text
 
 
 @dataclass(frozen=True)
@@ -119,21 +114,42 @@ def _masked_reader(projects: Sequence[int], *, of: int) -> MaskedReader | None:
 
 @contextmanager
 def masked(reader: MaskedReader | RowMask | None) -> Iterator[None]:
-    """Mask the rows that are read within the block; do not for None."""
-    token = masking_of_reader.set(RowMask(reader) if isinstance(reader, MaskedReader) else reader)
+    """Mask the rows that this thread reads within the block, in whichever database; do not for None."""
+    of_thread = _connections()
+    before = [connection.mask for connection in of_thread]
+    _set_mask(of_thread, reader)
     try:
         yield
     finally:
-        masking_of_reader.reset(token)
+        for connection, mask in zip(of_thread, before, strict=True):
+            connection.mask = mask
 
 
 def mask_for(reader: MaskedReader) -> None:
     """Mask the rows that are read in the rest of this request, whose caller was found out within it."""
-    masking_of_reader.set(RowMask(reader))
+    _set_mask(_connections(), reader)
+
+
+def _set_mask(of_thread: Sequence[DatabaseWrapper], reader: MaskedReader | RowMask | None) -> None:
+    mask = RowMask(reader) if isinstance(reader, MaskedReader) else reader
+    for connection in of_thread:
+        connection.mask = mask
+
+
+def _connections() -> list[DatabaseWrapper]:
+    """Return the connections of this thread to all our databases; those that were not made yet are made when they are used."""
+    aliases = [alias for alias, options in connections.settings.items() if options["ENGINE"] == BACKEND]
+    return [cast(DatabaseWrapper, connections[alias]) for alias in aliases]
+
+
+def mask_of(request: HttpRequest | Request) -> RowMask | None:
+    """Return what masks the values that a request reads; None if it sees everything."""
+    mask: RowMask | None = database(request).read_connection.mask
+    return mask
 
 
 class RowMask:
-    """A row factory for psycopg that masks values by the rules of the project of each row.
+    """Masks values by the rules of the project of each row.
 
     A row has its project, or an id of a session, message, step or call that was read with its project before. Of any other
     row the project is unknown, and it is masked by the rules of all projects that are read masked.
@@ -144,28 +160,42 @@ class RowMask:
         self._project_of: dict[str, int | None] = {}
         """The project of each id; None if rows of several projects had it, as rows of different tables may."""
 
-    def __call__(self, cursor: Any) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-        names = [column.name for column in cursor.description or ()]
+    def hides(self, text: str) -> bool:
+        """Return whether the reader gets this text masked, in any project."""
+        return bool(redact(text, self.reader.everywhere)[0] != text)
+
+    def rules_of(self, project_id: int) -> Rules | None:
+        """Return the rules by which the reader gets values of a project masked; None if they are not."""
+        return self.reader.by_project.get(project_id)
+
+    def row_factory(self, connection: DatabaseWrapper) -> Callable[[Any], Callable[[Sequence[Any]], tuple[Any, ...]]]:
+        """Return a row factory for psycopg that masks what cursors of a connection read."""
+        return partial(self._row_maker, _columns_in(connection))
+
+    def _row_maker(
+        self, known: Mapping[tuple[int, int], tuple[str, str]], cursor: Any
+    ) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+        origins = _origins(cursor.pgresult, known)
         columns = [
-            (place, name if name in MASKED_COLUMNS else "")
-            for place, name in enumerate(names)
-            if name in MASKED_COLUMNS or name not in _columns_of_models()
+            (at, name if name in MASKED_COLUMNS else "")
+            for at, (table, name) in enumerate(origins)
+            if not table or name in MASKED_COLUMNS
         ]
-        projects = [place for place, name in enumerate(names) if name == "project_id"]
-        ids = [place for place, name in enumerate(names) if name in _IDS]
+        projects = [at for at, (_table, name) in enumerate(origins) if name == "project_id"]
+        ids = [at for at, (_table, name) in enumerate(origins) if name in _IDS]
 
         def make(values: Sequence[Any]) -> tuple[Any, ...]:
             rules = self._rules_of(values, projects, ids)
             row = list(values)
             marked: set[int] = set()
-            for place, value in enumerate(row):
-                if isinstance(value, str) and (found := split_mark(value)) is not None:
-                    row[place] = _shown(*found, rules)
-                    marked.add(place)
+            for at, value in enumerate(row):
+                if isinstance(value, str) and (marks := split_mark(value)) is not None:
+                    row[at] = _shown(*marks, rules)
+                    marked.add(at)
             if rules is not None:
-                for place, path in columns:
-                    if place not in marked:
-                        row[place] = masked_value(row[place], path, rules)
+                for at, path in columns:
+                    if at not in marked:
+                        row[at] = masked_value(row[at], path, rules)
             return tuple(row)
 
         return make
@@ -174,11 +204,11 @@ class RowMask:
         """Return the rules for a row; None for those of a project that is not read masked."""
         if self.reader.is_of_one_project:
             return self.reader.everywhere
-        keys = [str(row[place]) for place in ids if isinstance(row[place], str | UUID)]
-        found = {row[place] for place in projects} or {self._project_of[key] for key in keys if key in self._project_of}
-        if len(found) != 1 or None in found:
+        keys = [str(row[at]) for at in ids if isinstance(row[at], str | UUID)]
+        known = {row[at] for at in projects} or {self._project_of[key] for key in keys if key in self._project_of}
+        if len(known) != 1 or None in known:
             return self.reader.everywhere
-        (project_id,) = found
+        (project_id,) = known
         if len(self._project_of) >= _MOST_KNOWN:
             self._project_of.clear()
         for key in keys:
@@ -186,6 +216,33 @@ class RowMask:
                 self._project_of[key] = None
                 return self.reader.everywhere
         return self.reader.by_project.get(project_id)
+
+
+def _origins(result: Any, known: Mapping[tuple[int, int], tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return table and name of each column of a result; of what is no column of ours an empty table, and its name in the result."""
+    origins = []
+    for at in range(0 if result is None else result.nfields):
+        origin = known.get((result.ftable(at), result.ftablecol(at)))
+        if origin is None:
+            shown = (result.fname(at) or b"").decode()
+            table, _dot, name = shown.rpartition(".")
+            # Only our own statements name a column with its table, or an id like this.
+            is_ours = shown == ROW_ID or (table, name) in _columns_of_models()
+            origin = (table or "-", name) if is_ours else ("", shown)
+        origins.append(origin)
+    return origins
+
+
+def _columns_in(connection: DatabaseWrapper) -> Mapping[tuple[int, int], tuple[str, str]]:
+    """Return table and name of the columns of our tables, by the numbers that the database of the connection has for both."""
+    key = cache_key(connection)
+    columns = _columns.get(key)
+    if columns is None:
+        # Not by a cursor of Django, which would mask.
+        with connection.wrap_database_errors, connection.connection.cursor(row_factory=tuple_row) as cursor:
+            rows = cursor.execute(_READ_COLUMNS, [sorted({table for table, _name in _columns_of_models()})]).fetchall()
+        columns = _columns[key] = {(oid, number): (table, name) for oid, number, table, name in rows}
+    return columns
 
 
 def masked_value(value: Any, path: str, rules: Rules) -> Any:
@@ -257,15 +314,9 @@ def _without_beginnings(data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def rules_of_reader(project_id: int) -> Rules | None:
-    """Return the rules by which the reader of this moment gets values of a project masked; None if they are not."""
-    mask = masking_of_reader.get()
-    return None if mask is None else mask.reader.by_project.get(project_id)
-
-
-def masked_field(value: msgspec.Raw, names: Collection[str], project_id: int) -> msgspec.Raw:
+def masked_field(mask: RowMask | None, value: msgspec.Raw, names: Collection[str], project_id: int) -> msgspec.Raw:
     """Mask a large field of events of a project, which is stored beside them, by each of its names; all of it without any."""
-    rules = rules_of_reader(project_id)
+    rules = None if mask is None else mask.rules_of(project_id)
     if rules is None:
         return value
     if not names:
@@ -278,8 +329,21 @@ def masked_field(value: msgspec.Raw, names: Collection[str], project_id: int) ->
 
 
 @cache
-def _columns_of_models() -> frozenset[str]:
-    return frozenset(str(field.column) for model in apps.get_models() for field in model._meta.concrete_fields)
+def _columns_of_models() -> frozenset[tuple[str, str]]:
+    """Return table and name of the columns of all models."""
+    return frozenset(
+        (model._meta.db_table, str(field.column))
+        for model in apps.get_models(include_auto_created=True)
+        for field in model._meta.concrete_fields
+    )
+
+
+_READ_COLUMNS: Final = (
+    "SELECT attrelid::bigint, attnum, name, attname FROM unnest(%s::text[]) AS name "
+    "JOIN pg_attribute ON attrelid = to_regclass(name) AND attnum > 0"
+)
+_columns: dict[str, Mapping[tuple[int, int], tuple[str, str]]] = {}
+"""By the key of the database."""
 
 
 class MaskedReadingMiddleware:
@@ -294,7 +358,7 @@ class MaskedReadingMiddleware:
         reader = masked_login(access(request)) if request.user.is_authenticated else None
         with masked(reader):
             response = self.get_response(request)
-            mask = masking_of_reader.get()
+            mask = primary.connection.mask
         if mask is not None and isinstance(response, StreamingHttpResponse):
             # Exports read their rows while they are sent.
             response.streaming_content = _streamed(response.streaming_content, mask)

@@ -18,11 +18,12 @@ from django.utils.module_loading import import_string
 from django.utils.translation import gettext as _
 
 from access_app.conf import conf
-from access_app.db import PRIMARY, transaction
+from access_app.db import primary
 from tracesite_sdk.redaction.presets import PRESETS
 from tracesite_sdk.redaction.rules import DEFAULT_RULES, MARKER, FunctionRule, PathRule, Rules, Shape, key_named
 
 from .audit.record import record
+from .audit.trail import Actor
 from .bounded_cache import BoundedCache
 from .models import AuditAction, MaskingKind, MaskingMoment, MaskingRule, Project
 from .program import program
@@ -257,9 +258,16 @@ def _function(name: str) -> Callable[[str, Any], Any]:
     return function  # type: ignore[no-any-return] # checked above
 
 
-@transaction.atomic(using=PRIMARY)
+@primary.atomic()
 def save_rule(
-    project: Project, name: str, kind: str, value: str, *, when: str = MaskingMoment.STORE, enabled: bool = True
+    project: Project,
+    name: str,
+    kind: str,
+    value: str,
+    *,
+    when: str = MaskingMoment.STORE,
+    enabled: bool = True,
+    actor: Actor | None = None,
 ) -> MaskingRule:
     """Store a masking rule, in place of the one with this name. Raise ValidationError, by field."""
     rule = MaskingRule.objects.filter(project=project, name=name).first() or MaskingRule(project=project, name=name)
@@ -270,27 +278,28 @@ def save_rule(
     if is_new and project.masking_rules.count() >= MOST_RULES:
         raise ValidationError({"name": _("A project may have %(count)d masking rules.") % {"count": MOST_RULES}})
     rule.save()
-    record_rule(AuditAction.CREATE if is_new else AuditAction.CHANGE, rule)
-    transaction.on_commit(forget_masking, using=PRIMARY)
+    record_rule(AuditAction.CREATE if is_new else AuditAction.CHANGE, actor, rule)
+    primary.on_commit(forget_masking)
     return rule
 
 
-@transaction.atomic(using=PRIMARY)
-def delete_rule(project: Project, name: str) -> bool:
+@primary.atomic()
+def delete_rule(project: Project, name: str, *, actor: Actor | None = None) -> bool:
     """Delete a masking rule. Return False if there is none with this name."""
     rule = MaskingRule.objects.filter(project=project, name=name).first()
     if rule is None:
         return False
-    record_rule(AuditAction.DELETE, rule)
+    record_rule(AuditAction.DELETE, actor, rule)
     rule.delete()
-    transaction.on_commit(forget_masking, using=PRIMARY)
+    primary.on_commit(forget_masking)
     return True
 
 
-def record_rule(action: AuditAction, rule: MaskingRule) -> None:
+def record_rule(action: AuditAction, actor: Actor | None, rule: MaskingRule) -> None:
     """Record that a masking rule was made, changed or deleted."""
     record(
         action,
+        actor,
         project_id=rule.project_id,
         object_type="masking_rule",
         object_id=rule.pk,

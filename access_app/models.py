@@ -280,7 +280,7 @@ class Project(models.Model):
 
 
 class ProjectDatabase(models.Model):
-    """A database that has the traces of some projects: see access_app.places. Its number keeps its ids apart from those of others."""
+    """A database that has the traces of some projects: `access_app/places.py`. Its number keeps its ids apart from those of others."""
 
     alias = models.CharField(_("alias"), max_length=64, unique=True)
 

@@ -9,10 +9,13 @@ from django.utils.translation import gettext as _
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
-from .audit.trail import note_scope
+from access_app.db import primary
+from access_app.places import aliases_of, refuse_several
+from access_app.request_database import is_only, use_alias, use_database_of
+
+from .audit.trail import actor_of, note_scope
 from .errors import InvalidInput, NotAuthenticated, NotFound, NotPermitted
 from .models import ApiKey, Project, Role, Scope
-from .places import use_database_of, use_only_database_of
 from .roles import access
 from .visibility import ProjectScope, visible_to
 
@@ -78,7 +81,7 @@ def owned_projects(request: Request) -> ProjectScope:
             _("Log in as an owner of the project or as a superuser. API keys have no access."), code="missing_role"
         )
     scope = access(request).scope(Role.OWNER)
-    note_scope(scope)
+    note_scope(actor_of(request), scope)
     return scope
 
 
@@ -93,10 +96,19 @@ def project_scope(request: Request, scope: str | None = None, *, in_several: boo
         return ProjectScope(frozenset({key.project_id}))
     needed = scope or _needed_scope(request, request.parser_context["view"])
     allowed = access(request).scope(ROLE_OF_SCOPE[Scope(needed)])
-    note_scope(allowed)
+    note_scope(actor_of(request), allowed)
     if not (in_several or names_database(request)):
-        use_only_database_of(allowed)
+        refuse_several(allowed)
     return allowed
+
+
+def choose_database(request: Request, view: APIView) -> None:
+    """Let a request without a project read and write where all projects are that it may act on, if that is one database."""
+    if is_only(primary) or names_database(request):
+        return
+    found = aliases_of(access(request).scope(ROLE_OF_SCOPE[Scope(_needed_scope(request, view))]))
+    if len(found) == 1:
+        use_alias(request, *found)
 
 
 def names_database(request: Request) -> bool:
@@ -109,7 +121,7 @@ def projects_visible_to(request: Request) -> QuerySet[Project]:
     return visible_to(Project.objects.all(), project_scope(request), field="pk")
 
 
-def project_in(scope: ProjectScope, slug: str, field: str = "project") -> Project:
+def project_in(request: Request, scope: ProjectScope, slug: str, field: str = "project") -> Project:
     """Return the project with this slug. Raise NotFound, for `field`, if it does not exist or is not in the scope."""
     # PostgreSQL takes no NUL, and no slug has one.
     project = None if "\x00" in slug else visible_to(Project.objects.all(), scope, field="pk").filter(slug=slug).first()
@@ -117,8 +129,7 @@ def project_in(scope: ProjectScope, slug: str, field: str = "project") -> Projec
         raise NotFound(
             _("Project “%(slug)s” does not exist, or you have no access to it.") % {"slug": slug[:64]}, field=field
         )
-    note_scope(ProjectScope(frozenset({project.pk})))
-    use_database_of(project.pk)
+    note_scope(actor_of(request), ProjectScope(frozenset({project.pk})))
     return project
 
 
@@ -132,12 +143,14 @@ def project_for_write(request: Request, slug: str | None, field: str = "project"
     if isinstance(key, ApiKey) and slug in (None, "", key.project.slug):
         return key.project
     if slug:
-        return project_in(project_scope(request), slug, field)
+        project = project_in(request, project_scope(request), slug, field)
+        use_database_of(request, project.pk)
+        return project
     projects = list(projects_visible_to(request)[:2])
     if len(projects) != 1:
         raise InvalidInput(_("“%(field)s” is required: the slug of the project.") % {"field": field}, field=field)
-    note_scope(ProjectScope(frozenset({projects[0].pk})))
-    use_database_of(projects[0].pk)
+    note_scope(actor_of(request), ProjectScope(frozenset({projects[0].pk})))
+    use_database_of(request, projects[0].pk)
     return projects[0]
 
 

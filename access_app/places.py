@@ -8,25 +8,23 @@ is not, a trigger refuses its rows, so that what writes to the wrong database fa
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from django.apps import apps
-from django.db import connections
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from psycopg import sql
 
+from access_app.audit.trail import Actor
 from access_app.conf import conf
-from access_app.db import PRIMARY, alias_in_use, all_aliases, primary, project_aliases, transaction, use, using
+from access_app.db import PRIMARY, Database, all_aliases, primary, project_aliases
 from access_app.db.conflicts import LocksHeld, retry_locked
 from access_app.db.reading import is_of_traces
 from access_app.db.statements import read_prepared
-
-from .errors import Conflict, InvalidInput, Unavailable
-from .models import Project, ProjectDatabase, ProjectPlace
-from .visibility import ProjectScope
+from access_app.errors import Conflict, InvalidInput, Unavailable
+from access_app.models import Project, ProjectDatabase, ProjectPlace
+from access_app.visibility import ProjectScope
 
 _PLACES: Final = """
     SELECT place.project_id, base.alias FROM access_app_projectplace AS place
@@ -47,30 +45,20 @@ def alias_of(project_id: int) -> str:
     """Return the alias of the database that has the traces of a project."""
     if not project_aliases():
         return PRIMARY
-    return next((alias for _project, alias in read_prepared(_ONE, [project_id], primary)), PRIMARY)
+    return next((alias for _project, alias in read_prepared(_ONE, [project_id], primary.connection)), PRIMARY)
 
 
 def places() -> dict[int, str]:
     """Return the alias of each project whose traces are not in the primary."""
-    return dict(read_prepared(_PLACES, [], primary)) if project_aliases() else {}
-
-
-def use_database_of(project_id: int) -> None:
-    """Read and write in the database of this project for the rest of the request."""
-    use(alias_of(project_id))
-
-
-@contextmanager
-def database_of(project_id: int) -> Iterator[None]:
-    """Read and write in the database of this project within the block."""
-    with using(alias_of(project_id)):
-        yield
+    return dict(read_prepared(_PLACES, [], primary.connection)) if project_aliases() else {}
 
 
 def id_of(slug: str) -> int | None:
     """Return the id of the project with this slug, if there is one."""
     # PostgreSQL takes no NUL, and no slug has one.
-    return None if "\x00" in slug else next((key for (key,) in read_prepared(_BY_SLUG, [slug], primary)), None)
+    return (
+        None if "\x00" in slug else next((key for (key,) in read_prepared(_BY_SLUG, [slug], primary.connection)), None)
+    )
 
 
 def aliases_of(scope: ProjectScope) -> set[str]:
@@ -81,15 +69,17 @@ def aliases_of(scope: ProjectScope) -> set[str]:
     return {elsewhere.get(project_id, PRIMARY) for project_id in scope.project_ids}
 
 
-def scopes_by_database(scope: ProjectScope) -> dict[str, ProjectScope]:
-    """Divide a scope by the aliases of the databases that have its projects, the primary first.
+def scopes_by_database(
+    scope: ProjectScope, *, reads_from_replica: bool = False, actor: Actor | None = None
+) -> dict[Database, ProjectScope]:
+    """Divide a scope by the databases that have its projects, the primary first.
 
     Each part names its projects: while one moves, another database may have rows of it, too. Raise Unavailable for a database
     that the settings lack, rather than leave its projects out.
     """
-    elsewhere = places()
+    elsewhere, first = places(), Database(PRIMARY, reads_from_replica=reads_from_replica, actor=actor)
     if not elsewhere:
-        return {PRIMARY: scope}
+        return {first: scope}
     keys = Project.objects.values_list("pk", flat=True) if scope.project_ids is None else scope.project_ids
     divided = defaultdict(set)
     for key in keys:
@@ -97,31 +87,29 @@ def scopes_by_database(scope: ProjectScope) -> dict[str, ProjectScope]:
     if unknown := sorted(divided.keys() - {*all_aliases()}):
         text = _("The settings lack the database “%(alias)s”, which has the traces of some projects.")
         raise Unavailable(text % {"alias": unknown[0]}, code="project_database_unavailable")
-    return {alias: ProjectScope(frozenset(divided[alias])) for alias in all_aliases() if alias in divided} or {
-        PRIMARY: scope
-    }
+    return {
+        first if alias == PRIMARY else Database(alias, actor=actor): ProjectScope(frozenset(divided[alias]))
+        for alias in all_aliases()
+        if alias in divided
+    } or {first: scope}
 
 
-def use_only_database_of(scope: ProjectScope, *, field: str = "project") -> None:
-    """Use the database of the projects of a scope. Raise InvalidInput if they are in several."""
-    if not project_aliases():
-        return
-    found = aliases_of(scope)
-    if len(found) > 1:
+def refuse_several(scope: ProjectScope, *, field: str = "project") -> None:
+    """Raise InvalidInput if the projects of a scope are in several databases."""
+    if project_aliases() and len(aliases_of(scope)) > 1:
         raise InvalidInput(
             _("“%(field)s” is required: your projects are in several databases, of which a request reads one.")
             % {"field": field},
             field=field,
         )
-    use(*found)
 
 
-def projects_here() -> QuerySet[Project]:
-    """Return the projects whose traces are in the database in use."""
-    rows, alias = Project.objects.all(), alias_in_use()
+def projects_in(db: Database) -> QuerySet[Project]:
+    """Return the projects whose traces are in a database."""
+    rows = Project.objects.all()
     if not project_aliases():
         return rows
-    return rows.filter(place=None) if alias == PRIMARY else rows.filter(place__database__alias=alias)
+    return rows.filter(place=None) if db.is_primary else rows.filter(place__database__alias=db.alias)
 
 
 def by_database(projects: Iterable[Project]) -> dict[str, list[Project]]:
@@ -146,7 +134,7 @@ def place(project: Project) -> None:
 
 def set_place(project: Project, alias: str) -> None:
     """Let requests from now on look for the traces of a project in this database."""
-    with transaction.atomic(using=PRIMARY):
+    with primary.atomic():
         if alias == PRIMARY:
             ProjectPlace.objects.filter(project=project).delete()
         else:
@@ -169,7 +157,7 @@ def change_triggers(alias: str, change: Callable[[Any], None]) -> None:
     """Change triggers of tables that others use: again and again, until nobody is in the way for a moment. Raise Conflict."""
 
     def change_once() -> None:
-        with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+        with Database(alias).atomic(), Database(alias).cursor() as cursor:
             # Shorter than deadlock_timeout: not the others shall fail, but this.
             cursor.execute("SET LOCAL lock_timeout = '500ms'")
             change(cursor)

@@ -7,9 +7,12 @@ from typing import Any, TypeVar
 
 from drf_spectacular.utils import extend_schema as extend_schema_of_class
 from rest_framework.negotiation import DefaultContentNegotiation
+from rest_framework.request import Request
 from rest_framework.settings import DEFAULTS, IMPORT_STRINGS, APISettings
 from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSetMixin
+
+from .permissions import choose_database
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -52,6 +55,10 @@ class ApiView(APIView):
     metadata_class = OURS.DEFAULT_METADATA_CLASS
     versioning_class = OURS.DEFAULT_VERSIONING_CLASS
     schema = OURS.DEFAULT_SCHEMA_CLASS()
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        choose_database(request, self)
 
 
 class ApiViewSet(ViewSetMixin, ApiView):

@@ -11,10 +11,10 @@ from django.db.models import Q
 from django.http import HttpRequest
 from rest_framework.request import Request
 
-from access_app.db import PEOPLE_ARE_HERE, PRIMARY, transaction
+from access_app.db import PEOPLE_ARE_HERE, primary
 
 from .audit.record import record
-from .audit.trail import note_readable
+from .audit.trail import Actor, actor_of, note_readable
 from .models import AuditAction, Membership, Project, Role
 from .visibility import ALL_PROJECTS, ProjectScope
 
@@ -51,7 +51,7 @@ def access(request: HttpRequest | Request) -> Access:
     if user != request.user:
         allowed = access_of(request.user)
         request.access_of_login = request.user, allowed  # type: ignore[union-attr]
-        note_readable(allowed.scope(Role.VIEWER))
+        note_readable(actor_of(request), allowed.scope(Role.VIEWER))
     return allowed
 
 
@@ -88,8 +88,8 @@ def people_of(access: Access) -> frozenset[int] | None:
     return frozenset({*users, *of_groups.values_list("pk", flat=True)})
 
 
-@transaction.atomic(using=PRIMARY)
-def grant_role(project: Project, member: User | Group, role: Role) -> Membership:
+@primary.atomic()
+def grant_role(project: Project, member: User | Group, role: Role, *, actor: Actor | None = None) -> Membership:
     """Give a user or group a role in a project, in place of the one that they have there.
 
     A user becomes staff, because only staff can log in.
@@ -99,24 +99,27 @@ def grant_role(project: Project, member: User | Group, role: Role) -> Membership
     if not isinstance(member, Group) and not member.is_staff:
         member.is_staff = True
         member.save(update_fields=["is_staff"])
-    record_role(AuditAction.ROLE_GRANT, project, member, role)
+    record_role(AuditAction.ROLE_GRANT, actor, project, member, role)
     return membership
 
 
-@transaction.atomic(using=PRIMARY)
-def revoke_role(project: Project, member: User | Group) -> bool:
+@primary.atomic()
+def revoke_role(project: Project, member: User | Group, *, actor: Actor | None = None) -> bool:
     """Take the role of a user or group in a project away. Return False if they have none."""
     holder = {"group": member} if isinstance(member, Group) else {"user": member}
     deleted, _by_model = Membership.objects.filter(project=project, **holder).delete()
     if deleted:
-        record_role(AuditAction.ROLE_REVOKE, project, member)
+        record_role(AuditAction.ROLE_REVOKE, actor, project, member)
     return bool(deleted)
 
 
-def record_role(action: AuditAction, project: Project, member: User | Group, role: Role | None = None) -> None:
+def record_role(
+    action: AuditAction, actor: Actor | None, project: Project, member: User | Group, role: Role | None = None
+) -> None:
     """Record a role that was granted, or None for one that was revoked."""
     record(
         action,
+        actor,
         project_id=project.pk,
         object_type="group" if isinstance(member, Group) else "user",
         object_id=member.pk,

@@ -18,13 +18,14 @@ from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import AnonymousUser, User
 from django.contrib.sessions.backends.base import SessionBase
 from django.core.exceptions import PermissionDenied
-from django.db import transaction
 from django.http import HttpRequest
 from django.utils.crypto import salted_hmac
 
 from access_app.conf import conf
+from access_app.db import primary
 
 from .audit.record import record
+from .audit.trail import Actor
 from .models import AuditAction, AuthenticatorApp, RecoveryCodes
 
 BACKEND = "access_app.two_factor.TwoFactorBackend"
@@ -73,7 +74,7 @@ def must_set_up(user: User | AnonymousUser, session: SessionBase) -> bool:
     return (conf.TWO_FACTOR == "STAFF" or user.is_superuser) and not has_second_factor(user)
 
 
-@transaction.atomic
+@primary.atomic()
 def begin(user: User) -> AuthenticatorApp:
     """Make a key for an app, which counts from `confirm` on. A key that was not confirmed is replaced."""
     AuthenticatorApp.objects.filter(user=user, confirmed=False).delete()
@@ -92,8 +93,8 @@ def begun(user: User) -> AuthenticatorApp | None:
     return app
 
 
-@transaction.atomic
-def confirm(user: User, code: str) -> list[str] | None:
+@primary.atomic()
+def confirm(user: User, code: str, *, actor: Actor | None = None) -> list[str] | None:
     """Turn two-factor login on if the app shows the right code. Return the recovery codes, None for a wrong code."""
     app = AuthenticatorApp.objects.select_for_update().filter(user=user, confirmed=False).first()
     if app is None or not app.verify_token(_digits(code)):
@@ -101,11 +102,11 @@ def confirm(user: User, code: str) -> list[str] | None:
     AuthenticatorApp.objects.filter(user=user, confirmed=True).delete()
     app.confirmed = True
     app.save(update_fields=["confirmed"])
-    _record(user, "on")
+    _record(actor, user, "on")
     return make_recovery_codes(user)
 
 
-@transaction.atomic
+@primary.atomic()
 def make_recovery_codes(user: User) -> list[str]:
     """Replace the recovery codes of a user. Return the new ones, which cannot be read again."""
     RecoveryCodes.objects.filter(user=user).delete()
@@ -120,7 +121,7 @@ def recovery_codes_left(user: User) -> int:
     return int(RecoveryCodes.objects.filter(user=user, token_set__isnull=False).count())
 
 
-@transaction.atomic
+@primary.atomic()
 def verify(user: User, code: str) -> bool:
     """Return whether this is a code of the app or a recovery code, and use it up.
 
@@ -134,14 +135,14 @@ def verify(user: User, code: str) -> bool:
     return bool(code) and codes is not None and codes.verify_token(_digest(code))
 
 
-@transaction.atomic
-def remove(user: User) -> bool:
+@primary.atomic()
+def remove(user: User, *, actor: Actor | None = None) -> bool:
     """Turn two-factor login off. Return False if it was not on."""
     was_on = has_second_factor(user)
     AuthenticatorApp.objects.filter(user=user).delete()
     RecoveryCodes.objects.filter(user=user).delete()
     if was_on:
-        _record(user, "off")
+        _record(actor, user, "off")
     return was_on
 
 
@@ -170,9 +171,10 @@ def _digest(code: str) -> str:
     return base64.b32encode(digest[:10]).decode()
 
 
-def _record(user: User, state: str) -> None:
+def _record(actor: Actor | None, user: User, state: str) -> None:
     record(
         AuditAction.CHANGE,
+        actor,
         object_type="user",
         object_id=user.pk,
         object_name=user.get_username(),

@@ -17,6 +17,8 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from access_app.audit.trail import actor_of
+
 from . import two_factor as factors
 from .mounting import view_of
 
@@ -114,7 +116,7 @@ def two_factor(request: HttpRequest) -> HttpResponse:
         if code_form.is_valid():
             code = code_form.cleaned_data["code"]
             if action == "confirm":
-                codes = factors.confirm(user, code)
+                codes = factors.confirm(user, code, actor=actor_of(request))
                 accepted = codes is not None
             else:
                 accepted = is_on and factors.verify(user, code)

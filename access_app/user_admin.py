@@ -12,6 +12,8 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from access_app.audit.trail import actor_of
+
 from .models import AuthenticatorApp
 from .two_factor import remove
 
@@ -41,7 +43,7 @@ class TwoFactorUserAdmin(Users):
     @admin.action(description=gettext_lazy("Reset two-factor login of selected users"), permissions=["reset"])
     def reset_two_factor(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
         """Let users log in by password alone, because they lost their app and recovery codes."""
-        reset = [user for user in queryset if remove(user)]
+        reset = [user for user in queryset if remove(user, actor=actor_of(request))]
         for user in reset:
             self.log_change(request, user, _("Two-factor login was reset."))
         count = len(reset)

@@ -7,6 +7,8 @@ from datetime import timedelta
 
 import psycopg
 
+from access_app.db import primary
+
 from . import workload
 from .clients import Crew, Job
 from .reads import PAGE, DataSet
@@ -39,7 +41,7 @@ def prepare() -> tuple[int, str]:
         begin = months[-1].begin
         year, month = divmod(begin.year * 12 + begin.month - 2, 12)
         months.append(Period.month(year, month + 1))
-    ensure_periods(months)
+    ensure_periods(primary, months)
     get_user_model()._default_manager.create_superuser(USER)
     return project.pk, create_key(project, name="benchmark", scopes=list(Scope))[1]
 

@@ -16,6 +16,8 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
+from access_app.db import primary
+
 from . import transcript_samples
 from .report import Line, Report
 
@@ -66,5 +68,5 @@ def _decode(data: bytes, *, is_lines: bool) -> object:
 def _import(path: Path, format_name: str, project_id: int | None) -> None:
     from traces_app.imports.importer import import_paths
 
-    (report,) = import_paths([path], project_id)
+    (report,) = import_paths(primary, [path], project_id)
     assert (report.status, report.format) == ("read", format_name), f"{report.format}: {report.reason}"

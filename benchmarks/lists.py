@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from access_app.db import primary
+
 from .scratch import scratch_database
 
 DAYS = 360
@@ -257,7 +259,7 @@ def fill(messages: int) -> None:
 
     now = datetime.now().astimezone()
     begin = now - timedelta(days=DAYS)
-    ensure_periods({Period.of(begin + timedelta(days=day)) for day in range(DAYS + 1)})
+    ensure_periods(primary, {Period.of(begin + timedelta(days=day)) for day in range(DAYS + 1)})
     many, few = (Project.objects.create(slug=slug).pk for slug in ("many", "few"))
     common, rare = (Tool.objects.create(project_id=many, name=name).pk for name in ("common", "rare"))
     step = timedelta(days=DAYS) / messages

@@ -10,6 +10,8 @@ from typing import Any
 from uuid import UUID
 from zlib import crc32
 
+from access_app.db import primary
+
 from .report import Line, Report, at_most
 
 GONE = (2024, 1)
@@ -31,7 +33,7 @@ def measure(report: Report, runs: int, small: int, large: int, rows: int) -> Non
     for run in range(runs):
         for size, of_size in seconds.items():
             forget()
-            ensure_periods([Period.month(*GONE)])
+            ensure_periods(primary, [Period.month(*GONE)])
             fill(project.pk, Period.month(*GONE), size, SESSIONS, f"month-{run}-{size}")
             of_size.append(_seconds(_purge_month))
     report.add(
@@ -43,7 +45,7 @@ def measure(report: Report, runs: int, small: int, large: int, rows: int) -> Non
             bar=at_most(1.5),
         )
     )
-    ensure_periods([Period.month(*SHARED)])
+    ensure_periods(primary, [Period.month(*SHARED)])
     fill(other.pk, Period.month(*SHARED), 1, 1, "kept")
     by_rows: list[float] = []
     by_delete: list[float] = []
@@ -60,7 +62,7 @@ def _purge_month() -> None:
     from traces_app.maintenance.purge.purging import purge
     from traces_app.maintenance.purge.scopes import Scope
 
-    report = purge(Scope(created_before=datetime(2024, 2, 1, tzinfo=UTC)))
+    report = purge(primary, Scope(created_before=datetime(2024, 2, 1, tzinfo=UTC)))
     assert (report.periods, report.tables["sessions"].rows) == (["2024-01"], SESSIONS), report
 
 
@@ -68,7 +70,7 @@ def _purge_rows(project_id: int) -> None:
     from traces_app.maintenance.purge.purging import purge
     from traces_app.maintenance.purge.scopes import Scope
 
-    report = purge(Scope(created_before=datetime(2024, 4, 1, tzinfo=UTC), project_ids=(project_id,)))
+    report = purge(primary, Scope(created_before=datetime(2024, 4, 1, tzinfo=UTC), project_ids=(project_id,)))
     assert (report.periods, report.tables["sessions"].rows) == ([], SESSIONS), report
 
 

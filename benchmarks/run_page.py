@@ -16,6 +16,8 @@ from uuid import UUID
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from access_app.db import primary
+
 from . import server
 
 BEGIN = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -115,7 +117,7 @@ def fill(steps: int, calls: int) -> UUID:
     ]
     message = records.Message(role="assistant", content="Done.", created_at=BEGIN, is_completed=True, agent_steps=run)
     project = Project.objects.create(slug="benchmark")
-    outcome = ingest(project.pk, [records.Session(external_id="long", messages=[message])])[0]
+    outcome = ingest(primary, project.pk, [records.Session(external_id="long", messages=[message])])[0]
     found = outcome.messages[0].id
     assert found is not None
     return found

@@ -22,6 +22,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from access_app.db import primary
+from access_app.readable import Parts
+
 from .processes import cpu_seconds
 from .scratch import scratch_database
 
@@ -84,7 +87,7 @@ def fill(project_id: int, corpus: Corpus, first: int, after: int) -> None:
             f"{(after - first) / took:,.0f} a second, {cpu * 1000 / (after - first):.1f} ms of CPU each"
         )
     began, cpu = time.perf_counter(), cpu_of_both()
-    report = index_queued(patience=timedelta(0))
+    report = index_queued(primary, patience=timedelta(0))
     took, cpu = time.perf_counter() - began, cpu_of_both() - cpu
     if report.messages:
         say(
@@ -101,7 +104,7 @@ def store(project_id: int, corpus: Corpus, first: int, after: int) -> int:
 
     before = corpus.characters
     for number in range(first, after, AT_A_TIME):
-        ingest(project_id, [session(corpus, number)])
+        ingest(primary, project_id, [session(corpus, number)])
         print(f"\r{number:,}", end="", flush=True)
     return corpus.characters - before
 
@@ -287,9 +290,8 @@ def run(project_id: int, text: str, parameters: dict[str, str]) -> int:
     """Search as /search/ does, calls as /tool-calls/?q= does; return the number of rows of the first page."""
     from django.http import QueryDict
 
-    from access_app.db import PRIMARY
+    from access_app.db import primary
     from access_app.visibility import ProjectScope
-    from messages_app.sql.merged import rows_in
     from messages_app.sql.pagination import page_request
     from traces_app.queries.filters import CallFilterSet, MessageFilterSet
     from traces_app.queries.search.pages import found_page, mark_of_status
@@ -299,7 +301,7 @@ def run(project_id: int, text: str, parameters: dict[str, str]) -> int:
     of_calls = "status" in parameters
     filters = (CallFilterSet if of_calls else MessageFilterSet)(query_dict(parameters))
     found = found_page(
-        rows_in({PRIMARY: scope}, lambda scope: filters.found(scope, None)),
+        Parts({primary: scope}).rows(lambda db, scope: filters.found(db, scope, None)),
         parse(text),
         "call" if of_calls else "message",
         page_request(QueryDict("limit=20")),

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from django.utils import timezone
 
-from access_app.db import connection
+from access_app.db import Database
 from tracesite_sdk.records import ids
 
 from .models import ChangedHour
@@ -48,32 +48,32 @@ def changed_hours(message_ids: Iterable[UUID]) -> list[datetime]:
     return sorted(hour_of(ids.created_at_of(message_id)) for message_id in of_hours.values())
 
 
-def mark_messages(project_id: int, message_ids: Iterable[UUID]) -> None:
+def mark_messages(db: Database, project_id: int, message_ids: Iterable[UUID]) -> None:
     """Mark the hours of these messages. Call it in the transaction that changes them."""
     if hours := changed_hours(message_ids):
-        ChangedHour.objects.bulk_create(ChangedHour(project_id=project_id, begin=hour) for hour in hours)
+        db.rows(ChangedHour.objects).bulk_create(ChangedHour(project_id=project_id, begin=hour) for hour in hours)
 
 
-def mark_sessions(session_ids: Collection[UUID]) -> None:
+def mark_sessions(db: Database, session_ids: Collection[UUID]) -> None:
     """Mark the hours of all messages of these sessions.
 
     Call it in the transaction that changes the sessions, after their rows are locked, so that the messages of a writer
     that held the lock before are found.
     """
     if session_ids:
-        _mark_where("message.session_id = ANY(%s)", [list(session_ids)])
+        _mark_where(db, "message.session_id = ANY(%s)", [list(session_ids)])
 
 
-def mark_stored(message_ids: Collection[UUID]) -> None:
+def mark_stored(db: Database, message_ids: Collection[UUID]) -> None:
     """Mark the hours of messages of any projects. Call it before they are removed."""
     if message_ids:
         # The range spares the other months.
         condition = "message.id = ANY(%s) AND message.id >= %s AND message.id <= %s"
-        _mark_where(condition, [list(message_ids), min(message_ids), max(message_ids)])
+        _mark_where(db, condition, [list(message_ids), min(message_ids), max(message_ids)])
 
 
-def _mark_where(condition: str, values: list[Any]) -> None:
-    with connection.cursor() as cursor:
+def _mark_where(db: Database, condition: str, values: list[Any]) -> None:
+    with db.connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO messages_app_changedhour (project_id, begin) "  # noqa: S608 - texts of this file
             f"SELECT DISTINCT message.project_id, {_HOUR_OF_MESSAGE} FROM messages_app_message AS message "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Literal, NamedTuple
 from uuid import UUID
 
@@ -10,10 +10,11 @@ from django.utils.translation import gettext as _
 from msgspec import UNSET
 
 from access_app.audit.trail import note_objects
-from access_app.db import using
+from access_app.db import Database
 from access_app.encryption.keys import encrypted_projects, refuse_encrypted
 from access_app.errors import Conflict, NotFound
 from access_app.models import Project
+from access_app.readable import Readable
 from access_app.visibility import ProjectScope
 
 from .http import schemas
@@ -40,54 +41,57 @@ class FoundMessage(NamedTuple):
     session_id: UUID
 
 
-def find_session(scope: ProjectScope, name: str, *, among: Among = "alive", field: str | None = None) -> FoundSession:
+def find_session(
+    db: Database, scope: ProjectScope, name: str, *, among: Among = "alive", field: str | None = None
+) -> FoundSession:
     """Return the session whose id, or otherwise external id, is `name`.
 
     Raise NotFound, and Conflict if several projects in the scope use the same external id; `field` is the parameter that
     the error names.
     """
     session_id = as_uuid(name)
-    sessions_found = [] if session_id is None else _find_sessions("id", session_id, among, scope)
+    sessions_found = [] if session_id is None else _find_sessions(db, "id", session_id, among, scope)
     # PostgreSQL rejects U+0000, even in a comparison.
     if not sessions_found and name and "\x00" not in name:
-        sessions_found = _find_sessions("external_id", name, among, scope)
+        sessions_found = _find_sessions(db, "external_id", name, among, scope)
     if len(sessions_found) > 1:
         raise _ambiguous(field)
     if not sessions_found:
         raise NotFound(_("There is no session with this id."), code="session_not_found", field=field)
-    note_objects("session", [sessions_found[0].pk], project_id=sessions_found[0].project_id)
+    note_objects(db.actor, "session", [sessions_found[0].pk], project_id=sessions_found[0].project_id)
     return sessions_found[0]
 
 
 def find_session_in(
-    scopes: Mapping[str, ProjectScope], name: str, *, among: Among = "alive", field: str | None = None
-) -> tuple[FoundSession, dict[str, ProjectScope]]:
+    readable: Readable, name: str, *, among: Among = "alive", field: str | None = None
+) -> tuple[FoundSession, Readable]:
     """Return a session of projects in several databases, and the scope in its database. Otherwise as find_session."""
-    by_database: dict[str, FoundSession] = {}
+    found: dict[Database, FoundSession] = {}
     missing = NotFound()
-    for alias, scope in scopes.items():
-        with using(alias):
-            try:
-                by_database[alias] = find_session(scope, name, among=among, field=field)
-            except NotFound as error:
-                missing = error
-    if len(by_database) > 1:
+    for db, scope in readable:
+        try:
+            found[db] = find_session(db, scope, name, among=among, field=field)
+        except NotFound as error:
+            missing = error
+    if len(found) > 1:
         raise _ambiguous(field)
-    for alias, session in by_database.items():
-        return session, {alias: scopes[alias]}
+    for db, session in found.items():
+        return session, readable.of(db)
     raise missing
 
 
 def find_message(
-    scope: ProjectScope, name: str, session: FoundSession | None, *, deleted: bool = False
+    db: Database, scope: ProjectScope, name: str, session: FoundSession | None, *, deleted: bool = False
 ) -> FoundMessage:
     """Return the message whose id is `name`, of a session that is not deleted, in `session` if given.
 
     With `deleted` return a message that was deleted individually, otherwise one that is not deleted. Raise NotFound.
     """
     message_id = as_uuid(name)
-    rows = Message.with_deleted.visible_to(scope).filter(
-        deleted_at__isnull=not deleted, session__deleted_at__isnull=True
+    rows = (
+        db.rows(Message.with_deleted)
+        .visible_to(scope)
+        .filter(deleted_at__isnull=not deleted, session__deleted_at__isnull=True)
     )
     row = rows.filter(pk=message_id).values_list("id", "project_id", "session_id").first() if message_id else None
     if row is None or (session is not None and row[2] != session.pk):
@@ -96,24 +100,24 @@ def find_message(
             code="message_not_found",
         )
     message = FoundMessage(*row)
-    note_objects("message", [message.pk], project_id=message.project_id)
+    note_objects(db.actor, "message", [message.pk], project_id=message.project_id)
     return message
 
 
-def session_of_page(scope: ProjectScope, session_id: UUID) -> Session | None:
+def session_of_page(db: Database, scope: ProjectScope, session_id: UUID) -> Session | None:
     """Return the row of a session that is not deleted; None if there is none in the scope."""
-    return Session.objects.visible_to(scope).filter(pk=session_id).first()
+    return db.rows(Session.objects).visible_to(scope).filter(pk=session_id).first()
 
 
-def message_of_page(scope: ProjectScope, message_id: UUID, *, deleted_too: bool = True) -> Message | None:
+def message_of_page(db: Database, scope: ProjectScope, message_id: UUID, *, deleted_too: bool = True) -> Message | None:
     """Return the row of a message, with its session; None if there is none in the scope."""
-    rows = (Message.with_deleted if deleted_too else Message.objects).visible_to(scope)
+    rows = (db.rows(Message.with_deleted) if deleted_too else db.rows(Message.objects)).visible_to(scope)
     return rows.select_related("session").filter(pk=message_id).first()
 
 
-def ids_of_message(scope: ProjectScope, message_id: UUID) -> FoundMessage | None:
+def ids_of_message(db: Database, scope: ProjectScope, message_id: UUID) -> FoundMessage | None:
     """Return the ids of a message, deleted or not; None if there is none in the scope."""
-    rows = Message.with_deleted.visible_to(scope).filter(pk=message_id)
+    rows = db.rows(Message.with_deleted).visible_to(scope).filter(pk=message_id)
     row = rows.values_list("id", "project_id", "session_id").first()
     return None if row is None else FoundMessage(*row)
 
@@ -126,8 +130,10 @@ def _ambiguous(field: str | None) -> Conflict:
     )
 
 
-def _find_sessions(column: str, value: UUID | str, among: Among, scope: ProjectScope) -> list[FoundSession]:
-    rows = Session.with_deleted.visible_to(scope)
+def _find_sessions(
+    db: Database, column: str, value: UUID | str, among: Among, scope: ProjectScope
+) -> list[FoundSession]:
+    rows = db.rows(Session.with_deleted).visible_to(scope)
     if among != "any":
         rows = rows.alive() if among == "alive" else rows.deleted()
     if column == "external_id" and scope.project_ids is None:
@@ -144,9 +150,9 @@ def as_uuid(text: str) -> UUID | None:
         return None
 
 
-def sessions(ids: Collection[str], fields: frozenset[str] = SESSION_FIELDS) -> list[schemas.Session]:
+def sessions(db: Database, ids: Collection[str], fields: frozenset[str] = SESSION_FIELDS) -> list[schemas.Session]:
     """Return the sessions of `ids`, in this order, with the requested fields. At most one query."""
-    rows = SESSIONS.read(ids, fields)
+    rows = SESSIONS.read(db, ids, fields)
     used = [_used(row[1], row[2], row[3]) for row in rows] if "resources" in fields else UNSET
     by_id = dict(zip((row[0] for row in rows), SESSIONS.make(rows, fields, resources=used), strict=True))
     return [by_id[session_id] for session_id in ids if session_id in by_id]
@@ -173,7 +179,10 @@ SESSIONS = Source(
     partitioned=False,
     beside=("input_tokens", "output_tokens", "duration_ms", "project_id"),
     columns={
-        "project": Column(sql="(SELECT slug FROM access_app_project WHERE access_app_project.id = project_id)"),
+        "project": Column(
+            sql="(SELECT slug FROM access_app_project WHERE access_app_project.id = project_id)",
+            of="access_app_project.slug",
+        ),
         "status_is_explicit": Column(sql="said_status <> '' AND is_abandoned IS NOT TRUE"),
         "status_reason": Column(sql=_STATUS_REASON),
     },
@@ -181,8 +190,8 @@ SESSIONS = Source(
 )
 
 
-def refuse_encrypted_messages(message_ids: Collection[UUID]) -> None:
+def refuse_encrypted_messages(db: Database, message_ids: Collection[UUID]) -> None:
     """Raise NotWhileEncrypted if the project of one of the messages is encrypted. One query if any project is, otherwise none."""
     if encrypted_projects():
-        rows = Message.with_deleted.filter(pk__in=message_ids).order_by()
+        rows = db.rows(Message.with_deleted).filter(pk__in=message_ids).order_by()
         refuse_encrypted(*rows.values_list("project_id", flat=True).distinct())

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from hmac import compare_digest
 from uuid import UUID
 
-from access_app.db import connection
+from access_app.db import Database
 from access_app.seal_keys import seal_keys
 
 NONCE_BYTES = 8
@@ -22,13 +22,13 @@ _INSERT = """
     """
 
 
-def mark(message_ids: Collection[UUID]) -> None:
+def mark(db: Database, message_ids: Collection[UUID]) -> None:
     """Mark these messages. Call it in the transaction that changes or removes them, or rows below them."""
     if message_ids:
         # As texts of arrays, because psycopg takes longer to quote lists than all the rest takes.
         marked = ",".join([message_id.hex for message_id in message_ids])
         tokens = ",".join([rf'"\\x{new_token(message_id).hex()}"' for message_id in message_ids])
-        with connection.cursor() as cursor:
+        with db.connection.cursor() as cursor:
             cursor.execute(_INSERT, [f"{{{marked}}}", f"{{{tokens}}}"])
 
 

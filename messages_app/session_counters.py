@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from access_app.db import connection, transaction
+from access_app.db import Database
+from access_app.db.transactions import in_transaction
 
 from .writes import COUNTED_AS, COUNTER_TYPES, COUNTERS
 
@@ -19,10 +20,10 @@ _STORED = ", ".join(f"session.{name}" for name in COUNTERS)
 _FOUND = ", ".join(f"counted.{name}" for name in COUNTERS)
 
 
-@transaction.atomic
-def recount(session_ids: Sequence[UUID]) -> None:
+@in_transaction
+def recount(db: Database, session_ids: Sequence[UUID]) -> None:
     """Set the counters of these sessions to the totals of their messages."""
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         # Locked before they are counted, so that a concurrent writer either adds its messages afterwards or has committed
         # them and the next statement sees them.
         cursor.execute(
@@ -40,9 +41,9 @@ def recount(session_ids: Sequence[UUID]) -> None:
         )
 
 
-def disagreements(session_ids: Sequence[UUID]) -> dict[UUID, dict[str, tuple[int, int]]]:
+def disagreements(db: Database, session_ids: Sequence[UUID]) -> dict[UUID, dict[str, tuple[int, int]]]:
     """Return the counters that are wrong, by session: {name: (stored, counted)}."""
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute(
             f"SELECT session.id, {_STORED}, {_FOUND} FROM messages_app_session AS session "  # noqa: S608 - built of COUNTERS
             f"CROSS JOIN LATERAL ({_COUNTED}) AS counted "

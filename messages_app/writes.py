@@ -19,7 +19,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from access_app.audit.trail import note_counts
-from access_app.db import transaction
+from access_app.db import Database
+from access_app.db.transactions import in_transaction
 from access_app.errors import NotFound
 
 from .changed_hours import mark_messages, mark_sessions
@@ -158,10 +159,10 @@ AT_A_TIME = 1_000
 _COUNTED = ("call_count", "failure_count", "model_error_count", "input_tokens", "output_tokens", "duration_ms")
 
 
-@transaction.atomic
-def update_session(session_id: UUID, changes: dict[str, Any]) -> Session:
+@in_transaction
+def update_session(db: Database, session_id: UUID, changes: dict[str, Any]) -> Session:
     """Set the given columns of a session, if any. Raise NotFound if it is unknown or deleted."""
-    session = Session.objects.select_for_update().filter(pk=session_id).first()
+    session = db.rows(Session.objects).select_for_update().filter(pk=session_id).first()
     if session is None:
         raise _no_session()
     if not changes:
@@ -174,51 +175,51 @@ def update_session(session_id: UUID, changes: dict[str, Any]) -> Session:
     return session
 
 
-@transaction.atomic
-def delete_session(session_id: UUID, *, by: str) -> None:
+@in_transaction
+def delete_session(db: Database, session_id: UUID, *, by: str) -> None:
     """Move a session with its messages to the trash. Raise NotFound if it is unknown or already deleted."""
     now = timezone.now()
-    if not Session.objects.filter(pk=session_id).update(deleted_at=now, deleted_by=by, updated_at=now):
+    if not db.rows(Session.objects).filter(pk=session_id).update(deleted_at=now, deleted_by=by, updated_at=now):
         raise _no_session()
-    mark_sessions([session_id])
+    mark_sessions(db, [session_id])
     logger.info("deleted a session", extra={"session_id": str(session_id), "by": by})
 
 
-def delete_sessions(project_id: int, session_ids: Collection[UUID] | None, *, by: str) -> int:
+def delete_sessions(db: Database, project_id: int, session_ids: Collection[UUID] | None, *, by: str) -> int:
     """Delete these sessions of a project, as far as they exist, or all if `session_ids` is None; return their number.
 
     In batches, each in its own transaction, because a project may have a million sessions.
     """
-    rows = Session.objects.filter(project_id=project_id)
+    rows = db.rows(Session.objects).filter(project_id=project_id)
     if session_ids is not None:
         rows = rows.filter(pk__in=session_ids)
     deleted = 0
     while True:
-        with transaction.atomic():
+        with db.atomic():
             # By id, the order of all writes that lock several sessions.
             locked = rows.order_by("pk").select_for_update(no_key=True, of=("self",))
             batch = list(locked.values_list("pk", flat=True)[:AT_A_TIME])
             now = timezone.now()
-            Session.objects.filter(pk__in=batch).update(deleted_at=now, deleted_by=by, updated_at=now)
-            mark_sessions(batch)
+            db.rows(Session.objects).filter(pk__in=batch).update(deleted_at=now, deleted_by=by, updated_at=now)
+            mark_sessions(db, batch)
         deleted += len(batch)
         if len(batch) < AT_A_TIME:
             break
     if deleted:
-        note_counts(project_id, sessions=deleted)
+        note_counts(db.actor, project_id, sessions=deleted)
         logger.info("deleted sessions", extra={"project_id": project_id, "sessions": deleted, "by": by})
     return deleted
 
 
-@transaction.atomic
-def add_tags(session_ids: Collection[UUID], tags: Sequence[str]) -> list[UUID]:
+@in_transaction
+def add_tags(db: Database, session_ids: Collection[UUID], tags: Sequence[str]) -> list[UUID]:
     """Add tags to those of the sessions that lack one, behind their own; return the changed sessions.
 
     Deleted and unknown sessions are skipped. `tags` have been redacted.
     """
     changed: list[UUID] = []
     # By id, the order of all writes that lock several sessions.
-    lacking = Session.objects.filter(pk__in=session_ids).exclude(tags__contains=tags).order_by("pk")
+    lacking = db.rows(Session.objects).filter(pk__in=session_ids).exclude(tags__contains=tags).order_by("pk")
     for session in lacking.select_for_update(no_key=True, of=("self",)).only("tags"):
         session.tags = [*session.tags, *(tag for tag in tags if tag not in session.tags)]
         session.updated_at = timezone.now()
@@ -229,14 +230,14 @@ def add_tags(session_ids: Collection[UUID], tags: Sequence[str]) -> list[UUID]:
     return changed
 
 
-@transaction.atomic
-def clear_session(session_id: UUID, *, by: str) -> int:
+@in_transaction
+def clear_session(db: Database, session_id: UUID, *, by: str) -> int:
     """Delete all messages of a session and keep the session; return their number.
 
     The messages can be restored individually. Raise NotFound if the session is unknown or deleted.
     """
     now = timezone.now()
-    alive = Message.with_deleted.filter(session_id=session_id, deleted_at__isnull=True)
+    alive = db.rows(Message.with_deleted).filter(session_id=session_id, deleted_at__isnull=True)
     messages = list(
         alive.order_by("pk")
         .select_for_update()
@@ -257,55 +258,61 @@ def clear_session(session_id: UUID, *, by: str) -> int:
     ids = [message.pk for message in messages]
     for first in range(0, len(messages), AT_A_TIME):
         keys = ids[first : first + AT_A_TIME]
-        of_these = Message.with_deleted.filter(pk__in=keys, pk__gte=keys[0], pk__lte=keys[-1])
+        of_these = db.rows(Message.with_deleted).filter(pk__in=keys, pk__gte=keys[0], pk__lte=keys[-1])
         of_these.update(deleted_at=now, deleted_by=by, updated_at=now, version=F("version") + 1)
     # The session last, in the order of locks. It may have been deleted meanwhile, together with its messages.
-    if Session.objects.select_for_update().filter(pk=session_id).first() is None:
+    if db.rows(Session.objects).select_for_update().filter(pk=session_id).first() is None:
         raise _no_session()
-    add_to_session(session_id, -counts)
-    update_last_run(session_id)
+    add_to_session(db, session_id, -counts)
+    update_last_run(db, session_id)
     if messages:
-        mark_messages(messages[0].project_id, ids)
-        mark(ids)
-    note_counts(messages=len(messages))
+        mark_messages(db, messages[0].project_id, ids)
+        mark(db, ids)
+    note_counts(db.actor, messages=len(messages))
     logger.info("cleared a session", extra={"session_id": str(session_id), "messages": len(messages), "by": by})
     return len(messages)
 
 
-@transaction.atomic
-def restore_session(session_id: UUID) -> None:
+@in_transaction
+def restore_session(db: Database, session_id: UUID) -> None:
     """Restore a deleted session with its messages; messages that were deleted individually stay deleted.
 
     Raise NotFound, also for a session that a purge has begun to remove.
     """
-    session = Session.with_deleted.deleted().select_for_update().filter(pk=session_id).first()
+    session = db.rows(Session.with_deleted).deleted().select_for_update().filter(pk=session_id).first()
     if (
         session is None
-        or SessionTombstone.objects.filter(key=session_key(session.project_id, str(session.pk))).exists()
+        or db.rows(SessionTombstone.objects).filter(key=session_key(session.project_id, str(session.pk))).exists()
     ):
         raise NotFound(_("There is no deleted session with this id."))
-    Session.with_deleted.filter(pk=session_id).update(deleted_at=None, deleted_by="", updated_at=timezone.now())
-    mark_sessions([session_id])
+    db.rows(Session.with_deleted).filter(pk=session_id).update(
+        deleted_at=None, deleted_by="", updated_at=timezone.now()
+    )
+    mark_sessions(db, [session_id])
     logger.info("restored a session", extra={"session_id": str(session_id)})
 
 
-def delete_message(message_id: UUID, *, by: str, session_id: UUID | None = None) -> None:
+def delete_message(db: Database, message_id: UUID, *, by: str, session_id: UUID | None = None) -> None:
     """Move a message with its trace to the trash.
 
     Raise NotFound if it is unknown, already deleted, of a session other than `session_id`, or of a deleted session.
     """
-    _set_deleted(message_id, session_id, deleted_at=timezone.now(), by=by)
+    _set_deleted(db, message_id, session_id, deleted_at=timezone.now(), by=by)
 
 
-def restore_message(message_id: UUID, *, session_id: UUID | None = None) -> None:
+def restore_message(db: Database, message_id: UUID, *, session_id: UUID | None = None) -> None:
     """Restore a deleted message with its trace. Raise NotFound, also if its session is deleted: restore that first."""
-    _set_deleted(message_id, session_id, deleted_at=None, by="")
+    _set_deleted(db, message_id, session_id, deleted_at=None, by="")
 
 
-@transaction.atomic
-def _set_deleted(message_id: UUID, session_id: UUID | None, *, deleted_at: datetime | None, by: str) -> None:
-    candidates = Message.with_deleted.select_for_update(of=("self",)).filter(
-        pk=message_id, deleted_at__isnull=deleted_at is not None, session__deleted_at__isnull=True
+@in_transaction
+def _set_deleted(
+    db: Database, message_id: UUID, session_id: UUID | None, *, deleted_at: datetime | None, by: str
+) -> None:
+    candidates = (
+        db.rows(Message.with_deleted)
+        .select_for_update(of=("self",))
+        .filter(pk=message_id, deleted_at__isnull=deleted_at is not None, session__deleted_at__isnull=True)
     )
     if session_id is not None:
         candidates = candidates.filter(session_id=session_id)
@@ -314,36 +321,38 @@ def _set_deleted(message_id: UUID, session_id: UUID | None, *, deleted_at: datet
         raise NotFound(
             _("There is no message with this id.") if deleted_at else _("There is no deleted message with this id.")
         )
-    Message.with_deleted.filter(pk=message_id).update(
+    db.rows(Message.with_deleted).filter(pk=message_id).update(
         deleted_at=deleted_at, deleted_by=by, updated_at=timezone.now(), version=F("version") + 1
     )
     counts = Counts.of(message)
-    add_to_session(message.session_id, -counts if deleted_at else counts)
+    add_to_session(db, message.session_id, -counts if deleted_at else counts)
     if counts.last_run:
-        update_last_run(message.session_id)
-    mark_messages(message.project_id, [message_id])
-    mark([message_id])
+        update_last_run(db, message.session_id)
+    mark_messages(db, message.project_id, [message_id])
+    mark(db, [message_id])
     logger.info(
         "deleted a message" if deleted_at else "restored a message",
         extra={"session_id": str(message.session_id), "message_id": str(message_id), "by": by},
     )
 
 
-def update_last_run(session_id: UUID) -> None:
+def update_last_run(db: Database, session_id: UUID) -> None:
     """Look up the newest run of a session again, after one was deleted or restored."""
-    runs = Message.with_deleted.filter(session_id=session_id, role=Message.Role.ASSISTANT, deleted_at__isnull=True)
+    runs = db.rows(Message.with_deleted).filter(
+        session_id=session_id, role=Message.Role.ASSISTANT, deleted_at__isnull=True
+    )
     newest = runs.order_by("-pk").only("pk", "error", "is_completed", "health", "metadata").first()
     run = Run(NO_RUN_LEFT, False, "")
     if newest is not None:
         run = Run(newest.pk, newest.error != "", interruption_of(newest))
-    Session.with_deleted.filter(pk=session_id).update(
+    db.rows(Session.with_deleted).filter(pk=session_id).update(
         last_run_id=run.message_id, last_run_failed=run.failed, last_interruption=run.interruption
     )
 
 
-def add_to_session(session_id: UUID, counts: Counts) -> None:
+def add_to_session(db: Database, session_id: UUID, counts: Counts) -> None:
     """Add to the counters of a session, deleted or not."""
-    Session.with_deleted.filter(pk=session_id).update(
+    db.rows(Session.with_deleted).filter(pk=session_id).update(
         updated_at=timezone.now(), **{name: F(name) + getattr(counts, name) for name in COUNTERS}
     )
 

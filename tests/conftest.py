@@ -110,6 +110,7 @@ from django.utils import timezone  # noqa: E402
 
 from access_app import masking  # noqa: E402
 from access_app.bounded_cache import BoundedCache  # noqa: E402
+from access_app.db import primary  # noqa: E402
 from access_app.models import Project  # noqa: E402  # models need Django set up
 from messages_app.sql.periods import Period  # noqa: E402
 from tests.encryption import MASTER_KEY, master_key  # noqa: E402
@@ -159,7 +160,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: pytest_django.Djan
     with django_db_blocker.unblock():
         ModelPrice.objects.all().delete()
         months = {Period.of(NOON), Period.of(timezone.now())}
-        ensure_periods(months)
+        ensure_periods(primary, months)
         with connection.cursor() as cursor:
             for month, table in product(months, TABLES):
                 cursor.execute(f"ALTER TABLE {month.leaf(table.name)} SET (autovacuum_enabled = false)")

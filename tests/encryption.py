@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from django.test import override_settings
 
-from access_app.db import base
+from access_app.db.base import DatabaseWrapper
 from access_app.encryption.keys import forget_keys
 from access_app.encryption.reading import switch_on
 
@@ -19,12 +19,12 @@ OTHER_MASTER_KEY = b64encode(bytes(range(1, 33))).decode()
 @contextmanager
 def master_key(*keys: str) -> Iterator[None]:
     """Be a server with these master keys, the first one for new wrappings; without any, one that found data keys."""
-    opening = base.opening
+    before = DatabaseWrapper.decrypts
     with override_settings(TRACESITE_MASTER_KEY=",".join(keys)):
         switch_on()
         forget_keys()
         try:
             yield
         finally:
-            base.open_with(opening)
+            DatabaseWrapper.decrypts = before
             forget_keys()

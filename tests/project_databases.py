@@ -13,6 +13,7 @@ from django.db import connection, connections
 from django.test import override_settings
 from psycopg import sql
 
+from access_app.db import primary
 from access_app.db.direct import connection_parameters
 
 MIDDLEWARE = "tracesite.http.project_database.ProjectDatabaseMiddleware"
@@ -22,7 +23,7 @@ MIDDLEWARE = "tracesite.http.project_database.ProjectDatabaseMiddleware"
 def copies(aliases: Sequence[str], *, of: str = "") -> Iterator[None]:
     """Have databases of these aliases, which are copies of the empty one of the tests, or `of` another one. For a module, before its tests."""
     ours = connection.settings_dict
-    parameters: dict[str, Any] = connection_parameters()
+    parameters: dict[str, Any] = connection_parameters(primary)
     connection.close()  # a template has no other users
     names = {alias: f"{ours['NAME']}_{alias}" for alias in aliases}
     with psycopg.connect(**{**parameters, "dbname": "postgres"}, autocommit=True) as server:

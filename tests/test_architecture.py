@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable
+from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -27,7 +30,18 @@ LAYERS = ["tracesite_sdk", *APPS]
 FLOORS = ["models", "ingest", "queries", "imports", "events", "maintenance", "views", "eko", "admin", "urls"]
 READS = ("traces_app/queries/", "messages_app/admin/", "traces_app/admin/", "messages_app/sql/batch.py")
 OF_DEFAULT_ALIAS = ("django.db.connection", "django.db.transaction", "django.db.DEFAULT_DB_ALIAS")
-OF_ANY_DATABASE = ("access_app/db/", "access_app/two_factor.py")
+OF_ANY_DATABASE = ("access_app/db/",)
+MANAGERS = ("objects", "with_deleted", "_base_manager", "_default_manager")
+OF_THE_PRIMARY = {"SavedView", "ListColumns", "ModelPrice", "MaskingRun"}
+# These build subqueries, or rows that their callers hand a database.
+OF_NO_DATABASE = {"calls_in", "steps_with", "scores_with", "_steps", "_results"}
+# What knows that some projects have databases of their own: the list of them, the router, what divides and merges, and the work of
+# operators. Everything else is handed a Database or a Readable.
+SEVERAL_DATABASES = re.compile(
+    r"(?<!\.)\busing\(|\b(project_aliases|all_aliases|all_databases|scopes_by_database|by_database|aliases_of|alias_of|use_alias|"
+    r"databases_shown|note_databases)\(|\.using\(|access_app\.places|from \.places"
+)
+MOST_THAT_KNOW = 20
 WRITES = (
     "messages_app.writes",
     "traces_app.ingest.store",
@@ -42,6 +56,7 @@ HTTP = ("rest_framework", "django.http", "django.urls", "django.views", "django.
 def violations(path: str, source: str) -> list[str]:
     """Return the violations in one file, each with its line and reason."""
     found = [f"{path}:{line}: {reason}" for line, reason in _wrong_imports(path, source)]
+    found += [f"{path}:{line}: {reason}" for line, reason in _wrong_reads(path, source)]
     name = Path(path).stem
     if name in SAY_NOTHING:
         found.append(f"{path}: a file is named for its topic, `{name}` says nothing")
@@ -68,13 +83,40 @@ def _wrong_imports(path: str, source: str) -> Iterable[tuple[int, str]]:
         is_write = path.endswith("writes.py") or path.startswith(("traces_app/ingest/", "traces_app/maintenance/"))
         if is_write and _is_any(module, HTTP):
             yield line, f"writes may not know {module}: HTTP is translated in the views"
-        if path.startswith(READS) and module == "access_app.db.connection":
-            yield line, "reads may be on the replica: they take reading_connection() of access_app.db.reading"
         if module in OF_DEFAULT_ALIAS and not path.startswith(OF_ANY_DATABASE):
-            yield (
-                line,
-                f"traces may be in another database than `default`: take {module.split('.')[-1]} from access_app.db",
-            )
+            yield line, f"traces may be in another database than `default`: take {module} of the `Database`"
+
+
+def _wrong_reads(path: str, source: str) -> Iterable[tuple[int, str]]:
+    """Yield what reads or writes traces where nobody said, and reads that would not go to the replica."""
+    for function in ast.walk(ast.parse(source)):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) or function.name in OF_NO_DATABASE:
+            continue
+        handed = {id(call.args[0]) for call in ast.walk(function) if isinstance(call, ast.Call) and call.args}
+        for node in ast.walk(function):
+            if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
+                continue
+            if node.attr in MANAGERS and node.value.id in models_of_traces() and id(node) not in handed:
+                yield node.lineno, f"rows are in a database: db.rows({ast.unparse(node)})"
+            if path.startswith(READS) and node.value.id == "db" and node.attr in ("cursor", "connection", "atomic"):
+                yield (
+                    node.lineno,
+                    f"reads may be on the replica: db.read_cursor() and the like instead of db.{node.attr}",
+                )
+
+
+@cache
+def models_of_traces() -> frozenset[str]:
+    """Return the names of the models whose rows are where the traces of their project are."""
+    models = chain.from_iterable(
+        ast.parse((ROOT / app / "models.py").read_text()).body for app in ("messages_app", "traces_app")
+    )
+    named = {
+        node.name
+        for node in models
+        if isinstance(node, ast.ClassDef) and "Model" in "".join(map(ast.unparse, node.bases))
+    }
+    return frozenset(named - OF_THE_PRIMARY)
 
 
 def _wrong_floor(path: str, module: str) -> str | None:
@@ -114,6 +156,18 @@ def test_dependencies_point_one_way() -> None:
     assert found == []
 
 
+def test_few_modules_know_of_several_databases() -> None:
+    found = [path for path in files() if SEVERAL_DATABASES.search((ROOT / path).read_text())]
+    assert "access_app/places.py" in found
+    assert len(found) < MOST_THAT_KNOW, found
+
+
+def test_nothing_is_handed_down_in_context_variables() -> None:
+    """Who reads, where, and who acts are arguments; the id of a request is for the log, which everything writes."""
+    found = [path for path in files() if "ContextVar" in (ROOT / path).read_text()]
+    assert found == ["tracesite/http/request_ids.py"]
+
+
 def test_packages_have_no_import_circles() -> None:
     assert circles(package_arrows()) == []
 
@@ -147,8 +201,9 @@ def test_traces_app_has_at_most_12_rooms() -> None:
         ),
         ("traces_app/models.py", "from . import writes", "rows know neither writes nor HTTP"),
         ("traces_app/ingest/store.py", "from rest_framework import status", "HTTP is translated in the views"),
-        ("traces_app/queries/seals.py", "from access_app.db import connection", "may be on the replica"),
-        ("traces_app/ingest/store.py", "from django.db import connection, models", "connection from access_app.db"),
+        ("traces_app/queries/seals.py", "def f(db):\n    db.cursor()", "may be on the replica"),
+        ("traces_app/ingest/store.py", "from django.db import connection, models", "of the `Database`"),
+        ("traces_app/ingest/store.py", "def f(db):\n    return Message.objects.get()", "db.rows(Message.objects)"),
         ("traces_app/utils.py", "", "says nothing"),
         ("traces_app/__init__.py", '"""Doc."""\nfrom .records import Message', "a docstring only"),
         ("traces_app/views.py", "x = Redacted(session=s, receipts=[], message_receipts=[])", "unredacted"),

@@ -25,7 +25,7 @@ import psycopg
 from django.db.migrations.loader import MigrationLoader
 from psycopg import conninfo, sql
 
-from access_app.db import PRIMARY, primary, transaction
+from access_app.db import primary
 from access_app.db.direct import session_lock
 from access_app.db.earlier_migrations import EARLIER
 from tracesite.serving import embedded_postgres
@@ -90,7 +90,7 @@ def back_up(directory: Path, *, jobs: int = 1, verify: bool = True, keep: int | 
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise BackupError(f"DIR: the directory {directory} cannot be made: {error.strerror}.") from error
-    with session_lock(_LOCK) as is_only_one:
+    with session_lock(primary, _LOCK) as is_only_one:
         if not is_only_one:
             raise BackupError("Another backup of this database is being made.")
         for leftover in directory.glob(f"{UNFINISHED}*"):
@@ -129,9 +129,9 @@ def restore(backup: Path) -> Manifest:
             f"The backup is of a later version of Tracesite, with migrations that this one does not know: {', '.join(newer[:3])}. "
             "Install that version."
         )
-    if tables := primary.introspection.table_names():
+    if tables := primary.connection.introspection.table_names():
         raise BackupError(
-            f"The database {primary.settings_dict['NAME']!r} is not empty: it has {len(tables)} tables. Create a new one and "
+            f"The database {primary.connection.settings_dict['NAME']!r} is not empty: it has {len(tables)} tables. Create a new one and "
             "name it in DATABASE_URL (for the embedded PostgreSQL: a new TRACESITE_DATA_DIR)."
         )
     _run("pg_restore", ["--single-transaction", *_RESTORE, str(backup / DUMP)], _url())
@@ -191,11 +191,13 @@ _RESTORE = ["--exit-on-error", "--no-owner", "--no-privileges"]
 
 
 def _dump(draft: Path, began: datetime, jobs: int) -> Manifest:
-    with transaction.atomic(using=PRIMARY), primary.cursor() as cursor:
+    with primary.atomic(), primary.cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         cursor.execute("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0")
         # Until the end no partition can be dropped, and because the snapshot comes after the locks, it has all of them.
-        parents = sql.SQL(", ").join(map(sql.Identifier, primary.introspection.django_table_names(only_existing=True)))
+        parents = sql.SQL(", ").join(
+            map(sql.Identifier, primary.connection.introspection.django_table_names(only_existing=True))
+        )
         cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(parents))
         cursor.execute("SELECT pg_export_snapshot(), current_setting('server_version_num')::integer")
         snapshot, version = cursor.fetchone()
@@ -222,7 +224,7 @@ def _dump(draft: Path, began: datetime, jobs: int) -> Manifest:
 
 
 def _check_by_restoring(draft: Path, manifest: Manifest, jobs: int) -> None:
-    database = primary.settings_dict["NAME"]
+    database = primary.connection.settings_dict["NAME"]
     with primary.cursor() as cursor:
         cursor.execute("SELECT datname FROM pg_database WHERE starts_with(datname, %s)", [database + CHECK_SUFFIX])
         for (leftover,) in cursor.fetchall():
@@ -235,7 +237,7 @@ def _check_by_restoring(draft: Path, manifest: Manifest, jobs: int) -> None:
             _django().execute(create.format(sql.Identifier(name), sql.Literal(collate), sql.Literal(ctype)))
         except psycopg.errors.InsufficientPrivilege:
             raise BackupError(
-                f"The role {primary.settings_dict['USER']!r} may not create the database that a backup is restored into as a "
+                f"The role {primary.connection.settings_dict['USER']!r} may not create the database that a backup is restored into as a "
                 "check. Let a superuser run ALTER ROLE ... CREATEDB, or leave the check out with --no-verify."
             ) from None
     try:
@@ -292,8 +294,8 @@ def _sync(directory: Path) -> None:
 
 def _django() -> psycopg.Connection[Any]:
     """Return the connection of Django, opened if it is not."""
-    primary.ensure_connection()
-    connection: psycopg.Connection[Any] = primary.connection
+    primary.connection.ensure_connection()
+    connection: psycopg.Connection[Any] = primary.connection.connection
     return connection
 
 
@@ -302,7 +304,7 @@ def _url(database: str | None = None) -> str:
 
     Only with what the settings give: libpq adds options that the programs of an older PostgreSQL refuse.
     """
-    given = {"host", "port", "user", "dbname", *primary.settings_dict["OPTIONS"]}
+    given = {"host", "port", "user", "dbname", *primary.connection.settings_dict["OPTIONS"]}
     parameters = {name: value for name, value in _django().info.get_parameters().items() if name in given}
     return conninfo.make_conninfo(**parameters | ({"dbname": database} if database else {}))
 

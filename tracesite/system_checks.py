@@ -24,7 +24,7 @@ from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from access_app.conf import conf
-from access_app.db import BACKEND, PRIMARY, REPLICA, all_aliases, connection, primary, project_aliases
+from access_app.db import BACKEND, PRIMARY, REPLICA, all_aliases, primary, project_aliases
 from access_app.db.earlier_migrations import TOO_OLD, is_too_old
 from access_app.encryption.keys import unusable_keys
 from access_app.encryption.master import master_keys
@@ -257,7 +257,7 @@ def check_project_databases(
     try:
         if (
             PRIMARY not in (databases or ())
-            or ProjectDatabase._meta.db_table not in primary.introspection.table_names()
+            or ProjectDatabase._meta.db_table not in primary.connection.introspection.table_names()
         ):
             return messages
     except OperationalError:
@@ -289,7 +289,10 @@ def check_masking_rules(
 ) -> list[CheckMessage]:
     """Check that every masking rule can be applied."""
     try:
-        if PRIMARY not in (databases or ()) or MaskingRule._meta.db_table not in connection.introspection.table_names():
+        if (
+            PRIMARY not in (databases or ())
+            or MaskingRule._meta.db_table not in primary.connection.introspection.table_names()
+        ):
             return []
     except OperationalError:
         return []  # check_database reports it
@@ -308,7 +311,10 @@ def check_masking_rules(
 def check_data_keys(app_configs: Apps, databases: Iterable[str] | None = None, **options: Any) -> list[CheckMessage]:
     """Check that the master key exists, and is the one that has wrapped the data keys of the projects."""
     try:
-        if PRIMARY not in (databases or ()) or ProjectKey._meta.db_table not in connection.introspection.table_names():
+        if (
+            PRIMARY not in (databases or ())
+            or ProjectKey._meta.db_table not in primary.connection.introspection.table_names()
+        ):
             return []
     except OperationalError:
         return []  # check_database reports it
@@ -331,11 +337,14 @@ def check_data_keys(app_configs: Apps, databases: Iterable[str] | None = None, *
 def check_seal_key(app_configs: Apps, databases: Iterable[str] | None = None, **options: Any) -> list[CheckMessage]:
     """Check that the key of the newest seals exists: a backup that is restored elsewhere does not bring it."""
     try:
-        if PRIMARY not in (databases or ()) or SealBatch._meta.db_table not in connection.introspection.table_names():
+        if (
+            PRIMARY not in (databases or ())
+            or SealBatch._meta.db_table not in primary.connection.introspection.table_names()
+        ):
             return []
     except OperationalError:
         return []  # check_database reports it
-    key_id = SealBatch.objects.order_by("-pk").values_list("key_id", flat=True).first()
+    key_id = primary.rows(SealBatch.objects).order_by("-pk").values_list("key_id", flat=True).first()
     if key_id is None or seal_key(key_id) is not None:
         return []
     return [

@@ -15,7 +15,8 @@ from itertools import chain
 
 from django.db.models import QuerySet
 
-from access_app.db import PRIMARY, primary, transaction
+from access_app.audit.trail import Actor
+from access_app.db import primary
 from access_app.hash_chain import Flaw, HashChain, Head, Verified
 from access_app.models import AuditAction, AuditEntry, Project
 
@@ -84,7 +85,7 @@ def append_recorded(*, is_stopped: Callable[[], bool] = bool) -> ChainReport:
     """Chain the entries that were recorded since. Do nothing while another process does."""
     report = ChainReport()
     while not is_stopped():
-        with transaction.atomic(using=PRIMARY):
+        with primary.atomic():
             if not _locked(_TRY_LOCK):
                 break
             count = _append_batch(report)
@@ -142,8 +143,8 @@ def first_broken_link(project_id: int | None, anchor: Head[str] | None = None) -
     return broken
 
 
-@transaction.atomic(using=PRIMARY)
-def purge_before(limit: dt.datetime) -> dict[str, int]:
+@primary.atomic()
+def purge_before(actor: Actor | None, limit: dt.datetime) -> dict[str, int]:
     """Remove the entries at the start of each chain that are older than `limit`. Return their numbers by chain.
 
     An entry of the chain records how far it was removed, and the hash there, from which verification goes on.
@@ -161,6 +162,7 @@ def purge_before(limit: dt.datetime) -> dict[str, int]:
             continue
         record(
             AuditAction.AUDIT_PURGE,
+            actor,
             project_id=project_id,
             object_type="auditentry",
             detail={"through": last.sequence, "hash": last.hash},

@@ -16,7 +16,8 @@ from access_app.logins import client_address, typed_name
 from access_app.models import ActorKind, AuditAction, AuditResult
 from access_app.users import user_named
 
-from .record import Origin, origin_of, record
+from .record import origin_of, record
+from .trail import Origin
 
 
 def connect() -> None:
@@ -28,12 +29,12 @@ def connect() -> None:
 
 
 def _logged_in(sender: Any, request: HttpRequest, user: User, **kwargs: Any) -> None:
-    record(AuditAction.LOGIN, object_type="login", origin=origin_of(request, user=user))
+    record(AuditAction.LOGIN, None, object_type="login", origin=origin_of(request, user=user))
 
 
 def _logged_out(sender: Any, request: HttpRequest, user: User | None, **kwargs: Any) -> None:
     if user is not None:
-        record(AuditAction.LOGOUT, object_type="login", origin=origin_of(request, user=user))
+        record(AuditAction.LOGOUT, None, object_type="login", origin=origin_of(request, user=user))
 
 
 def _login_failed(sender: Any, credentials: dict[str, Any], request: HttpRequest | None = None, **kwargs: Any) -> None:
@@ -43,6 +44,7 @@ def _login_failed(sender: Any, credentials: dict[str, Any], request: HttpRequest
     user = user_named(typed_name(request, credentials).replace("\x00", ""))
     record(
         AuditAction.LOGIN,
+        None,
         object_type="login",
         result=AuditResult.REFUSED,
         origin=Origin(

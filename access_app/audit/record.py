@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from django.contrib.auth.base_user import AbstractBaseUser
@@ -21,7 +19,7 @@ from access_app.db.statements import prepared_cursor
 from access_app.logins import client_address
 from access_app.models import ActorKind, ApiKey, AuditAction, AuditEntry, AuditResult, Project
 
-from .trail import following, note_entry, place_of
+from .trail import Actor, Origin, note_entry, place_of
 
 _COLUMNS = (
     *("project_id", "time", "actor_kind", "actor_name", "actor_id", "action", "object_type", "object_id"),
@@ -51,40 +49,7 @@ _OF_DJANGO = {
 _LONGEST = {column.attname: column.max_length for column in AuditEntry._meta.concrete_fields}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Origin:
-    """The actor of an audited action, and the address that it came from."""
-
-    kind: ActorKind
-    name: str
-    id: str = ""
-    address: str = ""
-    request_id: str = ""
-
-
 _SYSTEM = Origin(kind=ActorKind.SYSTEM, name="tracesite")
-_request: ContextVar[HttpRequest | None] = ContextVar("audit_request", default=None)
-_current: ContextVar[Origin] = ContextVar("audit_origin", default=_SYSTEM)
-
-
-@contextmanager
-def serving(request: HttpRequest) -> Iterator[None]:
-    """Name the login or key of this request in the entries that are recorded meanwhile."""
-    token = _request.set(request)
-    try:
-        yield
-    finally:
-        _request.reset(token)
-
-
-@contextmanager
-def acting(origin: Origin) -> Iterator[None]:
-    """Name this actor in the entries that are recorded meanwhile in this thread or task."""
-    token = _current.set(origin)
-    try:
-        yield
-    finally:
-        _current.reset(token)
 
 
 class AuditedCommand(BaseCommand):
@@ -93,30 +58,40 @@ class AuditedCommand(BaseCommand):
     action: ClassVar[AuditAction | None] = None
     """The action of the command; None if the functions that it calls record that."""
     object_type: ClassVar[str] = ""
+    actor: Actor | None = None
+    """Who acts: the command, once it runs."""
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         name = type(self).__module__.rpartition(".")[2]
-        with acting(Origin(kind=ActorKind.COMMAND, name=name, id=f"uid {os.getuid()}")), following() as trail:
-            if self.action is None or options.get("dry_run"):
-                return super().execute(*args, **options)
-            result = AuditResult.FAILED
-            try:
-                output = super().execute(*args, **options)
-                result = AuditResult.ALLOWED
-                return output
-            finally:
-                project_id, projects = place_of(trail)
-                record(
-                    self.action,
-                    project_id=project_id,
-                    object_type=self.object_type,
-                    result=result,
-                    detail={**_said(options), **projects, **trail.counts},
-                )
+        self.actor = command_actor(name)
+        if self.action is None or options.get("dry_run"):
+            return super().execute(*args, **options)
+        result = AuditResult.FAILED
+        try:
+            output = super().execute(*args, **options)
+            result = AuditResult.ALLOWED
+            return output
+        finally:
+            project_id, projects = place_of(self.actor.trail)
+            record(
+                self.action,
+                self.actor,
+                project_id=project_id,
+                object_type=self.object_type,
+                result=result,
+                detail={**_said(options), **projects, **self.actor.trail.counts},
+            )
+
+
+def command_actor(name: str) -> Actor:
+    """Return a management command as the one who acts."""
+    origin = Origin(kind=ActorKind.COMMAND, name=name, id=f"uid {os.getuid()}")
+    return Actor(lambda: origin)
 
 
 def record(
     action: AuditAction,
+    actor: Actor | None,
     *,
     project_id: int | None = None,
     object_type: str = "",
@@ -127,29 +102,30 @@ def record(
     origin: Origin | None = None,
     soon: bool = False,
 ) -> None:
-    """Add an entry to the audit log, in the transaction of the caller if there is one.
+    """Add an entry to the audit log, in the transaction of the caller if there is one. Without an actor or `origin` the system acts.
 
     `detail` must hold no content of traces. Long texts are cut, and characters that PostgreSQL cannot store are replaced.
     Chaining happens in the background, so that no writer waits for another. `soon`, outside of a transaction: do not wait
     until the disk has it; a crash of the database loses the entries of its last moments then.
     """
-    who = origin or current_origin()
-    note_entry(object_type)
+    who = origin or (_SYSTEM if actor is None else actor.origin)
+    note_entry(actor, object_type)
     values = (
         *(project_id, timezone.now(), who.kind.value, who.name, who.id, action.value, object_type, str(object_id)),
         *(object_name, who.address, who.request_id, result.value, Jsonb(dict(detail or {}))),
     )
-    with prepared_cursor(primary) as cursor:
+    with prepared_cursor(primary.connection) as cursor:
         cursor.execute(
             _INSERT_SOON if soon else _INSERT,
             [_storable(name, value) for name, value in zip(_COLUMNS, values, strict=True)],
         )
 
 
-def record_key(action: AuditAction, key: ApiKey) -> None:
+def record_key(action: AuditAction, actor: Actor | None, key: ApiKey) -> None:
     """Record what happened to a key."""
     record(
         action,
+        actor,
         project_id=key.project_id,
         object_type="apikey",
         object_id=key.pk,
@@ -158,10 +134,13 @@ def record_key(action: AuditAction, key: ApiKey) -> None:
     )
 
 
-def record_project_change(project: Project, detail: Mapping[str, str | int | list[str] | None]) -> None:
+def record_project_change(
+    actor: Actor | None, project: Project, detail: Mapping[str, str | int | list[str] | None]
+) -> None:
     """Record what was changed of a project."""
     record(
         AuditAction.CHANGE,
+        actor,
         project_id=project.pk,
         object_type="project",
         object_id=project.pk,
@@ -170,20 +149,14 @@ def record_project_change(project: Project, detail: Mapping[str, str | int | lis
     )
 
 
-def current_origin() -> Origin:
-    """Return who acts: the command, or the key or login of the request."""
-    request = _request.get()
-    return _current.get() if request is None else origin_of(request)
-
-
 def origin_of(request: HttpRequest, key: ApiKey | None = None, user: AbstractBaseUser | None = None) -> Origin:
     """Return the key or login of a request, and the system without either. Call it late: the login is not known at first."""
     key = key or getattr(request, "auth", None)
     if isinstance(key, ApiKey):
-        actor = Origin(kind=ActorKind.KEY, name=str(key), id=str(key.pk))
+        origin = Origin(kind=ActorKind.KEY, name=str(key), id=str(key.pk))
     else:
-        actor = origin_of_user(user or getattr(request, "user", None))
-    return replace(actor, address=client_address(request), request_id=getattr(request, "request_id", ""))
+        origin = origin_of_user(user or getattr(request, "user", None))
+    return replace(origin, address=client_address(request), request_id=getattr(request, "request_id", ""))
 
 
 def origin_of_user(user: AbstractBaseUser | AnonymousUser | None) -> Origin:

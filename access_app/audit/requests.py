@@ -23,8 +23,8 @@ from access_app.models import ActorKind, AuditAction, AuditResult
 from access_app.mounting import route_below_base, view_of
 from tracesite_sdk.redaction.engine import redact
 
-from .record import Origin, origin_of, record, serving
-from .trail import Trail, following, place_of
+from .record import origin_of, record
+from .trail import Actor, Origin, Trail, place_of
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ OF_PAGES = {
     ),
     **dict.fromkeys(("spans", "statistics"), AuditAction.READ),
 }
-"""What our pages of the admin do by the words of their names, if they do not say it themselves; all others change something."""
+"""Actions of our pages of the admin by the words of their names, if they do not say it themselves; all others change something."""
 _OWN_PAGES = frozenset(["admin:two_factor", "admin:password_change", "admin:password_change_done"])
 """Pages of users about themselves."""
 _SITE_WIDE = frozenset(["user", "group", "modelprice"])
@@ -127,12 +127,12 @@ class AuditMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        with serving(request), following() as trail:
-            response = self.get_response(request)
-            match = request.resolver_match
-            if match is not None and route_of(match) not in NOT_RECORDED:
-                _record(request, match, response.status_code, trail)
-            return response
+        actor = request.actor = Actor(lambda: origin_of(request))  # type: ignore[attr-defined]  # read by actor_of
+        response = self.get_response(request)
+        match = request.resolver_match
+        if match is not None and route_of(match) not in NOT_RECORDED:
+            _record(request, match, response.status_code, actor.trail)
+        return response
 
 
 def route_of(match: ResolverMatch) -> str:
@@ -161,6 +161,7 @@ def _record(request: HttpRequest, match: ResolverMatch, status: int, trail: Trai
     try:
         record(
             action,
+            None,
             project_id=project_id,
             object_type=subject.kind,
             object_id=ids[0] if len(ids) == 1 else subject.id,

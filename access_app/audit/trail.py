@@ -1,21 +1,22 @@
 """The objects and counts for the audit entry of a request or command: noted where they are known, read once at its end.
 
-Notes cost no query. Outside of a request or a command they are ignored.
+Notes cost no query. Without an actor, such as in a shell, they are ignored.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from access_app.visibility import ProjectScope
 
 if TYPE_CHECKING:
-    from access_app.models import ApiKey, AuditAction
+    from django.http import HttpRequest
+    from rest_framework.request import Request
+
+    from access_app.models import ActorKind, ApiKey, AuditAction
 
 
 @dataclass
@@ -41,38 +42,55 @@ class Trail:
     """Types of objects that have entries of their own already."""
 
 
-_current: ContextVar[Trail | None] = ContextVar("audit_trail", default=None)
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The actor of an audited action, and the address that it came from."""
+
+    kind: ActorKind
+    name: str
+    id: str = ""
+    address: str = ""
+    request_id: str = ""
 
 
-@contextmanager
-def following() -> Iterator[Trail]:
-    """Collect the notes that are made meanwhile in this thread or task."""
-    trail = Trail()
-    token = _current.set(trail)
-    try:
-        yield trail
-    finally:
-        _current.reset(token)
+@dataclass(eq=False)
+class Actor:
+    """Who acts in a request, command or job, with the notes for its audit entry. Handed down beside, or within, a `Database`."""
+
+    origin_of: Callable[[], Origin]
+    """Returns who it is; called late, because the login of a request is not known at first."""
+    trail: Trail = field(default_factory=Trail)
+
+    @property
+    def origin(self) -> Origin:
+        return self.origin_of()
 
 
-def note_key(key: ApiKey) -> None:
-    if trail := _current.get():
-        trail.key = key
+def actor_of(request: HttpRequest | Request) -> Actor | None:
+    """Return who acts in a request; None for one that is not recorded, such as in tests of single views."""
+    actor: Actor | None = getattr(request, "actor", None)
+    return actor
 
 
-def note_actor(name: str) -> None:
-    if trail := _current.get():
-        trail.actor = name
+def note_key(actor: Actor | None, key: ApiKey) -> None:
+    if actor is not None:
+        actor.trail.key = key
 
 
-def note_scope(scope: ProjectScope) -> None:
-    if trail := _current.get():
-        trail.scope = scope
+def note_name(actor: Actor | None, name: str) -> None:
+    """Note who acts where neither a key nor a login does."""
+    if actor is not None:
+        actor.trail.actor = name
 
 
-def note_readable(scope: ProjectScope) -> None:
-    if trail := _current.get():
-        trail.readable = scope
+def note_scope(actor: Actor | None, scope: ProjectScope) -> None:
+    if actor is not None:
+        actor.trail.scope = scope
+
+
+def note_readable(actor: Actor | None, scope: ProjectScope) -> None:
+    if actor is not None:
+        actor.trail.readable = scope
 
 
 def place_of(trail: Trail) -> tuple[int | None, dict[str, Any]]:
@@ -91,10 +109,16 @@ def place_of(trail: Trail) -> tuple[int | None, dict[str, Any]]:
 
 
 def note_objects(
-    kind: str, ids: Iterable[object] = (), *, project_id: int | None = None, action: AuditAction | None = None
+    actor: Actor | None,
+    kind: str,
+    ids: Iterable[object] = (),
+    *,
+    project_id: int | None = None,
+    action: AuditAction | None = None,
 ) -> None:
     """Note objects that were found; with an action, that were written. `kind` is the name of a model."""
-    if trail := _current.get():
+    if actor is not None:
+        trail = actor.trail
         trail.objects.setdefault(kind, {}).update((str(one), None) for one in ids)
         if project_id is not None:
             trail.projects.add(project_id)
@@ -102,15 +126,16 @@ def note_objects(
             trail.action = action
 
 
-def note_counts(project_id: int | None = None, **counts: int) -> None:
+def note_counts(actor: Actor | None, project_id: int | None = None, **counts: int) -> None:
     """Add to the numbers of rows that were written."""
-    if trail := _current.get():
+    if actor is not None:
+        trail = actor.trail
         trail.counts.update(counts)
         if project_id is not None:
             trail.projects.add(project_id)
 
 
-def note_entry(kind: str) -> None:
+def note_entry(actor: Actor | None, kind: str) -> None:
     """Note that an object of this type has an entry of its own."""
-    if trail := _current.get():
-        trail.recorded.add(kind)
+    if actor is not None:
+        actor.trail.recorded.add(kind)

@@ -10,8 +10,7 @@ from __future__ import annotations
 import select
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 from django.db.backends.postgresql import base, operations
@@ -47,53 +46,6 @@ class PreparedCursor(psycopg.Cursor[Any]):
         return self
 
 
-masking_of_reader: ContextVar[Any] = ContextVar("masking_of_reader", default=None)
-"""The row factory of cursors while a viewer reads: see access_app.masked_reading."""
-
-
-opening: Any = None
-"""The maker of row factories that decrypt, around those that mask; None while this process knows of nothing encrypted.
-See access_app.encryption.reading."""
-
-
-on_data_keys: Callable[[], None] | None = None
-"""Called when a new connection finds data keys and nothing decrypts yet; set when the process starts, because what decrypts
-needs this module."""
-_as_stored: ContextVar[bool] = ContextVar("as_stored", default=False)
-
-
-@contextmanager
-def as_stored() -> Iterator[None]:
-    """Let the cursors that are made in the block give encrypted values as they are stored."""
-    token = _as_stored.set(True)
-    try:
-        yield
-    finally:
-        _as_stored.reset(token)
-
-
-def open_with(made: Any) -> None:
-    """Let the cursors of this process decrypt their rows by this."""
-    global opening
-    opening = made
-
-
-def call_on_data_keys(function: Callable[[], None]) -> None:
-    """Let new connections of this process call this if they find data keys."""
-    global on_data_keys
-    on_data_keys = function
-
-
-def masking(cursor: Any) -> Any:
-    """Return the cursor, which decrypts its rows if there are encrypted ones, and masks them if a viewer reads."""
-    factory = masking_of_reader.get()
-    if opening is not None and not _as_stored.get():
-        factory = opening(factory)
-    if factory is not None:
-        cursor.row_factory = factory
-    return cursor
-
-
 class DatabaseOperations(operations.DatabaseOperations):
     def last_executed_query(self, cursor: Any, sql: Any, params: Any) -> str:
         """Return the text for Django's log of queries; of a prepared statement Django has none."""
@@ -110,6 +62,15 @@ class DatabaseWrapper(base.DatabaseWrapper):
     """Whether connections of this process plan by PLANS_FOR_ANY_SIZE."""
     timeline = ""
     """TIMELINE when the connection was made."""
+    mask: Any = None
+    """What masks what the reader of this thread's request may not see, a RowMask; None if it sees everything. Set by
+    access_app.masked_reading, for the connections to all databases at once."""
+    decrypts = False
+    """Whether the connections of this process decrypt rows: if it has a master key, or if one of them found data keys. Without a master
+    key what is encrypted is refused, rather than shown as it is stored. See access_app.encryption.reading."""
+    _is_as_stored = False
+    opened_rows: ClassVar[Callable[[Any], Any] | None] = None
+    """What makes the row factory that decrypts, around the one that masks. Set when the process starts, because it needs this module."""
     place: tuple[tuple[str, str], int] | None = None
     """The checked server of the replica: its host and port, of those in the settings, and the number of the check's
     connection."""
@@ -128,7 +89,27 @@ class DatabaseWrapper(base.DatabaseWrapper):
             raise
 
     def create_cursor(self, name: str | None = None) -> Any:
-        return masking(super().create_cursor(name))
+        return self.prepared_for_reader(super().create_cursor(name))
+
+    def prepared_for_reader(self, cursor: Any) -> Any:
+        """Return the cursor, which decrypts its rows if there are encrypted ones, and masks them if the reader reads masked values."""
+        factory = None if self.mask is None else self.mask.row_factory(self)
+        if self.decrypts and not self._is_as_stored:
+            open_rows = type(self).opened_rows
+            assert open_rows is not None, "it is set when the process starts"
+            factory = open_rows(factory)
+        if factory is not None:
+            cursor.row_factory = factory
+        return cursor
+
+    @contextmanager
+    def as_stored(self) -> Iterator[None]:
+        """Let the cursors that are made in the block give encrypted values as they are stored."""
+        before, self._is_as_stored = self._is_as_stored, True
+        try:
+            yield
+        finally:
+            self._is_as_stored = before
 
     def is_usable(self) -> bool:
         # A connection that failed in the last request is closed by now, and has no socket to look at.
@@ -142,8 +123,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def init_connection_state(self) -> None:
         super().init_connection_state()
-        if opening is None:
-            self._look_for_data_keys()
+        if not self.decrypts and self._has_data_keys():
+            DatabaseWrapper.decrypts = True
         if conf.DIRECT_DATABASE:
             # Behind the pooler are connections that others use, too: what is set there is for the role (docs/pooler.md).
             return
@@ -155,16 +136,15 @@ class DatabaseWrapper(base.DatabaseWrapper):
                 cursor.execute("SET statement_timeout = %s", [self.longest_statement_ms])
             (self.timeline,) = cursor.execute(TIMELINE).fetchone()
 
-    def _look_for_data_keys(self) -> None:
-        """Let this process refuse to read what is encrypted if it has no master key, rather than show it as it is stored."""
+    def _has_data_keys(self) -> bool:
         with self.connection.cursor() as cursor:
             cursor.execute("SELECT to_regclass('access_app_projectkey') IS NOT NULL")
             (is_migrated,) = cursor.fetchone()
-            if is_migrated:
-                cursor.execute("SELECT EXISTS (SELECT FROM access_app_projectkey)")
-                (has_keys,) = cursor.fetchone()
-                if has_keys and on_data_keys is not None:
-                    on_data_keys()
+            if not is_migrated:
+                return False
+            cursor.execute("SELECT EXISTS (SELECT FROM access_app_projectkey)")
+            (has_keys,) = cursor.fetchone()
+            return bool(has_keys)
 
 
 def cache_key(connection: Any) -> str:

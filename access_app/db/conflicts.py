@@ -1,4 +1,4 @@
-"""Transactions that PostgreSQL aborts, or keeps waiting, because of others: run them again."""
+"""Transactions that PostgreSQL aborts, or keeps waiting, because of others: run them again. And statements that it stopped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from django.db import OperationalError
-from psycopg.errors import DeadlockDetected, LockNotAvailable, SerializationFailure
+from psycopg.errors import DeadlockDetected, LockNotAvailable, QueryCanceled, SerializationFailure
 
 _ABORTED: Final = (DeadlockDetected, SerializationFailure)
 _LOCKED: Final = (DeadlockDetected, LockNotAvailable)
@@ -50,3 +50,8 @@ def retry_locked(work: Callable[[], _Result], *, patience: float, pause: float) 
             if time.monotonic() > deadline:
                 raise LocksHeld from error
         time.sleep(pause)
+
+
+def was_stopped(error: OperationalError) -> bool:
+    """Return whether a statement exceeded its time limit."""
+    return isinstance(error.__cause__, QueryCanceled)

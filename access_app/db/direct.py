@@ -8,38 +8,31 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from django.db import connections
-from django.db.backends.base.base import BaseDatabaseWrapper
 
 from access_app.conf import conf
 
-from . import PRIMARY, alias_in_use, connection
+from . import PRIMARY, Database
 
 
-def connection_parameters(alias: str | None = None) -> dict[str, Any]:
-    """Return what psycopg connects with: without Django's own cursors and adapters, to the primary past the pooler, if there is one.
-
-    `alias` is that of the database in use unless another is given.
-    """
-    alias = alias or alias_in_use()
-    of_alias: BaseDatabaseWrapper = connections[alias]
-    past_pooler = conf.DIRECT_DATABASE if alias == PRIMARY else {}
-    direct = type(of_alias)({**of_alias.settings_dict, **past_pooler}, alias="direct")
+def connection_parameters(db: Database) -> dict[str, Any]:
+    """Return what psycopg connects with: without Django's own cursors and adapters, to the primary past the pooler, if there is one."""
+    past_pooler = conf.DIRECT_DATABASE if db.alias == PRIMARY else {}
+    direct = type(db.connection)({**db.connection.settings_dict, **past_pooler}, alias="direct")
     parameters = direct.get_connection_params()
     return {name: value for name, value in parameters.items() if name not in ("cursor_factory", "context")}
 
 
 @contextmanager
-def session_cursor() -> Iterator[Any]:
+def session_cursor(db: Database) -> Iterator[Any]:
     """Give a cursor for locks and settings that outlast a transaction: of Django's connection, or past the pooler of one made anew.
 
     Raises Django's database errors.
     """
-    if not conf.DIRECT_DATABASE or alias_in_use() != PRIMARY:
-        with connection.cursor() as cursor:
+    if not conf.DIRECT_DATABASE or db.alias != PRIMARY:
+        with db.cursor() as cursor:
             yield cursor
         return
-    with connection.wrap_database_errors, psycopg.connect(**connection_parameters(), autocommit=True) as session:
+    with db.connection.wrap_database_errors, psycopg.connect(**connection_parameters(db), autocommit=True) as session:
         yield session.cursor()
 
 
@@ -49,9 +42,9 @@ def lock_key(name: str) -> int:
 
 
 @contextmanager
-def session_lock(key: int) -> Iterator[bool]:
+def session_lock(db: Database, key: int) -> Iterator[bool]:
     """Yield whether this process has the advisory lock, and keep it meanwhile: also between transactions, unlike their own."""
-    with session_cursor() as cursor:
+    with session_cursor(db) as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s)", [key])
         (is_held,) = cursor.fetchone()
         try:

@@ -1,48 +1,22 @@
-"""Choose the database that answers reads: the primary, or within `reading_from_replica` its replica. See docs/replicas.md.
+"""Route QuerySets to databases, for what nobody hands a `Database`: rows that are reached from others, and tables that are in the primary.
 
-Statements that pages, lists and exports read with take `reading_connection()`; QuerySets are routed by `ReadingRouter`. Everything
-else uses `access_app.db.connection`, which is the primary: writes, locks, keys, roles, logins, the audit log.
+A row that belongs to a row of traces is where that one was read. Without one the primary is meant, as in tests and shells; our own
+code says `db.rows(Message.objects)`, and a test keeps it so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
-from django.db import DEFAULT_DB_ALIAS, connections
-from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db import DEFAULT_DB_ALIAS
 from django.db.models import Model
 
-from . import PEOPLE_ARE_HERE, PRIMARY, REPLICA, alias_in_use, all_aliases
+from . import PEOPLE_ARE_HERE, PRIMARY, REPLICA, all_aliases
 
 _OF_TRACES = frozenset({"messages_app", "traces_app"})
 OURS = frozenset({"access_app", *_OF_TRACES})
 _IN_PRIMARY = frozenset({"savedview", "listcolumns", "modelprice", "maskingrun"})
 """Tables of these apps that belong to people or to the whole site: always those of the primary."""
-_alias: ContextVar[str] = ContextVar("reading_alias", default=PRIMARY)
-
-
-def reading_alias() -> str:
-    """Return the alias of the database that answers reads at the moment. Databases of projects have no replica here."""
-    in_use = alias_in_use()
-    return _alias.get() if in_use == PRIMARY else in_use
-
-
-def reading_connection() -> BaseDatabaseWrapper:
-    """Return this thread's connection for reads. It may be read-only."""
-    return connections[reading_alias()]
-
-
-@contextmanager
-def reading_from_replica() -> Iterator[None]:
-    """Let the replica answer the reads of the block."""
-    token = _alias.set(REPLICA)
-    try:
-        yield
-    finally:
-        _alias.reset(token)
 
 
 class ReadingRouter:
@@ -53,13 +27,14 @@ class ReadingRouter:
 
     def db_for_read(self, model: type[Model], **hints: Any) -> str | None:
         if is_of_traces(model):
-            return reading_alias()
+            return _alias_of(hints)
         return PRIMARY if _app_of(model) in OURS else _of_people(hints)
 
     def db_for_write(self, model: type[Model], **hints: Any) -> str | None:
-        # Not where the object was read from, which is what Django takes otherwise.
         if is_of_traces(model):
-            return alias_in_use()
+            alias = _alias_of(hints)
+            # Not where the object was read from, which is what Django takes otherwise.
+            return PRIMARY if alias == REPLICA else alias
         return PRIMARY if _app_of(model) in OURS else _of_people(hints)
 
     def allow_relation(self, *objects: Model, **hints: Any) -> bool | None:
@@ -90,3 +65,11 @@ def _of_people(hints: dict[str, Any]) -> str | None:
     """Return where a row of ours finds its user: Django would look in the database of the row."""
     instance = hints.get("instance")
     return DEFAULT_DB_ALIAS if instance is not None and _app_of(type(instance)) in OURS else None
+
+
+def _alias_of(hints: dict[str, Any]) -> str:
+    """Return where the rows are that belong to the row of the hints: where it was read, if it is one of traces."""
+    instance = hints.get("instance")
+    if instance is None or not is_of_traces(type(instance)):
+        return PRIMARY
+    return instance._state.db or PRIMARY  # noqa: SLF001 - Django documents it

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from access_app.conf import conf
 
-from . import PRIMARY, REPLICA
+from . import PRIMARY, REPLICA, Database
 from .base import DatabaseWrapper
 from .direct import connection_parameters
 
@@ -186,5 +186,5 @@ def _watch_of_process() -> Watch:
 
 def _connect(alias: str) -> psycopg.Connection[Any]:
     limits = {"connect_timeout": ANSWER_SECONDS, "tcp_user_timeout": ANSWER_SECONDS * 1000}
-    parameters = {**connection_parameters(alias), **limits, "application_name": "tracesite replica check"}
+    parameters = {**connection_parameters(Database(alias)), **limits, "application_name": "tracesite replica check"}
     return psycopg.connect(**parameters, autocommit=True)

@@ -11,45 +11,40 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from django.db import connections
-from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.db.transaction import TransactionManagementError
 
-from . import alias_in_use, connection, pipeline
-from .base import PreparedCursor, masking
+from . import Database, pipeline
+from .base import DatabaseWrapper, PreparedCursor
 
 ACCESS_CHANGED = "access_app_changed"
 """The channel on which PostgreSQL notifies that a project or a key was changed: see access_app/migrations/0001_initial.py."""
 
 
-def prepared_cursor(on: BaseDatabaseWrapper | None = None) -> CursorWrapper:
-    """Return a cursor whose statements are prepared, of the database in use or `on` a connection.
-
-    Each takes one statement, and the same text every time.
-    """
-    connection = on or connections[alias_in_use()]
+def prepared_cursor(connection: DatabaseWrapper) -> CursorWrapper:
+    """Return a cursor whose statements are prepared. Each takes one statement, and the same text every time."""
     connection.close_if_health_check_failed()
     connection.ensure_connection()
     with connection.wrap_database_errors:
-        cursor: Any = masking(PreparedCursor(connection.connection))
+        cursor: Any = connection.prepared_for_reader(PreparedCursor(connection.connection))
     return connection.make_debug_cursor(cursor) if connection.queries_logged else connection.make_cursor(cursor)
 
 
-def read_prepared(sql: str, values: Sequence[Any], on: BaseDatabaseWrapper | None = None) -> list[tuple[Any, ...]]:
+def read_prepared(sql: str, values: Sequence[Any], connection: DatabaseWrapper) -> list[tuple[Any, ...]]:
     """Return the rows of a prepared statement; see prepared_cursor."""
-    with prepared_cursor(on) as cursor:
+    with prepared_cursor(connection) as cursor:
         cursor.execute(sql, values)
         return list(cursor.fetchall())
 
 
-def execute_at_once(statements: Sequence[pipeline.Statement]) -> list[list[pipeline.Row]]:
+def execute_at_once(db: Database, statements: Sequence[pipeline.Statement]) -> list[list[pipeline.Row]]:
     """Execute all statements in one round trip that is a transaction of its own, and return the rows of each, as texts.
 
     When this returns they are committed; if one of them fails none has an effect. Each is prepared, and comes with its values
     as texts for $1, $2 ... A condition that must hold has to raise an error in SQL: by the time of the response it is
     committed. Raises TransactionManagementError inside a transaction.
     """
+    connection = db.connection
     connection.close_if_health_check_failed()
     connection.ensure_connection()
     if not connection.get_autocommit():

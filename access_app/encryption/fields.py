@@ -11,11 +11,9 @@ from uuid import UUID
 import msgspec
 from django.db import models
 
-from access_app.db import base
-
 from .columns import ENCRYPTED, Column, Form
 from .envelope import row_bytes
-from .keys import key_of
+from .keys import is_used, key_of
 
 
 class EncryptedText(models.TextField):  # type: ignore[type-arg]  # not generic at run time
@@ -39,7 +37,7 @@ class EncryptedJSON(models.JSONField):
 
 def encrypted(field: models.Field[Any, Any], row: models.Model, value: Any) -> Any:
     """Return the value of a column as it is stored: of a project that is encrypted, encrypted. Raise Locked."""
-    if base.opening is None or hasattr(value, "resolve_expression"):
+    if hasattr(value, "resolve_expression") or not is_used():
         return value
     # The models that are saved as instances have it.
     return sealed_value(ENCRYPTED[row._meta.db_table][str(field.column)], row.pk, value, row.project_id)  # type: ignore[attr-defined]

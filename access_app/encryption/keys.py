@@ -20,7 +20,8 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from access_app.audit.record import record, record_project_change
-from access_app.db import PRIMARY, base, primary, transaction
+from access_app.audit.trail import Actor
+from access_app.db import primary
 from access_app.errors import Conflict
 from access_app.models import AuditAction, Encryption, Project, ProjectKey
 
@@ -72,12 +73,18 @@ class Keyring:
 _keyring = Keyring(0, {}, {}, frozenset(), {})
 
 
+def is_used() -> bool:
+    """Return whether anything may be encrypted: the process has a master key, or the database has data keys."""
+    primary.connection.ensure_connection()
+    return primary.connection.decrypts
+
+
 def key_of(project_id: int) -> DataKey | None:
     """Return the key that encrypts what is stored in a project; None if it is not encrypted.
 
     Raise Locked without the master key, and NotWhileEncrypted if the key was destroyed.
     """
-    if base.opening is None:
+    if not is_used():
         return None
     row = _current().newest.get(project_id)
     if row is None:
@@ -90,23 +97,23 @@ def key_of(project_id: int) -> DataKey | None:
 
 def is_encrypted(project_id: int) -> bool:
     """Return whether what a project stores from now on is encrypted."""
-    return base.opening is not None and project_id in _current().newest
+    return is_used() and project_id in _current().newest
 
 
 def refuse_encrypted(*project_ids: int, field: str | None = None) -> None:
     """Raise NotWhileEncrypted if one of the projects is encrypted: for what PostgreSQL would have to read values for."""
-    if base.opening is not None and not encrypted_projects().isdisjoint(project_ids):
+    if is_used() and not encrypted_projects().isdisjoint(project_ids):
         raise NotWhileEncrypted(field=field)
 
 
 def encrypted_projects() -> frozenset[int]:
     """Return the projects that have encrypted values."""
-    return frozenset() if base.opening is None else _current().encrypted
+    return _current().encrypted if is_used() else frozenset()
 
 
 def encrypting_projects() -> frozenset[int]:
     """Return the projects that encrypt what they store."""
-    return frozenset() if base.opening is None else frozenset(_current().newest)
+    return frozenset(_current().newest) if is_used() else frozenset()
 
 
 def known_keys() -> Keyring:
@@ -114,7 +121,7 @@ def known_keys() -> Keyring:
 
     Those of before, if the connection cannot be asked at the moment: its transaction failed, or it is in the middle of a read.
     """
-    known = primary.connection
+    known = primary.connection.connection
     if known is not None and (known.lock.locked() or known.info.transaction_status not in _CAN_BE_ASKED):
         return _keyring
     return _current()
@@ -124,7 +131,7 @@ def key_named(key_id: bytes, keys: Keyring) -> DataKey | bool:
     """Return the key with this id; False if it was destroyed, True if there is none. Raise Locked."""
     row = keys.by_id.get(key_id)
     if row is None:
-        if primary.connection is not None and primary.connection.lock.locked():
+        if primary.connection.connection is not None and primary.connection.connection.lock.locked():
             # A key that is newer than `keys`, in the middle of a read: the next one will know it.
             raise Locked
         row = _read().by_id.get(key_id)
@@ -144,9 +151,9 @@ def _current() -> Keyring:
 
 def _read() -> Keyring:
     global _keyring
-    primary.ensure_connection()
+    primary.connection.ensure_connection()
     # Not by a cursor of Django, because this is asked while one reads.
-    with primary.wrap_database_errors, primary.connection.cursor(row_factory=tuple_row) as cursor:
+    with primary.connection.wrap_database_errors, primary.connection.connection.cursor(row_factory=tuple_row) as cursor:
         known_columns = cursor.execute(_READ_COLUMNS, [[*ENCRYPTED, _TABLE, _PROJECTS]]).fetchall()
         # Before the migration of the table nothing is encrypted; before that of the column encryption could not be turned off.
         is_migrated = any(name == _TABLE for _table, _at, name, _column in known_columns)
@@ -178,7 +185,7 @@ def _unwrapped(key_id: bytes, master_id: str, wrapped: bytes) -> DataKey:
 # --- What operators do ------------------------------------------------------------------------------------------------
 
 
-def add_key(project: Project) -> ProjectKey:
+def add_key(project: Project, *, actor: Actor | None = None) -> ProjectKey:
     """Make the next data key of a project, which from now on encrypts; this turns encryption on if it is not.
 
     Raise Locked without a master key, Conflict if the key of the project was destroyed.
@@ -190,7 +197,7 @@ def add_key(project: Project) -> ProjectKey:
                 "There is no master key: set TRACESITE_MASTER_KEY, TRACESITE_MASTER_KEY_FILE or TRACESITE_MASTER_KEY_COMMAND."
             )
         )
-    with transaction.atomic(using=PRIMARY):
+    with primary.atomic():
         locked = Project.objects.select_for_update(no_key=True).get(pk=project.pk)
         newest = project.data_keys.order_by("-version").first()
         if newest is not None and newest.destroyed_at is not None:
@@ -203,32 +210,32 @@ def add_key(project: Project) -> ProjectKey:
             wrapped=masters[0].wrap(key_id, os.urandom(32)),
             master_id=masters[0].id,
         )
-        _record(AuditAction.KEY_CREATE if newest is None else AuditAction.KEY_ROTATE, key)
+        _record(AuditAction.KEY_CREATE if newest is None else AuditAction.KEY_ROTATE, actor, key)
         if locked.encryption != Encryption.ON:
-            _turn(locked, Encryption.ON)
+            _turn(actor, locked, Encryption.ON)
     forget_keys()
     return key
 
 
-def end_encryption(project: Project) -> None:
+def end_encryption(project: Project, *, actor: Actor | None = None) -> None:
     """Let a project encrypt nothing from now on; its values are to be decrypted then. Raise Conflict if they cannot be."""
-    with transaction.atomic(using=PRIMARY):
+    with primary.atomic():
         locked = Project.objects.select_for_update(no_key=True).get(pk=project.pk)
         if not locked.data_keys.exists():
             raise Conflict(_("This project is not encrypted."))
         if locked.data_keys.exclude(destroyed_at=None).exists():
             raise Conflict(_("The data key of this project was destroyed, so that nothing can be decrypted."))
         if locked.encryption == Encryption.ON:
-            _turn(locked, Encryption.ENDING)
+            _turn(actor, locked, Encryption.ENDING)
     forget_keys()
 
 
-def note_decrypted(project: Project) -> None:
+def note_decrypted(project: Project, *, actor: Actor | None = None) -> None:
     """Note that a project has no encrypted value any more, so that what looks into values works. Its keys stay, for archives."""
-    with transaction.atomic(using=PRIMARY):
+    with primary.atomic():
         locked = lock_encryption(project.pk, {Encryption.ENDING, Encryption.OFF})
         if locked.encryption == Encryption.ENDING:
-            _turn(locked, Encryption.OFF)
+            _turn(actor, locked, Encryption.OFF)
     forget_keys()
 
 
@@ -240,43 +247,43 @@ def lock_encryption(project_id: int, expected: Collection[Encryption]) -> Projec
     return project
 
 
-def _turn(project: Project, encryption: Encryption) -> None:
+def _turn(actor: Actor | None, project: Project, encryption: Encryption) -> None:
     project.encryption = encryption
     project.save(update_fields=["encryption"])
-    record_project_change(project, {"encryption": encryption.value})
+    record_project_change(actor, project, {"encryption": encryption.value})
 
 
-def rewrap_keys() -> int:
+def rewrap_keys(*, actor: Actor | None = None) -> int:
     """Wrap all data keys with the first master key; return how many were wrapped with another one. Raise Locked."""
     masters = master_keys()
     if not masters:
         raise Locked
     changed = 0
     for key in ProjectKey.objects.exclude(wrapped=None).exclude(master_id=masters[0].id):
-        with transaction.atomic(using=PRIMARY):
-            _rewrap(ProjectKey.objects.select_for_update().get(pk=key.pk), masters[0])
+        with primary.atomic():
+            _rewrap(actor, ProjectKey.objects.select_for_update().get(pk=key.pk), masters[0])
         changed += 1
     return changed
 
 
-def _rewrap(key: ProjectKey, master: MasterKey) -> None:
+def _rewrap(actor: Actor | None, key: ProjectKey, master: MasterKey) -> None:
     if key.wrapped is None:
         return  # destroyed meanwhile
     key_id = bytes.fromhex(key.key_id)
     key.wrapped = master.wrap(key_id, unwrapped(key.master_id, key_id, bytes(key.wrapped)))
     key.master_id = master.id
     key.save(update_fields=["wrapped", "master_id"])
-    _record(AuditAction.KEY_ROTATE, key)
+    _record(AuditAction.KEY_ROTATE, actor, key)
 
 
-def destroy_keys(project: Project) -> int:
+def destroy_keys(project: Project, *, actor: Actor | None = None) -> int:
     """Destroy the data keys of a project, so that nothing that they have encrypted can ever be read; return their number."""
-    with transaction.atomic(using=PRIMARY):
+    with primary.atomic():
         keys = list(project.data_keys.select_for_update().exclude(wrapped=None))
         for key in keys:
             key.wrapped, key.destroyed_at = None, timezone.now()
             key.save(update_fields=["wrapped", "destroyed_at"])
-            _record(AuditAction.KEY_REVOKE, key)
+            _record(AuditAction.KEY_REVOKE, actor, key)
     forget_keys()
     return len(keys)
 
@@ -292,9 +299,10 @@ def unusable_keys() -> Iterator[ProjectKey]:
             yield key
 
 
-def _record(action: AuditAction, key: ProjectKey) -> None:
+def _record(action: AuditAction, actor: Actor | None, key: ProjectKey) -> None:
     record(
         action,
+        actor,
         project_id=key.project_id,
         object_type="data_key",
         object_id=key.pk,

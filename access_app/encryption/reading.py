@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from access_app.db import base
+from access_app.db.base import DatabaseWrapper
 from access_app.read_marks import split_mark
 
 from .columns import BY_NUMBER, ENCRYPTED, NAMES, Form
@@ -166,13 +166,11 @@ def _cut_off(text: str, length: int, *, pretty: bool) -> str:
     return text[:length]
 
 
-def _opened_rows(inner: Any) -> OpenedRows:
+def opened_rows(inner: Any) -> OpenedRows:
+    """Return the row factory that decrypts, then makes rows by another one, if any."""
     return OpenedRows(known_keys(), inner)
 
 
 def switch_on() -> None:
-    """Let the cursors of this process decrypt what they read, or refuse to without the master key.
-
-    At the start with a master key, otherwise as soon as a connection finds data keys.
-    """
-    base.open_with(_opened_rows)
+    """Let the connections of this process decrypt what they read, whether they found data keys or not: it has a master key."""
+    DatabaseWrapper.decrypts = True

@@ -33,6 +33,7 @@ _PLANT = """
 from datetime import UTC, datetime, timedelta
 import msgspec
 from access_app.models import Project
+from access_app.request_database import database_of
 from traces_app.ingest.pipeline import ingest
 from tracesite_sdk import records
 
@@ -51,7 +52,7 @@ def plant(slug, prefix, count, person, year, tags):
             ]
             sessions.append({"external_id": f"{prefix}-{number}", "created_at": begun, "end_user": person, "messages": messages,
                              "tags": tags})
-        ingest(project.pk, msgspec.convert(sessions, list[records.Session]))
+        ingest(database_of(project.pk), project.pk, msgspec.convert(sessions, list[records.Session]))
 
 for planted in PLANTED:
     for slug in planted.pop("projects"):

@@ -12,6 +12,8 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 
 from access_app.admin_roles import Page
+from access_app.db import Database
+from access_app.request_database import database
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.sql.beginnings import JsonText
 
@@ -41,12 +43,13 @@ class Downloads:
 
     def send(self, model_admin: KeysetAdmin, request: HttpRequest, table: str, key: UUID, column: str) -> HttpResponse:
         """Send one stored value as a file."""
-        found = value_file(self.sources, table, key, column, model_admin.scope(request))
+        db = database(request)
+        found = value_file(db, self.sources, table, key, column, model_admin.scope(request))
         return found or model_admin.missing(request)
 
 
 def value_file(
-    sources: Mapping[str, Source], table: str, key: UUID, column: str, scope: ProjectScope
+    db: Database, sources: Mapping[str, Source], table: str, key: UUID, column: str, scope: ProjectScope
 ) -> HttpResponse | None:
     """Return a value as an attachment; None if table, column or row do not exist in `scope`, or the value is empty.
 
@@ -57,7 +60,7 @@ def value_file(
         return None
     is_json = isinstance(source.rows.model._meta.get_field(column), JSONField)
     value = JsonText(column, is_pretty=True) if is_json else F(column)
-    rows = visible_to(source.rows.filter(pk=key), scope, source.project)
+    rows = visible_to(db.rows(source.rows).filter(pk=key), scope, source.project)
     _id, text = rows.annotate(value=value).values_list("pk", "value").first() or (None, "")
     if not text:
         return None

@@ -24,7 +24,6 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from access_app.admin_roles import Page
-from access_app.db import alias_in_use, using
 from access_app.visibility import visible_to
 from messages_app.http.responses import streamed
 from messages_app.sql.beginnings import Beginning
@@ -67,11 +66,11 @@ class Export:
             # Read before the answer begins, so that a filter that is invalid or too slow is explained on the list.
             first = next(pages, [])
             name, rows = str(model_admin.opts.model_name), model_admin.get_queryset(request)
-            scopes = model_admin.scopes(request)
-            if scopes is None:
-                parts = {alias_in_use(): rows}
+            readable = model_admin.readable(request)
+            if readable is None:
+                parts = [rows]
             else:
-                parts = {alias: visible_to(rows, scope, model_admin.project_path) for alias, scope in scopes.items()}
+                parts = [visible_to(db.rows_of(rows), scope, model_admin.project_path) for db, scope in readable]
             return export(name, form, parts, self.columns, chain([first], pages))
         except IncorrectLookupParameters:
             return HttpResponseRedirect(model_admin.list_url())
@@ -94,13 +93,13 @@ def amount(field: str) -> Func:
 def export(
     name: str,
     form: str,
-    rows: Mapping[str, QuerySet[Any]],
+    rows: Sequence[QuerySet[Any]],
     columns: Mapping[str, Any],
     batches: Iterable[Sequence[Any]],
 ) -> HttpResponseBase:
     """Stream the rows of `batches`, lists of their primary keys, newest first, as an attachment; `form` is a key of FORMS.
 
-    `rows` are those that the reader may see, by the alias of their database. One that was deleted since its key was read is
+    `rows` are those that the reader may see, in each database that has some. One that was deleted since its key was read is
     left out.
     """
     content_type, write = FORMS[form]
@@ -110,14 +109,11 @@ def export(
     return streamed(write(list(columns), read), content_type=content_type, headers=headers)
 
 
-def _values(
-    rows: Mapping[str, QuerySet[Any]], columns: Mapping[str, Any], keys: Sequence[Any]
-) -> list[tuple[Any, ...]]:
+def _values(rows: Sequence[QuerySet[Any]], columns: Mapping[str, Any], keys: Sequence[Any]) -> list[tuple[Any, ...]]:
     found: dict[Any, tuple[Any, ...]] = {}
-    for alias, part in rows.items():
-        with using(alias):
-            named = part.filter(pk__in=keys).order_by().values_list("pk", *columns.values())
-            found.update((key, tuple(values)) for key, *values in named)
+    for part in rows:
+        named = part.filter(pk__in=keys).order_by().values_list("pk", *columns.values())
+        found.update((key, tuple(values)) for key, *values in named)
     return [found[key] for key in sorted(found, reverse=True)]
 
 

@@ -24,11 +24,13 @@ from django.utils.functional import Promise
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
+from access_app.db import Database
 from access_app.errors import Conflict, InvalidInput, NotFound
+from access_app.masked_reading import RowMask, mask_of
 from access_app.models import Project, Role
 from access_app.roles import access
 from access_app.visibility import ProjectScope, visible_to
-from messages_app.http.filters import ListFilterSet, NamesFilter
+from messages_app.http.filters import ListFilterSet, NamesFilter, clean
 from messages_app.queries import find_session
 from messages_app.sql.pagination import EVERY_ID, Cursor, IdRange
 from tracesite_sdk.records import ids
@@ -330,12 +332,13 @@ class SessionNameFilter(NameFilter):
     parameter_name = "session"
 
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
+        db = Database.of(queryset)
         scope = access(request).scope(Role.VIEWER)
         if slug := request.GET.get(ProjectFilter.parameter_name):
             named = visible_to(Project.objects.filter(slug=slug), scope, "pk")
             scope = ProjectScope(frozenset(named.values_list("pk", flat=True)))
         try:
-            session = find_session(scope, name, among="any").pk
+            session = find_session(db, scope, name, among="any").pk
         except NotFound:
             return queryset.none()
         except Conflict as error:
@@ -403,7 +406,7 @@ class TextListFilter(NameFilter):
     """The filter set of the REST API; `parameter_name` is the same there."""
 
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
-        value = meaning_of(self.filter_set, self.parameter_name, name, self.title or "")
+        value = meaning_of(self.filter_set, self.parameter_name, name, self.title or "", mask_of(request))
         return self.filter_set.narrow(queryset, {self.parameter_name: value}, self.bounds(request))
 
     def bounds(self, request: HttpRequest) -> IdRange:
@@ -433,7 +436,9 @@ class RangeListFilter(BarFilter):
 
     def meanings(self) -> dict[str, Any]:
         """Return the given bounds as values of the REST API. Raise InvalidFilter."""
-        return {name: meaning_of(self.filter_set, name, text, self.title or "") for name, text in self.given.items()}
+        return {
+            name: meaning_of(self.filter_set, name, text, self.title or "", None) for name, text in self.given.items()
+        }
 
     def shown_value(self) -> str:
         least, most = (self.given.get(name) for name in self.parameter_names)
@@ -454,11 +459,14 @@ class RangeListFilter(BarFilter):
         }
 
 
-def meaning_of(filter_set: type[ListFilterSet], name: str, text: str, title: str | Promise) -> Any:
-    """Return the value that a parameter of the REST API means. Raise InvalidFilter if it refuses `text`."""
-    one = filter_set.base_filters[name]
+def meaning_of(
+    filter_set: type[ListFilterSet], name: str, text: str, title: str | Promise, mask: RowMask | None
+) -> Any:
+    """Return the value that a parameter of the REST API means. Raise InvalidFilter if it refuses `text`, or a reader with this mask may
+    not ask for it."""
+    filter_ = filter_set.base_filters[name]
     try:
-        return one.field.clean([text] if isinstance(one, NamesFilter) else text)
+        return clean(filter_, [text] if isinstance(filter_, NamesFilter) else text, mask)
     except ValidationError as error:
         raise InvalidFilter(title, text, str(error.messages[0])) from error
 

@@ -31,18 +31,18 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from access_app.admin_roles import RoleAdmin, url_name
-from access_app.db import alias_in_use, project_aliases, use, using
+from access_app.db import Database, project_aliases
+from access_app.db.conflicts import was_stopped
 from access_app.db.reading import is_of_traces
 from access_app.errors import InvalidInput
-from access_app.places import scopes_by_database
-from access_app.visibility import ProjectScope, visible_to
+from access_app.readable import Readable, ReadableRows
+from access_app.readable_pages import leave_out, note_databases, readable
+from access_app.request_database import database, use_alias
+from access_app.visibility import visible_to
 from messages_app.safe_text import one_line
-from messages_app.sql.batch import was_stopped
-from messages_app.sql.merged import MergedRows
 from messages_app.sql.pagination import Cursor, IdRange, PageRequest, QuerySetKeys
 
 from .api_list import ApiList
-from .away import leave_out, note_databases
 from .columns import COLUMNS, Columns
 from .downloads import Downloads
 from .exports import Export
@@ -206,11 +206,12 @@ class KeysetChangeList(ChangeList):
         return {}
 
     def get_results(self, request: HttpRequest) -> None:
+        db = database(request)
         admin_ = self.keyset_admin
         try:
             # A walk is in the order of ids: a row that becomes active meanwhile would escape an order by activity.
             column = None if is_walk(request) else admin_.order_column(request)
-            read_page_of = self._page_reader(column, page_size(admin_, request), request.GET.get(CURSOR))
+            read_page_of = self._page_reader(db, column, page_size(admin_, request), request.GET.get(CURSOR))
         except InvalidInput as error:
             raise IncorrectLookupParameters from error
         try:
@@ -233,52 +234,51 @@ class KeysetChangeList(ChangeList):
         if page.next:
             self.older_query_string = self.get_query_string({CURSOR: page.next})
 
-    def _rows(self, request: HttpRequest, stack: ExitStack) -> MergedRows[QuerySetKeys]:
-        """Return the rows of the list in the database in use, or in each one with projects of the reader, limited in time.
+    def _rows(self, request: HttpRequest, stack: ExitStack) -> ReadableRows[QuerySetKeys]:
+        """Return the rows of the list in the database of the request, or in each one with projects of the reader, limited in time.
 
         A page says which databases it could not read; a walk fails.
         """
+        db = database(request)
         admin_ = self.keyset_admin
-        scopes = admin_.scopes(request)
-        if scopes is None:
-            stack.enter_context(time_limit(admin_.list_time_limit_ms))
-            return MergedRows(parts={alias_in_use(): QuerySetKeys(self.queryset)})
-        parts: dict[str, QuerySetKeys] = {}
-        here = alias_in_use()
-        for alias, scope in scopes.items():
-            with using(alias):
-                try:
-                    rows = self.queryset if alias == here else self._filtered(request)
-                    stack.enter_context(time_limit(admin_.list_time_limit_ms))
-                except OperationalError as error:
-                    if is_walk(request):
-                        raise
-                    leave_out(request, alias, error)
-                    continue
-                parts[alias] = QuerySetKeys(visible_to(rows, scope, admin_.project_path))
+        readable_rows = admin_.readable(request)
+        if readable_rows is None:
+            stack.enter_context(time_limit(db, admin_.list_time_limit_ms))
+            return ReadableRows(parts={db: QuerySetKeys(self.queryset)})
+        parts: dict[Database, QuerySetKeys] = {}
+        for other, scope in readable_rows:
+            try:
+                rows = self.queryset if other == db else self._filtered(request, other)
+                stack.enter_context(time_limit(other, admin_.list_time_limit_ms))
+            except OperationalError as error:
+                if is_walk(request):
+                    raise
+                leave_out(request, other, error)
+                continue
+            parts[other] = QuerySetKeys(visible_to(rows, scope, admin_.project_path))
         if (reached := end_of_search(request)) is not None:
             # Beyond the place where the first of them stopped the others would look complete. The next page begins there.
-            parts = {alias: part.within(IdRange(lower=reached)) for alias, part in parts.items()}
+            parts = {other: part.within(IdRange(lower=reached)) for other, part in parts.items()}
         self.is_of_one_database = False
         note_databases(request, parts)
-        return MergedRows(parts=parts)
+        return ReadableRows(parts=parts)
 
-    def _filtered(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return the rows of the database in use. Filters and searches look up names there."""
-        rows = self.root_queryset
+    def _filtered(self, request: HttpRequest, db: Database) -> QuerySet[Any]:
+        """Return the rows of a database. Filters and searches look up names there."""
+        rows = db.rows_of(self.root_queryset)
         for spec in self.filter_specs:
             narrowed = spec.queryset(request, rows)
             rows = rows if narrowed is None else narrowed
         found, _may_repeat = self.model_admin.get_search_results(request, rows, self.query)
         return found
 
-    def _read_keys(self, keys: Sequence[Any]) -> Mapping[Any, Any]:
-        with nested_loops():
-            return self.root_queryset.order_by().in_bulk(keys)
+    def _read_keys(self, db: Database, keys: Sequence[Any]) -> Mapping[Any, Any]:
+        with nested_loops(db):
+            return db.rows_of(self.root_queryset).order_by().in_bulk(keys)
 
     def _page_reader(
-        self, column: str | None, size: int, cursor: str | None
-    ) -> Callable[[MergedRows[QuerySetKeys]], RowPage]:
+        self, db: Database, column: str | None, size: int, cursor: str | None
+    ) -> Callable[[ReadableRows[QuerySetKeys]], RowPage]:
         """Return a function that reads the requested page. Raise InvalidInput for a cursor of another order."""
         if column is not None:
             place = TimeCursor.parse(cursor) if cursor else None
@@ -444,24 +444,25 @@ class KeysetAdmin(RoleAdmin):
 
     # --- Databases ------------------------------------------------------------------------------------------
 
-    def scopes(self, request: HttpRequest) -> dict[str, ProjectScope] | None:
-        """Return the projects of a list that is read from several databases, by their aliases; None for one that is not."""
+    def readable(self, request: HttpRequest) -> Readable | None:
+        """Return the projects of a list that is read from several databases, by these; None for one that is not."""
+        db = database(request)
         is_of_one = request.GET.get(ProjectFilter.parameter_name) or getattr(request, "is_in_one_database", False)
         if is_of_one or not project_aliases() or not is_of_traces(self.model):
             return None
-        found = scopes_by_database(self.scope(request))
-        return None if found.keys() == {alias_in_use()} else found
+        found = readable(request, self.scope(request))
+        return None if found.by_db.keys() == {db} else found
 
     def use_database_with(self, request: HttpRequest, keys: Sequence[UUID]) -> bool:
         """Use the database that has the rows of an action for the rest of the request. Return False if several have."""
-        found = []
-        for alias in self.scopes(request) or ():
-            with using(alias):
-                if self.model._base_manager.filter(pk__in=keys).exists():
-                    found.append(alias)
+        found = [
+            db
+            for db, _scope in self.readable(request) or ()
+            if db.rows(self.model._base_manager).filter(pk__in=keys).exists()
+        ]
         if len(found) == 1:
-            use(found[0])
-            request.is_in_one_database = True  # type: ignore[attr-defined]  # read only by `scopes` and by project_scope
+            use_alias(request, found[0].alias)
+            request.is_in_one_database = True  # type: ignore[attr-defined]  # read only by `readable` and by project_scope
         return len(found) < 2
 
     # --- Rows -----------------------------------------------------------------------------------------------

@@ -18,10 +18,9 @@ from django.db.models import Q
 from django.utils.translation import gettext as _
 from msgspec.structs import replace
 
-from access_app.db import transaction, using
-from access_app.db.reading import reading_alias, reading_connection
+from access_app.db import Database
 from access_app.errors import InvalidInput
-from messages_app.sql.merged import MergedRows
+from access_app.readable import ReadableRows
 from messages_app.sql.pagination import PageRequest, QuerySetKeys, read_page
 from tracesite_sdk.records import ids
 
@@ -39,11 +38,11 @@ class RowPage:
     previous: str | None = None
 
 
-ReadKeys = Callable[[Sequence[Any]], Mapping[Any, Any]]
-"""A function that returns the rows of some primary keys, by key."""
+ReadKeys = Callable[[Database, Sequence[Any]], Mapping[Any, Any]]
+"""A function that returns the rows of some primary keys in a database, by key."""
 
 
-def read_rows(rows: MergedRows[QuerySetKeys], request: PageRequest, read_keys: ReadKeys) -> RowPage:
+def read_rows(rows: ReadableRows[QuerySetKeys], request: PageRequest, read_keys: ReadKeys) -> RowPage:
     """Return the requested page of `rows`. Going back to the first page returns it with the newest rows.
 
     The ids are read first, so that joins, annotations and texts are computed only for the rows of the page. `read_keys`
@@ -55,11 +54,10 @@ def read_rows(rows: MergedRows[QuerySetKeys], request: PageRequest, read_keys: R
     return RowPage(rows=_rows_with(rows, page.ids, read_keys), next=_text(page.next), previous=_text(page.previous))
 
 
-def _rows_with(rows: MergedRows[QuerySetKeys], keys: Sequence[Any], read_keys: ReadKeys) -> list[Any]:
+def _rows_with(rows: ReadableRows[QuerySetKeys], keys: Sequence[Any], read_keys: ReadKeys) -> list[Any]:
     found: dict[Any, Any] = {}
-    for alias, own in rows.by_database(keys).items():
-        with using(alias):
-            found |= read_keys(own)
+    for part in rows.ask(keys, read_keys):
+        found |= part
     # A row may have been deleted between the two reads.
     return [found[key] for key in keys if key in found]
 
@@ -92,7 +90,7 @@ class TimeCursor:
 
 
 def read_rows_by_time(
-    rows: MergedRows[QuerySetKeys], column: str, limit: int, cursor: TimeCursor | None, read_keys: ReadKeys
+    rows: ReadableRows[QuerySetKeys], column: str, limit: int, cursor: TimeCursor | None, read_keys: ReadKeys
 ) -> RowPage:
     """Return the page of `rows` at `cursor`, latest time in `column` first; `read_keys` as of read_rows.
     A row whose time changes meanwhile moves to the first page; the others keep their places.
@@ -106,7 +104,7 @@ def read_rows_by_time(
         beyond = part.queryset if cursor is None else part.queryset.filter(cursor.beyond(column))
         return list(beyond.order_by(*order).values_list(column, "pk")[: limit + 1])
 
-    of_each = rows.in_each(keys_of)
+    of_each = rows.each(keys_of)
     keys = list(islice(rows.in_order(of_each, newest_first=not newer, text=lambda one: str(one[1])), limit + 1))
     more = len(keys) > limit
     if newer and not more:
@@ -123,9 +121,9 @@ def read_rows_by_time(
 
 
 @contextmanager
-def time_limit(milliseconds: int) -> Iterator[None]:
+def time_limit(db: Database, milliseconds: int) -> Iterator[None]:
     """Stop each query of the block that takes longer: it raises django.db.OperationalError, see `was_stopped`."""
-    with transaction.atomic(using=reading_alias()), reading_connection().cursor() as cursor:
+    with db.read_transaction(), db.read_cursor() as cursor:
         cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(milliseconds)])
         yield
         # Within a longer transaction the limit would outlive the block.
@@ -133,14 +131,14 @@ def time_limit(milliseconds: int) -> Iterator[None]:
 
 
 @contextmanager
-def nested_loops() -> Iterator[None]:
+def nested_loops(db: Database) -> Iterator[None]:
     """Let the statements of the block look up joined rows one by one: for few rows by primary key, in a transaction.
 
     The planner expects each id in each month, so it would read all results for 50 calls of 13 months (325 ms instead of 3),
     and start a worker, which takes 15 ms.
     """
     settings = {"enable_hashjoin": "off", "enable_mergejoin": "off", "max_parallel_workers_per_gather": "0"}
-    with reading_connection().cursor() as cursor:
+    with db.read_cursor() as cursor:
         cursor.execute("; ".join(f"SET LOCAL {name} TO {value}" for name, value in settings.items()))
         yield
         cursor.execute("; ".join(f"SET LOCAL {name} TO DEFAULT" for name in settings))

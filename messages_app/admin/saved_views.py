@@ -27,7 +27,7 @@ from django.urls import URLPattern
 from django.utils.translation import gettext as _
 
 from access_app.admin_roles import Page
-from access_app.masked_reading import hides
+from access_app.db import primary
 from access_app.people import with_people
 from access_app.roles import access, people_of
 from messages_app.models import SavedView
@@ -64,12 +64,15 @@ def views_of(list_name: str, request: HttpRequest) -> list[SavedView]:
     views = list(with_people(visible, "owner").order_by("name", "pk")[:_MOST_READ])
     if all(view.owner_id == user.pk for view in views):
         return views
-    known = people_of(access(request))
+    known, mask = people_of(access(request)), primary.connection.mask
     return [
         view
         for view in views
         if view.owner_id == user.pk
-        or ((known is None or view.owner_id in known) and not hides(f"{view.name} {unquote_plus(view.query)}"))
+        or (
+            (known is None or view.owner_id in known)
+            and not (mask and mask.hides(f"{view.name} {unquote_plus(view.query)}"))
+        )
     ]
 
 

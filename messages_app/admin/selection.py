@@ -56,7 +56,7 @@ class BulkActions:
         if not self.for_all or request.method != "POST":
             return None
         keys = [key for text in request.POST.getlist(helpers.ACTION_CHECKBOX_NAME) if (key := as_uuid(text))]
-        is_all = request.POST.get("select_across") == "1" and model_admin.scopes(request) is not None
+        is_all = request.POST.get("select_across") == "1" and model_admin.readable(request) is not None
         if not is_all and model_admin.use_database_with(request, keys):
             return None
         text = _("These rows are in several databases. Choose a project first. Nothing was changed.")

@@ -28,8 +28,10 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from access_app.admin_roles import Page, url_name
 from access_app.conf import conf
+from access_app.db import Database
 from access_app.errors import NotFound
 from access_app.models import AuditAction, Project, Role
+from access_app.request_database import database
 from access_app.visibility import visible_to
 from messages_app.models import Session
 from messages_app.queries import as_uuid
@@ -52,11 +54,11 @@ class Trash:
     """The trash of an admin whose model has `objects` (not deleted), `with_deleted`, `deleted_at` and `deleted_by`."""
 
     delete: Callable[..., None]
-    """The write that deletes: (primary key, by=user name). Raises NotFound if it cannot delete the row."""
+    """The write that deletes: (database, primary key, by=user name). Raises NotFound if it cannot delete the row."""
     restore: Callable[..., None]
-    """The write that restores: (primary key). Raises NotFound if it cannot restore the row."""
+    """The write that restores: (database, primary key). Raises NotFound if it cannot restore the row."""
     purge: Callable[..., bool]
-    """The write that removes a row of the trash for good: (primary key). Returns whether the row was there."""
+    """The write that removes a row of the trash for good: (database, primary key). Returns whether the row was there."""
     what_is_restored: Any
     """What restoring a row brings back, as a sentence."""
     other: tuple[Any, str]
@@ -71,7 +73,7 @@ class Trash:
     """Relations that `find` loads with the row."""
     session_of: Callable[[Any], Session] | None = None
     """Returns the session of a row, with which it can be in the trash, too."""
-    url_after_delete: Callable[[Any], str] | None = None
+    url_after_delete: Callable[[Database, Any], str] | None = None
     """Returns where to go after a row was deleted; without it to the list."""
 
     # --- Rows -----------------------------------------------------------------------------------------------
@@ -85,18 +87,23 @@ class Trash:
         """Return the rows of the list: those in the trash, or the others."""
         if self.is_shown(model_admin, request):
             # Rows that were deleted individually: a message deleted with its session is restored with the session.
-            trash: QuerySet[Any] = model_admin.model.with_deleted.filter(deleted_at__isnull=False)
+            trash: QuerySet[Any] = model_admin.rows_of(request, model_admin.model.with_deleted).filter(
+                deleted_at__isnull=False
+            )
             return visible_to(trash, model_admin.scope(request, Role.EDITOR))
-        alive: QuerySet[Any] = model_admin.model.objects.visible_to(model_admin.scope(request))
+        alive: QuerySet[Any] = model_admin.rows_of(request, model_admin.model.objects).visible_to(
+            model_admin.scope(request)
+        )
         return alive
 
     def find(self, model_admin: KeysetAdmin, request: HttpRequest, object_id: str) -> Any:
         """Return the row, also if it is deleted: its page has a button to restore it. None if there is none."""
         try:
-            rows = model_admin.model.with_deleted.visible_to(model_admin.scope(request)).filter(pk=UUID(object_id))
+            key = UUID(object_id)
         except ValueError:
             return None
-        return rows.select_related(*self.related).first()
+        rows = model_admin.rows_of(request, model_admin.model.with_deleted).visible_to(model_admin.scope(request))
+        return rows.filter(pk=key).select_related(*self.related).first()
 
     def is_alive(self, row: Any) -> bool:
         """Return whether a row is neither deleted nor in a deleted session."""
@@ -156,9 +163,10 @@ class Trash:
         """Restore the rows of a deletion: the view behind the button in its success message."""
         if not model_admin.has_editor_permission(request):
             raise PermissionDenied
-        rows_of_reader = model_admin.model.with_deleted.visible_to(model_admin.scope(request, Role.EDITOR))
         keys = [key for text in request.POST.get("rows", "").split(",") if (key := as_uuid(text)) is not None]
         model_admin.use_database_with(request, keys)
+        deleted = model_admin.rows_of(request, model_admin.model.with_deleted)
+        rows_of_reader = deleted.visible_to(model_admin.scope(request, Role.EDITOR))
         rows = list(rows_of_reader.select_related(*self.related).filter(pk__in=keys[:BULK_ROWS]))
         restored = [row for row in rows if self.restore_row(model_admin, request, row)]
         self.report_restored(model_admin, request, restored)
@@ -228,21 +236,21 @@ class Trash:
     def delete_row(self, model_admin: KeysetAdmin, request: HttpRequest, row: Any) -> None:
         """Delete a row by the write instead of the ORM."""
         try:
-            self.delete(row.pk, by=request.user.get_username())
+            self.delete(database(request), row.pk, by=request.user.get_username())
         except NotFound:
             # Another user has deleted it meanwhile.
             return
-        model_admin.note(row, AuditAction.DELETE)
+        model_admin.note(request, row, AuditAction.DELETE)
 
     def restore_row(self, model_admin: KeysetAdmin, request: HttpRequest, row: Any) -> bool:
         """Restore a row. Return whether that was possible; otherwise the reader is told why not."""
         try:
-            self.restore(row.pk)
+            self.restore(database(request), row.pk)
         except NotFound as error:
             model_admin.message_user(request, f"{model_admin.row_name(row)}: {error.message}", messages.ERROR)
             return False
         model_admin.log_change(request, row, RESTORED)
-        model_admin.note(row, AuditAction.RESTORE)
+        model_admin.note(request, row, AuditAction.RESTORE)
         return True
 
     def purge_rows(self, model_admin: KeysetAdmin, request: HttpRequest, rows: Iterable[Any]) -> None:
@@ -250,11 +258,11 @@ class Trash:
         purged = 0
         for row in rows:
             # Read whole now: the log needs its name when the row is gone.
-            logged = model_admin.model.with_deleted.filter(pk=row.pk)
+            logged = model_admin.rows_of(request, model_admin.model.with_deleted).filter(pk=row.pk)
             # A row that was restored meanwhile is not in the trash any more, so it stays.
-            if logged and self.purge(row.pk):
+            if logged and self.purge(database(request), row.pk):
                 model_admin.log_deletions(request, logged)
-                model_admin.note(row, AuditAction.PURGE)
+                model_admin.note(request, row, AuditAction.PURGE)
                 purged += 1
         text = ngettext("%(count)d %(rows)s was purged.", "%(count)d %(rows)s were purged.", purged)
         words = {"count": purged, "rows": model_ngettext(model_admin.opts, purged)}
@@ -287,7 +295,7 @@ class Trash:
         # Django would redirect to the index, because it returns only users with the change permission to the list.
         self.report_deleted(model_admin, request, _("“%(name)s” was moved to the trash.") % {"name": name}, [key])
         if self.url_after_delete is not None:
-            return HttpResponseRedirect(self.url_after_delete(key))
+            return HttpResponseRedirect(self.url_after_delete(database(request), key))
         kept: dict[str, Any] = {
             "preserved_filters": model_admin.get_preserved_filters(request),
             "opts": model_admin.opts,

@@ -22,8 +22,9 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from access_app.db import Database
 from access_app.errors import InvalidInput
-from access_app.masked_reading import hides, is_masked
+from access_app.masked_reading import RowMask
 from access_app.visibility import ProjectScope
 from messages_app.http.schemas import A_DATE_IS_MIDNIGHT, INSTANT_OR_DATE
 from messages_app.models import HAS_ERRORS, HAS_PROBLEMS, Message, Session
@@ -61,6 +62,10 @@ class Filter(django_filters.Filter):
 
     schema: dict[str, Any]
     """The schema of its values, for the OpenAPI document."""
+    is_written: ClassVar[bool] = False
+    """Whether agents or people wrote the texts, so that a reader cannot ask for one that it reads masked."""
+    needs_whole_text: ClassVar[bool] = False
+    """Whether only readers who see all of the text may ask."""
 
     def __init__(
         self, field_name: str | None = None, lookup_expr: str = "exact", *, help_text: str, **kwargs: Any
@@ -111,31 +116,7 @@ class NamesField(forms.Field):
             raise ValidationError(_("Too many values: at most %(most)d are allowed.") % {"most": MOST_NAMES})
         if any("\x00" in name for name in names):
             raise ValidationError(_("Null characters are not allowed."))
-        if any(map(hides, names)):
-            raise ValidationError(_HIDDEN)
         return names
-
-
-class WrittenField(forms.CharField):
-    """A text that agents or people wrote. A reader cannot ask for one that is masked."""
-
-    def clean(self, value: Any) -> Any:
-        text = super().clean(value)
-        if text and hides(text):
-            raise ValidationError(_HIDDEN)
-        return text
-
-
-class SeenTextField(forms.CharField):
-    """A part of a text, for readers who see all of it: others could guess what is masked letter by letter."""
-
-    def clean(self, value: Any) -> Any:
-        text = super().clean(value)
-        if text and is_masked():
-            raise ValidationError(
-                _("Your role reads masked values, so it cannot search in titles this way. Use the search (q).")
-            )
-        return text
 
 
 class TextFilter(Filter):
@@ -147,11 +128,15 @@ class TextFilter(Filter):
 
 
 class WrittenFilter(TextFilter):
-    field_class = WrittenField
+    """A text that agents or people wrote."""
+
+    is_written = True
 
 
 class SeenTextFilter(TextFilter):
-    field_class = SeenTextField
+    """A part of a text, for readers who see all of it: others could guess what is masked letter by letter."""
+
+    needs_whole_text = True
 
 
 class NameFilter(Filter):
@@ -180,6 +165,7 @@ class YesNoFilter(Filter):
 class NamesFilter(Filter):
     """Several texts; the parameter may be repeated."""
 
+    is_written = True
     field_class = NamesField
     schema = {"type": "array", "items": {"type": "string"}}
 
@@ -272,9 +258,14 @@ class ListFilterSet(django_filters.FilterSet):
     created_before = InstantFilter(help_text="Before this time (exclusive): `created_at < created_before`.")
 
     def __init__(
-        self, data: QueryDict, queryset: QuerySet[Any, Any] | None = None, *, also: Collection[str] = ()
+        self,
+        data: QueryDict,
+        queryset: QuerySet[Any, Any] | None = None,
+        *,
+        mask: RowMask | None,
+        also: Collection[str] = (),
     ) -> None:
-        """Validate the parameters in `data`; `also` names those that other code reads.
+        """Validate the parameters in `data`; `mask` is that of the reader, and `also` names those that other code reads.
 
         Raise InvalidInput with the name of the parameter.
         """
@@ -285,7 +276,7 @@ class ListFilterSet(django_filters.FilterSet):
         """The values of the given parameters that are not empty."""
         for name in data:
             if name in self.base_filters:
-                value = _cleaned(name, self.base_filters[name], data)
+                value = _cleaned(name, self.base_filters[name], data, mask)
                 if value not in EMPTY_VALUES:
                     self.given[name] = value
         self.ids = IdRange(
@@ -306,9 +297,9 @@ class ListFilterSet(django_filters.FilterSet):
         """The values of the given parameters that narrow a list."""
         return {name: value for name, value in self.given.items() if name not in self.read_elsewhere}
 
-    def list_rows(self, find: Callable[[IdRange], QuerySet[Any, Any]], scope: ProjectScope) -> ListRows:
+    def list_rows(self, db: Database, find: Callable[[IdRange], QuerySet[Any, Any]], scope: ProjectScope) -> ListRows:
         """Return the rows that `find` finds for a page, see ListRows, within the range of times."""
-        return ListRows(find=find, ids=self.ids, project_id=scope.only_project)
+        return ListRows(db=db, find=find, ids=self.ids, project_id=scope.only_project)
 
     def filter_queryset(self, queryset: Rows) -> Rows:
         """Filter by the parameters that narrow a list; django-filter calls it for `.qs`."""
@@ -361,9 +352,23 @@ class MessageFilterSet(ListFilterSet):
     rows = Message.objects.all()
 
 
-def _cleaned(name: str, filter_: Filter, data: QueryDict) -> Any:
+def clean(filter_: Filter, value: Any, mask: RowMask | None) -> Any:
+    """Return the value of a parameter. Raise ValidationError, also if a reader with this mask may not ask for it."""
+    # The field of the class serves all requests, because form fields have no state.
+    cleaned = filter_.field.clean(value)
+    if mask is None or cleaned in EMPTY_VALUES:
+        return cleaned
+    if filter_.needs_whole_text:
+        raise ValidationError(
+            _("Your role reads masked values, so it cannot search in titles this way. Use the search (q).")
+        )
+    if filter_.is_written and any(map(mask.hides, [cleaned] if isinstance(cleaned, str) else cleaned)):
+        raise ValidationError(_HIDDEN)
+    return cleaned
+
+
+def _cleaned(name: str, filter_: Filter, data: QueryDict, mask: RowMask | None) -> Any:
     try:
-        # The field of the class serves all requests, because form fields have no state.
-        return filter_.field.clean(data.getlist(name) if isinstance(filter_, NamesFilter) else data[name])
+        return clean(filter_, data.getlist(name) if isinstance(filter_, NamesFilter) else data[name], mask)
     except ValidationError as error:
         raise InvalidInput(str(error.messages[0]), field=name) from error

@@ -14,10 +14,9 @@ from django.db import OperationalError
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from msgspec import Struct
-from psycopg.errors import QueryCanceled
 
-from access_app.db import transaction
-from access_app.db.reading import reading_alias, reading_connection
+from access_app.db import Database
+from access_app.db.conflicts import was_stopped
 from access_app.db.statements import read_prepared
 from access_app.errors import InvalidInput
 
@@ -49,7 +48,7 @@ class Query(Struct, frozen=True, kw_only=True):
         return cls(sql=sql, parameters=parameters)
 
 
-def fetch(queries: Sequence[Query], *, at_most_ms: int | None = None) -> list[list[Row]]:
+def fetch(db: Database, queries: Sequence[Query], *, at_most_ms: int | None = None) -> list[list[Row]]:
     """Return the rows of each statement.
 
     With `at_most_ms` raise InvalidInput, `too_slow`, if a statement takes longer (a prepared one: longer than REQUEST_MS).
@@ -58,7 +57,7 @@ def fetch(queries: Sequence[Query], *, at_most_ms: int | None = None) -> list[li
     if all(query.prepared for query in queries):
         try:
             # One by one, which is faster than a pipeline without planning.
-            return [read_prepared(query.sql, query.parameters, reading_connection()) for query in queries]
+            return [read_prepared(query.sql, query.parameters, db.read_connection) for query in queries]
         except OperationalError as error:
             if at_most_ms is None or not was_stopped(error):
                 raise
@@ -70,7 +69,7 @@ def fetch(queries: Sequence[Query], *, at_most_ms: int | None = None) -> list[li
         # the limit is reset.
         settings = [f"SET LOCAL statement_timeout TO {at_most_ms}", *_PLANS_FOR_NOW]
         statements = [*settings, *statements, "SET LOCAL statement_timeout TO DEFAULT"]
-    with reading_connection().cursor() as cursor:
+    with db.read_connection.cursor() as cursor:
         try:
             cursor.execute("; ".join(statements), [value for query in queries for value in query.parameters])
         except OperationalError as error:
@@ -86,12 +85,12 @@ def fetch(queries: Sequence[Query], *, at_most_ms: int | None = None) -> list[li
     return found
 
 
-def copied(query: Query, *, at_most_ms: int) -> bytes:
+def copied(db: Database, query: Query, *, at_most_ms: int) -> bytes:
     """Return the rows of a statement in the binary format of COPY, in which thousands of small ones are read fastest.
 
     In a transaction only. Raise InvalidInput, `too_slow`, if it takes longer than `at_most_ms`.
     """
-    connection = reading_connection()
+    connection = db.read_connection
     with connection.cursor() as cursor:
         cursor.execute("; ".join([f"SET LOCAL statement_timeout TO {at_most_ms}", *_PLANS_FOR_NOW]))
         try:
@@ -110,10 +109,10 @@ def copied(query: Query, *, at_most_ms: int) -> bytes:
 
 
 @contextmanager
-def limited(milliseconds: int) -> Iterator[None]:
+def limited(db: Database, milliseconds: int) -> Iterator[None]:
     """Limit the time of each query of the block. Raise InvalidInput, `too_slow`, if one takes longer."""
     try:
-        with transaction.atomic(using=reading_alias()), reading_connection().cursor() as cursor:
+        with db.read_transaction(), db.read_cursor() as cursor:
             cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(milliseconds)])
             yield
             # Within a longer transaction the limit would outlive the block.
@@ -122,11 +121,6 @@ def limited(milliseconds: int) -> Iterator[None]:
         if not was_stopped(error):
             raise
         raise _too_slow(milliseconds) from error
-
-
-def was_stopped(error: OperationalError) -> bool:
-    """Return whether a statement exceeded its time limit."""
-    return isinstance(error.__cause__, QueryCanceled)
 
 
 def _too_slow(milliseconds: int) -> InvalidInput:

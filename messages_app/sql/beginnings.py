@@ -8,10 +8,8 @@ from django.db.models import F, Func, JSONField, TextField
 from django.db.models.expressions import Col
 from django.db.models.functions import Cast, Left
 
-from access_app.db import base
 from access_app.encryption.columns import ENCRYPTED, Column
 from access_app.encryption.envelope import PREFIX
-from access_app.masked_reading import is_masked
 from access_app.read_marks import ReadMark
 
 
@@ -24,7 +22,7 @@ class Beginning(Left):
     def as_sql(self, compiler: Any, connection: Any, *args: Any, **extra: Any) -> Any:
         text, length = self.get_source_expressions()
         characters = int(length.value)
-        if not is_masked():
+        if connection.mask is None:
             return self._cut(compiler, connection, characters)
         mark = _mark_of(text, characters, is_pretty=bool(self.mark))
         sql, values = self._cut(compiler, connection, mark.characters_read or characters)
@@ -32,7 +30,7 @@ class Beginning(Left):
 
     def _cut(self, compiler: Any, connection: Any, characters: int) -> Any:
         text, _length = self.get_source_expressions()
-        encrypted = [] if base.opening is None else [part for part in text.flatten() if _column_of(part) is not None]
+        encrypted = [part for part in text.flatten() if _column_of(part) is not None] if connection.decrypts else []
         sql, values = compiler.compile(text)
         if not encrypted:
             return f"LEFT({sql}, {characters})", values
@@ -66,7 +64,9 @@ class JsonText(Func):
     def as_sql(self, compiler: Any, connection: Any, *args: Any, **extra: Any) -> Any:
         (text,) = self.get_source_expressions()
         sql, values = compiler.compile(text)
-        return (f"('{_mark_of(text, is_pretty=self.is_pretty)}' || {sql})" if is_masked() else sql), values
+        return (
+            f"('{_mark_of(text, is_pretty=self.is_pretty)}' || {sql})" if connection.mask is not None else sql
+        ), values
 
 
 def pretty(column: str) -> Func:

@@ -11,7 +11,7 @@ sort carries a payload, and columns that are not requested are not read.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 from uuid import UUID
@@ -20,6 +20,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from access_app.db import Database
 from access_app.encryption.reading import ROW_ID
 
 from .batch import Query, Row, fetch
@@ -33,6 +34,8 @@ class Column:
     """The SQL of a field of a resource, and the function that converts its values (None: they are JSON already)."""
 
     sql: str
+    of: str = ""
+    """The column that an expression is, with its table, such as `traces_app_span.id`: otherwise it is masked like free text."""
     convert: Callable[[Sequence[Any]], list[Any]] | None = None
     """Converts the values of all rows at once, because a function call for each value costs more than the conversion."""
 
@@ -80,7 +83,10 @@ class Source(Generic[T]):
             if name in self.columns or name in self.made:
                 continue
             if name in stored:
-                columns[name] = _column(f"{alias}{name}", stored[name], optional=_is_optional(hints[name]))
+                column = _column(f"{alias}{name}", stored[name], optional=_is_optional(hints[name]))
+                # An id is read as text, which is an expression.
+                is_id = isinstance(stored[name], models.UUIDField)
+                columns[name] = replace(column, of=f"{self.model._meta.db_table}.{name}") if is_id else column
             else:
                 missing.append(name)
         named = f"the Source of {self.resource.__name__} (table {self.model._meta.db_table})"
@@ -129,9 +135,9 @@ class Source(Generic[T]):
             prepared=self.key == "id" or len(keys) == 1,
         )
 
-    def read(self, keys: Collection[str], fields: frozenset[str] | None = None) -> list[Row]:
+    def read(self, db: Database, keys: Collection[str], fields: frozenset[str] | None = None) -> list[Row]:
         """Read the rows of `query`; none for no keys."""
-        return fetch([self.query(keys, fields)])[0] if keys else []
+        return fetch(db, [self.query(keys, fields)])[0] if keys else []
 
     def make(
         self, rows: Sequence[Row], fields: frozenset[str] | None = None, **others: Sequence[Any] | UnsetType
@@ -171,7 +177,7 @@ class Source(Generic[T]):
 def look_up(column: str, table: str, keys: Collection[str]) -> Query:
     """Return the statement for pairs of id and value of a column, for the rows of `keys` (not empty) in a partitioned table."""
     return Query(
-        sql=f"SELECT {_as_text('id')}, {column} FROM {table} WHERE id = ANY(%s::uuid[]) AND id BETWEEN %s AND %s",  # noqa: S608
+        sql=f"SELECT id::text AS {ROW_ID}, {column} FROM {table} WHERE id = ANY(%s::uuid[]) AND id BETWEEN %s AND %s",  # noqa: S608
         parameters=[f"{{{','.join(keys)}}}", min(keys), max(keys)],
         prepared=True,
     )
@@ -211,9 +217,9 @@ def _plan(source: Source[Any], fields: frozenset[str] | None) -> _Plan:
         if name in source.read_columns and (fields is None or name in fields)
     }
     key = f"{source.alias}.{source.key}" if source.alias else source.key
-    selected = [wanted[at].sql if at in wanted else "NULL" for at in places.values()]
+    selected = [as_column(wanted[at].sql, wanted[at].of) if at in wanted else "NULL" for at in places.values()]
     return _Plan(
-        selected=", ".join([_as_text(key), *source.beside, *selected]),
+        selected=", ".join([_as_text(key, source.model._meta.db_table), *source.beside, *selected]),
         places=places,
         left_out=[at for at in places.values() if at not in wanted],
         made=frozenset(name for name in source.made if fields is None or name in fields),
@@ -221,9 +227,15 @@ def _plan(source: Source[Any], fields: frozenset[str] | None) -> _Plan:
     )
 
 
-def _as_text(key: str) -> str:
+def as_column(sql: str, column: str) -> str:
+    """Return an expression that is a column in another form, named with its table (`traces_app_span.id`), so that masking knows it."""
+    return f'{sql} AS "{column}"' if column else sql
+
+
+def _as_text(key: str, table: str) -> str:
     """Return the SQL of a key as text; the id of a row is named so that its encrypted values are bound to it."""
-    return f"{key}::text AS {ROW_ID}" if key.rpartition(".")[2] == "id" else f"{key}::text"
+    name = key.rpartition(".")[2]
+    return f"{key}::text AS {ROW_ID}" if name == "id" else as_column(f"{key}::text", f"{table}.{name}")
 
 
 def _range_below(keys: Collection[str]) -> tuple[str, str]:
@@ -288,9 +300,9 @@ def _column(sql: str, kind: models.Field[Any, Any], *, optional: bool) -> Column
             )
 
 
-def if_known(sql: str) -> Column:
+def if_known(sql: str, *, of: str = "") -> Column:
     """Left out when NULL; 0 is a value."""
-    return Column(sql=sql, convert=_unset_if_none)
+    return Column(sql=sql, of=of, convert=_unset_if_none)
 
 
 def text_if_any(sql: str) -> Column:

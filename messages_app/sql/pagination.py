@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import blake2b
 from time import monotonic
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from django.db.models import QuerySet, UUIDField
@@ -25,7 +25,9 @@ from django.http import QueryDict
 from django.utils.translation import gettext as _
 from msgspec import Struct
 
+from access_app.db import Database
 from access_app.errors import InvalidInput
+from access_app.readable import Keys
 from messages_app.timestamps import parse_limit
 from tracesite_sdk.records import ids
 
@@ -178,14 +180,6 @@ def page_request(parameters: QueryDict, *, by_time: bool = False, newest_page_fi
     )
 
 
-class Keys(Protocol):
-    """Rows that are filtered but not ordered: ListRows of the API, or a QuerySet of the admin."""
-
-    def within(self, ids: IdRange) -> Keys: ...
-
-    def keys(self, *, newest_first: bool, limit: int, offset: int = 0) -> list[Any]: ...
-
-
 @dataclass(frozen=True)
 class QuerySetKeys:
     """A QuerySet as `Keys` for pagination.read_page."""
@@ -203,6 +197,7 @@ class QuerySetKeys:
 class ListRows:
     """The rows of a list of the API as `Keys`, each statement limited to LIST_MS."""
 
+    db: Database
     find: Callable[[IdRange], QuerySet[Any, Any]]
     """Return the QuerySet for a page in this range, not ordered. It searches rows below only in the months of the range."""
     ids: IdRange = EVERY_ID
@@ -218,14 +213,14 @@ class ListRows:
 
     def keys(self, *, newest_first: bool, limit: int, offset: int = 0) -> list[Any]:
         """Return the ids of the first rows in one of the two orders. Raise InvalidInput if it takes longer than LIST_MS."""
-        return _fetched(_keys(self.queryset, newest_first, limit, offset))
+        return _fetched(self.db, _keys(self.queryset, newest_first, limit, offset))
 
     def among(self, keys: Collection[UUID]) -> list[UUID]:
         """Return those of some ids that are ids of these rows, in order."""
         if not keys:
             return []
         rows = self.within(IdRange(lower=min(keys), upper=UUID(int=max(keys).int + 1))).queryset
-        return _fetched(_keys(rows.filter(pk__in=keys), newest_first=False, limit=len(keys)))
+        return _fetched(self.db, _keys(rows.filter(pk__in=keys), newest_first=False, limit=len(keys)))
 
 
 def _within(rows: QuerySet[Any, Any], ids: IdRange) -> QuerySet[Any, Any]:
@@ -240,8 +235,8 @@ def _keys(rows: QuerySet[Any, Any], newest_first: bool, limit: int, offset: int 
     return keys[offset : offset + limit]
 
 
-def _fetched(keys: QuerySet[Any, Any]) -> list[Any]:
-    (rows,) = fetch([Query.of(keys)], at_most_ms=LIST_MS)
+def _fetched(db: Database, keys: QuerySet[Any, Any]) -> list[Any]:
+    (rows,) = fetch(db, [Query.of(keys)], at_most_ms=LIST_MS)
     return [row[0] for row in rows]
 
 

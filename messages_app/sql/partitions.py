@@ -30,7 +30,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from django.db import migrations
 from django.utils.translation import gettext as _
 
-from access_app.db import connection, transaction
+from access_app.db import Database
 from access_app.db.conflicts import LocksHeld, retry_locked
 from access_app.db.direct import session_cursor
 from access_app.errors import Unavailable
@@ -102,9 +102,9 @@ class DroppedLeaf:
     """Bytes on disk, with indexes and TOAST."""
 
 
-def periods_of(table: str) -> list[Period]:
+def periods_of(db: Database, table: str) -> list[Period]:
     """Return the periods for which `table` has a partition, in order."""
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute(
             """
             SELECT leaf.relname FROM pg_inherits JOIN pg_class leaf ON leaf.oid = inhrelid
@@ -115,7 +115,7 @@ def periods_of(table: str) -> list[Period]:
         return sorted(Period.of_leaf(name) for (name,) in cursor.fetchall())
 
 
-def make_periods(tables: Sequence[PartitionedTable], periods: Iterable[Period]) -> list[Period]:
+def make_periods(db: Database, tables: Sequence[PartitionedTable], periods: Iterable[Period]) -> list[Period]:
     """Create the missing partitions in each of `tables` (parents first), so that `periods` are covered; return the created ones.
 
     Existing periods keep their length: one that covers a period suffices, and beside shorter ones only its other parts are
@@ -124,14 +124,15 @@ def make_periods(tables: Sequence[PartitionedTable], periods: Iterable[Period]) 
     """
     made = []
     for period in sorted(set(periods)):
-        while (hidden := _hidden_in(_nearby(tables, period), period)) or (new := _make(tables, period)) is None:
+        while (hidden := _hidden_in(_nearby(db, tables, period), period)) or (new := _make(db, tables, period)) is None:
             for interrupted in hidden:
-                _retry(interrupted, _LOCK_PATIENCE_SECONDS, partial(_settle, tables, interrupted))
+                _retry(db, interrupted, _LOCK_PATIENCE_SECONDS, partial(_settle, tables, interrupted))
         made += new
     return made
 
 
 def drop_period(
+    db: Database,
     tables: Sequence[PartitionedTable],
     period: Period,
     *,
@@ -148,12 +149,12 @@ def drop_period(
     PeriodInUse after `patience` seconds, with the period hidden but not dropped; the next drop_period continues. Return an
     empty list if the period does not exist.
     """
-    return _retry(period, patience, partial(_drop, tables, period, when_hidden))
+    return _retry(db, period, patience, partial(_drop, tables, period, when_hidden))
 
 
-def unsettled_periods(tables: Sequence[PartitionedTable]) -> list[Period]:
+def unsettled_periods(db: Database, tables: Sequence[PartitionedTable]) -> list[Period]:
     """Return the periods with a partition that is hidden, because a drop is going on or was interrupted, in order."""
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute(
             "SELECT relname FROM pg_class LEFT JOIN pg_inherits ON inhrelid = oid "
             "WHERE relkind = 'r' AND relname ~ %s AND pg_table_is_visible(oid) AND (inhrelid IS NULL OR inhdetachpending)",
@@ -162,13 +163,15 @@ def unsettled_periods(tables: Sequence[PartitionedTable]) -> list[Period]:
         return sorted({Period.of_leaf(name) for (name,) in cursor.fetchall()})
 
 
-def settle_periods(tables: Sequence[PartitionedTable], *, patience: float = DROP_PATIENCE_SECONDS) -> None:
+def settle_periods(
+    db: Database, tables: Sequence[PartitionedTable], *, patience: float = DROP_PATIENCE_SECONDS
+) -> None:
     """Finish interrupted drops: undo those that hid only the first table, complete the others.
 
     Raise PeriodInUse like `drop_period`.
     """
-    for period in unsettled_periods(tables):
-        _retry(period, patience, partial(_settle, tables, period))
+    for period in unsettled_periods(db, tables):
+        _retry(db, period, patience, partial(_settle, tables, period))
 
 
 def count_rows(cursor: Any, leaf: str) -> tuple[int, bool]:
@@ -192,7 +195,7 @@ class _Nearby(NamedTuple):
     """Those with a partition that is hidden, in order."""
 
 
-def _nearby(tables: Sequence[PartitionedTable], period: Period) -> _Nearby:
+def _nearby(db: Database, tables: Sequence[PartitionedTable], period: Period) -> _Nearby:
     """Return the periods in the month of a period, because no others can overlap it.
 
     Found by the beginnings of their names, so it takes the same time however many there are.
@@ -200,7 +203,7 @@ def _nearby(tables: Sequence[PartitionedTable], period: Period) -> _Nearby:
     firsts = [Period.of(period.begins_at, Length.MONTH).leaf(table.name) for table in tables]
     of_table: dict[str, list[Period]] = {table.name: [] for table in tables}
     hidden = set()
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute(
             """
             SELECT name, relname, inhrelid IS NOT NULL AND NOT inhdetachpending
@@ -223,12 +226,12 @@ def _hidden_in(nearby: _Nearby, period: Period) -> list[Period]:
     return [hidden for hidden in nearby.hidden if hidden.overlaps(period)]
 
 
-def _make(tables: Sequence[PartitionedTable], period: Period) -> list[Period] | None:
+def _make(db: Database, tables: Sequence[PartitionedTable], period: Period) -> list[Period] | None:
     """Create the missing leaves of a period, or of its parts; return these, or None if one is hidden by now."""
     made = []
-    with transaction.atomic(), connection.cursor() as cursor:
+    with db.atomic(), db.connection.cursor() as cursor:
         _poll(cursor, "SELECT pg_try_advisory_xact_lock(%s)")
-        nearby = _nearby(tables, period)
+        nearby = _nearby(db, tables, period)
         if _hidden_in(nearby, period):
             return None
         # Leaves refer to each other, so all tables have the periods of the first.
@@ -318,11 +321,11 @@ def _measure(cursor: Any, table: PartitionedTable, period: Period) -> DroppedLea
 # --- Locks ------------------------------------------------------------------------------------------------------------
 
 
-def _retry(period: Period, patience: float, work: Callable[[Any], _Result]) -> _Result:
+def _retry(db: Database, period: Period, patience: float, work: Callable[[Any], _Result]) -> _Result:
     """Run `work` with a cursor, under the advisory lock; retry it while locks of others block it."""
 
     def work_once() -> _Result:
-        with _advisory_lock() as cursor:
+        with _advisory_lock(db) as cursor:
             return work(cursor)
 
     try:
@@ -332,9 +335,9 @@ def _retry(period: Period, patience: float, work: Callable[[Any], _Result]) -> _
 
 
 @contextmanager
-def _advisory_lock() -> Iterator[Any]:
+def _advisory_lock(db: Database) -> Iterator[Any]:
     """Hold the advisory lock, and limit waits of the cursor for other locks. Outside of a transaction, as DETACH requires."""
-    with session_cursor() as cursor:
+    with session_cursor(db) as cursor:
         _poll(cursor, "SELECT pg_try_advisory_lock(%s)")
         try:
             _wait_at_most(cursor, _LOCK_TIMEOUT)

@@ -23,17 +23,18 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from access_app import places
-from access_app.db import PRIMARY, using
+from access_app.db import PRIMARY, Database, primary
 from access_app.db.direct import connection_parameters
 from access_app.db.earlier_migrations import EARLIER, TOO_OLD
 from access_app.keys import create_key
 from access_app.models import AuditEntry, Project, ProjectDatabase, ProjectPlace, Scope
-from access_app.places import alias_of, database_of
+from access_app.places import alias_of
+from access_app.request_database import database_of
 from messages_app.models import Message, Session
 from tests.project_databases import copies
 from tests.traces_app.conftest import answer, question, store
 from traces_app.maintenance.jobs import JOBS, run_job
-from traces_app.maintenance.project_databases import prepare
+from traces_app.maintenance.moving import prepare
 from traces_app.models import ModelPrice, Tool, ToolCall
 
 pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")
@@ -69,8 +70,7 @@ def tenant_away(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def counted(alias: str) -> tuple[int, ...]:
-    with using(alias):
-        return tuple(model._base_manager.count() for model in (Session, Message, ToolCall, Tool))
+    return tuple(Database(alias).rows(model._base_manager).count() for model in (Session, Message, ToolCall, Tool))
 
 
 SESSION = {"external_id": "weather", "messages": [question(), answer()]}
@@ -97,8 +97,7 @@ def test_key_reads_and_writes_in_the_database_of_its_project(big: Project, setti
         )
     assert counted(PRIMARY) == counted("tenant")
     assert counted("tenant")[:3] == (1, 2, 4)
-    with using("tenant"):
-        tool = Tool.objects.earliest("pk")
+    tool = Tool.objects.using("tenant").earliest("pk")
     assert tool.pk >= 2**40, "ids of the databases do not meet"
     # Who may see what, and the audit log, are in the primary.
     assert AuditEntry.objects.filter(project=big).exists()
@@ -109,10 +108,9 @@ def test_key_reads_and_writes_in_the_database_of_its_project(big: Project, setti
 
 def test_rows_in_the_wrong_database_are_refused(big: Project) -> None:
     with pytest.raises(OperationalError, match="in another database"):
-        store(big, question())
+        store(big, question(), db=primary)
     assert counted(PRIMARY)[:2] == (0, 0)
-    with database_of(big.pk):
-        store(big, question(), answer())
+    store(big, question(), answer())
     assert counted("tenant")[:2] == (1, 2)
 
 
@@ -120,7 +118,7 @@ def test_project_is_made_while_others_write_or_not_at_all(
     big: Project, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.TRACESITE_PROJECT_DATABASES = {"second": "tenant", "third": "tenant"}
-    with psycopg.connect(**connection_parameters()) as writer:
+    with psycopg.connect(**connection_parameters(primary)) as writer:
         writer.execute("LOCK TABLE messages_app_session IN ROW EXCLUSIVE MODE")
         with monkeypatch.context() as patience:
             patience.setattr(places, "WAIT_SECONDS", 0)
@@ -133,16 +131,15 @@ def test_project_is_made_while_others_write_or_not_at_all(
     third = Project.objects.get(slug="third")
     assert alias_of(third.pk) == "tenant"
     with pytest.raises(OperationalError, match="in another database"):
-        store(third, question())
+        store(third, question(), db=primary)
 
 
 def test_pages_show_all_databases_or_say_which_projects_they_do_not_show(big: Project) -> None:
     staff = Client()
     staff.force_login(User.objects.create_superuser("ada"))
     small = Project.objects.create(slug="small")
-    with database_of(big.pk):
-        store(big, question(content="Question of the big one"))
-        (in_big,) = Session.objects.values_list("pk", flat=True)
+    store(big, question(content="Question of the big one"))
+    (in_big,) = Session.objects.using("tenant").values_list("pk", flat=True)
     store(small, question(content="Question of the small one"))
     for path, is_whole in (
         *(("/admin/", True), ("/admin/?project=big", False), ("/admin/messages_app/message/", True)),
@@ -177,12 +174,11 @@ def test_lists_of_several_databases_are_one_statement_in_each_and_name_one_that_
         assert "No traces in this project yet" in staff.get("/admin/?project=small").content.decode()
     assert "No traces yet" in staff.get("/admin/?project=").content.decode()
     for project in (big, small):
-        with database_of(project.pk):
-            store(
-                project,
-                question(content=f"Question of {project.slug}"),
-                answer(agent_steps=[], error=f"Error of {project.slug}"),
-            )
+        store(
+            project,
+            question(content=f"Question of {project.slug}"),
+            answer(agent_steps=[], error=f"Error of {project.slug}"),
+        )
     # Filters of the admin suggest names of the newest runs.
     for path, of_messages, most in (
         ("/api/v1/messages/?fields=content", 2, 2),
@@ -195,8 +191,7 @@ def test_lists_of_several_databases_are_one_statement_in_each_and_name_one_that_
         reads = [one["sql"] for one in there if "SELECT" in one["sql"] and "messages_app_message" in one["sql"]]
         assert len(reads) == of_messages, reads
         assert len(there) <= most, there.captured_queries
-    with using("tenant"):
-        (in_big,) = Message.objects.filter(role="user")
+    (in_big,) = Message.objects.using("tenant").filter(role="user")
     staff.raise_request_exception = False
     with tenant_away(monkeypatch):
         for path in (
@@ -289,9 +284,8 @@ def test_jobs_and_suggestions_are_of_all_databases_shown(big: Project, monkeypat
     purge = next(job for job in JOBS if job.name == "purge")
     for project in (big, Project.objects.create(slug="small")):
         step = {"model": f"model-of-{project.slug}", "tool_calls": [{"name": f"tool_of_{project.slug}"}]}
-        with database_of(project.pk):
-            store(project, answer(agent_steps=[step]))
-            run_job(purge)
+        store(project, answer(agent_steps=[step]))
+        run_job(database_of(project.pk), purge)
 
     def suggested(query: str) -> list[str]:
         page = staff.get(f"/admin/messages_app/message/{query}").content.decode()
@@ -315,9 +309,8 @@ def test_actions_of_lists_are_for_rows_of_one_database(big: Project) -> None:
     staff.force_login(User.objects.create_superuser("ada"))
     rows = {}
     for project in (big, Project.objects.create(slug="small")):
-        with database_of(project.pk):
-            store(project, question(content=f"Question of {project.slug}"))
-            rows[project.slug] = Message.objects.get().pk
+        store(project, question(content=f"Question of {project.slug}"))
+        rows[project.slug] = Message.objects.using(alias_of(project.pk)).get().pk
     url = "/admin/messages_app/message/"
     chosen = {"action": "delete_selected", "post": "yes"}
     page = staff.post(url, {**chosen, "_selected_action": list(rows.values())}, follow=True).content.decode()
@@ -326,19 +319,16 @@ def test_actions_of_lists_are_for_rows_of_one_database(big: Project) -> None:
     page = staff.post(url, {**chosen, "_selected_action": [rows["big"]]}, follow=True).content.decode()
     assert "1 message was moved to the trash" in page
     assert "Question of small" in page
-    with using("tenant"):
-        assert not Message.objects.exists()
+    assert not Message.objects.using("tenant").exists()
     assert "Question of big" in staff.get(f"{url}trash/").content.decode()
     staff.post(f"{url}undo/", {"rows": rows["big"]})
-    with using("tenant"):
-        assert Message.objects.exists()
+    assert Message.objects.using("tenant").exists()
 
 
 def test_commands_run_in_each_database_or_that_of_the_project(big: Project) -> None:
     small = Project.objects.create(slug="small")
     for project in (big, small):
-        with database_of(project.pk):
-            store(project, question(), answer())
+        store(project, question(), answer())
     out = StringIO()
     call_command("check_traces", stdout=out)
     assert "Database default:" in out.getvalue()

@@ -19,6 +19,7 @@ from django.db import connection
 from psycopg.conninfo import make_conninfo
 
 import benchmarks
+from access_app.db import primary
 from access_app.models import Project
 from benchmarks import span_load
 from benchmarks.event_load import EventLoad
@@ -123,11 +124,11 @@ def test_ingest_floor_stores_the_same_rows_as_the_server(way: str, write: Write)
     body = work.batch(range(1, 9))
     projects = [Project.objects.create(slug=slug) for slug in ("floor", "server")]
     Tool.objects.bulk_create([Tool(project=project, name=name) for project in projects for name in TOOLS])
-    ensure_periods([Period.month(2025, 6)])
+    ensure_periods(primary, [Period.month(2025, 6)])
     floor = Floor(make_conninfo("", **parameters_of_connection()), projects[0].pk, tail=1)
     write(floor, body)
     floor.close()
-    ingest(projects[1].pk, decode_ingest(body, ndjson=False))
+    ingest(primary, projects[1].pk, decode_ingest(body, ndjson=False))
     by_floor, by_server = (content(stored_in(project)) for project in projects)
     assert len(by_server) == 8
     assert by_server == by_floor
@@ -140,15 +141,15 @@ def test_span_floor_stores_the_same_spans_and_messages() -> None:
     numbers = range(2, 6)
     projects = [Project.objects.create(slug=slug) for slug in ("floor", "server")]
     Tool.objects.bulk_create([Tool(project=project, name=name) for project in projects for name in TOOLS])
-    ensure_periods([Period.month(2025, 6)])
+    ensure_periods(primary, [Period.month(2025, 6)])
     spans = span_load.request(work, numbers, b"12345")
     floor = SpanFloor(make_conninfo("", **parameters_of_connection()), projects[0].pk, tail=1)
     floor.copy_both(both(work.batch(numbers), spans))
     floor.close()
-    assert record_spans(projects[1].pk, decode_traces(spans)).accepted == 13 * len(numbers)
+    assert record_spans(primary, projects[1].pk, decode_traces(spans)).accepted == 13 * len(numbers)
     by_floor, by_server = (
         [
-            spans_of(project.pk, trace_id.hex)
+            spans_of(primary, project.pk, trace_id.hex)
             for trace_id in sorted(set(SpanRow.objects.filter(project=project).values_list("trace_id", flat=True)))
         ]
         for project in projects
@@ -166,12 +167,12 @@ def test_event_floor_stores_the_same_rows_as_the_server(way: str, write: Callabl
     bodies = EventLoad(work=work, events_a_run=40, first=1).bodies(103, 20)
     projects = [Project.objects.create(slug=slug) for slug in ("floor", "server")]
     Tool.objects.bulk_create([Tool(project=project, name=name) for project in projects for name in TOOLS])
-    ensure_periods([Period.month(2025, 6)])
+    ensure_periods(primary, [Period.month(2025, 6)])
     floor = EventFloor(make_conninfo("", **parameters_of_connection()), projects[0].pk, tail=1)
     for body in bodies:
         write(floor, body)
         record_events(
-            projects[1].pk, [redact_event(event, DEFAULT_RULES) for event in decode_events(body, ndjson=False)]
+            primary, projects[1].pk, [redact_event(event, DEFAULT_RULES) for event in decode_events(body, ndjson=False)]
         )
     floor.close()
     by_floor, by_server = map(rows_of_events, projects)
@@ -219,7 +220,7 @@ def parameters_of_connection() -> dict[str, Any]:
 
 def stored_in(project: Project) -> Any:
     found = Message.objects.filter(project=project).order_by("pk").values_list("pk", flat=True)
-    return msgspec.json.decode(msgspec.json.encode(messages([str(message_id) for message_id in found])))
+    return msgspec.json.decode(msgspec.json.encode(messages(primary, [str(message_id) for message_id in found])))
 
 
 def content(value: Any) -> Any:

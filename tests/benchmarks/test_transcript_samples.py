@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from access_app.db import primary
 from benchmarks import transcript_samples
 from traces_app.imports.importer import import_paths
 from traces_app.imports.reports import FileReport
@@ -27,7 +28,7 @@ def test_sample_is_recognised_and_yields_all_turns(name: str, tmp_path: Path) ->
 
 
 def read_only(path: Path) -> FileReport:
-    (report,) = import_paths([path], None)
+    (report,) = import_paths(primary, [path], None)
     assert (report.status, report.reason) == ("read", "")
     return report
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from django.utils import timezone
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message, Session
 from messages_app.session_counters import disagreements
@@ -50,7 +51,7 @@ def send(project: Project, *names: str, is_completed: bool = True) -> SessionOut
         )
         for name in names
     ]
-    (outcome,) = ingest(project.pk, [records.Session(external_id="s", messages=messages)])
+    (outcome,) = ingest(primary, project.pk, [records.Session(external_id="s", messages=messages)])
     return outcome
 
 
@@ -77,7 +78,7 @@ def test_messages_without_times_are_stored_whatever_the_clock_says_and_ids_keep_
     # What was sent together stays together, in the order in which it was sent.
     by_time = sorted(range(len(JUMPS)), key=lambda number: JUMPS[number])
     assert [message.external_id for message in stored] == [f"{n}.{place}" for n in by_time for place in range(3)]
-    assert disagreements([stored[0].session_id]) == {}
+    assert disagreements(primary, [stored[0].session_id]) == {}
 
 
 def test_a_message_that_was_begun_before_the_clock_went_back_can_be_changed_deleted_and_ended(
@@ -89,14 +90,16 @@ def test_a_message_that_was_begun_before_the_clock_went_back_can_be_changed_dele
     monkeypatch.setattr(timezone, "now", lambda: RIGHT - timedelta(hours=1))
 
     patch = records.MessagePatch(version=1, is_completed=True, content="done")
-    changed = change_message([project.pk], message_id, redact_message_patch(normalise_patch(patch), DEFAULT_RULES))
+    changed = change_message(
+        primary, [project.pk], message_id, redact_message_patch(normalise_patch(patch), DEFAULT_RULES)
+    )
     assert (changed.version, changed.is_completed, changed.content) == (2, True, "done")
     # It seems to have ended before it began: not a time of less than nothing.
     assert changed.duration_ms is None or changed.duration_ms >= 0
-    delete_message(message_id, by="a test")
-    restore_message(message_id)
+    delete_message(primary, message_id, by="a test")
+    restore_message(primary, message_id)
     assert Message.objects.get(pk=message_id).version == 4
-    assert disagreements([changed.session_id]) == {}
+    assert disagreements(primary, [changed.session_id]) == {}
 
 
 def test_a_right_client_of_a_server_whose_clock_is_behind_is_not_refused(
@@ -109,7 +112,7 @@ def test_a_right_client_of_a_server_whose_clock_is_behind_is_not_refused(
     for behind, flags in ((timedelta(hours=23), []), (timedelta(days=3), ["time_out_of_range"])):
         now = RIGHT - behind
         monkeypatch.setattr(timezone, "now", lambda now=now: now)
-        (outcome,) = ingest(project.pk, [records.Session(external_id="s", messages=[message(f"{behind}")])])
+        (outcome,) = ingest(primary, project.pk, [records.Session(external_id="s", messages=[message(f"{behind}")])])
         assert states(outcome) == ["created"]
         stored = Message.objects.get(pk=outcome.messages[0].id)
         assert (stored.created_at, stored.health) == (now if flags else RIGHT, flags)

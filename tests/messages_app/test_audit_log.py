@@ -9,7 +9,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from access_app.audit.chain import append_recorded
-from access_app.audit.record import Origin, acting, record
+from access_app.audit.record import record
+from access_app.audit.trail import Origin
 from access_app.keys import create_key
 from access_app.models import ActorKind, AuditAction, AuditEntry, AuditResult, Project, Role, Scope
 from access_app.roles import grant_role
@@ -24,8 +25,7 @@ def entries(project: Project, stranger: Project) -> dict[str, int]:
     """Ids of entries by name."""
 
     def made(action: AuditAction, **fields: Any) -> int:
-        with acting(EVE):
-            record(action, **fields)
+        record(action, None, origin=EVE, **fields)
         return AuditEntry.objects.latest("id").pk
 
     found = {

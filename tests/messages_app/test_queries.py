@@ -7,6 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from access_app.db import primary
 from access_app.db.base import PLANS_FOR_ANY_SIZE
 from access_app.errors import Conflict, NotFound
 from access_app.models import Project
@@ -28,11 +29,11 @@ def test_session_in_scope_is_found_by_id_and_external_id(project: Project, stran
     ours, theirs = session(project, "task"), session(stranger, "task")
     own = ProjectScope(frozenset({project.pk}))
     found = FoundSession(ours.pk, project.pk)
-    assert [found] * 3 == [find_session(own, name) for name in (str(ours.pk), ours.pk.hex.upper(), "task")]
-    assert find_session(ALL_PROJECTS, str(theirs.pk)) == FoundSession(theirs.pk, stranger.pk)
+    assert [found] * 3 == [find_session(primary, own, name) for name in (str(ours.pk), ours.pk.hex.upper(), "task")]
+    assert find_session(primary, ALL_PROJECTS, str(theirs.pk)) == FoundSession(theirs.pk, stranger.pk)
     for scope, name in ((own, str(theirs.pk)), (NO_PROJECTS, "task"), (own, ""), (own, "tas"), (own, "\x00")):
         with pytest.raises(NotFound) as caught:
-            find_session(scope, name)
+            find_session(primary, scope, name)
         assert caught.value.code == "session_not_found"
 
 
@@ -44,7 +45,7 @@ def test_external_id_is_looked_up_in_its_index(project: Project, is_of_one_proje
         for n in range(300)
     )
     with CaptureQueriesContext(connection) as queries:
-        find_session(ProjectScope(frozenset([project.pk])) if is_of_one_project else ALL_PROJECTS, "s7")
+        find_session(primary, ProjectScope(frozenset([project.pk])) if is_of_one_project else ALL_PROJECTS, "s7")
     (lookup,) = [query["sql"] for query in queries.captured_queries]
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE messages_app_session")
@@ -57,7 +58,7 @@ def test_external_id_of_two_visible_projects_is_ambiguous(project: Project, stra
     session(project, "task")
     session(stranger, "task")
     with pytest.raises(Conflict, match="Use the id of the session"):
-        find_session(ALL_PROJECTS, "task")
+        find_session(primary, ALL_PROJECTS, "task")
 
 
 def test_deleted_session_is_found_only_among_deleted(project: Project) -> None:
@@ -70,33 +71,33 @@ def test_deleted_session_is_found_only_among_deleted(project: Project) -> None:
         for name, wanted in found.items():
             for text in (name, str(wanted.pk)):
                 if name in names:
-                    assert find_session(ALL_PROJECTS, text, among=among) == wanted
+                    assert find_session(primary, ALL_PROJECTS, text, among=among) == wanted
                     continue
                 with pytest.raises(NotFound):
-                    find_session(ALL_PROJECTS, text, among=among)
+                    find_session(primary, ALL_PROJECTS, text, among=among)
 
 
 def test_id_takes_precedence_over_equal_external_id(project: Project) -> None:
     one = session(project, "one")
     session(project, str(one.pk))
-    assert find_session(ALL_PROJECTS, str(one.pk)).pk == one.pk
+    assert find_session(primary, ALL_PROJECTS, str(one.pk)).pk == one.pk
 
 
 @pytest.mark.parametrize("name", ["' OR '1'='1", "%s", "100%", "a; DROP TABLE messages_app_session", "\\", "x' --"])
 def test_any_name_is_compared_literally(project: Project, name: str) -> None:
     named = session(project, name)
     session(project, "other")
-    assert find_session(ALL_PROJECTS, name).pk == named.pk
+    assert find_session(primary, ALL_PROJECTS, name).pk == named.pk
     named.delete()
     with pytest.raises(NotFound):
-        find_session(ALL_PROJECTS, name)
+        find_session(primary, ALL_PROJECTS, name)
 
 
 def test_message_is_found_only_in_its_session_and_state(project: Project, stranger: Project) -> None:
     def found(scope: ProjectScope, one: Message, within: Session | None = None, *, deleted: bool = False) -> bool:
         session = FoundSession(within.pk, within.project_id) if within else None
         try:
-            answer = find_message(scope, str(one.pk), session, deleted=deleted)
+            answer = find_message(primary, scope, str(one.pk), session, deleted=deleted)
         except NotFound as error:
             assert error.code == "message_not_found"
             return False
@@ -120,13 +121,13 @@ def test_message_is_found_only_in_its_session_and_state(project: Project, strang
     assert restorable == [False, True, False, False]
     for name in ("", "x", "\x00", str(here.pk)):
         with pytest.raises(NotFound):
-            find_message(own, name, None)
+            find_message(primary, own, name, None)
 
 
 def test_sessions_keep_the_given_order_without_missing_ones(project: Project) -> None:
     one, two = str(session(project, "one").pk), str(session(project, "two").pk)
     gone = str(ids.session_id(timezone.now()))
-    found = sessions([two, gone, one], frozenset({"external_id"}))
+    found = sessions(primary, [two, gone, one], frozenset({"external_id"}))
     assert [each.external_id for each in found] == ["two", "one"]
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from django.db.models import F
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message, Session
 from messages_app.session_counters import disagreements, recount
@@ -20,7 +21,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 @pytest.fixture
 def sessions(db: None) -> list[Session]:
     """Store three sessions: with two messages, one of them deleted; with one; with none. All counters are 7."""
-    ensure_periods([Period.of(NOON)])
+    ensure_periods(primary, [Period.of(NOON)])
     project = Project.objects.create(slug="owner")
     wrong = dict.fromkeys(
         ("message_count", "call_count", "failure_count", "input_tokens", "output_tokens", "duration_ms"), 7
@@ -60,18 +61,18 @@ def counters(session: Session) -> tuple[int, ...]:
 
 
 def test_sessions_are_recounted_from_their_live_messages(sessions: list[Session]) -> None:
-    recount([session.pk for session in sessions[:2]])
+    recount(primary, [session.pk for session in sessions[:2]])
     assert [counters(session) for session in sessions] == [(1, 3, 1, 100, 20, 50), (1, 3, 1, 100, 20, 0), (7,) * 6]
-    recount([sessions[2].pk])
+    recount(primary, [sessions[2].pk])
     assert counters(sessions[2]) == (0,) * 6
-    recount([])
+    recount(primary, [])
 
 
 def test_wrong_counters_are_reported_with_counted_values(sessions: list[Session]) -> None:
     session_ids = [session.pk for session in sessions]
-    assert set(disagreements(session_ids)) == set(session_ids)
-    recount(session_ids)
-    assert disagreements(session_ids) == {}
+    assert set(disagreements(primary, session_ids)) == set(session_ids)
+    recount(primary, session_ids)
+    assert disagreements(primary, session_ids) == {}
     Session.objects.filter(pk=session_ids[0]).update(call_count=F("call_count") + 2)
-    assert disagreements(session_ids) == {session_ids[0]: {"call_count": (5, 3)}}
-    assert disagreements(session_ids[1:]) == {}
+    assert disagreements(primary, session_ids) == {session_ids[0]: {"call_count": (5, 3)}}
+    assert disagreements(primary, session_ids[1:]) == {}

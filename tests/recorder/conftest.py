@@ -10,6 +10,7 @@ import pytest
 from django.http import HttpResponseBase
 from django.test import Client
 
+from access_app.db import primary
 from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Message
@@ -31,20 +32,22 @@ __all__ = ["make"]
 def send(project: Project, recorder: RecorderForTests) -> None:
     """Store the events as POST /api/v1/events/ does."""
     body = msgspec.json.encode({"events": recorder.events})
-    record_events(project.pk, [redact_event(event, DEFAULT_RULES) for event in decode_events(body, ndjson=False)])
+    record_events(
+        primary, project.pk, [redact_event(event, DEFAULT_RULES) for event in decode_events(body, ndjson=False)]
+    )
 
 
 def answers(project: Project) -> list[dict[str, Any]]:
     """Return the assistant messages from the API."""
     found = Message.objects.filter(project_id=project.pk, role="assistant").order_by("id")
-    documents = msgspec.json.encode(queries.messages([str(one.pk) for one in found]))
+    documents = msgspec.json.encode(queries.messages(primary, [str(one.pk) for one in found]))
     return msgspec.json.decode(documents, type=list[dict[str, Any]])
 
 
 def inputs_of(answer: dict[str, Any]) -> list[Any]:
     """Return what the models of the steps were asked, None where it is not known."""
     refs = [step.get("input_ref") for step in answer["agent_steps"]]
-    found = inputs([(answer["id"], ref) for ref in refs if ref])
+    found = inputs(primary, [(answer["id"], ref) for ref in refs if ref])
     return [msgspec.json.decode(msgspec.json.encode(found[(answer["id"], ref)])) if ref else None for ref in refs]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from access_app.db import primary
 from access_app.keys import create_key
 from access_app.models import Project, Scope
 from messages_app.models import Session
@@ -49,7 +50,7 @@ def test_tracesite_stores_events_and_knows_duplicates(live_server: Any, sinks: S
     assert sink.flush(soon()) == 0
     report = sink.report()
     assert (report.delivered, report.duplicates, report.refused) == (60, 60, {"invalid_input": 1})
-    delete_session(Session.objects.get().pk, by="test")
+    delete_session(primary, Session.objects.get().pk, by="test")
     sink.send(call_events("weather-1", ["late"]))
     assert sink.flush(soon()) == 0
     assert sink.report().refused == {"invalid_input": 1, "session_deleted": 2}

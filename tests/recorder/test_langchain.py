@@ -13,6 +13,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Session
 from sdk.tests.formats import reading
@@ -67,7 +68,7 @@ def test_recorded_run_equals_its_imported_transcript(project: Project, other: Pr
     send(project, recorder)
     (recorded,) = answers(project)
     transcript = [message.model_dump() for message in state["messages"]]
-    ingest(other.pk, [reading.only(transcripts_of_langchain, transcript)], source="import")
+    ingest(primary, other.pk, [reading.only(transcripts_of_langchain, transcript)], source="import")
     (imported,) = answers(other)
     steps, expected = (without_ids_and_times(one["agent_steps"]) for one in (recorded, imported))
     # The transcript holds only the error text that the model received.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.interruptions import PROCESS_ENDED, TEXTS
 from messages_app.models import Message, Session
@@ -24,7 +25,7 @@ def test_run_of_killed_process_is_closed_and_ended_one_is_not(machine: Machine, 
     assert interrupted(events) == ["open"]
     assert events[-1]["data"]["interrupted"] == "process_ended", "behind all that the process left"
     assert machine.left() == []
-    record_events(project.pk, [redact_event(event_from(one, ""), DEFAULT_RULES) for one in events])
+    record_events(primary, project.pk, [redact_event(event_from(one, ""), DEFAULT_RULES) for one in events])
     assert list(
         Message.objects.filter(role="assistant").order_by("pk").values_list("external_id", "error", "health")
     ) == [

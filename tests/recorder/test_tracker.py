@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from django.test import Client
 
+from access_app.db import primary
 from access_app.keys import create_key
 from access_app.models import Project
 from access_app.visibility import ALL_PROJECTS
@@ -99,7 +100,9 @@ def test_server_has_the_same_chain() -> None:
     tracker.start_tool_call("left open")
     chain = finished(tracker)
     assert recorder.close(60) == 0
-    found = json.loads(msgspec.json.encode(stored_chain(str(find_chain(ALL_PROJECTS, chain.chain_id).pk))))
+    found = json.loads(
+        msgspec.json.encode(stored_chain(primary, str(find_chain(primary, ALL_PROJECTS, chain.chain_id).pk)))
+    )
     document = chain.to_dict()
     same = ["root_tool_id", "success", "error_message", "metadata", "type"]
     assert [found["external_id"], *(found[name] for name in same)] == [

@@ -7,6 +7,7 @@ from collections import Counter
 import msgspec
 import pytest
 
+from access_app.db import primary
 from access_app.models import Project
 from sdk.tests.recorder.host_agents import Agent, Listener
 from traces_app.events.database_sink import DatabaseSink
@@ -26,7 +27,7 @@ def test_recorded_agent_is_on_the_server() -> None:
     asked = AgentStep.objects.get(model="gpt-5-mini")
     assert asked.pk == ToolCall.objects.get().step_id
     key = str(asked.message_id), asked.input_ref
-    whole = msgspec.json.decode(msgspec.json.encode(inputs([key])[key]))
+    whole = msgspec.json.decode(msgspec.json.encode(inputs(primary, [key])[key]))
     assert [one["role"] for one in whole["messages"]] == ["user"]
     prompts = Event.objects.filter(type="prompt_build").order_by("seq")
     # The counters match the stored rows.

@@ -12,8 +12,10 @@ import pytest
 from django.db import connection
 from django.test import Client
 
+from access_app.db import primary
 from access_app.keys import create_key
 from access_app.models import Project
+from access_app.request_database import database_of
 from messages_app.sql.partitions import periods_of, settle_periods
 from traces_app.ingest.batch import SessionOutcome
 from traces_app.ingest.partitions import TABLES, forget
@@ -29,9 +31,9 @@ def session_of(*messages: dict[str, Any], external_id: str = "weather", **fields
 
 
 def store(project: Project, *messages: dict[str, Any], **fields: Any) -> SessionOutcome:
-    """Store one session and return its outcome."""
-    source = fields.pop("source", "live")
-    (outcome,) = ingest(project.pk, [session_of(*messages, **fields)], source=source)
+    """Store one session where its project is, or in `db`, and return its outcome."""
+    source, db = fields.pop("source", "live"), fields.pop("db", None)
+    (outcome,) = ingest(db or database_of(project.pk), project.pk, [session_of(*messages, **fields)], source=source)
     return outcome
 
 
@@ -51,9 +53,9 @@ def client_of_key(project: Project) -> Client:
 
 def drop_all_periods() -> None:
     """Drop the months of earlier tests. One of migrations may have left a month without the tables that are newer than it."""
-    settle_periods(TABLES)
+    settle_periods(primary, TABLES)
     with connection.cursor() as cursor:
-        for month in periods_of("messages_app_message"):
+        for month in periods_of(primary, "messages_app_message"):
             cursor.execute(f"DROP TABLE IF EXISTS {', '.join(month.leaf(table.name) for table in TABLES)}")
     forget()
 

@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 
-from access_app.db.base import as_stored
+from access_app.db import primary
 from access_app.encryption import keys
 from access_app.encryption.keys import add_key, end_encryption, rewrap_keys
 from access_app.keys import create_key
@@ -42,7 +42,7 @@ def encrypted(keeper: None, project: Project) -> Project:
 
 
 def left_on_disk(garden: Garden) -> list[str]:
-    with as_stored():
+    with primary.connection.as_stored():
         return garden.left_in(stored())
 
 
@@ -99,14 +99,14 @@ def test_content_under_readable_keys_and_beginnings_of_large_fields_are_encrypte
         assert client_of_key.post(path, body, content_type="application/json").status_code == 200
 
     words = {f"word{number}" for number in range(10)}
-    with as_stored():
+    with primary.connection.as_stored():
         on_disk = stored()
     assert {word for word in words if word in on_disk} == set()
     text = events_of(client_of_key) + client_of_key.get("/api/v1/sessions/").getvalue().decode()
     assert {word for word in words if word in text} == words
     call = client_of_key.get("/api/v1/tool-calls/?tool=look").json()["results"][0]
     assert call["args"]["note"] == "word1"
-    assert [session.external_id for session in forked_among(encrypted.pk, ["s2"])] == ["s3"]
+    assert [session.external_id for session in forked_among(primary, encrypted.pk, ["s2"])] == ["s3"]
 
 
 def test_what_is_stored_is_encrypted_with_each_new_key(keeper: None, project: Project, client_of_key: Client) -> None:
@@ -127,13 +127,13 @@ def test_what_is_stored_is_encrypted_with_each_new_key(keeper: None, project: Pr
     assert set(garden.left_in(shown(client_of_key, "nothing") + events_of(client_of_key))) == set(
         garden.left_in(before)
     )
-    with as_stored():
+    with primary.connection.as_stored():
         first = Message.objects.get(external_id="m1").content
     assert run("encrypt_project", "owner").startswith("0 rows were encrypted")
 
     run("encrypt_project", "owner", "--new-key")
     first_key, second_key = ProjectKey.objects.order_by("version")
-    with as_stored():
+    with primary.connection.as_stored():
         assert Message.objects.get(external_id="m1").content != first
     first_key.delete()
     with master_key(OTHER_MASTER_KEY, MASTER_KEY):
@@ -158,7 +158,7 @@ def test_encryption_is_turned_off_and_on_again(encrypted: Project, client_of_key
     assert run("decrypt_project", "owner", "--yes").endswith("Nothing that is stored in owner is encrypted now.\n")
 
     assert len(left_on_disk(garden)) == len(garden.planted)
-    with as_stored():
+    with primary.connection.as_stored():
         assert "tsenc1:" not in stored()
     assert garden.left_in(shown(client_of_key, "nothing") + events_of(client_of_key)) == before
     assert verify() == {}
@@ -183,13 +183,13 @@ def test_encryption_is_turned_off_and_on_again(encrypted: Project, client_of_key
 def test_moved_value_stops_the_rewriting_with_its_place(encrypted: Project) -> None:
     store(encrypted, question(), answer())
     first, second = Message.objects.order_by("pk")
-    with as_stored():
+    with primary.connection.as_stored():
         copied = Message.objects.get(pk=first.pk).content
     Message.objects.filter(pk=second.pk).update(content=copied)
     for command in (["encrypt_project", "owner", "--new-key"], ["decrypt_project", "owner", "--yes"]):
         with pytest.raises(CommandError, match=f"messages_app_message {second.pk}: .*behind the back"):
             run(*command)
-    with as_stored():
+    with primary.connection.as_stored():
         assert Message.objects.get(pk=first.pk).content == copied, "the batch was undone"
 
 
@@ -226,13 +226,13 @@ def test_keys_are_exchanged_and_turned_off_beside_writers(
             with master_key(OTHER_MASTER_KEY, MASTER_KEY):
                 run("rewrap_data_keys")
                 run("decrypt_project", "owner", "--yes", waits=True)
-                with as_stored():
+                with primary.connection.as_stored():
                     assert "tsenc1:" not in stored()
                 is_over.set()
                 sent = [one for writer in writers for one in writer.result(60)]
         finally:
             is_over.set()
-    with as_stored():
+    with primary.connection.as_stored():
         found = dict(Message.objects.filter(external_id__in=sent).values_list("external_id", "content"))
     assert found == {name: f"word of {name}" for name in sent}
     assert len(sent) > 6  # they wrote beside each of the commands, however slowly
@@ -241,7 +241,7 @@ def test_keys_are_exchanged_and_turned_off_beside_writers(
 def newest_of_contents(project: Project) -> bool:
     """Return whether all contents of messages are encrypted by the newest data key."""
     newest = b64encode(bytes.fromhex(project.data_keys.latest("version").key_id)).decode()[:10]
-    with as_stored():
+    with primary.connection.as_stored():
         contents = Message.objects.filter(project=project).values_list("content", flat=True)
         return all(content.startswith(f"tsenc1:{newest}") for content in contents)
 
@@ -313,13 +313,13 @@ def test_merging_masking_and_viewers_are_as_without_encryption(encrypted: Projec
     save_rule(encrypted, "staff", "pattern", r"EMP-\d{6}")
     call_command("apply_masking", project="owner", stdout=StringIO())
     assert client_of_key.get(path).json()["content"] == "It is [redacted]."
-    with as_stored():
+    with primary.connection.as_stored():
         assert Message.objects.get(external_id="a1").content.startswith("tsenc1:")
 
 
 def test_envelope_that_was_sent_is_not_opened(encrypted: Project, stranger: Project) -> None:
     store(encrypted, question(content="The word is Kaleidoscope."))
-    with as_stored():
+    with primary.connection.as_stored():
         stolen = Message.objects.get().content
     assert len(stolen) < 512
     store(stranger, question(content=stolen, metadata={"a": [stolen], "b": f'{{"c":"{stolen}"}}'}), external_id=stolen)

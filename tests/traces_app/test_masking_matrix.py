@@ -25,6 +25,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import Client
 
+from access_app.db import primary
 from access_app.keys import create_key
 from access_app.masked_reading import MaskedReader, masked_key
 from access_app.masking import save_rule
@@ -274,7 +275,8 @@ def live(reader: Reader) -> Iterator[tuple[str, str]]:
     rules = None if reader.live is None else reader.live.by_project.get(reader.project.pk)
     for session in Session.objects.all():
         events = [
-            feeds.Event(event.seq, msgspec.json.encode(event).decode()) for event in events_after(session.pk, 0, 1000)
+            feeds.Event(event.seq, msgspec.json.encode(event).decode())
+            for event in events_after(primary, session.pk, 0, 1000)
         ]
         state = feeds.State(session.last_event, {"status": session.status, "currentPhase": session.current_phase})
         feed = feeds.Feed(session.pk, state, read_to=session.last_event, floor=0)

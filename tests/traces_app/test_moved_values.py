@@ -13,12 +13,14 @@ from django.db import connection, transaction
 from django.test import Client
 from django.urls import reverse
 
+from access_app.db import primary
 from access_app.encryption.columns import ENCRYPTED, Column, Form
 from access_app.encryption.envelope import DataKey
 from access_app.encryption.errors import Damaged
 from access_app.encryption.keys import add_key, end_encryption, key_of
 from access_app.keys import create_key
 from access_app.models import Project
+from messages_app.admin.downloads import Downloads
 from messages_app.models import Message, Session
 from tests.traces_app.conftest import question, store
 from tests.traces_app.planted import Garden, plant
@@ -113,7 +115,8 @@ def test_moved_value_is_refused_where_it_is_looked_up(keeper: None, project: Pro
     failed_session = Session.objects.get(external_id="failed").pk
     places = [("traces_app_toolresult", "error", client, f"/api/v1/chains/?session={failed_session}")]
     for model, its_admin in admin.site._registry.items():
-        for name, source in getattr(its_admin, "downloads", {}).items():
+        downloads = getattr(its_admin, "downloads", Downloads())
+        for name, source in downloads.sources.items():
             table, row = source.rows.model._meta.db_table, source.rows.first()
             for column in source.columns & ENCRYPTED[table].keys():
                 page = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
@@ -143,7 +146,7 @@ def test_values_are_searched_while_encryption_is_turned_off(keeper: None, projec
     end_encryption(project)
     words = {
         word
-        for found in texts_of_messages(list(Message.objects.values_list("pk", flat=True)))
+        for found in texts_of_messages(primary, list(Message.objects.values_list("pk", flat=True)))
         for _field, text in found.texts
         for word in text.split()
         if word.endswith("word")

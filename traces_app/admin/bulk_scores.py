@@ -16,6 +16,7 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from access_app.db import Database
 from access_app.masking import masking_of
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.models import Message
@@ -78,12 +79,13 @@ def _value_of(text: str) -> bool | float | str | None:
 @admin.action(description=gettext_lazy("Add a score to selected %(verbose_name_plural)s"), permissions=["editor"])
 def score_selected(model_admin: KeysetAdmin, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
     """Ask for a score, then give it to the rows; one of the same name that the user gave them so before is replaced."""
+    db = Database.of(queryset)
     selection = model_admin.bulk.selection(model_admin, request, queryset)
     form = ScoreForm(request.POST if request.POST.get("post") else None)
     if form.is_valid():
         score = msgspec.structs.replace(form.cleaned_data["score"], author=request.user.get_username())
         rows = list(selection.rows)
-        _give(score, rows)
+        _give(db, score, rows)
         for row in rows:
             model_admin.log_change(request, row, [{"added": {"name": _("score"), "object": score.name}}])
         text = ngettext(
@@ -105,10 +107,10 @@ def score_selected(model_admin: KeysetAdmin, request: HttpRequest, queryset: Que
     return TemplateResponse(request, "admin/traces_app/score_selected.html", context)
 
 
-def _give(score: records.Score, rows: Sequence[Any]) -> None:
+def _give(db: Database, score: records.Score, rows: Sequence[Any]) -> None:
     """Store the score for each of `rows`, which are of one kind: all of a project or none."""
     of_project: dict[int, list[PlacedScore]] = {}
-    for row, place in _places(rows):
+    for row, place in _places(db, rows):
         about: list[object] = [place.session_id, place.trace_id, place.message_name or place.message_id]
         if place.call_id is not None:
             about.append(place.span_id or place.call_id)
@@ -117,18 +119,20 @@ def _give(score: records.Score, rows: Sequence[Any]) -> None:
         redacted = redact_score(of_row, masking_of(row.project_id))
         of_project.setdefault(row.project_id, []).append(PlacedScore(redacted=redacted, place=place))
     for project_id, scores in of_project.items():
-        store_scores(project_id, scores)
+        store_scores(db, project_id, scores)
 
 
-def _places(rows: Sequence[Any]) -> list[tuple[Any, Place]]:
+def _places(db: Database, rows: Sequence[Any]) -> list[tuple[Any, Place]]:
     # Messages and calls with the names by which a trace that is made anew finds them again.
     keys = [row.pk for row in rows]
     columns = ("project_id", "session_id", "external_id", "request_id", "metadata")
     if rows and isinstance(rows[0], ToolCall):
         of_messages = ("project_id", "call_id", *(f"message__{name}" for name in columns))
-        calls = list(ToolCall.objects.filter(pk__in=keys).select_related("message").order_by().only(*of_messages))
-        return list(zip(calls, places_of_calls(calls), strict=True))
+        calls = list(
+            db.rows(ToolCall.objects).filter(pk__in=keys).select_related("message").order_by().only(*of_messages)
+        )
+        return list(zip(calls, places_of_calls(db, calls), strict=True))
     if rows and isinstance(rows[0], Message):
-        named = Message.objects.filter(pk__in=keys)
+        named = db.rows(Message.objects).filter(pk__in=keys)
         return [(row, place_of_message(row)) for row in named.order_by().only(*columns)]
     return [(row, Place(session_id=row.pk)) for row in rows]

@@ -20,6 +20,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from access_app.admin_roles import Page
+from access_app.db import Database
+from access_app.request_database import database
 from messages_app.admin.api_list import ApiList
 from messages_app.admin.columns import Columns
 from messages_app.admin.downloads import Downloads, Source
@@ -129,7 +131,8 @@ class ToolCallAdmin(KeysetAdmin):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        readable = ToolCall.objects.visible_to(self.scope(request))
+        db = database(request)
+        readable = db.rows(ToolCall.objects).visible_to(self.scope(request))
         calls = readable.select_related("project", "tool", "message__session")
         fields = ["project", "tool__name", "status", "duration_ms", "message__session__external_id"]
         fields += ["call_id", "started_at"]
@@ -173,10 +176,11 @@ class ToolCallAdmin(KeysetAdmin):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Show a single call, with values that are too long for the page of the run."""
+        db = database(request)
         if not self.has_view_permission(request):
             raise PermissionDenied
         key = as_uuid(unquote(object_id))
-        call = read_call(key) if key is not None else None
+        call = read_call(db, key) if key is not None else None
         if call is None or call.texts is None or not self.has_view_permission(request, call.texts.row):
             return self.missing(request)
         row = call.texts.row
@@ -187,11 +191,11 @@ class ToolCallAdmin(KeysetAdmin):
             "opts": self.opts,
             "call": call,
             "row": row,
-            "step_number": step_number(row.step),
+            "step_number": step_number(db, row.step),
             "session": row.message.session,
             "session_name": session_name(row.message.session),
             "alone": True,
-            **_failures_like(row),
+            **_failures_like(db, row),
             **(extra_context or {}),
         }
         return TemplateResponse(request, "admin/traces_app/call_page.html", context)
@@ -251,9 +255,9 @@ class ToolCallAdmin(KeysetAdmin):
         return moment(ids.created_at_of(row.pk))
 
 
-def _failures_like(call: ToolCall) -> dict[str, str]:
+def _failures_like(db: Database, call: ToolCall) -> dict[str, str]:
     """Return the links from the page of a failed call: to the calls with the same error, and to the runs that failed alike."""
-    group = group_of_call(call.pk) if call.status == ToolCall.Status.ERROR else None
+    group = group_of_call(db, call.pk) if call.status == ToolCall.Status.ERROR else None
     if group is None:
         return {}
     query = {"project": call.project.slug, "status": ToolCall.Status.ERROR.value, "error_group": group}

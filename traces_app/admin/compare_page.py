@@ -18,9 +18,11 @@ from django.urls import reverse
 from django.utils.formats import localize
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
-from access_app.audit.trail import note_objects
+from access_app.audit.trail import actor_of, note_objects
+from access_app.db import Database
 from access_app.errors import InvalidInput
 from access_app.models import AuditAction
+from access_app.request_database import database
 from access_app.visibility import ProjectScope
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.models import Message
@@ -57,9 +59,9 @@ class CompareForm(forms.Form):
 
     other = forms.CharField(max_length=500, label=gettext_lazy("Other run"))
 
-    def __init__(self, scope: ProjectScope, data: QueryDict | None) -> None:
+    def __init__(self, db: Database, scope: ProjectScope, data: QueryDict | None) -> None:
         super().__init__(data)
-        self.scope = scope
+        self.db, self.scope = db, scope
 
     def clean_other(self) -> Message:
         """Return the run. Raise ValidationError if there is none."""
@@ -69,7 +71,7 @@ class CompareForm(forms.Form):
                 message_id = UUID(part)
             except ValueError:
                 continue
-            found = message_of_page(self.scope, message_id)
+            found = message_of_page(self.db, self.scope, message_id)
             if found is not None and found.role == Message.Role.ASSISTANT:
                 return found
         raise ValidationError(gettext("There is no such run. Use its ID, or the address of its page."))
@@ -79,7 +81,7 @@ class CompareForm(forms.Form):
 def compare_selected(model_admin: KeysetAdmin, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
     """Lead to the comparison of two runs, the earlier one on the left. Say what to select if these are not two runs."""
     selected = request.POST.getlist(helpers.ACTION_CHECKBOX_NAME)
-    note_objects("message", action=AuditAction.READ)
+    note_objects(actor_of(request), "message", action=AuditAction.READ)
     if request.POST.get("select_across") == "1":
         problem = gettext("Select exactly two runs to compare, not all that match.")
     elif len(selected) != 2:
@@ -100,24 +102,25 @@ def compare_selected(model_admin: KeysetAdmin, request: HttpRequest, queryset: Q
 
 def show_comparison(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> HttpResponse:
     """Show a run beside another one, or ask for the other one."""
+    db = database(request)
     scope = model_admin.scope(request)
-    message = message_of_page(scope, message_id)
+    message = message_of_page(db, scope, message_id)
     if message is None or message.role != Message.Role.ASSISTANT:
         return model_admin.missing(request)
-    model_admin.note(message)
+    model_admin.note(request, message)
     if "good" in request.GET:
         return _compare_with_good(model_admin, request, message)
     context = {
         **context_in_session(model_admin, request, message.session, gettext("Compare runs")),
         "message": message,
-        "form": CompareForm(scope, request.GET if "other" in request.GET else None),
+        "form": CompareForm(db, scope, request.GET if "other" in request.GET else None),
     }
     if context["form"].is_valid():
         other = context["form"].cleaned_data["other"]
-        model_admin.note(other)
-        context |= compared_runs(message, other)
+        model_admin.note(request, other)
+        context |= compared_runs(db, message, other)
     else:
-        context |= candidates(message)
+        context |= candidates(db, message)
     return TemplateResponse(request, "admin/traces_app/compare_page.html", context)
 
 
@@ -126,8 +129,9 @@ def _compare_with_good(model_admin: KeysetAdmin, request: HttpRequest, message: 
 
     It is looked for when somebody asks, because each failed run would pay for it otherwise.
     """
+    db = database(request)
     try:
-        good = last_good_run(message)
+        good = last_good_run(db, message)
     except InvalidInput:
         slow = gettext("Finding a good run of the same question took too long.")
         model_admin.message_user(request, slow, messages.WARNING)
@@ -202,15 +206,15 @@ def _row(pair: Pair, words: WordChanges, numbers: Sequence[int], *, is_first_dif
     return Row(pair=pair, left=left, right=right, is_first_difference=is_first_difference)
 
 
-def compared_runs(message: Message, other: Message) -> dict[str, Any]:
+def compared_runs(db: Database, message: Message, other: Message) -> dict[str, Any]:
     """Return the context of the page for two runs."""
     swap = reverse("admin:messages_app_message_compare", args=[other.pk])
     replay = replay_between(message.session, other.session)
-    comparison = compare(message.pk, other.pk) if replay is None else _compared_replay(message, other, replay)
+    comparison = compare(db, message.pk, other.pk) if replay is None else _compared_replay(db, message, other, replay)
     words = WordChanges(WORDS_SECONDS)
     rows = list(_rows(comparison.pairs, words))
     answers = words.of(*(one_line(run.error or run.content, ANSWER_CHARACTERS) for run in (message, other)))
-    asked = _question_of(message), _question_of(other)
+    asked = _question_of(db, message), _question_of(db, other)
     questions = words.of(*asked)
     return {
         "other": other,
@@ -248,25 +252,34 @@ def compared_runs(message: Message, other: Message) -> dict[str, Any]:
     }
 
 
-def _compared_replay(message: Message, other: Message, replay: Replay) -> Comparison:
+def _compared_replay(db: Database, message: Message, other: Message, replay: Replay) -> Comparison:
     """Return the comparison of two sessions of which one has replayed the other one: a replay has a message for each node."""
     left, right = (
-        list(Message.objects.filter(session_id=run.session_id).order_by("pk").values_list("pk", flat=True)[:MOST_NODES])
+        list(
+            db.rows(Message.objects)
+            .filter(session_id=run.session_id)
+            .order_by("pk")
+            .values_list("pk", flat=True)[:MOST_NODES]
+        )
         for run in (message, other)
     )
-    return compare_replay(left, right, replay)
+    return compare_replay(db, left, right, replay)
 
 
-def candidates(message: Message) -> dict[str, Any]:
+def candidates(db: Database, message: Message) -> dict[str, Any]:
     """Return the context of the page that asks for the other run: those that are most like this one, and the newest other ones of the session."""
     is_deleted = message.deleted_at or message.session.deleted_at
-    alike = [] if is_deleted else similar_context(message, "everything", only_good=False)["rows"]
-    runs = Message.objects.filter(session_id=message.session_id, role=Message.Role.ASSISTANT).exclude(pk=message.pk)
-    question = Subquery(question_before(message.session_id, OuterRef("pk"), 200))
+    alike = [] if is_deleted else similar_context(db, message, "everything", only_good=False)["rows"]
+    runs = (
+        db.rows(Message.objects)
+        .filter(session_id=message.session_id, role=Message.Role.ASSISTANT)
+        .exclude(pk=message.pk)
+    )
+    question = Subquery(question_before(db, message.session_id, OuterRef("pk"), 200))
     newest = runs.order_by("-pk").annotate(excerpt=Beginning("content", 200), question=question)[:MOST_CANDIDATES]
-    return {"question": _question_of(message), "alike": alike[:MOST_ALIKE], "candidates": newest}
+    return {"question": _question_of(db, message), "alike": alike[:MOST_ALIKE], "candidates": newest}
 
 
-def _question_of(run: Message) -> str:
+def _question_of(db: Database, run: Message) -> str:
     """Return the beginning of what the user said last before a run, or ""."""
-    return one_line("".join(question_before(run.session_id, run.pk, ANSWER_CHARACTERS)), ANSWER_CHARACTERS)
+    return one_line("".join(question_before(db, run.session_id, run.pk, ANSWER_CHARACTERS)), ANSWER_CHARACTERS)

@@ -11,12 +11,12 @@ from uuid import UUID
 from django.db.models import Count, F, Q, QuerySet, Window
 from django.db.models.functions import RowNumber
 
-from access_app.db import alias_in_use
+from access_app.db import Database
+from access_app.readable import ReadableRows
 from messages_app.admin.row_pages import read_rows
 from messages_app.interruptions import shown_error
 from messages_app.models import Message, Reference, Session
 from messages_app.safe_text import Excerpt, excerpt, first_characters, json_excerpt, pretty_json, size_of, size_of_json
-from messages_app.sql.merged import MergedRows
 from messages_app.sql.pagination import Cursor, PageRequest, QuerySetKeys
 from messages_app.sql.periods import Period
 from traces_app.models import ToolCall
@@ -80,10 +80,11 @@ class SessionPage:
     """From the start of its first message to the end of its last one; None if it is 0."""
 
 
-def read_session(session_id: UUID) -> SessionPage | None:
+def read_session(db: Database, session_id: UUID) -> SessionPage | None:
     """Return the page of a session, deleted or not; None if it does not exist. Three queries; five with a workflow."""
     sessions: QuerySet[Any] = (
-        Session.with_deleted.select_related("project")
+        db.rows(Session.with_deleted)
+        .select_related("project")
         .defer("description", *SESSION_DETAILS)
         .annotate(
             shown_description=first_characters("description", PAGE_CHARACTERS),
@@ -98,13 +99,13 @@ def read_session(session_id: UUID) -> SessionPage | None:
         session=session,
         description=excerpt(session.shown_description, session.description_bytes),
         details=_filled(session, SESSION_DETAILS),
-        plan=_plan(session) if 2 < (session.workflow_bytes or 0) <= PLAN_BYTES else (),
-        duration_ms=_duration(session_id),
+        plan=_plan(db, session) if 2 < (session.workflow_bytes or 0) <= PLAN_BYTES else (),
+        duration_ms=_duration(db, session_id),
     )
 
 
-def _duration(session_id: UUID) -> int | None:
-    alive = Message.with_deleted.filter(session_id=session_id, deleted_at__isnull=True)
+def _duration(db: Database, session_id: UUID) -> int | None:
+    alive = db.rows(Message.with_deleted).filter(session_id=session_id, deleted_at__isnull=True)
     columns = alive.values_list("created_at", "completed_at", "duration_ms")
     first, last = columns.order_by("pk").first(), columns.order_by("-pk").first()
     if first is None or last is None:
@@ -114,48 +115,55 @@ def _duration(session_id: UUID) -> int | None:
     return round(max((end - first[0]).total_seconds(), 0) * 1000) or None
 
 
-def _plan(session: Session) -> list[list[PlannedAgent]]:
+def _plan(db: Database, session: Session) -> list[list[PlannedAgent]]:
     """Return the plan of a session, with the states of the agents in its last run."""
-    _id, workflow = Session.with_deleted.values_list("pk", "workflow").get(pk=session.pk)
-    runs = Message.with_deleted.filter(session=session, role=Message.Role.ASSISTANT, deleted_at__isnull=True)
+    _id, workflow = db.rows(Session.with_deleted).values_list("pk", "workflow").get(pk=session.pk)
+    runs = db.rows(Message.with_deleted).filter(session=session, role=Message.Role.ASSISTANT, deleted_at__isnull=True)
     _run, states = runs.order_by("-pk").values_list("pk", "metadata__agents").first() or (None, None)
     return layers_of(workflow, states if isinstance(states, dict) else {})
 
 
-def read_conversation(session: Session, *, cursor: Cursor | None = None, newest: bool = False) -> Conversation:
+def read_conversation(
+    db: Database, session: Session, *, cursor: Cursor | None = None, newest: bool = False
+) -> Conversation:
     """Return the messages of `session` at `cursor`, otherwise the first or the `newest` ones, without deleted messages.
 
     Two queries.
     """
-    alive = _alive(session)
+    alive = _alive(db, session)
     # Pages go forwards from the first message; from the newest they go back.
     request = PageRequest(limit=PAGE_SIZE, order="asc", towards_newer=not newest, cursor=cursor)
     rows = with_bounded_texts(alive, PAGE_CHARACTERS)
-    page = read_rows(MergedRows(parts={alias_in_use(): QuerySetKeys(rows)}), request, rows.in_bulk)
+    page = read_rows(ReadableRows(parts={db: QuerySetKeys(rows)}), request, lambda _db, keys: rows.in_bulk(keys))
     earlier, later = (page.next, page.previous) if newest else (page.previous, page.next)
-    references = _references_of([message.pk for message in page.rows])
+    references = _references_of(db, [message.pk for message in page.rows])
     bubbles = [bubble(message, references.get(message.pk, ())) for message in page.rows]
     return Conversation(bubbles=bubbles, earlier=earlier, later=later)
 
 
-def unpriced_answers(session: Session) -> int:
+def unpriced_answers(db: Database, session: Session) -> int:
     """Return the number of answers of a session whose cost is unknown, wholly or in part. One query."""
     unknown = Q(cost__isnull=True) | Q(unpriced_count__gt=0)
-    return _alive(session).filter(unknown, role=Message.Role.ASSISTANT, is_completed=True).count()
+    return _alive(db, session).filter(unknown, role=Message.Role.ASSISTANT, is_completed=True).count()
 
 
-def count_messages_in_trash(session: Session) -> int:
+def count_messages_in_trash(db: Database, session: Session) -> int:
     """Return the number of messages of a session that were deleted individually. One query."""
-    return Message.with_deleted.filter(project=session.project_id, session=session, deleted_at__isnull=False).count()
+    return (
+        db.rows(Message.with_deleted)
+        .filter(project=session.project_id, session=session, deleted_at__isnull=False)
+        .count()
+    )
 
 
-def calls_of_runs(messages: Sequence[Message]) -> dict[UUID, list[ToolCall]]:
+def calls_of_runs(db: Database, messages: Sequence[Message]) -> dict[UUID, list[ToolCall]]:
     """Return the calls of each message with at most CALLS_LISTED, in reading order. One query."""
     few = [message.pk for message in messages if 0 < message.call_count <= CALLS_LISTED]
     if not few:
         return {}
     calls = (
-        ToolCall.with_deleted.filter(message_id__in=few, **ids_below(few))
+        db.rows(ToolCall.with_deleted)
+        .filter(message_id__in=few, **ids_below(few))
         .select_related("tool")
         .only("message_id", "tool__name", "status", "duration_ms", "parent_id")
         .order_by("step__iteration", "step__ordinal", "position", "pk")
@@ -166,10 +174,12 @@ def calls_of_runs(messages: Sequence[Message]) -> dict[UUID, list[ToolCall]]:
     return runs
 
 
-def message_numbered(session: Session, number: int) -> UUID | None:
+def message_numbered(db: Database, session: Session, number: int) -> UUID | None:
     """Return the id of the message with a number, counted from 1, without deleted messages; None if there is none."""
     return (
-        _alive(session).order_by("pk").values_list("pk", flat=True)[number - 1 : number].first() if number > 0 else None
+        _alive(db, session).order_by("pk").values_list("pk", flat=True)[number - 1 : number].first()
+        if number > 0
+        else None
     )
 
 
@@ -179,17 +189,18 @@ def place_in_conversation(session: Session, message: UUID) -> str:
     return f"{f'?cursor={before}' if session.message_count > PAGE_SIZE else ''}#message-{message}"
 
 
-def _alive(session: Session) -> QuerySet[Message]:
+def _alive(db: Database, session: Session) -> QuerySet[Message]:
     # Not `objects`, because the page of a deleted session shows its messages, too.
-    return Message.with_deleted.filter(session=session, deleted_at__isnull=True)
+    return db.rows(Message.with_deleted).filter(session=session, deleted_at__isnull=True)
 
 
-def _references_of(messages: Sequence[UUID]) -> dict[UUID, list[Any]]:
+def _references_of(db: Database, messages: Sequence[UUID]) -> dict[UUID, list[Any]]:
     if not messages:
         return {}
     of_message = F("message_id")
     references = (
-        Reference.objects.filter(message_id__in=messages, **ids_below(messages))
+        db.rows(Reference.objects)
+        .filter(message_id__in=messages, **ids_below(messages))
         .annotate(
             place=Window(RowNumber(), partition_by=of_message, order_by=["position", "pk"]),
             total=Window(Count("*"), partition_by=of_message),
@@ -231,9 +242,9 @@ class MessagePage:
     next: Any
 
 
-def read_message(message_id: UUID) -> MessagePage | None:
+def read_message(db: Database, message_id: UUID) -> MessagePage | None:
     """Return the page of a message, deleted or not; None if it does not exist. Five queries."""
-    messages = with_bounded_texts(Message.with_deleted.select_related("session", "project"), FULL_CHARACTERS)
+    messages = with_bounded_texts(db.rows(Message.with_deleted).select_related("session", "project"), FULL_CHARACTERS)
     messages = messages.defer(
         *MESSAGE_DETAILS,
         "content",
@@ -246,8 +257,8 @@ def read_message(message_id: UUID) -> MessagePage | None:
     message: Any = messages.filter(pk=message_id).first()
     if message is None:
         return None
-    passages = _passages(message)
-    neighbours = Message.with_deleted.filter(session_id=message.session_id, deleted_at__isnull=True)
+    passages = _passages(db, message)
+    neighbours = db.rows(Message.with_deleted).filter(session_id=message.session_id, deleted_at__isnull=True)
     question = None
     if message.role == Message.Role.ASSISTANT:
         earlier = with_bounded_texts(neighbours.filter(role=Message.Role.USER, pk__lt=message.pk), PAGE_CHARACTERS)
@@ -310,9 +321,10 @@ def ids_below(messages: Collection[UUID]) -> dict[str, UUID]:
     return {"pk__gte": first.first_id, "pk__lt": last.after_id}
 
 
-def _passages(message: Message) -> list[Passage]:
+def _passages(db: Database, message: Message) -> list[Passage]:
     references: QuerySet[Any] = (
-        Reference.objects.filter(message=message, **ids_below([message.pk]))
+        db.rows(Reference.objects)
+        .filter(message=message, **ids_below([message.pk]))
         .order_by("position")
         .defer("content", "image_info", "metadata")
         .annotate(

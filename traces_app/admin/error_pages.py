@@ -15,15 +15,15 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from access_app.db import alias_in_use
+from access_app.db import Database
 from access_app.errors import InvalidInput
+from access_app.readable import Parts, Readable
+from access_app.readable_pages import readable_on_page
 from access_app.visibility import ProjectScope, visible_to
-from messages_app.admin.away import scopes_of_figures
 from messages_app.admin.filters import readable_projects, scope_of_page
 from messages_app.admin.keyset import VALUE_CHARACTERS
 from messages_app.admin.time_zones import with_zone
 from messages_app.safe_text import one_line
-from messages_app.sql.merged import in_each, rows_in
 from messages_app.sql.pagination import IdRange
 from traces_app.models import Tool
 from traces_app.queries.error_groups import Found, Group, error_groups
@@ -90,14 +90,14 @@ def errors_context(request: HttpRequest, period: Period) -> dict[str, Any]:
     chosen = {"project": slug} if slug in projects else {}
     order = request.GET.get("o", "count")
     sort: ErrorSort = next((name for name in get_args(ErrorSort) if name == order), "count")
-    scopes = scopes_of_figures(request, scope_of_page(request, projects.get(slug)))
-    if tool and _has_tool(scopes, tool):
+    readable = readable_on_page(request, scope_of_page(request, projects.get(slug)))
+    if tool and _has_tool(readable, tool):
         chosen["tool"] = tool
     elif tool:
         text = _("Tool “%(name)s” is not in the projects of this page. The errors of all tools are shown.")
         messages.warning(request, text % {"name": one_line(tool, VALUE_CHARACTERS)})
     kept = {**chosen, **period.given}
-    found = _found(scopes, [tool] if "tool" in chosen else None, period.ids, sort, GROUPS_LISTED)
+    found = _found(readable, [tool] if "tool" in chosen else None, period.ids, sort, GROUPS_LISTED)
     return {
         **page_filters(period, kept, projects, slug, sort),
         "rows": None if found is None else [_row(group, found, kept) for group in found.groups],
@@ -110,26 +110,31 @@ def errors_context(request: HttpRequest, period: Period) -> dict[str, Any]:
     }
 
 
-def _has_tool(scopes: Mapping[str, ProjectScope], name: str) -> bool:
+def _has_tool(readable: Readable, name: str) -> bool:
     if "\x00" in name:
         return False  # PostgreSQL has no such texts
-    named = Tool.objects.filter(name=name)
-    return any(in_each(scopes, lambda scope: visible_to(named, scope).exists()).values())
+
+    def has_tool(db: Database, scope: ProjectScope) -> bool:
+        return visible_to(db.rows(Tool.objects).filter(name=name), scope).exists()
+
+    return any(readable.each(has_tool))
 
 
-def groups_of_tool(tool: Tool, id_range: IdRange, given: Mapping[str, str]) -> tuple[list[Row] | None, int]:
+def groups_of_tool(
+    db: Database, tool: Tool, id_range: IdRange, given: Mapping[str, str]
+) -> tuple[list[Row] | None, int]:
     """Return the most frequent errors of a tool, and how many failed calls were read for them; None if reading took too long.
 
     `given` are the parameters of a list of calls for the range.
     """
-    scopes = {alias_in_use(): ProjectScope(frozenset([tool.project_id]))}
-    found = _found(scopes, [tool.name], id_range, "count", OF_TOOL_LISTED, marks_new=False)
+    readable = Parts({db: ProjectScope(frozenset([tool.project_id]))})
+    found = _found(readable, [tool.name], id_range, "count", OF_TOOL_LISTED, marks_new=False)
     kept = {"project": tool.project.slug, "tool": tool.name, **given}
     return (None, 0) if found is None else ([_row(group, found, kept) for group in found.groups], found.calls)
 
 
 def _found(
-    scopes: Mapping[str, ProjectScope],
+    readable: Readable,
     tools: list[str] | None,
     id_range: IdRange,
     sort: ErrorSort,
@@ -137,11 +142,11 @@ def _found(
     *,
     marks_new: bool = True,
 ) -> Found | None:
-    filters = ErrorFilterSet(QueryDict())
+    filters = ErrorFilterSet(QueryDict(), mask=None)
     if tools is not None:
         filters.given["tool"] = tools  # not as a parameter, in which the tool "" would be no tool
     try:
-        rows = rows_in(scopes, lambda scope: filters.found(scope, None).within(id_range))
+        rows = readable.rows(lambda db, scope: filters.found(db, scope, None).within(id_range))
         return error_groups(rows, sort, limit, marks_new=marks_new)
     except InvalidInput:
         return None  # it took too long

@@ -12,10 +12,12 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from access_app.db import Database
 from access_app.models import Role
+from access_app.readable_pages import shown_on_page
+from access_app.request_database import database
 from access_app.roles import access
 from access_app.visibility import ProjectScope, visible_to
-from messages_app.admin.away import databases_shown
 from messages_app.admin.filters import (
     MANY,
     InvalidFilter,
@@ -29,7 +31,6 @@ from messages_app.admin.filters import (
 from messages_app.models import Message
 from messages_app.queries import as_uuid
 from messages_app.safe_text import is_plain
-from messages_app.sql.merged import in_each
 from messages_app.sql.pagination import IdRange
 from traces_app.models import Tool, ToolCall
 from traces_app.queries.filters import CallFilterSet, MessageFilterSet, SessionFilterSet
@@ -43,10 +44,10 @@ RUNS_SEARCHED = 1_000
 """The list of a session's calls has those of its newest runs."""
 
 
-def tool_numbers(name: str) -> list[int]:
+def tool_numbers(db: Database, name: str) -> list[int]:
     """Return the ids of the tools with a name, for constants instead of a join, so that the planner can estimate: see
     traces_app.queries.filters."""
-    return list(Tool.objects.filter(name=name).values_list("pk", flat=True))
+    return list(db.rows(Tool.objects).filter(name=name).values_list("pk", flat=True))
 
 
 class ToolFilter(NameFilter):
@@ -56,17 +57,20 @@ class ToolFilter(NameFilter):
     parameter_name = "tool"
 
     def suggestions(self) -> Sequence[str]:
-        def names(scope: ProjectScope) -> list[str]:
+        def names(db: Database, scope: ProjectScope) -> list[str]:
             return list(
-                visible_to(Tool.objects.order_by("name"), scope).values_list("name", flat=True).distinct()[:MANY]
+                visible_to(db.rows(Tool.objects).order_by("name"), scope)
+                .values_list("name", flat=True)
+                .distinct()[:MANY]
             )
 
-        return _suggested(in_each(_readable_in_each(self.request), names).values())
+        return _suggested(shown_on_page(self.request, access(self.request).scope(Role.VIEWER)).each(names))
 
 
 class MessageToolFilter(ToolFilter):
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
-        found: QuerySet[Any] = MessageFilterSet.narrow(queryset, {"tool": tool_numbers(name)}, ids_of_page(request))
+        db = Database.of(queryset)
+        found: QuerySet[Any] = MessageFilterSet.narrow(queryset, {"tool": tool_numbers(db, name)}, ids_of_page(request))
         return found
 
 
@@ -79,8 +83,9 @@ class MessageToolStatusFilter(WordListFilter):
     words: ClassVar[Any] = dict(ToolCall.Status.choices)
 
     def beside(self, request: HttpRequest) -> Mapping[str, Any]:
+        db = database(request)
         name = request.GET.get(ToolFilter.parameter_name, "").strip()
-        return {"tool": tool_numbers(name)} if name else {}
+        return {"tool": tool_numbers(db, name)} if name else {}
 
     def bounds(self, request: HttpRequest) -> IdRange:
         return ids_of_page(request)
@@ -88,13 +93,15 @@ class MessageToolStatusFilter(WordListFilter):
 
 class SessionToolFilter(ToolFilter):
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
-        found: QuerySet[Any] = SessionFilterSet.narrow(queryset, {"tool": tool_numbers(name)})
+        db = Database.of(queryset)
+        found: QuerySet[Any] = SessionFilterSet.narrow(queryset, {"tool": tool_numbers(db, name)})
         return found
 
 
 class CallToolFilter(ToolFilter):
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
-        found: QuerySet[Any] = CallFilterSet.narrow(queryset, {"tool": tool_numbers(name)})
+        db = Database.of(queryset)
+        found: QuerySet[Any] = CallFilterSet.narrow(queryset, {"tool": tool_numbers(db, name)})
         return found
 
 
@@ -112,7 +119,7 @@ def suggested_names(request: HttpRequest) -> StepNames:
     """Return the names that the filters of a page suggest, of projects that the reader may see. They are read once a page."""
     found: StepNames | None = getattr(request, "suggested_names", None)
     if found is None:
-        names = in_each(_readable_in_each(request), newest_names).values()
+        names = shown_on_page(request, access(request).scope(Role.VIEWER)).each(newest_names)
         found = StepNames(
             models=_suggested(each.models for each in names), agents=_suggested(each.agents for each in names)
         )
@@ -123,11 +130,6 @@ def suggested_names(request: HttpRequest) -> StepNames:
 def _suggested(of_each: Iterable[Sequence[str]]) -> list[str]:
     """Return the names of all databases, from those of each."""
     return [name for name in sorted(set().union(*of_each)) if is_plain(name)][:MANY]
-
-
-def _readable_in_each(request: HttpRequest) -> dict[str, ProjectScope]:
-    """Return the projects that the reader may see, for each database that the page shows."""
-    return dict.fromkeys(databases_shown(request), access(request).scope(Role.VIEWER))
 
 
 class SessionModelFilter(TextListFilter):
@@ -213,7 +215,8 @@ class CallSessionFilter(SessionNameFilter):
     """Filter by session. Its runs are looked up first, because calls only have the id of their message."""
 
     def of_session(self, request: HttpRequest, queryset: QuerySet[Any], session: UUID) -> QuerySet[Any]:
-        runs = Message.with_deleted.filter(session_id=session, call_count__gt=0)
+        db = Database.of(queryset)
+        runs = db.rows(Message.with_deleted).filter(session_id=session, call_count__gt=0)
         if request.GET.get(CallStatusFilter.parameter_name) == ToolCall.Status.ERROR:
             runs = runs.filter(failure_count__gt=0)
         found = list(runs.order_by("-pk").values_list("pk", flat=True)[:RUNS_SEARCHED])

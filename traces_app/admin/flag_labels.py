@@ -9,6 +9,7 @@ from django.db.models import Count, Func, IntegerField, Q
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from access_app.db import Database
 from messages_app.models import Message
 from traces_app.models import ToolCall
 from tracesite_sdk.records.health_flags import (
@@ -104,10 +105,11 @@ _LOSSES: Mapping[str, Callable[[int], str]] = {
 }
 
 
-def losses_of(message: Message) -> list[str]:
+def losses_of(db: Database, message: Message) -> list[str]:
     """Return the losses of a message (lost, sampled out, truncated, redacted) as sentences. One query."""
     row = (
-        Message.with_deleted.filter(pk=message.pk)
+        db.rows(Message.with_deleted)
+        .filter(pk=message.pk)
         .annotate(secrets=Func("redactions", function="jsonb_array_length", output_field=IntegerField()))
         .values_list("pk", "metadata__recorder", "secrets")
         .first()
@@ -125,12 +127,12 @@ def losses_of(message: Message) -> list[str]:
     return found
 
 
-def problems_of(message: Message) -> list[str]:
+def problems_of(db: Database, message: Message) -> list[str]:
     """Return the labels of the flags of a message, with the number of calls where it is known. At most one query."""
     flags = list(dict.fromkeys(message.health))
     if message.is_completed and message.call_count:
         flags.append(MISSING_RESULT)
-    counts = _counts(message, [flag for flag in flags if flag in _COUNTED])
+    counts = _counts(db, message, [flag for flag in flags if flag in _COUNTED])
     labels = []
     known = [flag for flag in FLAG_LABELS if flag in flags]
     for flag in [*known, *(flag for flag in flags if flag not in FLAG_LABELS)]:
@@ -141,9 +143,9 @@ def problems_of(message: Message) -> list[str]:
     return labels[:_FLAGS_SHOWN]
 
 
-def _counts(message: Message, flags: list[str]) -> dict[str, int]:
+def _counts(db: Database, message: Message, flags: list[str]) -> dict[str, int]:
     if not flags or not message.call_count:
         return {}
-    calls = ToolCall.with_deleted.filter(message_id=message.pk, **ids_below([message.pk]))
+    calls = db.rows(ToolCall.with_deleted).filter(message_id=message.pk, **ids_below([message.pk]))
     found: dict[str, int] = calls.aggregate(**{flag: Count("pk", filter=_COUNTED[flag][0]) for flag in flags})
     return found

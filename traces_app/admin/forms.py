@@ -14,6 +14,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from access_app.db import Database, primary
 from access_app.errors import ApiError, Conflict, NotFound
 from access_app.visibility import NO_PROJECTS
 from messages_app.admin.keyset import KeysetAdmin
@@ -63,6 +64,9 @@ class SessionForm(SessionModelForm):
         help_text=gettext_lazy("Separated by commas."),
     )
 
+    db = primary
+    """The database of the request: see SessionAdmin.get_form."""
+
     class Meta:
         model = Session
         fields = ("form_name", "project", "external_id", "title", "description", "end_user", "tags")
@@ -70,7 +74,9 @@ class SessionForm(SessionModelForm):
     def clean(self) -> dict[str, Any]:
         fields = self.cleaned_data
         if fields.get("external_id") and fields.get("project"):
-            same = Session.with_deleted.filter(project=fields["project"], external_id=fields["external_id"])
+            same = self.db.rows(Session.with_deleted).filter(
+                project=fields["project"], external_id=fields["external_id"]
+            )
             if same.exists():
                 self.add_error(
                     "external_id", _("The project already has a session with this external ID. It may be in the trash.")
@@ -88,7 +94,8 @@ class SessionField(SessionChoiceField):
         if value in self.empty_values:
             return None
         try:
-            found = find_session(self.scope, str(value).strip())
+            assert self.queryset is not None, "it has one from the beginning"
+            found = find_session(Database.of(self.queryset), self.scope, str(value).strip())
         except NotFound as error:
             text = _("There is no session with the ID or external ID “%(name)s”.")
             raise ValidationError(text, params={"name": value}) from error
@@ -107,6 +114,9 @@ class MessageForm(MessageModelForm):
     )
     external_id = forms.CharField(label=gettext_lazy("External ID"), max_length=NAME_LENGTH, required=False)
 
+    db = primary
+    """The database of the request: see MessageAdmin.get_form."""
+
     class Meta:
         model = Message
         fields = ("form_name", "session", "role", "content", "external_id")
@@ -114,7 +124,9 @@ class MessageForm(MessageModelForm):
     def clean(self) -> dict[str, Any]:
         fields = self.cleaned_data
         if fields.get("external_id") and fields.get("session"):
-            same = Message.with_deleted.filter(session=fields["session"], external_id=fields["external_id"])
+            same = self.db.rows(Message.with_deleted).filter(
+                session=fields["session"], external_id=fields["external_id"]
+            )
             if same.exists():
                 self.add_error(
                     "external_id", _("The session already has a message with this external ID. It may be in the trash.")

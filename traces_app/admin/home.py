@@ -17,18 +17,19 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from access_app.conf import conf
-from access_app.db.project_databases import project_database_states
+from access_app.db import Database
+from access_app.db.conflicts import was_stopped
 from access_app.db.replica import replica_state
+from access_app.db.states import database_states
 from access_app.models import Role
 from access_app.mounting import base_path
+from access_app.readable import Readable, first_of
+from access_app.readable_pages import is_some_away, readable_on_page
 from access_app.roles import access
 from access_app.visibility import ALL_PROJECTS, ProjectScope
-from messages_app.admin.away import is_some_away, scopes_of_figures
 from messages_app.admin.filters import CreatedFilter, readable_projects, scope_of_page
 from messages_app.admin.row_pages import time_limit
 from messages_app.models import Message
-from messages_app.sql.batch import was_stopped
-from messages_app.sql.merged import first_of, in_each
 from messages_app.waiting import waiting_words
 from traces_app.maintenance.retention import NextRemoval, next_removals
 from traces_app.queries import intake, overview
@@ -42,7 +43,6 @@ from .home_charts import MODELS_DRAWN, RowsOf, cost_chart, legend_of, parameter_
 from .labels import session_name
 
 T = TypeVar("T")
-Scopes = Mapping[str, ProjectScope]
 """The projects of the page, by the aliases of their databases."""
 
 SECTION_MS = 3000
@@ -91,11 +91,11 @@ def home(request: HttpRequest) -> dict[str, Any]:
     slug = parameters.get("project", "")
     project_id = projects.get(slug)
     scope = scope_of_page(request, project_id)
-    scopes = scopes_of_figures(request, scope)
+    readable = readable_on_page(request, scope)
     kept = {} if project_id is None else {"project": slug}
     title = _("What needs attention")
-    newest = sums.newest_of(in_each(scopes, intake.newest).values())
-    chosen, period = _chosen_period(request, parameters, scopes)
+    newest = sums.newest_of(readable.each(intake.newest))
+    chosen, period = _chosen_period(request, parameters, readable)
     # What is not valid would be warned of at each visit.
     is_valid = chosen.entered == chosen.given and (not slug or project_id is not None)
     if is_valid and request.session.get(periods.REMEMBERED, {}) != parameters:
@@ -108,7 +108,7 @@ def home(request: HttpRequest) -> dict[str, Any]:
         "filters": urlencode({**chosen.given, **kept}),
     }
     if newest is None:
-        empty = {"is_empty": True, "is_some_away": is_some_away(scope, scopes)}
+        empty = {"is_empty": True, "is_some_away": is_some_away(request, scope, readable)}
         return {"title": title, "overview": {**common, **empty, **_first_trace(request, projects)}}
     # Of the operators of the installation: they are not the business of who sees some projects only.
     is_operator = request.user.is_superuser
@@ -116,17 +116,21 @@ def home(request: HttpRequest) -> dict[str, Any]:
         "title": title,
         "overview": {
             **common,
-            **_activity(scopes, period, kept),
+            **_activity(readable, period, kept),
             "before": urlencode(_times(period.before)),
             "newest": newest,
             "day_of_newest": f"?{urlencode({**kept, **_times(_day_of(newest[1]))})}",
-            "failing_tools": _failing_tools(scopes, period),
+            "failing_tools": _failing_tools(readable, period),
             "most_listed": overview.MOST,
-            "failed_runs": _rows(_sum(scopes, lambda scope: overview.failed_runs(scope, period), sums.failed_runs_of)),
-            "slow_runs": _rows(_sum(scopes, lambda scope: overview.slow_runs(scope, period), sums.slow_runs_of)),
-            **_open_runs(scopes),
-            "intake": _intake(scopes, period),
-            "storage": _storage(scopes) if is_operator else None,
+            "failed_runs": _rows(
+                _sum(readable, lambda db, scope: overview.failed_runs(db, scope, period), sums.failed_runs_of)
+            ),
+            "slow_runs": _rows(
+                _sum(readable, lambda db, scope: overview.slow_runs(db, scope, period), sums.slow_runs_of)
+            ),
+            **_open_runs(readable),
+            "intake": _intake(readable, period),
+            "storage": _storage(readable) if is_operator else None,
             "is_operator": is_operator,
         },
     }
@@ -142,7 +146,7 @@ def _parameters(request: HttpRequest) -> dict[str, str]:
 
 
 def _chosen_period(
-    request: HttpRequest, parameters: Mapping[str, str], scopes: Scopes
+    request: HttpRequest, parameters: Mapping[str, str], readable: Readable
 ) -> tuple[periods.Period, Period]:
     """Return the range of times in the parameters; the default one if they are not valid."""
     chosen = periods.Period.or_usual(request, parameters)
@@ -153,7 +157,7 @@ def _chosen_period(
     is_open = upper is None or upper > last
     end = now if upper is None else max(min(upper, last), first)
     if chosen.ids.lower is None:
-        oldest = sums.oldest_of(in_each(scopes, intake.oldest).values())
+        oldest = sums.oldest_of(readable.each(intake.oldest))
         begin = max(min(oldest or end, end - timedelta(hours=1)), first)
     else:
         begin = max(min(ids.created_at_of(chosen.ids.lower), last), first)
@@ -162,16 +166,16 @@ def _chosen_period(
     return chosen, Period(begin, max(end, begin), is_open=is_open)
 
 
-def _activity(scopes: Scopes, period: Period, kept: dict[str, str]) -> dict[str, Any]:
+def _activity(readable: Readable, period: Period, kept: dict[str, str]) -> dict[str, Any]:
     """Return the totals and the charts. A chart is None if its figures took too long to read."""
     width, wide = width_of(period, most=_BARS), width_of(period, most=_WIDE_BARS)
     links = RowsOf(period, kept)
 
     def activity(width: overview.Width) -> list[overview.Totals] | None:
-        return _sum(scopes, lambda scope: overview.activity(scope, period, width), sums.activity_of)
+        return _sum(readable, lambda db, scope: overview.activity(db, scope, period, width), sums.activity_of)
 
     buckets = activity(width)
-    uses = _sum(scopes, lambda scope: overview.models_used(scope, period, wide), sums.uses_of)
+    uses = _sum(readable, lambda db, scope: overview.models_used(db, scope, period, wide), sums.uses_of)
     if buckets is None:
         return {"total": None}
     # Read again, because an hour of UTC may be in two days of the reader's zone.
@@ -194,8 +198,8 @@ def _activity(scopes: Scopes, period: Period, kept: dict[str, str]) -> dict[str,
     }
 
 
-def _failing_tools(scopes: Scopes, period: Period) -> list[tuple[FailingTool, str]] | None:
-    found = _sum(scopes, lambda scope: overview.failing_tools(scope, period), sums.failing_tools_of)
+def _failing_tools(readable: Readable, period: Period) -> list[tuple[FailingTool, str]] | None:
+    found = _sum(readable, lambda db, scope: overview.failing_tools(db, scope, period), sums.failing_tools_of)
     # With the project, because tools of several projects may have one name.
     return (
         None if found is None else [(tool, urlencode({"tool": tool.name, "project": tool.project})) for tool in found]
@@ -208,8 +212,8 @@ def _rows(runs: overview.Runs | None) -> list[dict[str, Any]] | None:
     return [{"run": run, "name": session_name(run.session), "call": runs.errors.get(run.pk)} for run in runs.rows]
 
 
-def _open_runs(scopes: Scopes) -> dict[str, Any]:
-    found = _sum(scopes, overview.open_runs, sums.open_runs_of)
+def _open_runs(readable: Readable) -> dict[str, Any]:
+    found = _sum(readable, overview.open_runs, sums.open_runs_of)
     if found is None:
         return {"open_runs": None}
     now = timezone.now()
@@ -232,11 +236,11 @@ def _open_runs(scopes: Scopes) -> dict[str, Any]:
     }
 
 
-def _intake(scopes: Scopes, period: Period) -> dict[str, Any] | None:
-    def read(scope: ProjectScope) -> tuple[intake.Arrivals, intake.Backlog]:
-        return intake.arrivals(scope, period, with_waits=len(scopes) > 1), intake.backlog()
+def _intake(readable: Readable, period: Period) -> dict[str, Any] | None:
+    def read(db: Database, scope: ProjectScope) -> tuple[intake.Arrivals, intake.Backlog]:
+        return intake.arrivals(db, scope, period, with_waits=not readable.is_one), intake.backlog(db)
 
-    found = _parts(scopes, read)
+    found = _parts(readable, read)
     if found is None:
         return None
     arrived = sums.arrivals_of([part for part, _backlog in found])
@@ -263,14 +267,18 @@ def _rounded(rate: float) -> float:
     return round(rate, 1) if 0 < rate < 10 else round(rate)
 
 
-def _storage(scopes: Scopes) -> dict[str, Any] | None:
+def _storage(readable: Readable) -> dict[str, Any] | None:
     """Return the sizes of whole databases, whichever projects the page is of."""
 
-    def read(_scope: ProjectScope) -> tuple[Storage, datetime | None, list[NextRemoval]]:
-        here = storage()
-        return here, intake.oldest(ALL_PROJECTS), next_removals([each.period for each in reversed(here.periods)])
+    def read(db: Database, _scope: ProjectScope) -> tuple[Storage, datetime | None, list[NextRemoval]]:
+        here = storage(db)
+        return (
+            here,
+            intake.oldest(db, ALL_PROJECTS),
+            next_removals(db, [each.period for each in reversed(here.periods)]),
+        )
 
-    parts = _parts(scopes, read)
+    parts = _parts(readable, read)
     if parts is None:
         return None
     found, oldest = sums.storage_of([part[0] for part in parts]), sums.oldest_of(part[1] for part in parts)
@@ -289,7 +297,7 @@ def _storage(scopes: Scopes) -> dict[str, Any] | None:
         "replica": replica,
         "replica_reason": replica and REPLICA_REASONS.get(replica.reason),
         "replica_lag": replica and 1000 * (replica.lag_seconds or 0),
-        "project_databases": [(one.alias, DATABASE_REASONS.get(one.reason)) for one in project_database_states()],
+        "project_databases": [(one.alias, DATABASE_REASONS.get(one.reason)) for one in database_states()],
         "found": found,
         "removals": removals,
         "removals_left_out": sum(len(part[2]) for part in parts) - len(removals),
@@ -323,21 +331,21 @@ def _times(period: Period) -> dict[str, str]:
     return {"created_after": parameter_of(period.begin), "created_before": parameter_of(period.end)}
 
 
-def _sum(scopes: Scopes, read: Callable[[ProjectScope], T], add: Callable[[Sequence[T]], T]) -> T | None:
+def _sum(readable: Readable, read: Callable[[Database, ProjectScope], T], add: Callable[[Sequence[T]], T]) -> T | None:
     """Return what `add` makes of what `read` returns in each database; None if one of its queries took too long."""
-    parts = _parts(scopes, read)
+    parts = _parts(readable, read)
     return None if parts is None else add(parts)
 
 
-def _parts(scopes: Scopes, read: Callable[[ProjectScope], T]) -> list[T] | None:
+def _parts(readable: Readable, read: Callable[[Database, ProjectScope], T]) -> list[T] | None:
     """Return what `read` returns of the projects in each database; None if one of its queries took too long."""
 
-    def limited(scope: ProjectScope) -> T:
-        with time_limit(SECTION_MS):
-            return read(scope)
+    def limited(db: Database, scope: ProjectScope) -> T:
+        with time_limit(db, SECTION_MS):
+            return read(db, scope)
 
     try:
-        return list(in_each(scopes, limited).values())
+        return list(readable.each(limited))
     except OperationalError as error:
         if not was_stopped(error):
             raise

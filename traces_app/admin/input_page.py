@@ -14,6 +14,8 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from msgspec import UNSET, Raw
 
+from access_app.db import Database
+from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.safe_text import Excerpt, excerpt
 from traces_app.models import AgentStep
@@ -61,14 +63,15 @@ class InputPage:
 
 def show_input(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID, step_id: UUID) -> HttpResponse:
     """Show what the model of a step was asked."""
-    step = step_with_input(model_admin.scope(request), message_id, step_id)
+    db = database(request)
+    step = step_with_input(db, model_admin.scope(request), message_id, step_id)
     if step is None:
         return model_admin.missing(request)
-    model_admin.note(step.message)
-    title = _("Model input of step %(number)s") % {"number": step_number(step)}
+    model_admin.note(request, step.message)
+    title = _("Model input of step %(number)s") % {"number": step_number(db, step)}
     asked, problem = None, ""
     try:
-        asked = read_input(step)
+        asked = read_input(db, step)
     except InputsTooLarge as error:
         problem = error.message
     context = {
@@ -81,27 +84,27 @@ def show_input(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID,
     return TemplateResponse(request, "admin/traces_app/input_page.html", context)
 
 
-def read_input(step: AgentStep) -> InputPage | None:
+def read_input(db: Database, step: AgentStep) -> InputPage | None:
     """Return what the model of a step was asked; None if it is unknown. At most four queries.
 
     Raise InputsTooLarge if it has too much for one page.
     """
     key = (str(step.message_id), step.input_ref)
-    before = _request_before(step)
+    before = _request_before(db, step)
     earlier = (str(step.message_id), before.input_ref) if before is not None else key
     try:
-        found = inputs({key, earlier})
+        found = inputs(db, {key, earlier})
     except InputsTooLarge:
         # Then all messages are shown as new.
-        found = inputs({key})
+        found = inputs(db, {key})
     if key not in found:
         return None
     known = found[earlier].messages if before is not None and earlier in found else []
     return _page(found[key], sum(1 for _same in takewhile(_is_same, zip(known, found[key].messages, strict=False))))
 
 
-def _request_before(step: AgentStep) -> AgentStep | None:
-    steps = AgentStep.with_deleted.filter(
+def _request_before(db: Database, step: AgentStep) -> AgentStep | None:
+    steps = db.rows(AgentStep.with_deleted).filter(
         message_id=step.message_id, agent_name=step.agent_name, **ids_below([step.message_id])
     )
     earlier = steps.exclude(input_ref="").order_by("iteration", "ordinal", "pk").only("pk", "input_ref", "message_id")

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from django.contrib import admin
-from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern
@@ -15,8 +14,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from access_app.admin_roles import Page
-from access_app.db import all_aliases, using
-from messages_app.admin.away import leave_out, note_databases
+from access_app.db import Database
+from access_app.readable_pages import each_that_answers
 from messages_app.admin.time_zones import with_zone
 from traces_app.maintenance.jobs import JOBS, Job
 from traces_app.models import JobRun
@@ -73,10 +72,10 @@ def show_jobs(model_admin: JobRunAdmin, request: HttpRequest) -> HttpResponse:
         "last_success": with_zone(_("Last success")),
         "next_run": with_zone(_("Next")),
         "rows": [
-            Row(job=job, database=alias if len(job.databases) > 1 else "", run=runs[alias].get(job.name), now=now)
+            Row(job=job, database=db.alias if len(job.databases) > 1 else "", run=runs[db].get(job.name), now=now)
             for job in JOBS
-            for alias in job.databases
-            if alias in runs
+            for db in job.databases
+            if db in runs
         ],
     }
     return TemplateResponse(request, "admin/traces_app/jobs.html", context)
@@ -105,14 +104,6 @@ class JobRunAdmin(JobRunModelAdmin):
         return False
 
 
-def _runs(request: HttpRequest) -> dict[str, dict[str, JobRun]]:
+def _runs(request: HttpRequest) -> dict[Database, dict[str, JobRun]]:
     """Return the last runs by job, for each database that responds. The page names those that do not."""
-    found: dict[str, dict[str, JobRun]] = {}
-    for alias in all_aliases():
-        with using(alias):
-            try:
-                found[alias] = JobRun.objects.in_bulk()
-            except OperationalError as error:
-                leave_out(request, alias, error)
-    note_databases(request, all_aliases())
-    return found
+    return each_that_answers(request, lambda db: db.rows(JobRun.objects).in_bulk())

@@ -10,6 +10,7 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 
 from access_app.conf import conf
+from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.models import Session
 from messages_app.queries import session_of_page
@@ -24,7 +25,8 @@ LIVE_EVENTS = 5_000
 
 def show_live(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID) -> HttpResponse:
     """Show a session live."""
-    session = session_of_page(model_admin.scope(request), session_id)
+    db = database(request)
+    session = session_of_page(db, model_admin.scope(request), session_id)
     if session is None:
         return model_admin.missing(request)
     statuses = {status.value: str(status.label) for status in Session.Status}

@@ -17,10 +17,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from access_app.admin_roles import Page, RoleAdmin
-from access_app.audit.trail import note_objects
+from access_app.audit.trail import actor_of, note_objects
+from access_app.db import Database
 from access_app.masking import RuleRow, check_masking, compiled, stored_rules
 from access_app.models import AuditAction, MaskingKind, Project, Role
 from access_app.people import with_people
+from access_app.request_database import database
 from access_app.visibility import visible_to
 from messages_app.admin.time_zones import with_zone
 from messages_app.models import Message
@@ -109,10 +111,11 @@ class ApplyForm(RulesForm):
 
 def show_masking(model_admin: RoleAdmin, request: HttpRequest, project_pk: int) -> HttpResponse:
     """Show what the rules of a project would change; apply them."""
+    db = database(request)
     project = visible_to(Project.objects.all(), model_admin.scope(request), "pk").filter(pk=project_pk).first()
     if project is None:
         raise Http404
-    note_objects("maskingrun", project_id=project.pk)
+    note_objects(actor_of(request), "maskingrun", project_id=project.pk)
     preview, form = None, RulesForm(project)
     if request.method == "POST" and "apply" in request.POST:
         form = ApplyForm(project, request.POST)
@@ -121,7 +124,7 @@ def show_masking(model_admin: RoleAdmin, request: HttpRequest, project_pk: int) 
     elif request.method == "POST":
         form = RulesForm(project, request.POST)
         if _is_usable(form):
-            preview = _preview(project.pk, compiled(form.rows))
+            preview = _preview(db, project.pk, compiled(form.rows))
     context = {
         **model_admin.admin_site.each_context(request),
         "title": _("Masking of stored traces"),
@@ -157,7 +160,7 @@ def _apply(model_admin: RoleAdmin, request: HttpRequest, form: RulesForm) -> boo
     if not is_new:
         form.add_error(None, _("Rules are being applied to this project already. Wait until that is finished."))
         return False
-    note_objects("maskingrun", [run.pk], project_id=form.project.pk, action=AuditAction.CHANGE)
+    note_objects(actor_of(request), "maskingrun", [run.pk], project_id=form.project.pk, action=AuditAction.CHANGE)
     model_admin.message_user(request, _("The rules will be applied in the background."), messages.SUCCESS)
     return True
 
@@ -175,8 +178,8 @@ class MaskingRunAdmin(RoleAdmin):
         return False  # it has no list
 
 
-def _preview(project_id: int, rules: Rules) -> Preview:
-    changes = preview_masking(project_id, rules, NEWEST)
+def _preview(db: Database, project_id: int, rules: Rules) -> Preview:
+    changes = preview_masking(db, project_id, rules, NEWEST)
     removed = Counter[str]()
     rows = []
     for number, change in enumerate(changes):
@@ -184,7 +187,7 @@ def _preview(project_id: int, rules: Rules) -> Preview:
             removed[receipt.rule] += receipt.count
         if number <= SHOWN:
             rows.append(_row(change))
-    read = Message.objects.filter(project=project_id)[:NEWEST].count()
+    read = db.rows(Message.objects).filter(project=project_id)[:NEWEST].count()
     return Preview(read=read, rows=rows[:SHOWN], has_more=len(rows) > SHOWN, removed=dict(sorted(removed.items())))
 
 

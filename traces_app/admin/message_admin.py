@@ -17,8 +17,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from access_app.admin_roles import Page
+from access_app.db import Database
 from access_app.errors import Conflict
 from access_app.models import Role
+from access_app.request_database import database
 from messages_app import writes
 from messages_app.admin.api_list import ApiList
 from messages_app.admin.columns import Columns
@@ -87,8 +89,8 @@ FLAGS_LISTED = 5
 """Flags of one message in a list; the page of the message shows all."""
 
 
-def _url_of_conversation(key: Any) -> str:
-    session = Message.with_deleted.values_list("session_id", flat=True).get(pk=key)
+def _url_of_conversation(db: Database, key: Any) -> str:
+    session = db.rows(Message.with_deleted).values_list("session_id", flat=True).get(pk=key)
     return reverse("admin:messages_app_session_change", args=[quote(session)])
 
 
@@ -210,6 +212,7 @@ class MessageAdmin(KeysetAdmin):
     # --- The list -------------------------------------------------------------------------------------------
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        db = database(request)
         fields = [
             *("project", "session__external_id", "session__status", "session__deleted_at", "role", "external_id"),
             "is_completed",
@@ -226,21 +229,22 @@ class MessageAdmin(KeysetAdmin):
         )
         if "question" not in self.get_list_display(request):
             return shortened
-        asked = question_before(OuterRef("session_id"), OuterRef("pk"), 4 * NAME_CHARACTERS)
+        asked = question_before(db, OuterRef("session_id"), OuterRef("pk"), 4 * NAME_CHARACTERS)
         with_questions: QuerySet[Any] = shortened.annotate(shown_question=Subquery(asked))
         return with_questions
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
+        db = Database.of(queryset)
         term = search_term.strip()
         if not term:
             return queryset, False
         if (given := as_uuid(term)) is not None:
-            by_session = Session.with_deleted.filter(pk=given).exists()
+            by_session = db.rows(Session.with_deleted).filter(pk=given).exists()
             return queryset.filter(session_id=given) if by_session else queryset.filter(pk=given), False
         # By the ids from small queries: for an OR of three conditions the planner would scan along the primary key.
-        sessions = sessions_named(Session.objects.order_by("-pk"), term)
+        sessions = sessions_named(db, db.rows(Session.objects).order_by("-pk"), term)
         keys = [key for field in ("external_id", "request_id") for key in first_keys(queryset.filter(**{field: term}))]
         named = queryset.filter(Q(pk__in=keys) | Q(session_id__in=sessions))
         if self.in_trash(request):
@@ -274,10 +278,12 @@ class MessageAdmin(KeysetAdmin):
         return show_message(self, request, object_id)
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
-        form = super().get_form(request, obj, change, **kwargs)
+        form: Any = super().get_form(request, obj, change, **kwargs)
+        form.db = database(request)
         field = form.base_fields.get("session")  # of the class that Django makes for each request
         if isinstance(field, SessionField):
             field.scope = self.scope(request, Role.EDITOR)
+            field.queryset = form.db.rows(Session.objects).all()
         return form
 
     def add_view(
@@ -286,6 +292,7 @@ class MessageAdmin(KeysetAdmin):
         return add_by_ingest(self, request, super().add_view, form_url, extra_context)
 
     def save_model(self, request: HttpRequest, obj: Message, form: Any, change: bool) -> None:
+        db = database(request)
         fields = form.cleaned_data
         message = records.Message(
             role=fields["role"],
@@ -294,7 +301,9 @@ class MessageAdmin(KeysetAdmin):
             is_completed=True,
         )
         session = fields["session"]
-        outcome = ingest(session.project_id, [records.Session(id=str(session.pk), messages=[message])])[0].messages[0]
+        outcome = ingest(db, session.project_id, [records.Session(id=str(session.pk), messages=[message])])[0].messages[
+            0
+        ]
         if outcome.refused:
             raise Conflict(REFUSALS[outcome.refused], code=outcome.refused)
         obj.pk = outcome.id

@@ -13,6 +13,7 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 
 from access_app.models import Role
+from access_app.request_database import database
 from messages_app.admin.keyset import VALUE_CHARACTERS, KeysetAdmin
 from messages_app.queries import as_uuid
 from messages_app.safe_text import for_scripts, one_line
@@ -35,12 +36,13 @@ HEADING_CHARACTERS = 120
 
 def show_message(model_admin: KeysetAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
     """Show a message, deleted or not, with the run if it is an answer."""
+    db = database(request)
     if "failure" in request.GET and (url := _url_of_first_failure(model_admin, request, object_id)):
         return HttpResponseRedirect(url)
     if not model_admin.has_view_permission(request):
         raise PermissionDenied
     key = as_uuid(unquote(object_id))
-    page = read_message(key) if key is not None else None
+    page = read_message(db, key) if key is not None else None
     if page is None or not model_admin.has_view_permission(request, page.bubble.message):
         return model_admin.missing(request)
     message, heading = page.bubble.message, _heading(page)
@@ -67,8 +69,10 @@ def show_message(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
 
 def _of_run(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> dict[str, Any]:
     """Return what the page shows of the run of a message. A call that the address names and the run lacks is a warning."""
+    db = database(request)
     wanted, page = request.GET.get("call", ""), request.GET.get("page", "")
     run = read_run(
+        db,
         message.pk,
         page=int(page) if page.isdecimal() and len(page) < 6 else 1,
         call=as_uuid(wanted),
@@ -79,35 +83,36 @@ def _of_run(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> dic
         model_admin.message_user(request, text % {"value": one_line(wanted, VALUE_CHARACTERS)}, messages.WARNING)
     found: dict[str, Any] = {
         "run": run,
-        "problems": problems_of(message),
-        "missing": losses_of(message),
+        "problems": problems_of(db, message),
+        "missing": losses_of(db, message),
         "open_all": request.GET.get("open") == "all",
-        "judged": judgements_of([message], request.user.get_username())[message.pk],
+        "judged": judgements_of(db, [message], request.user.get_username())[message.pk],
         "may_edit": model_admin.allows(request, Role.EDITOR, message),
         "explorer_words": explorer_words(),
-        "first_rows": asdict(read_first_rows(run)),
+        "first_rows": asdict(read_first_rows(db, run)),
         "hidden": for_scripts(),
         "row_count": message.step_count + message.call_count,
         "follows": not (message.is_completed or message.deleted_at or message.session.deleted_at),
         "has_spans": TRACE_ID in message.metadata,
-        "sealed_at": read_sealed_at(message.pk) if message.is_completed else None,
+        "sealed_at": read_sealed_at(db, message.pk) if message.is_completed else None,
     }
     if request.GET.get("q"):
-        found["search"] = search_run(message.pk, request.GET["q"], MATCHES_LISTED)
+        found["search"] = search_run(db, message.pk, request.GET["q"], MATCHES_LISTED)
     if not message.is_completed and waiting_words(message.session):
-        found["waiting_calls"] = waiting_calls([message.pk]).get(message.pk, [])
-        found["waits_for"] = read_interrupts(message.pk)
+        found["waiting_calls"] = waiting_calls(db, [message.pk]).get(message.pk, [])
+        found["waits_for"] = read_interrupts(db, message.pk)
     if message.unpriced_count:
-        found["unpriced_models"] = unpriced_models(message.pk)
+        found["unpriced_models"] = unpriced_models(db, message.pk)
     if message.step_count:
-        found["tool_ms"] = read_tool_time(message.pk)
+        found["tool_ms"] = read_tool_time(db, message.pk)
     return found
 
 
 def _url_of_first_failure(model_admin: KeysetAdmin, request: HttpRequest, object_id: str) -> str | None:
     """Return the target of `?failure`, because lists know the number of failed calls but not their ids."""
+    db = database(request)
     message = as_uuid(unquote(object_id))
-    call = first_failure(message) if message is not None and sees(model_admin, request, message) else None
+    call = first_failure(db, message) if message is not None and sees(model_admin, request, message) else None
     return f"{request.path}?call={call}#call-{call}" if call is not None else None
 
 

@@ -23,6 +23,8 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from access_app.db import Database
+from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.admin.time_zones import with_zone
 from messages_app.queries import ids_of_message
@@ -164,14 +166,16 @@ def explorer_words() -> str:
 
 def send_outline(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> HttpResponse:
     """Send the outline of a run as JSON."""
+    db = database(request)
     if not sees(model_admin, request, message_id):
         raise Http404
-    return HttpResponse(msgspec.json.encode(read_outline(message_id)), content_type="application/json")
+    return HttpResponse(msgspec.json.encode(read_outline(db, message_id)), content_type="application/json")
 
 
 def send_detail(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID, node_id: UUID) -> HttpResponse:
     """Send a step or call of a run with its payloads as JSON."""
-    detail = read_detail(message_id, node_id) if sees(model_admin, request, message_id) else None
+    db = database(request)
+    detail = read_detail(db, message_id, node_id) if sees(model_admin, request, message_id) else None
     if detail is None:
         raise Http404
     return HttpResponse(msgspec.json.encode(detail), content_type="application/json")
@@ -179,22 +183,25 @@ def send_detail(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID
 
 def sees(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> bool:
     """Return whether there is such a message in a project of the reader, in the trash or not."""
-    message = ids_of_message(model_admin.scope(request), message_id)
+    db = database(request)
+    message = ids_of_message(db, model_admin.scope(request), message_id)
     if message is not None:
-        model_admin.note(message)
+        model_admin.note(request, message)
     return message is not None
 
 
-def read_outline(message_id: UUID) -> Outline:
+def read_outline(db: Database, message_id: UUID) -> Outline:
     """Return the outline of the run of a message. Three queries."""
     below = ids_below([message_id])
     step_rows = list(
-        AgentStep.with_deleted.filter(message_id=message_id, **below)
+        db.rows(AgentStep.with_deleted)
+        .filter(message_id=message_id, **below)
         .order_by("iteration", "ordinal", "pk")
         .values_list(as_key("pk"), "iteration", "agent_name", *_STEP_TIMES)[: OUTLINE_ROWS + 1]
     )
     call_rows = list(
-        ToolCall.with_deleted.filter(message_id=message_id, **below)
+        db.rows(ToolCall.with_deleted)
+        .filter(message_id=message_id, **below)
         .order_by("step__iteration", "step__ordinal", "step_id", "position", "pk")
         .values_list(as_key("pk"), as_key("step_id"), as_key("parent_id"), "status", "tool_id", *_CALL_TIMES)[
             : OUTLINE_ROWS + 1
@@ -204,7 +211,7 @@ def read_outline(message_id: UUID) -> Outline:
     known = {step.id for step in steps}
     rows = [row for row in call_rows if row[1] in known]
     calls = [CallNode(id=row[0], step_id=row[1], parent_id=row[2], status=row[3]) for row in rows]
-    tools = dict(Tool.objects.filter(pk__in={row[4] for row in rows}).values_list("pk", "name"))
+    tools = dict(db.rows(Tool.objects).filter(pk__in={row[4] for row in rows}).values_list("pk", "name"))
     labels = {tool: _shown_name(name) for tool, name in tools.items()}
     times = {row[0]: _Times(labels[row[4]], *row[5:]) for row in rows}
     times |= {step.id: _Times(_step_name(step), *row[3:]) for step, row in zip(steps, step_rows, strict=True)}
@@ -212,17 +219,17 @@ def read_outline(message_id: UUID) -> Outline:
     return _columns(list(walk_with_depths(build_tree(steps, calls))), times, is_whole=True, is_cut=is_cut)
 
 
-def read_first_rows(run: RunPage) -> Outline:
+def read_first_rows(db: Database, run: RunPage) -> Outline:
     """Return the outline of the first rows of a run, which is the whole one if it has no more. At most two queries."""
     nodes = [node for _depth, node in run.first_rows]
     calls = [node.id for node in nodes if isinstance(node, CallNode)]
     steps = {node.id: node for node in nodes if isinstance(node, StepNode)}
     times: dict[Key, _Times] = {}
     if calls:
-        rows = ToolCall.with_deleted.filter(pk__in=calls).values_list(as_key("pk"), "tool__name", *_CALL_TIMES)
+        rows = db.rows(ToolCall.with_deleted).filter(pk__in=calls).values_list(as_key("pk"), "tool__name", *_CALL_TIMES)
         times = {key: _Times(_shown_name(name), *columns) for key, name, *columns in rows}
     if steps:
-        step_rows = AgentStep.with_deleted.filter(pk__in=steps).values_list(as_key("pk"), *_STEP_TIMES)
+        step_rows = db.rows(AgentStep.with_deleted).filter(pk__in=steps).values_list(as_key("pk"), *_STEP_TIMES)
         times |= {key: _Times(_step_name(steps[key]), *columns) for key, *columns in step_rows}
     # A row that was purged meanwhile is left out.
     shown = [(depth, node) for depth, node in run.first_rows if node.id in times]
@@ -272,16 +279,16 @@ def _milliseconds(start: int | None, end: int | None) -> int | None:
     return None if start is None or end is None else max(end - start, 0)
 
 
-def read_detail(message_id: UUID, node_id: UUID) -> Detail | None:
+def read_detail(db: Database, message_id: UUID, node_id: UUID) -> Detail | None:
     """Return a call or step of a message with its payloads; None if the message has no such row. At most four queries."""
-    if ToolCall.with_deleted.filter(pk=node_id, message_id=message_id).exists():
-        return _call_detail(node_id)
-    step = steps_with_texts([node_id], VALUE_CHARACTERS).filter(message_id=message_id).first()
-    return _step_detail(step) if step is not None else None
+    if db.rows(ToolCall.with_deleted).filter(pk=node_id, message_id=message_id).exists():
+        return _call_detail(db, node_id)
+    step = steps_with_texts(db, [node_id], VALUE_CHARACTERS).filter(message_id=message_id).first()
+    return _step_detail(db, step) if step is not None else None
 
 
-def _call_detail(call_id: UUID) -> Detail | None:
-    call = read_call(call_id)
+def _call_detail(db: Database, call_id: UUID) -> Detail | None:
+    call = read_call(db, call_id)
     if call is None or call.texts is None:
         return None
     row, texts = call.texts.row, call.texts
@@ -318,7 +325,7 @@ def _call_detail(call_id: UUID) -> Detail | None:
     )
 
 
-def _step_detail(step: Any) -> Detail:
+def _step_detail(db: Database, step: Any) -> Detail:
     texts = step_texts(step)
 
     def value(column: str, label: str, shown: Excerpt, *, is_json: bool = False) -> Payload:
@@ -335,7 +342,7 @@ def _step_detail(step: Any) -> Detail:
     return Detail(
         id=step.pk,
         is_call=False,
-        title=_("Step %(number)s") % {"number": step_number(step)},
+        title=_("Step %(number)s") % {"number": step_number(db, step)},
         facts=_facts(
             (_("Agent"), one_line(step.agent_name, NAME_CHARACTERS)),
             (_("Model"), one_line(step.model, NAME_CHARACTERS)),

@@ -22,6 +22,7 @@ from django.db.models import (
 )
 from django.db.models.functions import Cast
 
+from access_app.db import Database
 from messages_app.models import Message
 from messages_app.safe_text import Excerpt, excerpt, first_characters, json_excerpt, pretty_json, size_of, size_of_json
 from traces_app.models import AgentStep, ToolCall, ToolResult
@@ -98,9 +99,11 @@ class RunPage:
     """Whether a call was asked for that the run does not have; False if it has too many to tell."""
 
 
-def read_run(message_id: UUID, *, page: int = 1, call: UUID | None = None, open_all: bool = False) -> RunPage:
+def read_run(
+    db: Database, message_id: UUID, *, page: int = 1, call: UUID | None = None, open_all: bool = False
+) -> RunPage:
     """Return page `page` of the run of a message, or the page that shows `call`. At most eight queries."""
-    steps, calls, is_cut = _skeleton(message_id)
+    steps, calls, is_cut = _skeleton(db, message_id)
     tree = build_tree(steps, calls)
     first_rows = list(islice(walk_with_depths(tree), FIRST_ROWS))
     pages = pages_of(tree)
@@ -109,7 +112,7 @@ def read_run(message_id: UUID, *, page: int = 1, call: UUID | None = None, open_
     number = page if wanted is None else shown_on.get(wanted, page)
     number = min(max(number, 1), len(pages))
     nodes = pages[number - 1]
-    _load_texts(message_id, list(walk(nodes)))
+    _load_texts(db, message_id, list(walk(nodes)))
     unfold(nodes, wanted, open_all=open_all)
     reading = {node_id: place for place, node_id in enumerate(shown_on)}
     failed = sorted((node for node in calls if node.failed), key=lambda node: reading.get(node.id, len(reading)))
@@ -118,7 +121,7 @@ def read_run(message_id: UUID, *, page: int = 1, call: UUID | None = None, open_
     here = here if here is not None else reading[nodes[0].id] if number > 1 else 0
     before = sum(reading.get(node.id, len(reading)) < here for node in failed)
     around = failed[max(before - 1, 0) : before + 2]
-    named = _failures([*failed[:FAILURES_NAMED], *around], {step.id: step.number for step in steps}, shown_on)
+    named = _failures(db, [*failed[:FAILURES_NAMED], *around], {step.id: step.number for step in steps}, shown_on)
     return RunPage(
         steps=nodes,
         first_rows=first_rows,
@@ -134,47 +137,48 @@ def read_run(message_id: UUID, *, page: int = 1, call: UUID | None = None, open_
     )
 
 
-def first_failure(message_id: UUID) -> UUID | None:
+def first_failure(db: Database, message_id: UUID) -> UUID | None:
     """Return the first failed call of a run in reading order. Two queries."""
-    steps, calls, _is_cut = _skeleton(message_id)
+    steps, calls, _is_cut = _skeleton(db, message_id)
     failed = {call.id for call in calls if call.failed}
     first = next((node.id for node in walk(build_tree(steps, calls)) if node.id in failed), None)
     return None if first is None else UUID(first)
 
 
-def step_number(step: AgentStep) -> str:
+def step_number(db: Database, step: AgentStep) -> str:
     """Return the displayed number of a step. One query.
 
     Displayed numbers begin at 1, the API's `iteration` at 0. In a run without an iteration 0 the producer counts from 1.
     Further steps of an iteration, such as those of a sub-agent, are 3.1, 3.2 ...
     """
-    steps = AgentStep.with_deleted.filter(
+    steps = db.rows(AgentStep.with_deleted).filter(
         message_id=step.message_id, iteration__in=[0, step.iteration], **ids_below([step.message_id])
     )
     rows = list(steps.order_by("iteration", "ordinal", "pk").values_list("pk", "iteration")[: SKELETON_ROWS + 1])
     return step_numbers(rows).get(step.pk, str(step.iteration))
 
 
-def read_tool_time(message_id: UUID) -> int | None:
+def read_tool_time(db: Database, message_id: UUID) -> int | None:
     """Return the milliseconds of a run's calls without a parent, of which each of several parallel ones counts; None if no
     duration is known. One query."""
-    calls = ToolCall.with_deleted.filter(message_id=message_id, parent=None, **ids_below([message_id]))
+    calls = db.rows(ToolCall.with_deleted).filter(message_id=message_id, parent=None, **ids_below([message_id]))
     total: int | None = calls.aggregate(total=Sum("duration_ms"))["total"]
     return total
 
 
-def unpriced_models(message_id: UUID) -> list[str]:
+def unpriced_models(db: Database, message_id: UUID) -> list[str]:
     """Return the models of the steps whose cost is unknown, at most MODELS_NAMED. One query."""
-    steps = AgentStep.with_deleted.filter(message_id=message_id, cost=None, **ids_below([message_id]))
+    steps = db.rows(AgentStep.with_deleted).filter(message_id=message_id, cost=None, **ids_below([message_id]))
     names = steps.exclude(model="").order_by("model").values_list("model", flat=True)
     return list(names.distinct()[:MODELS_NAMED])
 
 
-def read_interrupts(message_id: UUID) -> Excerpt:
+def read_interrupts(db: Database, message_id: UUID) -> Excerpt:
     """Return what LangGraph asks a person for, as the recorder keeps it in the metadata of a message; empty if nothing. One
     query."""
     message: Any = (
-        Message.with_deleted.filter(pk=message_id)
+        db.rows(Message.with_deleted)
+        .filter(pk=message_id)
         .only("pk")
         .annotate(
             shown=pretty_json("metadata__interrupts", LEAST_CHARACTERS),
@@ -185,13 +189,13 @@ def read_interrupts(message_id: UUID) -> Excerpt:
     return excerpt("") if message is None else excerpt(message.shown or "", message.shown_bytes)
 
 
-def read_call(call_id: UUID) -> CallNode | None:
+def read_call(db: Database, call_id: UUID) -> CallNode | None:
     """Return a single call with its texts, cut to VALUE_CHARACTERS; None if it does not exist. Two queries."""
-    calls = _calls_with_texts([call_id], VALUE_CHARACTERS).select_related("tool", "message__session", "step")
+    calls = _calls_with_texts(db, [call_id], VALUE_CHARACTERS).select_related("tool", "message__session", "step")
     row = calls.defer("message__content", "message__metadata", "message__session__metadata", "args", "metadata").first()
     if row is None:
         return None
-    results = _results_with_texts([call_id], VALUE_CHARACTERS)
+    results = _results_with_texts(db, [call_id], VALUE_CHARACTERS)
     parent = None if row.parent_id is None else str(row.parent_id)
     node = CallNode(id=str(row.pk), step_id=str(row.step_id), parent_id=parent, status=row.status, is_open=True)
     node.texts = _call_texts(row, results.get(row.pk))
@@ -201,16 +205,18 @@ def read_call(call_id: UUID) -> CallNode | None:
 # --- Queries ---------------------------------------------------------------------------------------------------------
 
 
-def _skeleton(message_id: UUID) -> tuple[list[StepNode], list[CallNode], bool]:
+def _skeleton(db: Database, message_id: UUID) -> tuple[list[StepNode], list[CallNode], bool]:
     below = ids_below([message_id])
     steps = steps_of(
-        AgentStep.with_deleted.filter(message_id=message_id, **below)
+        db.rows(AgentStep.with_deleted)
+        .filter(message_id=message_id, **below)
         .order_by("iteration", "ordinal", "pk")
         .values_list(as_key("pk"), "iteration", "agent_name")[: SKELETON_ROWS + 1]
     )
     # In the order of the steps, so that of a run that is too long the first steps are complete.
     in_order = (
-        ToolCall.with_deleted.filter(message_id=message_id, **below)
+        db.rows(ToolCall.with_deleted)
+        .filter(message_id=message_id, **below)
         .order_by("step__iteration", "step__ordinal", "step_id", "position", "pk")
         .values_list(as_key("pk"), as_key("step_id"), as_key("parent_id"), "status")
     )
@@ -235,22 +241,23 @@ def as_key(column: str) -> Cast:
     return Cast(column, TextField())
 
 
-def _load_texts(message_id: UUID, nodes: Sequence[CallNode | StepNode]) -> None:
+def _load_texts(db: Database, message_id: UUID, nodes: Sequence[CallNode | StepNode]) -> None:
     calls = {node.id: node for node in nodes if isinstance(node, CallNode)}
     steps = {node.id: node for node in nodes if isinstance(node, StepNode)}
     # Usually four values of a call are long (arguments, output, data, error) and two of a step (thought, reasoning).
     share = TOTAL_CHARACTERS // max(4 * len(calls) + 2 * len(steps), 1)
     limit = min(max(share, LEAST_CHARACTERS), VALUE_CHARACTERS)
-    for step_row in steps_with_texts(steps, limit) if steps else ():
+    for step_row in steps_with_texts(db, steps, limit) if steps else ():
         steps[str(step_row.pk)].texts = step_texts(step_row)
-    results = _results_with_texts(calls, limit) if calls else {}
-    for call_row in _calls_with_texts(calls, limit).select_related("tool") if calls else ():
+    results = _results_with_texts(db, calls, limit) if calls else {}
+    for call_row in _calls_with_texts(db, calls, limit).select_related("tool") if calls else ():
         calls[str(call_row.pk)].texts = _call_texts(call_row, results.get(call_row.pk))
 
 
-def steps_with_texts(keys: Iterable[UUID | Key], limit: int) -> QuerySet[Any]:
+def steps_with_texts(db: Database, keys: Iterable[UUID | Key], limit: int) -> QuerySet[Any]:
     return (
-        AgentStep.with_deleted.filter(pk__in=list(keys))
+        db.rows(AgentStep.with_deleted)
+        .filter(pk__in=list(keys))
         .defer("thought", "reasoning", "usage", "metadata")
         .annotate(
             shown_thought=first_characters("thought", limit),
@@ -265,9 +272,10 @@ def steps_with_texts(keys: Iterable[UUID | Key], limit: int) -> QuerySet[Any]:
     )
 
 
-def _calls_with_texts(keys: Iterable[UUID | Key], limit: int) -> QuerySet[Any]:
+def _calls_with_texts(db: Database, keys: Iterable[UUID | Key], limit: int) -> QuerySet[Any]:
     return (
-        ToolCall.with_deleted.filter(pk__in=list(keys))
+        db.rows(ToolCall.with_deleted)
+        .filter(pk__in=list(keys))
         .defer("args", "reflection", "metadata")
         .annotate(
             shown_args=pretty_json("args", limit),
@@ -280,9 +288,10 @@ def _calls_with_texts(keys: Iterable[UUID | Key], limit: int) -> QuerySet[Any]:
     )
 
 
-def _results_with_texts(keys: Iterable[UUID | Key], limit: int) -> dict[UUID, Any]:
+def _results_with_texts(db: Database, keys: Iterable[UUID | Key], limit: int) -> dict[UUID, Any]:
     rows: QuerySet[Any] = (
-        ToolResult.objects.filter(pk__in=list(keys))
+        db.rows(ToolResult.objects)
+        .filter(pk__in=list(keys))
         .only("pk")
         .annotate(
             shown_output=first_characters("output", limit),
@@ -364,15 +373,15 @@ def _field(value: Any) -> str:
 
 
 def _failures(
-    failed: Sequence[CallNode], numbers: Mapping[Key, str], shown_on: Mapping[Key, int]
+    db: Database, failed: Sequence[CallNode], numbers: Mapping[Key, str], shown_on: Mapping[Key, int]
 ) -> dict[Key, Failure]:
     """Return the failed calls with their tools and errors. Two queries, or none without failures."""
     if not failed:
         return {}
     keys = [UUID(node.id) for node in failed]
-    rows = ToolResult.objects.filter(pk__in=keys).annotate(shown_error=first_characters("error", 300))
+    rows = db.rows(ToolResult.objects).filter(pk__in=keys).annotate(shown_error=first_characters("error", 300))
     errors = dict(rows.values_list(as_key("pk"), "shown_error"))
-    tools = dict(ToolCall.with_deleted.filter(pk__in=keys).values_list(as_key("pk"), "tool__name"))
+    tools = dict(db.rows(ToolCall.with_deleted).filter(pk__in=keys).values_list(as_key("pk"), "tool__name"))
     return {
         node.id: Failure(
             call_id=node.id,

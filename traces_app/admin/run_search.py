@@ -13,7 +13,9 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from access_app.db import Database
 from access_app.errors import InvalidInput
+from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.safe_text import one_line
 from traces_app.models import AgentStep, ToolCall
@@ -83,19 +85,20 @@ def send_matches(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUI
 
     A fault of the query is in the answer, because browsers log other statuses as errors and the reader is still typing.
     """
+    db = database(request)
     if not sees(model_admin, request, message_id):
         raise Http404
-    found = search_run(message_id, request.GET.get("q", ""))
+    found = search_run(db, message_id, request.GET.get("q", ""))
     return HttpResponse(msgspec.json.encode(found), content_type="application/json")
 
 
-def search_run(message_id: UUID, query: str, named: int = 0) -> RunSearch:
+def search_run(db: Database, message_id: UUID, query: str, named: int = 0) -> RunSearch:
     """Return the matches in a run; with `named`, the first so many in reading order, each with its name."""
     try:
-        found = find_in_run(parse(query), message_id)
+        found = find_in_run(db, parse(query), message_id)
     except InvalidInput as error:
         return RunSearch(query=query, error=error.message, matches=[], is_cut=False)
-    names = _names(message_id, found.hits) if named and found.hits else {}
+    names = _names(db, message_id, found.hits) if named and found.hits else {}
     order = {row: place for place, row in enumerate(names)}
     hits = sorted(found.hits.items(), key=lambda hit: order.get(str(hit[0]), len(order)))
     shown = hits[:named] if named else hits
@@ -120,15 +123,16 @@ def place_of(hit: Hit) -> Place:
     return Place(field=str(FIELD_LABELS[hit.field]), before=hit.before, match=hit.match, after=hit.after)
 
 
-def _names(message_id: UUID, rows: Collection[UUID]) -> dict[Key, str]:
+def _names(db: Database, message_id: UUID, rows: Collection[UUID]) -> dict[Key, str]:
     """Return the names of the steps of a run and of these calls, in reading order. Two queries."""
     steps = list(
-        AgentStep.with_deleted.filter(message_id=message_id)
+        db.rows(AgentStep.with_deleted)
+        .filter(message_id=message_id)
         .order_by("iteration", "ordinal", "pk")
         .values_list(as_key("pk"), "iteration")
     )
     calls: dict[Key, list[tuple[Key, str]]] = defaultdict(list)
-    found = ToolCall.with_deleted.filter(pk__in=rows).order_by("position", "pk")
+    found = db.rows(ToolCall.with_deleted).filter(pk__in=rows).order_by("position", "pk")
     for key, step, tool in found.values_list(as_key("pk"), as_key("step_id"), "tool__name"):
         calls[step].append((key, one_line(tool, NAME_CHARACTERS) or _("(no name)")))
     names = {}

@@ -20,8 +20,10 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from access_app.db import Database
 from access_app.masking import masking_of
 from access_app.models import Role
+from access_app.request_database import database
 from messages_app.admin.api_list import ApiList
 from messages_app.admin.columns import Columns
 from messages_app.admin.filters import (
@@ -77,19 +79,19 @@ class Judgements:
         return self.own.comment if self.own is not None else ""
 
 
-def judgements_of(messages: Sequence[Message], user: str) -> dict[UUID, Judgements]:
+def judgements_of(db: Database, messages: Sequence[Message], user: str) -> dict[UUID, Judgements]:
     """Return the scores of each message, with those of its calls. One query."""
     found = {message.pk: Judgements() for message in messages}
-    rows = _shortened(Score.with_deleted.filter(message_id__in=list(found), deleted_at__isnull=True))
+    rows = _shortened(db.rows(Score.with_deleted).filter(message_id__in=list(found), deleted_at__isnull=True))
     for row in rows.select_related("call__tool").order_by("-pk")[: SHOWN * max(len(found), 10)]:
         _add(found[row.message_id], row, user)
     return found
 
 
-def judgements_of_session(session_id: UUID, user: str) -> Judgements:
+def judgements_of_session(db: Database, session_id: UUID, user: str) -> Judgements:
     """Return the scores of a session as a whole. One query."""
     found = Judgements()
-    rows = Score.with_deleted.filter(session_id=session_id, message__isnull=True, deleted_at__isnull=True)
+    rows = db.rows(Score.with_deleted).filter(session_id=session_id, message__isnull=True, deleted_at__isnull=True)
     for row in _shortened(rows).order_by("-pk")[: SHOWN + 1]:
         _add(found, row, user)
     return found
@@ -119,16 +121,17 @@ class JudgementForm(forms.Form):
 
 def judge_message(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> HttpResponse:
     """Store the thumb and the note of the reader, and return to the page where they were given."""
+    db = database(request)
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])
-    message = message_of_page(model_admin.scope(request), message_id, deleted_too=False)
+    message = message_of_page(db, model_admin.scope(request), message_id, deleted_too=False)
     if message is None:
         return model_admin.missing(request)
     if not model_admin.allows(request, Role.EDITOR, message):
         raise PermissionDenied
     form = JudgementForm(request.POST)
     if form.is_valid():
-        judge(message, request.user.get_username(), form.cleaned_data["thumb"], form.cleaned_data["comment"])
+        judge(db, message, request.user.get_username(), form.cleaned_data["thumb"], form.cleaned_data["comment"])
     else:
         for errors in form.errors.values():
             model_admin.message_user(request, str(errors[0]), messages.ERROR)
@@ -138,14 +141,14 @@ def judge_message(model_admin: KeysetAdmin, request: HttpRequest, message_id: UU
     return HttpResponseRedirect(f"{back.partition('#')[0]}#scores-{message_id}")
 
 
-def judge(message: Message, user: str, thumb: str, comment: str) -> None:
+def judge(db: Database, message: Message, user: str, thumb: str, comment: str) -> None:
     """Store what a reader thinks of a message: each has one thumb and one note, which replace the earlier ones."""
     place = place_of_message(message)
     external_id = _identity(place, user)
-    earlier = Score.objects.filter(project_id=message.project_id, external_id=external_id).first()
+    earlier = db.rows(Score.objects).filter(project_id=message.project_id, external_id=external_id).first()
     if thumb == REMOVE or (thumb == NOTE and not comment and (earlier is None or earlier.number is None)):
         if earlier is not None:
-            delete_score(earlier.pk)
+            delete_score(db, earlier.pk)
         return
     kept = earlier.number == 1 if earlier is not None and earlier.number is not None else None
     value = kept if thumb == NOTE else thumb == UP
@@ -153,7 +156,9 @@ def judge(message: Message, user: str, thumb: str, comment: str) -> None:
         name=THUMBS, value=value, comment=comment or None, source="person", author=user, external_id=external_id
     )
     store_scores(
-        message.project_id, [PlacedScore(redacted=redact_score(record, masking_of(message.project_id)), place=place)]
+        db,
+        message.project_id,
+        [PlacedScore(redacted=redact_score(record, masking_of(message.project_id)), place=place)],
     )
 
 
@@ -208,9 +213,12 @@ class ScoreAdmin(KeysetAdmin):
     search_help_text = gettext_lazy("Search by ID or external ID.")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        scores: QuerySet[Any] = Score.objects.visible_to(self.scope(request)).select_related("project", "session")
+        db = database(request)
+        scores: QuerySet[Any] = (
+            db.rows(Score.objects).visible_to(self.scope(request)).select_related("project", "session")
+        )
         # Planning a join with the calls of all months takes longer than reading those of a page.
-        calls = Prefetch("call", ToolCall.with_deleted.select_related("tool").only("tool", "tool__name"))
+        calls = Prefetch("call", db.rows(ToolCall.with_deleted).select_related("tool").only("tool", "tool__name"))
         named: QuerySet[Any] = scores.defer(
             "metadata", "redactions", "session__metadata", "session__workflow"
         ).annotate(comment_head=first_characters("comment", 4 * NAME_CHARACTERS))

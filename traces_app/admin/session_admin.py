@@ -21,11 +21,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from access_app.admin_roles import Page
+from access_app.db import Database
 from access_app.errors import Conflict
 from access_app.masking import masking_of
 from access_app.models import Role
-from access_app.places import projects_here
 from access_app.program import program
+from access_app.request_database import database, projects_in
 from access_app.roles import access
 from access_app.visibility import visible_to
 from messages_app import writes
@@ -74,20 +75,21 @@ TAGS_LISTED = 5
 """Tags of one session in a list; its page shows all."""
 
 
-def _purge_session(session_id: UUID) -> bool:
-    report = purge(PurgeScope(deleted_before=timezone.now(), session_id=session_id))
+def _purge_session(db: Database, session_id: UUID) -> bool:
+    report = purge(db, PurgeScope(deleted_before=timezone.now(), session_id=session_id))
     return report.tables["sessions"].rows > 0
 
 
 @admin.action(description=gettext_lazy("Add a tag to selected sessions"), permissions=["add"])
 def tag_selected(model_admin: KeysetAdmin, request: HttpRequest, queryset: QuerySet[Session]) -> HttpResponse | None:
     """Ask for a tag, then add it to the sessions that lack it."""
+    db = Database.of(queryset)
     selection = model_admin.bulk.selection(model_admin, request, queryset)
     form = TagForm(request.POST if request.POST.get("post") else None)
     if form.is_valid():
         tag = form.cleaned_data["tag"]
         rows = list(selection.rows)
-        changed = _tagged(rows, tag)
+        changed = _tagged(db, rows, tag)
         for row in rows:
             if row.pk in changed:
                 model_admin.log_change(request, row, [{"changed": {"fields": ["tags"]}}])
@@ -109,7 +111,7 @@ def tag_selected(model_admin: KeysetAdmin, request: HttpRequest, queryset: Query
     return TemplateResponse(request, "admin/traces_app/tag_sessions.html", context)
 
 
-def _tagged(sessions: Sequence[Session], tag: str) -> set[UUID]:
+def _tagged(db: Database, sessions: Sequence[Session], tag: str) -> set[UUID]:
     """Add a tag to sessions, masked as each project asks. Return the changed ones."""
     of_project: dict[int, list[UUID]] = {}
     for session in sessions:
@@ -117,7 +119,7 @@ def _tagged(sessions: Sequence[Session], tag: str) -> set[UUID]:
     changed: set[UUID] = set()
     for project_id, session_ids in of_project.items():
         change = redact_session_patch(records.SessionPatch(tags=[tag]), masking_of(project_id))
-        changed.update(tag_sessions(session_ids, change))
+        changed.update(tag_sessions(db, session_ids, change))
     return changed
 
 
@@ -202,6 +204,7 @@ class SessionAdmin(KeysetAdmin):
     # --- The list -------------------------------------------------------------------------------------------
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        db = database(request)
         fields = [
             *("project", "external_id", "status", "message_count", "call_count", "problem_count", "duration_ms"),
             *("cost", "unpriced_count", "failure_count", "input_tokens", "output_tokens", "end_user", "tags"),
@@ -214,7 +217,7 @@ class SessionAdmin(KeysetAdmin):
         if "took" not in self.get_list_display(request):
             return named
         # The sum of a session is 0 if no duration is known, too. Its last run is found by its key.
-        last_run = Message.objects.filter(pk=OuterRef("last_run_id"), duration_ms=0)
+        last_run = db.rows(Message.objects).filter(pk=OuterRef("last_run_id"), duration_ms=0)
         with_instants: QuerySet[Any] = named.annotate(
             is_instant=Case(When(duration_ms=0, then=Exists(last_run)), default=False)
         )
@@ -223,12 +226,13 @@ class SessionAdmin(KeysetAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
+        db = Database.of(queryset)
         term = search_term.strip()
         if not term:
             return queryset, False
         if (session := as_uuid(term)) is not None:
             return queryset.filter(pk=session), False
-        named = queryset.filter(pk__in=sessions_named(queryset, term))
+        named = queryset.filter(pk__in=sessions_named(db, queryset, term))
         if self.in_trash(request):
             return named, False
         return named_or_saying(request, queryset, named, term, "session", page_size(self, request)), False
@@ -272,8 +276,9 @@ class SessionAdmin(KeysetAdmin):
 
     def missing(self, request: HttpRequest) -> HttpResponse:
         """Say where a session is archived; redirect like other lists if it is not."""
+        db = database(request)
         names = request.resolver_match.kwargs.values() if request.resolver_match else ()
-        place = next(filter(None, (where_archived(self.scope(request), str(name)) for name in names)), None)
+        place = next(filter(None, (where_archived(db, self.scope(request), str(name)) for name in names)), None)
         if place is None:
             return super().missing(request)
         context = {
@@ -281,15 +286,21 @@ class SessionAdmin(KeysetAdmin):
             "title": _("The session was archived"),
             "opts": self.opts,
             "place": place,
-            "shows_folder": where_archived(access(request).scope(Role.OWNER), str(next(iter(names)))) is not None,
+            "shows_folder": where_archived(db, access(request).scope(Role.OWNER), str(next(iter(names)))) is not None,
             "program": program(),
             "session_id": next(iter(names)),
         }
         return TemplateResponse(request, "admin/traces_app/archived_page.html", context, status=410)
 
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        # Django makes a class for each request.
+        form: Any = super().get_form(request, obj, change, **kwargs)
+        form.db = database(request)
+        return form
+
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name == "project":
-            kwargs["queryset"] = visible_to(projects_here(), self.scope(request, Role.EDITOR), "pk")
+            kwargs["queryset"] = visible_to(projects_in(database(request)), self.scope(request, Role.EDITOR), "pk")
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def add_view(
@@ -298,10 +309,11 @@ class SessionAdmin(KeysetAdmin):
         return add_by_ingest(self, request, super().add_view, form_url, extra_context)
 
     def save_model(self, request: HttpRequest, obj: Session, form: Any, change: bool) -> None:
+        db = database(request)
         names = ("external_id", "title", "description", "end_user", "tags")
         fields = {name: form.cleaned_data[name] or None for name in names}
         fields["external_id"] = fields["external_id"] or form.cleaned_data["form_name"] or None
-        outcome = ingest(obj.project_id, [records.Session(**fields)])[0]
+        outcome = ingest(db, obj.project_id, [records.Session(**fields)])[0]
         if outcome.refused:
             raise Conflict(REFUSALS[outcome.refused], code=outcome.refused)
         obj.pk = outcome.id

@@ -21,6 +21,7 @@ from django.utils.translation import gettext_lazy
 from access_app.errors import InvalidInput
 from access_app.models import Role
 from access_app.program import program
+from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.models import Session
 from messages_app.queries import as_uuid
@@ -63,10 +64,11 @@ ENDED = [Session.Status.COMPLETED, Session.Status.ERROR, Session.Status.ABORTED]
 
 def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
     """Show a page of the conversation of a session, deleted or not."""
+    db = database(request)
     if not model_admin.has_view_permission(request):
         raise PermissionDenied
     key = as_uuid(unquote(object_id))
-    page = read_session(key) if key is not None else None
+    page = read_session(db, key) if key is not None else None
     if page is None or not model_admin.has_view_permission(request, page.session):
         return model_admin.missing(request)
     session = page.session
@@ -78,10 +80,10 @@ def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         return HttpResponseRedirect(request.path)
     if "number" in request.GET:
         return _go_to(model_admin, request, session, request.GET["number"])
-    conversation = read_conversation(session, cursor=cursor, newest="newest" in request.GET)
+    conversation = read_conversation(db, session, cursor=cursor, newest="newest" in request.GET)
     shown = [bubble.message for bubble in conversation.bubbles]
-    runs = calls_of_runs(shown)
-    judged = judgements_of(shown, request.user.get_username())
+    runs = calls_of_runs(db, shown)
+    judged = judgements_of(db, shown, request.user.get_username())
     for message in shown:
         message.judged = judged[message.pk]
     context = {
@@ -90,12 +92,12 @@ def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         "opts": model_admin.opts,
         "session": session,
         "preserved_filters": model_admin.get_preserved_filters(request),
-        "messages_in_trash": count_messages_in_trash(session),
+        "messages_in_trash": count_messages_in_trash(db, session),
         "description": page.description,
         "details": [(name, model_admin.field_name(name), text) for name, text in page.details],
         "plan": page.plan,
         "duration_ms": page.duration_ms,
-        "cost_words": session_cost(session, unpriced_answers(session)),
+        "cost_words": session_cost(session, unpriced_answers(db, session)),
         "waiting_words": waiting_words(session),
         "open_status": status_of_open_message(session),
         "conversation": conversation,
@@ -108,37 +110,39 @@ def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
 
 def _of_runs(model_admin: KeysetAdmin, request: HttpRequest, session: Any) -> dict[str, Any]:
     """Return what the page shows of the runs of a session, beside its conversation."""
+    db = database(request)
     is_deleted = session.deleted_at is not None
     found: dict[str, Any] = {}
     if "q" in request.GET and not is_deleted:
-        found["search"] = search_session(session, request.GET["q"], request.GET.get("found", ""))
+        found["search"] = search_session(db, session, request.GET["q"], request.GET.get("found", ""))
     is_active = not is_over(session) or session.active_at > timezone.now() - FOLLOWED_FOR
     found |= {
         "has_live": not is_deleted and (session.last_event or not is_over(session)),
         # What was found stays as it is.
         "follows": not is_deleted and is_active and "search" not in found,
-        "has_snapshots": has_snapshots_or_forks(session),
+        "has_snapshots": has_snapshots_or_forks(db, session),
         "failures_url": url_of_failures(session),
         "may_edit": model_admin.allows(request, Role.EDITOR, session),
-        "session_judged": judgements_of_session(session.pk, request.user.get_username()),
-        "archived_parts": archived_parts(session),
+        "session_judged": judgements_of_session(db, session.pk, request.user.get_username()),
+        "archived_parts": archived_parts(db, session),
         "shows_folder": model_admin.allows(request, Role.OWNER, session),
         "program": program(),
-        "has_only_spans": not session.message_count and bool(traces_of(session.pk)),
+        "has_only_spans": not session.message_count and bool(traces_of(db, session.pk)),
     }
     if waiting_words(session) and session.last_run_id is not None:
         run = session.last_run_id
-        found["waiting_calls"] = waiting_calls([run]).get(run, [])
+        found["waiting_calls"] = waiting_calls(db, [run]).get(run, [])
     # Contexts arrive only with events. The API that they link to does not read deleted sessions.
     if session.last_event and not is_deleted:
-        contexts = newest_contexts(session.pk, CONTEXTS_LISTED)
+        contexts = newest_contexts(db, session.pk, CONTEXTS_LISTED)
         found["contexts"] = [(context, CONTEXT_KINDS[context.kind]) for context in contexts]
     return found
 
 
 def _go_to(model_admin: KeysetAdmin, request: HttpRequest, session: Session, number: str) -> HttpResponse:
     """Redirect to the page of the conversation that begins with its message `number`, counted from 1."""
-    message = message_numbered(session, int(number)) if re.fullmatch("[0-9]{1,9}", number, re.ASCII) else None
+    db = database(request)
+    message = message_numbered(db, session, int(number)) if re.fullmatch("[0-9]{1,9}", number, re.ASCII) else None
     if message is None:
         text = _("There is no such message. Messages are numbered from 1 to %(count)d.")
         model_admin.message_user(request, text % {"count": session.message_count}, messages.WARNING)

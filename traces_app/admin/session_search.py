@@ -13,6 +13,7 @@ from django.db.models import Count, Q
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
+from access_app.db import Database
 from access_app.errors import InvalidInput
 from messages_app.models import Message, Session
 from messages_app.queries import FoundSession
@@ -68,20 +69,20 @@ class SessionSearch:
     """The time at which the search stopped, because it took too long; None if nothing was left out."""
 
 
-def search_session(session: Session, query: str, cursor: str = "") -> SessionSearch:
+def search_session(db: Database, session: Session, query: str, cursor: str = "") -> SessionSearch:
     """Return a page of the messages of a live session that have the terms of `query`."""
     try:
         found = find_in_session(
-            parse(query), FoundSession(session.pk, session.project_id), Cursor.parse(cursor) if cursor else None
+            db, parse(query), FoundSession(session.pk, session.project_id), Cursor.parse(cursor) if cursor else None
         )
     except InvalidInput as error:
         return SessionSearch(query=query, error=error.message)
     if found is None:
         return SessionSearch(query=query)
-    numbers = _numbers(session, found.page.ids)
-    rows = Message.objects.only("role", "created_at", "session_id").in_bulk(found.page.ids)
+    numbers = _numbers(db, session, found.page.ids)
+    rows = db.rows(Message.objects).only("role", "created_at", "session_id").in_bulk(found.page.ids)
     shown = [message_id for message_id in found.page.ids if message_id in numbers and message_id in rows]
-    names = _names(hit for message_id in shown for hit in found.hits[message_id])
+    names = _names(db, (hit for message_id in shown for hit in found.hits[message_id]))
     page = reverse("admin:messages_app_session_change", args=[quote(session.pk)])
     return SessionSearch(
         query=query,
@@ -115,16 +116,16 @@ def _url(page: str, session: Session, message_id: UUID, hit: Hit) -> str:
     return page_path(hit)
 
 
-def _numbers(session: Session, messages: Collection[UUID]) -> dict[UUID, int]:
+def _numbers(db: Database, session: Session, messages: Collection[UUID]) -> dict[UUID, int]:
     """Return the numbers of messages of a session, counted from 1. One query."""
     if not messages:
         return {}
-    alive = Message.objects.filter(session_id=session.pk, pk__lte=max(messages)).order_by()
+    alive = db.rows(Message.objects).filter(session_id=session.pk, pk__lte=max(messages)).order_by()
     up_to = {f"number_{place}": Count("pk", filter=Q(pk__lte=key)) for place, key in enumerate(messages)}
     return dict(zip(messages, alive.aggregate(**up_to).values(), strict=True))
 
 
-def _names(hits: Iterable[Hit]) -> dict[UUID, str]:
+def _names(db: Database, hits: Iterable[Hit]) -> dict[UUID, str]:
     """Return the names of the steps and calls of hits: "Step 2", "Step 2 · search_orders". At most three queries."""
     by_kind: dict[Kind, set[UUID]] = defaultdict(set)
     for hit in hits:
@@ -132,12 +133,12 @@ def _names(hits: Iterable[Hit]) -> dict[UUID, str]:
     step_ids = by_kind[Kind.STEP]
     calls: list[tuple[UUID, UUID, str]] = []
     if call_ids := by_kind[Kind.CALL]:
-        found = ToolCall.with_deleted.filter(pk__in=list(call_ids), **ids_below(call_ids)).order_by()
+        found = db.rows(ToolCall.with_deleted).filter(pk__in=list(call_ids), **ids_below(call_ids)).order_by()
         calls = list(found.values_list("pk", "step_id", "tool__name"))
     step_ids |= {step for _call, step, _tool in calls}
     if not step_ids:
         return {}
-    numbers = _step_numbers(step_ids)
+    numbers = _step_numbers(db, step_ids)
     names = {step: _("Step %(number)s") % {"number": numbers[step]} for step in step_ids if step in numbers}
     return names | {
         call: f"{names.get(step, '')} · {one_line(tool, NAME_CHARACTERS) or _('(no name)')}"
@@ -145,9 +146,9 @@ def _names(hits: Iterable[Hit]) -> dict[UUID, str]:
     }
 
 
-def _step_numbers(step_ids: Collection[UUID]) -> dict[UUID, str]:
+def _step_numbers(db: Database, step_ids: Collection[UUID]) -> dict[UUID, str]:
     """Return the displayed numbers of steps of several runs. Two queries."""
-    steps = AgentStep.with_deleted.filter(**ids_below(step_ids))
+    steps = db.rows(AgentStep.with_deleted).filter(**ids_below(step_ids))
     places = list(steps.filter(pk__in=list(step_ids)).order_by().values_list("message_id", "iteration"))
     beside = steps.filter(
         message_id__in={run for run, _iteration in places},

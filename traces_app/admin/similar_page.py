@@ -13,7 +13,9 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from access_app.db import Database
 from access_app.errors import InvalidInput
+from access_app.request_database import database
 from access_app.visibility import ProjectScope
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.models import Message, Session
@@ -68,10 +70,11 @@ class Row:
 
 def show_similar(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> HttpResponse:
     """List the runs that are most like a run, or that failed in the same way."""
-    message = message_of_page(model_admin.scope(request), message_id, deleted_too=False)
+    db = database(request)
+    message = message_of_page(db, model_admin.scope(request), message_id, deleted_too=False)
     if message is None or message.role != Message.Role.ASSISTANT:
         return model_admin.missing(request)
-    model_admin.note(message)
+    model_admin.note(request, message)
     asked = request.GET.get("by")
     by: SimilarBy = "errors" if asked == "errors" else "everything"
     titles = {"errors": _("Failures like this one"), "good": _("Good runs like this one")}
@@ -79,28 +82,32 @@ def show_similar(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUI
     context = {
         **context_in_session(model_admin, request, message.session, title),
         "message": message,
-        **similar_context(message, by, only_good=asked == "good"),
+        **similar_context(db, message, by, only_good=asked == "good"),
     }
     return TemplateResponse(request, "admin/traces_app/similar_page.html", context)
 
 
-def similar_context(message: Message, by: SimilarBy, *, only_good: bool) -> dict[str, Any]:
+def similar_context(db: Database, message: Message, by: SimilarBy, *, only_good: bool) -> dict[str, Any]:
     """Return the context of the page, of all runs or only of those that ended without errors; without `found` if comparing the runs took too long."""
-    filters = SimilarFilterSet(QueryDict("has_errors=false&is_completed=true" if only_good else ""))
-    rows = filters.found(ProjectScope(frozenset([message.project_id])))
+    filters = SimilarFilterSet(QueryDict("has_errors=false&is_completed=true" if only_good else ""), mask=None)
+    rows = filters.found(db, ProjectScope(frozenset([message.project_id])))
     try:
-        found = similar_runs(message.pk, rows, RUNS_LISTED, by, is_filtered=only_good)
+        found = similar_runs(db, message.pk, rows, RUNS_LISTED, by, is_filtered=only_good)
     except InvalidInput:
         found = None
     compare = reverse("admin:messages_app_message_compare", args=[message.pk])
-    runs = Message.objects.select_related("session").defer("content", "content_parts", "metadata", "session__metadata")
+    runs = (
+        db.rows(Message.objects)
+        .select_related("session")
+        .defer("content", "content_parts", "metadata", "session__metadata")
+    )
     stored = runs.in_bulk([one.id for one in found.results]) if found else {}
     by_id = {str(key): run for key, run in stored.items()}
     return {
         "by": by,
         "only_good": only_good,
         "found": found,
-        "question": "".join(question_before(message.session_id, message.pk, 300)),
+        "question": "".join(question_before(db, message.session_id, message.pk, 300)),
         "rows": [
             Row(
                 found=one,

@@ -15,6 +15,8 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from msgspec import UNSET
 
+from access_app.db import Database
+from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.models import Session
 from messages_app.queries import session_of_page
@@ -84,41 +86,43 @@ class ChangeLine:
     right: Pieces | None
 
 
-def has_snapshots_or_forks(session: Session) -> bool:
+def has_snapshots_or_forks(db: Database, session: Session) -> bool:
     """Return whether the page of a session leads to these. One query; none for a fork."""
     if "forked_from" in session.metadata:
         return True
-    snapshots = Snapshot.objects.filter(session_id=OuterRef("pk"))
-    forks = forked_among(session.project_id, names_of(session.pk, session.external_id))
-    found = Session.with_deleted.filter(pk=session.pk).filter(Exists(snapshots) | Exists(forks))
+    snapshots = db.rows(Snapshot.objects).filter(session_id=OuterRef("pk"))
+    forks = forked_among(db, session.project_id, names_of(session.pk, session.external_id))
+    found = db.rows(Session.with_deleted).filter(pk=session.pk).filter(Exists(snapshots) | Exists(forks))
     return found.exists()
 
 
 def show_snapshots(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID) -> HttpResponse:
     """Show the snapshots of a session and the tree of its forks."""
-    session = session_of_page(model_admin.scope(request), session_id)
+    db = database(request)
+    session = session_of_page(db, model_admin.scope(request), session_id)
     if session is None:
         return model_admin.missing(request)
-    found = newest_snapshots(session.pk, MOST_SNAPSHOTS + 1)
+    found = newest_snapshots(db, session.pk, MOST_SNAPSHOTS + 1)
     context = {
         **context_in_session(model_admin, request, session, _("Snapshots and forks")),
         "snapshots": [(row, ids.created_at_of(row.pk)) for row in found[:MOST_SNAPSHOTS]],
         "has_more": len(found) > MOST_SNAPSHOTS,
         "most": MOST_SNAPSHOTS,
-        "forks": fork_tree(session),
+        "forks": fork_tree(db, session),
     }
     return TemplateResponse(request, "admin/traces_app/snapshots_page.html", context)
 
 
 def show_snapshot(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID, snapshot_id: UUID) -> HttpResponse:
     """Show a snapshot, and its difference to the one before."""
-    session = session_of_page(model_admin.scope(request), session_id)
-    found = None if session is None else snapshot_of_page(session.pk, snapshot_id)
+    db = database(request)
+    session = session_of_page(db, model_admin.scope(request), session_id)
+    found = None if session is None else snapshot_of_page(db, session.pk, snapshot_id)
     if session is None or found is None:
         return model_admin.missing(request)
     row, before = found
-    content, problem = _context_of(row)
-    earlier = UNSET if before is None or content is UNSET else _context_of(before)[0]
+    content, problem = _context_of(db, row)
+    earlier = UNSET if before is None or content is UNSET else _context_of(db, before)[0]
     lines = [] if content is UNSET else list(islice(_lines(content, "", 0), MOST_LINES + 1))
     comparable = content is not UNSET and earlier is not UNSET
     changed = list(islice(changes(earlier, content), MOST_CHANGES + 1)) if comparable else []
@@ -141,25 +145,25 @@ def show_snapshot(model_admin: KeysetAdmin, request: HttpRequest, session_id: UU
     return TemplateResponse(request, "admin/traces_app/snapshot_page.html", context)
 
 
-def _context_of(row: Snapshot) -> tuple[Any, str]:
+def _context_of(db: Database, row: Snapshot) -> tuple[Any, str]:
     """Return the content of a snapshot, or UNSET and why it cannot be shown."""
     try:
-        return context_of(row), ""
+        return context_of(db, row), ""
     except (SnapshotBroken, SnapshotTooLarge) as error:
         return UNSET, error.message
 
 
-def fork_tree(session: Session) -> list[Fork]:
+def fork_tree(db: Database, session: Session) -> list[Fork]:
     """Return the forks around a session, from the one that was not a replay down; empty without forks."""
     root, seen = session, {session.pk}
     for _step in range(_MOST_UP):
         of = forked_from(root.metadata.get("forked_from"))
-        above = None if of is None else _named(root.project_id, of.session)
+        above = None if of is None else _named(db, root.project_id, of.session)
         if above is None or above.pk in seen:
             break
         root = above
         seen.add(above.pk)
-    below = _forks_below(root)
+    below = _forks_below(db, root)
     found: list[Fork] = []
     waiting: list[tuple[Session, int, UUID | None]] = [(root, 0, None)]
     while waiting and len(found) < MOST_FORKS:
@@ -180,23 +184,23 @@ def fork_tree(session: Session) -> list[Fork]:
     return found if len(found) > 1 or found[0].node else []
 
 
-def _forks_below(root: Session) -> dict[UUID, list[Session]]:
+def _forks_below(db: Database, root: Session) -> dict[UUID, list[Session]]:
     """Return the forks of a session, of these forks, and so on, by the session that each was forked from. A query a level."""
     below: dict[UUID, list[Session]] = {}
     level, known = [root], {root.pk}
     while level and len(known) < MOST_FORKS:
         sources = {name: row.pk for row in level for name in names_of(row.pk, row.external_id)}
         level = []
-        for child in forked_among(root.project_id, sources).order_by("-pk")[:MOST_FORKS]:
+        for child in forked_among(db, root.project_id, sources).order_by("-pk")[:MOST_FORKS]:
             if child.pk not in known:
                 known.add(child.pk)
                 level.append(child)
-                below.setdefault(sources[child.source], []).append(child)
+                below.setdefault(sources.get(child.source, root.pk), []).append(child)
     return below
 
 
-def _named(project_id: int, name: str) -> Session | None:
-    rows = Session.objects.filter(project_id=project_id)
+def _named(db: Database, project_id: int, name: str) -> Session | None:
+    rows = db.rows(Session.objects).filter(project_id=project_id)
     return rows.filter(external_id=name).first() if name else None
 
 

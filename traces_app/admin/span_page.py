@@ -14,6 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 
+from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.models import Session
 from messages_app.queries import message_of_page, session_of_page
@@ -80,8 +81,9 @@ def _line(span: Span, depth: int) -> SpanLine:
 
 def show_spans_of_session(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID) -> HttpResponse:
     """Show the spans of a session that have made no message."""
-    session = session_of_page(model_admin.scope(request), session_id)
-    traces = [] if session is None else traces_of(session.pk)
+    db = database(request)
+    session = session_of_page(db, model_admin.scope(request), session_id)
+    traces = [] if session is None else traces_of(db, session.pk)
     if session is None or session.message_count or not traces:
         return model_admin.missing(request)
     context = _spans_context(model_admin, request, session, traces[0])
@@ -90,16 +92,18 @@ def show_spans_of_session(model_admin: KeysetAdmin, request: HttpRequest, sessio
 
 def show_spans_of_message(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> HttpResponse:
     """Show the spans that a message was made of, with everything that they hold."""
-    message = message_of_page(model_admin.scope(request), message_id)
+    db = database(request)
+    message = message_of_page(db, model_admin.scope(request), message_id)
     if message is None or TRACE_ID not in message.metadata:
         return model_admin.missing(request)
-    model_admin.note(message)
+    model_admin.note(request, message)
     context = _spans_context(model_admin, request, message.session, message.request_id)
     return TemplateResponse(request, "admin/traces_app/spans_page.html", {**context, "message": message})
 
 
 def _spans_context(model_admin: KeysetAdmin, request: HttpRequest, session: Session, trace_id: str) -> dict[str, Any]:
-    spans = spans_of(session.project_id, trace_id)
+    db = database(request)
+    spans = spans_of(db, session.project_id, trace_id)
     lines = span_lines(spans)
     return {
         **context_in_session(model_admin, request, session, _("Spans")),

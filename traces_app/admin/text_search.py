@@ -17,6 +17,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from access_app.db import Database
 from access_app.errors import InvalidInput
 from messages_app.admin.filters import CURSOR
 from messages_app.admin.walks import end_of_search, is_walk, note_end_of_search
@@ -99,13 +100,15 @@ def _keys_saying(
     page_size: int,
     mark: Mark | None,
 ) -> list[UUID]:
+    db = Database.of(queryset)
+
     def among(keys: list[UUID]) -> list[UUID]:
         return list(queryset.order_by().filter(pk__in=keys).values_list("pk", flat=True))
 
     def page(place: Cursor | None) -> Found:
         newest_first = place is None or not place.newer
         range_ = IdRange() if place is None else place.ids
-        return find(query, unit, among, range_, newest_first=newest_first, limit=page_size + 1, mark=mark)
+        return find(db, query, unit, among, range_, newest_first=newest_first, limit=page_size + 1, mark=mark)
 
     found = page(cursor)
     if cursor is not None and cursor.newer and len(found.ids) <= page_size:
@@ -115,7 +118,7 @@ def _keys_saying(
     if not is_walk(request):
         came_to = _came_to(request)
         came_to.hits.update(found.hits)
-        came_to.indexed_until = min(filter(None, (came_to.indexed_until, indexed_until())), default=None)
+        came_to.indexed_until = min(filter(None, (came_to.indexed_until, indexed_until(db))), default=None)
     return found.ids
 
 

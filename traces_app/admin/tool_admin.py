@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy
 
 from access_app.admin_roles import Page
 from access_app.errors import InvalidInput
+from access_app.request_database import database
 from access_app.visibility import visible_to
 from messages_app.admin.api_list import ApiList
 from messages_app.admin.columns import Columns
@@ -59,7 +60,8 @@ class ToolAdmin(KeysetAdmin):
     change_list_template = "admin/traces_app/tool_list.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return visible_to(Tool.objects.select_related("project"), self.scope(request))
+        db = database(request)
+        return visible_to(db.rows(Tool.objects).select_related("project"), self.scope(request))
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None

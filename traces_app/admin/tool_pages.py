@@ -15,15 +15,17 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 from django.utils.translation import gettext_lazy
 
-from access_app.db import alias_in_use
+from access_app.db import Database
+from access_app.db.conflicts import was_stopped
 from access_app.errors import Conflict, InvalidInput, NotFound
+from access_app.masked_reading import mask_of
+from access_app.readable import Parts, Readable, first_of
+from access_app.readable_pages import readable_on_page
+from access_app.request_database import database
 from access_app.visibility import ProjectScope, visible_to
-from messages_app.admin.away import scopes_of_figures
 from messages_app.admin.filters import readable_projects, scope_of_page
 from messages_app.admin.row_pages import time_limit
 from messages_app.queries import find_session_in
-from messages_app.sql.batch import was_stopped
-from messages_app.sql.merged import first_of, in_each, rows_in
 from messages_app.sql.pagination import QuerySetKeys
 from traces_app.models import Tool
 from traces_app.queries import tool_examples
@@ -63,7 +65,7 @@ _HEIGHT = 100
 class Filters(NamedTuple):
     """The filters that the parameters of a page choose."""
 
-    scopes: Mapping[str, ProjectScope]
+    readable: Readable
     """The projects of the page, by the aliases of their databases; those of the database of the session, if one is chosen."""
     given: dict[str, str]
     which: CallFilter
@@ -79,18 +81,18 @@ class Filters(NamedTuple):
         return f"{calls}?{urlencode(query)}", f"{calls}?{urlencode({**query, 'status': 'error'})}"
 
 
-def filters_of(request: HttpRequest, scopes: Mapping[str, ProjectScope]) -> Filters:
-    """Return the filters of a page; `scopes` are the projects in which the session is looked up."""
+def filters_of(request: HttpRequest, readable: Readable) -> Filters:
+    """Return the filters of a page; `readable` are the projects in which the session is looked up."""
     given = {name: request.GET[name].strip() for name in FILTERS if request.GET.get(name, "").strip()}
     query = QueryDict(mutable=True)
     query.update(given)
     try:
         session = None
         if "session" in given:
-            session, scopes = find_session_in(scopes, given["session"], field="session")
-        return Filters(scopes, given, ToolStatisticsFilterSet(query).which(session), "")
+            session, readable = find_session_in(readable, given["session"], field="session")
+        return Filters(readable, given, ToolStatisticsFilterSet(query, mask=mask_of(request)).which(session), "")
     except (InvalidInput, NotFound, Conflict) as error:
-        return Filters(scopes, given, ALL_CALLS, str(error.message))
+        return Filters(readable, given, ALL_CALLS, str(error.message))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,18 +269,18 @@ def list_context(request: HttpRequest, period: Period) -> dict[str, Any]:
     slug = request.GET.get("project", "")
     warn_of_project(request, projects)
     warn_of_order(request, (DEFAULT_ORDER, *COLUMNS, *(f"-{name}" for name in COLUMNS)))
-    filters = filters_of(request, scopes_of_figures(request, scope_of_page(request, projects.get(slug))))
-    of_each = in_each(filters.scopes, lambda scope: list(_newest(scope)[: MOST_TOOLS + 1]))
-    found = first_of(of_each.values(), MOST_TOOLS + 1, key=lambda tool: -tool.pk)
+    filters = filters_of(request, readable_on_page(request, scope_of_page(request, projects.get(slug))))
+    of_each = filters.readable.map(lambda db, scope: list(_newest(db, scope)[: MOST_TOOLS + 1]))
+    found = first_of(of_each.values, MOST_TOOLS + 1, key=lambda tool: -tool.pk)
     shown = {tool.pk for tool in found[:MOST_TOOLS]}
-    tools = {alias: [tool for tool in own if tool.pk in shown] for alias, own in of_each.items()}
+    tools: Parts[Sequence[Tool]] = of_each.map(lambda _db, own: [tool for tool in own if tool.pk in shown])
     kept = {**({"project": slug} if slug in projects else {}), **filters.given, **period.given}
     order = request.GET.get("o", DEFAULT_ORDER)
     order = order if order.removeprefix("-") in COLUMNS else DEFAULT_ORDER
     rows = None if filters.error else _rows(tools, period, filters)
     # Only if the calls of all tools were counted.
     is_whole = rows is not None and len(found) <= MOST_TOOLS and not filters.given
-    declared = _declared(filters.scopes, period) if is_whole else None
+    declared = _declared(filters.readable, period) if is_whole else None
     called = {row.tool.name for row in rows or ()}
     return {
         **page_filters(period, kept, projects, slug, order),
@@ -327,28 +329,28 @@ def list_csv(request: HttpRequest, period: Period) -> HttpResponse:
     projects = readable_projects(request)
     slug = request.GET.get("project", "")
     scope = scope_of_page(request, projects.get(slug))
-    filters = filters_of(request, scopes_of_figures(request, scope, needs_all=True))
+    filters = filters_of(request, readable_on_page(request, scope, needs_all=True))
     if filters.error:
         raise InvalidInput(filters.error)
-    tools = rows_in(filters.scopes, lambda scope: QuerySetKeys(_newest(scope)))
+    tools = filters.readable.rows(lambda db, scope: QuerySetKeys(_newest(db, scope)))
     keys = tools.keys(newest_first=True, limit=MOST_TOOLS)
-    found = tools.read(keys, lambda own: tool_statistics(own, period.ids, filters.which))
+    found = tools.read(keys, lambda db, own: tool_statistics(db, own, period.ids, filters.which))
     return statistics_csv(one for one in found if one.call_count)
 
 
-def _newest(scope: ProjectScope) -> QuerySet[Tool]:
+def _newest(db: Database, scope: ProjectScope) -> QuerySet[Tool]:
     """Return the tools of a page, the newest first, with their projects."""
-    return visible_to(Tool.objects.select_related("project").exclude(name=""), scope).order_by("-pk")
+    return visible_to(db.rows(Tool.objects).select_related("project").exclude(name=""), scope).order_by("-pk")
 
 
-def _declared(scopes: Mapping[str, ProjectScope], period: Period) -> set[str] | None:
+def _declared(readable: Readable, period: Period) -> set[str] | None:
     """Return the names of the tools that models were offered; None if reading them took too long."""
 
-    def limited(scope: ProjectScope) -> set[str]:
-        with time_limit(SECTION_MS):
-            return tool_examples.declared(scope.project_ids, period.ids)
+    def limited(db: Database, scope: ProjectScope) -> set[str]:
+        with time_limit(db, SECTION_MS):
+            return tool_examples.declared(db, scope.project_ids, period.ids)
 
-    return _if_in_time(lambda: set().union(*in_each(scopes, limited).values()))
+    return _if_in_time(lambda: set().union(*readable.each(limited)))
 
 
 def _without_filters(kept: Mapping[str, str]) -> dict[str, str]:
@@ -385,13 +387,14 @@ class SlowTime(NamedTuple):
 
 def tool_context(request: HttpRequest, tool: Tool, period: Period) -> dict[str, Any]:
     """Return the context of the page of one tool."""
-    filters = filters_of(request, {alias_in_use(): ProjectScope(frozenset([tool.project_id]))})
-    found = None if filters.error else _compared({alias_in_use(): [tool]}, period, filters, with_steps=True)
+    db = database(request)
+    filters = filters_of(request, Parts({db: ProjectScope(frozenset([tool.project_id]))}))
+    found = None if filters.error else _compared(Parts({db: [tool]}), period, filters, with_steps=True)
     rows = None if found is None else _rows_of(found, [tool], period, filters, with_unused=True)
     kept = {**filters.given, **period.given}
     of_tool = {"project": tool.project.slug, "tool": tool.name, **period.given}
     read = (tool.pk, period.ids, filters.which)
-    errors, failed_read = groups_of_tool(tool, period.ids, period.given)
+    errors, failed_read = groups_of_tool(db, tool, period.ids, period.given)
     return {
         **page_filters(period, kept, {}, "", ""),
         **_filter_form(request, filters, kept, DEFAULT_ORDER),
@@ -400,10 +403,12 @@ def tool_context(request: HttpRequest, tool: Tool, period: Period) -> dict[str, 
         "errors": errors,
         "errors_url": f"{reverse('admin:traces_app_toolcall_errors')}?{urlencode(of_tool)}",
         "failed_read": failed_read,
-        "slowest": _within_limit(lambda: [(call, ids.created_at_of(call.pk)) for call in tool_examples.slowest(*read)]),
-        "slow_arguments": _within_limit(lambda: tool_examples.slow_arguments(*read)),
-        "slow_runs": _within_limit(lambda: tool_examples.slow_runs(*read)),
-        "repeated": _within_limit(lambda: tool_examples.repeated(*read)),
+        "slowest": _within_limit(
+            db, lambda: [(call, ids.created_at_of(call.pk)) for call in tool_examples.slowest(db, *read)]
+        ),
+        "slow_arguments": _within_limit(db, lambda: tool_examples.slow_arguments(db, *read)),
+        "slow_runs": _within_limit(db, lambda: tool_examples.slow_runs(db, *read)),
+        "repeated": _within_limit(db, lambda: tool_examples.repeated(db, *read)),
         "calls_read": tool_examples.CALLS_READ,
     }
 
@@ -441,7 +446,7 @@ def _over_time(compared: Compared, tool: Tool, period: Period, filters: Filters)
 
 
 def _compared(
-    tools: Mapping[str, Sequence[Tool]], period: Period, filters: Filters, *, with_steps: bool = False
+    tools: Parts[Sequence[Tool]], period: Period, filters: Filters, *, with_steps: bool = False
 ) -> Compared | None:
     """Return the statistics of a period and of the one before it; None if counting the calls took too long."""
     try:
@@ -457,10 +462,10 @@ def _compared(
     return Compared(now=now, before=before)
 
 
-def _rows(tools: Mapping[str, Sequence[Tool]], period: Period, filters: Filters) -> list[Row] | None:
+def _rows(tools: Parts[Sequence[Tool]], period: Period, filters: Filters) -> list[Row] | None:
     """Return the tools that were called in the period; None if counting the calls took too long."""
     found = _compared(tools, period, filters)
-    newest_first = sorted(chain.from_iterable(tools.values()), key=lambda tool: -tool.pk)
+    newest_first = sorted(chain.from_iterable(tools.values), key=lambda tool: -tool.pk)
     return None if found is None else _rows_of(found, newest_first, period, filters)
 
 
@@ -541,11 +546,11 @@ def _bars(found: Found, of_tool: Statistics, most: int = 0) -> list[Bar]:
     return bars
 
 
-def _within_limit(read: Callable[[], T]) -> T | None:
+def _within_limit(db: Database, read: Callable[[], T]) -> T | None:
     """Return what `read` returns, or None if one of its queries took too long."""
 
     def limited() -> T:
-        with time_limit(SECTION_MS):
+        with time_limit(db, SECTION_MS):
             return read()
 
     return _if_in_time(limited)

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from access_app.db import connection, transaction
+from access_app.db import Database
 from access_app.errors import InvalidInput
 from access_app.masking import masking_of
 from traces_app.events.batch import EventOutcome
@@ -37,7 +37,7 @@ class CallbackOutcome:
     """The number of messages that are not events."""
 
 
-def record_callbacks(project_id: int, messages: Sequence[Any]) -> CallbackOutcome:
+def record_callbacks(db: Database, project_id: int, messages: Sequence[Any]) -> CallbackOutcome:
     """Store the events of the messages in one transaction. Raise InvalidInput for anything but a callback message."""
     tasks: list[str] = []
     for index, message in enumerate(messages):
@@ -49,10 +49,10 @@ def record_callbacks(project_id: int, messages: Sequence[Any]) -> CallbackOutcom
             )
         tasks.append(task)
     check_sessions(tasks)
-    with transaction.atomic():
+    with db.atomic():
         # Locked, because the meaning of a message depends on those before it.
-        take_turns(project_id, map(pg_text.text, tasks))
-        nodes = {task: _nodes(project_id, task) for task in sorted(set(tasks))}
+        take_turns(db, project_id, map(pg_text.text, tasks))
+        nodes = {task: _nodes(db, project_id, task) for task in sorted(set(tasks))}
         # Only some messages have times, and these do not order them. They are numbered as they arrive, by the clock that
         # orders events without a number.
         first = time.time_ns()
@@ -64,7 +64,7 @@ def record_callbacks(project_id: int, messages: Sequence[Any]) -> CallbackOutcom
                 document["number"] = first + len(events)
                 events.append(redact_event(event_from(document, f"messages[{index}]"), rules))
                 places.append(index)
-        outcomes = record_events(project_id, events) if events else []
+        outcomes = record_events(db, project_id, events) if events else []
     return CallbackOutcome(events=outcomes, places=places, ignored=len(messages) - len(set(places)))
 
 
@@ -77,9 +77,9 @@ def _documents(message: Any, nodes: Nodes, path: str) -> list[dict[str, Any]]:
         ) from error
 
 
-def _nodes(project_id: int, task: str) -> Nodes:
+def _nodes(db: Database, project_id: int, task: str) -> Nodes:
     nodes = Nodes()
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute(_STEPS, [project_id, pg_text.text(task)])
         for agent, external_id, step in cursor.fetchall():
             nodes.remember(agent, external_id, step)

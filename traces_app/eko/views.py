@@ -9,6 +9,7 @@ from django.http import HttpResponseBase
 from rest_framework.request import Request
 
 from access_app.permissions import project_for_write
+from access_app.request_database import database
 from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
@@ -61,12 +62,13 @@ class EkoCallbackViewSet(TraceViewSet):
         Send them unchanged and in order; a second delivery changes nothing. Several tasks may be mixed. Each task is a
         session, and `finish` does not end it.
         """
+        db = database(request)
         check_parameters(request.query_params, ("project",))
         media_type, content = read_body(request, (JSON, NDJSON))
         messages = items_of(content, "messages", ndjson=media_type == NDJSON)
         del content
         project = project_for_write(request, request.query_params.get("project"))
-        return answer(_sent_callbacks(record_callbacks(project.pk, messages)))
+        return answer(_sent_callbacks(record_callbacks(db, project.pk, messages)))
 
 
 def _sent_callbacks(outcome: CallbackOutcome) -> SentCallbacks:

@@ -28,7 +28,7 @@ from django.db import DataError, Error, InterfaceError, OperationalError, close_
 from access_app.errors import ApiError, Conflict, NotFound
 from access_app.masking import masking_of
 from access_app.models import Project
-from access_app.places import database_of
+from access_app.request_database import database_of
 from traces_app.events.decode import event_from
 from traces_app.events.store import record_events
 from tracesite_sdk.normalize.redacted import RedactedEvent, redact_event
@@ -180,8 +180,7 @@ class DatabaseSink:
 
     def _record(self, events: Sequence[RedactedEvent]) -> Any:
         project_id = self._find_project()
-        with database_of(project_id):
-            return record_events(project_id, events)
+        return record_events(database_of(project_id), project_id, events)
 
     def _decoded(self, events: Sequence[Clean]) -> Iterator[RedactedEvent]:
         rules = _again(lambda: masking_of(self._find_project()))

@@ -11,9 +11,9 @@ from uuid import UUID
 
 from msgspec import UNSET, Raw
 
-from access_app.db.reading import reading_connection
+from access_app.db import Database
 from access_app.encryption.reading import ROW_ID
-from messages_app.sql.json_rows import instant
+from messages_app.sql.json_rows import as_column, instant
 from traces_app.queries.schemas.events import Event
 
 CHANNEL = "traces_app_events"
@@ -22,7 +22,8 @@ CHANNEL = "traces_app_events"
 # A subquery, so that the name of the session is read once for the statement instead of once for each row.
 _NAME = "(SELECT coalesce(nullif(external_id, ''), id::text) FROM messages_app_session WHERE id = %s)"
 _COLUMNS = (
-    f"event.id::text AS {ROW_ID}, event.session_id::text, {_NAME}, event.message_id::text, event.seq, event.external_id, event.number, "
+    f"event.id::text AS {ROW_ID}, {as_column('event.session_id::text', 'traces_app_event.session_id')}, {_NAME}, "
+    f"{as_column('event.message_id::text', 'traces_app_event.message_id')}, event.seq, event.external_id, event.number, "
     f"event.type, event.level, event.category, {instant('event.timestamp').sql}, event.agent, event.data::text"
 )
 # One index scan for each month; of the messages only whether they are in the trash.
@@ -75,6 +76,7 @@ def event_of(row: tuple[Any, ...]) -> Event:
 
 
 def events_after(
+    db: Database,
     session_id: UUID,
     seq: int,
     limit: int,
@@ -90,6 +92,6 @@ def events_after(
     wanted = {"type": types, "level": levels, "category": categories}
     filters = [(name, list(values)) for name, values in wanted.items() if values]
     statement = _FROM.format(filters="".join(f"AND event.{name} = ANY(%s) " for name, _values in filters))
-    with reading_connection().cursor() as cursor:
+    with db.read_connection.cursor() as cursor:
         cursor.execute(statement, [session_id, session_id, seq, *(values for _name, values in filters), limit])
         return [event_of(row) for row in cursor.fetchall()]

@@ -11,6 +11,7 @@ from uuid import UUID
 import msgspec
 from django.db.backends.utils import CursorWrapper
 
+from access_app.db import Database
 from access_app.db.statements import prepared_cursor
 from messages_app.models import Message, message_key
 from traces_app.ingest.id_cache import find_named_sessions
@@ -84,13 +85,13 @@ FACTS_OF_OTHERS = f"""
     """  # noqa: S608 - constants
 
 
-def by_session(project_id: int, batch: Sequence[NewEvent]) -> list[BatchSession]:
+def by_session(db: Database, project_id: int, batch: Sequence[NewEvent]) -> list[BatchSession]:
     """Return the sessions of the batch and their runs, with the ids of those that exist; in one order for all senders."""
     names = {new.record.session_id for new in batch}
     session_ids: dict[str, UUID] = {}
     turns: dict[UUID, str] = {}
     uuids = [uuid for name in names if (uuid := hyphenated_uuid(name)) is not None]
-    for session_id, external_id, _deleted, owner in find_named_sessions(project_id, uuids, sorted(names)):
+    for session_id, external_id, _deleted, owner in find_named_sessions(db, project_id, uuids, sorted(names)):
         if owner == project_id:
             session_ids[str(session_id)] = session_id
             turns[session_id] = external_id or str(session_id)
@@ -105,32 +106,32 @@ def by_session(project_id: int, batch: Sequence[NewEvent]) -> list[BatchSession]
         )
         session.events.append(new)
     for session in sessions.values():
-        _find_runs(session)
+        _find_runs(db, session)
     return [session for _key, session in sorted(sessions.items())]
 
 
-def _list_scores(session: BatchSession) -> None:
+def _list_scores(db: Database, session: BatchSession) -> None:
     """Let the last run of a session list the scores of the session itself."""
     unplaced = [new for new in session.events if scores.names_no_message(new.record)]
     if unplaced and session.id is not None:
-        answers = Message.objects.filter(session_id=session.id, role=Message.Role.ASSISTANT)
+        answers = db.rows(Message.objects).filter(session_id=session.id, role=Message.Role.ASSISTANT)
         last = answers.order_by("-pk").values_list("pk", flat=True).first()
         for new in unplaced if last is not None else ():
             new.record = msgspec.structs.replace(new.record, message_id=str(last))
 
 
-def _find_runs(session: BatchSession) -> None:
-    _list_scores(session)
+def _find_runs(db: Database, session: BatchSession) -> None:
+    _list_scores(db, session)
     by_name: dict[str, UUID] = {}
     own_names: dict[str, str] = {}
     """The external ids of runs that are addressed by id, because the message of the user is named after them."""
     names = {new.run for new in session.events}
     if session.id is not None:
         uuids = [uuid for name in names if (uuid := hyphenated_uuid(name)) is not None]
-        remembered = {name: run_id(session.id, name) for name in names if hyphenated_uuid(name) is None}
+        remembered = {name: run_id(db, session.id, name) for name in names if hyphenated_uuid(name) is None}
         by_name = {name: message_id for name, message_id in remembered.items() if message_id is not None}
         keys = {message_key(session.id, name): name for name in names if name not in by_name}
-        with prepared_cursor() as cursor:
+        with prepared_cursor(db.connection) as cursor:
             if keys:
                 cursor.execute("SELECT key, message_id FROM messages_app_messagekey WHERE key = ANY(%s)", [list(keys)])
                 by_name |= {keys[key]: message_id for key, message_id in cursor.fetchall()}
@@ -150,32 +151,36 @@ def _find_runs(session: BatchSession) -> None:
     session.runs = [run for _name, run in sorted(runs.items())]
 
 
-def read(sessions: Sequence[BatchSession], turns: Sequence[Any]) -> None:
+def read(db: Database, sessions: Sequence[BatchSession], turns: Sequence[Any]) -> None:
     """Read the state of each session in one pipeline, whose first statement takes the lock: the numbers of duplicates, the
     number of the last event, the events of each run since the one in the cache, and the events of the known steps and
     calls that the batch is about."""
-    with exchange() as ask:
+    with exchange(db) as ask:
         ask(TAKE_TURNS, *turns)
-        queries = [(session, _send_queries(session, session.id, ask)) for session in sessions if session.id is not None]
+        queries = [
+            (session, _send_queries(db, session, session.id, ask)) for session in sessions if session.id is not None
+        ]
         answers = [(session, [cursor.fetchall() for cursor in cursors]) for session, cursors in queries]
     for session, (numbers, last, last_of_runs, fact, *since) in answers:
         session.numbers = dict(numbers)
         session.last_event = last[0][0] if last else 0
         session.last_of_runs = last_of_runs[0][0]
-        session.facts = facts_from(fact)
+        session.facts = facts_from(db, fact)
         for run, events in zip([run for run in session.runs if run.id is not None], since, strict=True):
-            run.so_far = _with_more(run, session, [_fact(*row) for row in events])
+            run.so_far = _with_more(db, run, session, [_fact(*row) for row in events])
             run.unnamed = run.so_far.unnamed
 
 
-def _send_queries(session: BatchSession, session_id: UUID, ask: Callable[..., CursorWrapper]) -> list[CursorWrapper]:
+def _send_queries(
+    db: Database, session: BatchSession, session_id: UUID, ask: Callable[..., CursorWrapper]
+) -> list[CursorWrapper]:
     since: list[tuple[Any, ...]] = []
     subjects = {new.subject for new in session.events}
     known = {RUN}
     for run in session.runs:
         if run.id is None:
             continue
-        run.so_far = recall(session_id, run.id)
+        run.so_far = recall(db, session_id, run.id)
         known |= subjects & run.so_far.layout.subjects.keys()
         if run.so_far.seq:
             since.append((_SINCE, session_id, run.id, *ids.range_below(run.id), run.so_far.seq))
@@ -191,13 +196,13 @@ def _send_queries(session: BatchSession, session_id: UUID, ask: Callable[..., Cu
     ]
 
 
-def _with_more(run: BatchRun, session: BatchSession, events: Sequence[EventFact]) -> RunSoFar:
+def _with_more(db: Database, run: BatchRun, session: BatchSession, events: Sequence[EventFact]) -> RunSoFar:
     """Return the cached state of a run updated with later events, in the order of their arrival."""
     known = run.so_far
     unnamed = known.unnamed.with_events(events)
     if unnamed.disordered and known.seq:
         # Events may belong to other calls than in the cached state.
-        known, events = RunSoFar(), all_of(run, session)
+        known, events = RunSoFar(), all_of(db, run, session)
     placed = [unnamed.placed(fact) for fact in events]
     return RunSoFar(
         seq=session.last_event,
@@ -207,34 +212,36 @@ def _with_more(run: BatchRun, session: BatchSession, events: Sequence[EventFact]
     )
 
 
-def all_of(run: BatchRun, session: BatchSession) -> list[EventFact]:
+def all_of(db: Database, run: BatchRun, session: BatchSession) -> list[EventFact]:
     """Read the fields that determine the positions of a run's steps and calls, of all stored events."""
     if run.id is None:
         return []
-    with prepared_cursor() as cursor:
+    with prepared_cursor(db.connection) as cursor:
         cursor.execute(_FROM_THE_BEGINNING, [session.id, run.id, *ids.range_below(run.id)])
         return [_fact(*row) for row in cursor.fetchall()]
 
 
-def stored_facts(session: BatchSession, subjects: Set[str]) -> list[tuple[UUID, EventFact]]:
+def stored_facts(db: Database, session: BatchSession, subjects: Set[str]) -> list[tuple[UUID, EventFact]]:
     """Return the stored events about these subjects, with their run."""
     if session.id is None:
         return []
     facts = [fact for fact in session.facts if fact[1].subject in subjects]
     missing = subjects - session.read_subjects
     if missing:
-        with prepared_cursor() as cursor:
+        with prepared_cursor(db.connection) as cursor:
             cursor.execute(_FACTS, [sorted(missing), session.id, *session.runs_and_bounds])
-            facts += facts_from(cursor.fetchall())
+            facts += facts_from(db, cursor.fetchall())
     return facts
 
 
-def facts_from(rows_of_events: Iterable[Sequence[Any]], without: Sequence[str] = ()) -> list[tuple[UUID, EventFact]]:
+def facts_from(
+    db: Database, rows_of_events: Iterable[Sequence[Any]], without: Sequence[str] = ()
+) -> list[tuple[UUID, EventFact]]:
     """Return rows of _FACTS as facts, with referenced contents put back except for the fields `without`."""
     facts = [(message_id, _fact(*row)) for message_id, *row in rows_of_events]
     if without:
         facts = [(message_id, replace(fact, data=without_refs(fact.data, without))) for message_id, fact in facts]
-    whole = with_stored_values([(message_id, fact.data) for message_id, fact in facts])
+    whole = with_stored_values(db, [(message_id, fact.data) for message_id, fact in facts])
     return [
         (message_id, fact if data is fact.data else replace(fact, data=data))
         for (message_id, fact), data in zip(facts, whole, strict=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from access_app.bounded_cache import BoundedCache
-from access_app.db import connection
+from access_app.db import Database
 from access_app.db.base import cache_key
 from tracesite_sdk.events.projection import CallFlags
 from tracesite_sdk.events.step_order import Layout
@@ -47,23 +47,23 @@ class RunCache:
 _cache = RunCache()
 
 
-def recall(session_id: UUID, message_id: UUID) -> RunSoFar:
+def recall(db: Database, session_id: UUID, message_id: UUID) -> RunSoFar:
     """Return the cached state of a run, or that of a run without events."""
-    return _cache.runs.get((cache_key(connection), session_id, message_id)) or RunSoFar()
+    return _cache.runs.get((cache_key(db.connection), session_id, message_id)) or RunSoFar()
 
 
-def remember(session_id: UUID, message_id: UUID, name: str, run: RunSoFar) -> None:
+def remember(db: Database, session_id: UUID, message_id: UUID, name: str, run: RunSoFar) -> None:
     """Cache a run. Call it when the events up to `run.seq` are committed."""
-    database = cache_key(connection)
+    database = cache_key(db.connection)
     # Another thread may have stored later events meanwhile.
-    if recall(session_id, message_id).seq <= run.seq:
+    if recall(db, session_id, message_id).seq <= run.seq:
         _cache.runs.put((database, session_id, message_id), run)
     _cache.ids.put((database, session_id, name), message_id)
 
 
-def run_id(session_id: UUID, name: str) -> UUID | None:
+def run_id(db: Database, session_id: UUID, name: str) -> UUID | None:
     """Return the message of a run by its name, if it is cached. The message may be purged."""
-    return _cache.ids.get((cache_key(connection), session_id, name))
+    return _cache.ids.get((cache_key(db.connection), session_id, name))
 
 
 def use(cache: RunCache) -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from access_app.db import connection
+from access_app.db import Database
 from access_app.db.statements import prepared_cursor
 from messages_app.interruptions import PROCESS_ENDED, metadata_of, text_of
 from traces_app.ingest.batch import WriteScope
@@ -35,16 +35,16 @@ _STATE_OF_RUN = """
     """
 
 
-def session_record(session: BatchSession, now: datetime) -> records.Session:
+def session_record(db: Database, session: BatchSession, now: datetime) -> records.Session:
     """Return the record of a session with the messages of its runs in the batch, and note in each run where it is in it."""
     messages: list[records.Message] = []
-    own = _run_events(session)
+    own = _run_events(db, session)
     for run in session.runs:
-        of_run = _messages(session, run, own)
+        of_run = _messages(db, session, run, own)
         run.has_question = len(of_run) > 1
         messages += of_run
         run.place = len(messages) - 1
-    state = projection.run_state(_session_facts(session, own))
+    state = projection.run_state(_session_facts(db, session, own))
     # The default phase of a new session (004-42).
     phase = state.phase or ("execute" if not session.last_event else "")
     return records.Session(
@@ -65,13 +65,13 @@ def session_record(session: BatchSession, now: datetime) -> records.Session:
     )
 
 
-def _run_events(session: BatchSession) -> list[tuple[object, EventFact]]:
+def _run_events(db: Database, session: BatchSession) -> list[tuple[object, EventFact]]:
     """Return all events about the runs of the batch as a whole, with the run; nothing if the batch has no new ones."""
     new = [(run.id or run.name, fact) for run in session.runs for fact in new_of_run(run)]
-    return sorted([*stored_facts(session, {RUN}), *new], key=_place) if new else []
+    return sorted([*stored_facts(db, session, {RUN}), *new], key=_place) if new else []
 
 
-def _session_facts(session: BatchSession, own: Sequence[tuple[object, EventFact]]) -> list[EventFact]:
+def _session_facts(db: Database, session: BatchSession, own: Sequence[tuple[object, EventFact]]) -> list[EventFact]:
     """Return the events from which the session record is built: the new ones, because the row holds the rest already; or
     all, if a stored event comes later in the order."""
     new = [fact for run in session.runs for fact in new_of_run(run)]
@@ -79,9 +79,9 @@ def _session_facts(session: BatchSession, own: Sequence[tuple[object, EventFact]
         return sorted(new, key=EventFact.place)
     if min(fact.order for fact in new) > session.last_of_runs:
         return sorted(new, key=EventFact.place)
-    with prepared_cursor() as cursor:
+    with prepared_cursor(db.connection) as cursor:
         cursor.execute(FACTS_OF_OTHERS, [list(projection.OF_A_MESSAGE), session.id, session.run_ids])
-        others = facts_from(cursor.fetchall(), projection.OF_A_MESSAGE)
+        others = facts_from(db, cursor.fetchall(), projection.OF_A_MESSAGE)
     return [fact for _run, fact in sorted([*own, *others], key=_place)]
 
 
@@ -90,11 +90,11 @@ def _place(keyed: tuple[object, EventFact]) -> tuple[int, int, str]:
 
 
 def _messages(
-    session: BatchSession, run: BatchRun, run_events: Sequence[tuple[object, EventFact]]
+    db: Database, session: BatchSession, run: BatchRun, run_events: Sequence[tuple[object, EventFact]]
 ) -> list[records.Message]:
     """Return the message of a run with the steps and calls in the batch, after the message of the user if there is one."""
     new = [run.unnamed.placed(new_event.fact()) for new_event in run.events]
-    facts_of = _facts_of_touched(session, run, new)
+    facts_of = _facts_of_touched(db, session, run, new)
     message = records.Message(
         role="assistant",
         id=str(run.id or run.name),
@@ -107,32 +107,34 @@ def _messages(
         return [message]
     facts_of_run = [fact for owner, fact in run_events if owner in (run.id, run.name)]
     if any("references" in fact.data for fact in new if fact.subject == RUN):
-        make_room_for_references(run, facts_of_run)
+        make_room_for_references(db, run, facts_of_run)
     state = projection.run_state(facts_of_run)
-    message = _with_state(session, run, message, state, new)
+    message = _with_state(db, session, run, message, state, new)
     return [_prompt(run, state), message] if state.has_prompt else [message]
 
 
-def _facts_of_touched(session: BatchSession, run: BatchRun, new: Sequence[EventFact]) -> dict[str, list[EventFact]]:
+def _facts_of_touched(
+    db: Database, session: BatchSession, run: BatchRun, new: Sequence[EventFact]
+) -> dict[str, list[EventFact]]:
     """Return all events, stored and new, about each step and call that the new ones change, in their order.
 
     Note in the run which rows the batch changes, and move those that it moves.
     """
     before = run.so_far.layout
-    change, moved = _changed(run, session, new)
-    take_back_flags(run)
+    change, moved = _changed(db, run, session, new)
+    take_back_flags(db, run)
     # A call that exists now becomes the parent of calls that named it before.
     touched = {fact.subject for fact in new if fact.subject not in ("", RUN)} | change.adopted | moved
     if change.is_recomputed:
         touched |= {call for call, parent in run.after.parents.items() if before.parents.get(call) != parent}
     facts_of: dict[str, list[EventFact]] = {subject: [] for subject in touched}
-    for fact in [*_stored_facts_of(session, run, touched), *new]:
+    for fact in [*_stored_facts_of(db, session, run, touched), *new]:
         if fact.subject in facts_of:
             facts_of[fact.subject].append(fact)
     for events in facts_of.values():
         events.sort(key=EventFact.place)
     if change.is_recomputed:
-        move_rows(run)
+        move_rows(db, run)
     elif run.id is not None:
         run.touched = _touched(run, run.id, touched)
         # New rows are written at their position; only the tool of a call can change.
@@ -140,7 +142,7 @@ def _facts_of_touched(session: BatchSession, run: BatchRun, new: Sequence[EventF
     return facts_of
 
 
-def _stored_facts_of(session: BatchSession, run: BatchRun, subjects: Set[str]) -> list[EventFact]:
+def _stored_facts_of(db: Database, session: BatchSession, run: BatchRun, subjects: Set[str]) -> list[EventFact]:
     """Return the stored events of a run about these subjects, and perhaps about others."""
     stored = subjects & run.so_far.layout.subjects.keys()
     for group in run.unnamed.disordered:
@@ -149,7 +151,7 @@ def _stored_facts_of(session: BatchSession, run: BatchRun, subjects: Set[str]) -
         stored |= calls if calls & subjects else set()
     if not stored:
         return []
-    return [run.unnamed.placed(fact) for message_id, fact in stored_facts(session, stored) if message_id == run.id]
+    return [run.unnamed.placed(fact) for message_id, fact in stored_facts(db, session, stored) if message_id == run.id]
 
 
 def _flags(run: BatchRun, facts_of: Mapping[str, Sequence[EventFact]], new: Sequence[EventFact]) -> set[str]:
@@ -163,6 +165,7 @@ def _flags(run: BatchRun, facts_of: Mapping[str, Sequence[EventFact]], new: Sequ
 
 
 def _with_state(
+    db: Database,
     session: BatchSession,
     run: BatchRun,
     message: records.Message,
@@ -172,7 +175,7 @@ def _with_state(
     """Return the message with the values that the events about its run have, and note in the run if it is interrupted."""
     completed_at, interruption = state.completed_at, state.interruption
     if interruption is not None and completed_at is None:
-        run.is_interrupted = _is_left(session, run, state, interruption, new)
+        run.is_interrupted = _is_left(db, session, run, state, interruption, new)
     if completed_at is not None and state.duration is not None:
         # A duration comes from a monotonic clock, a timestamp from a clock that can be set.
         completed_at = created_at_of(run) + timedelta(milliseconds=state.duration)
@@ -220,6 +223,7 @@ def time_of_latest_event(run: BatchRun, now: datetime) -> datetime:
 
 
 def _is_left(
+    db: Database,
     session: BatchSession,
     run: BatchRun,
     state: projection.RunState,
@@ -235,7 +239,7 @@ def _is_left(
         return False
     times = [fact.timestamp for fact in others]
     if session.id is not None and run.id is not None:
-        with prepared_cursor() as cursor:
+        with prepared_cursor(db.connection) as cursor:
             cursor.execute(_STATE_OF_RUN, [run.id, *ids.range_below(run.id), session.id])
             for is_paused, last in cursor.fetchall():
                 if is_paused:
@@ -244,7 +248,7 @@ def _is_left(
     return interruption.reason != PROCESS_ENDED or all(time <= interruption.at for time in times)
 
 
-def _changed(run: BatchRun, session: BatchSession, new: Sequence[EventFact]) -> tuple[Change, set[str]]:
+def _changed(db: Database, run: BatchRun, session: BatchSession, new: Sequence[EventFact]) -> tuple[Change, set[str]]:
     """Return the change of positions that the batch causes, and the calls whose events now belong to other calls, so that
     their rows are created again."""
     known = run.so_far
@@ -252,13 +256,13 @@ def _changed(run: BatchRun, session: BatchSession, new: Sequence[EventFact]) -> 
         change = known.layout.with_events(new)
         run.after, run.call_flags = change.layout, known.call_flags.with_events(new)
         return change, set()
-    everything = [*map(run.unnamed.placed, all_of(run, session)), *new]
+    everything = [*map(run.unnamed.placed, all_of(db, run, session)), *new]
     run.after, run.call_flags = Layout().with_events(everything).layout, CallFlags().with_events(everything)
     moved = {call for group in run.unnamed.moved_since(known.unnamed) for call in run.unnamed.subjects_of(group)}
-    row = lock_messages([run.id]).get(run.id) if run.id is not None and moved else None
+    row = lock_messages(db, [run.id]).get(run.id) if run.id is not None and moved else None
     if run.id is not None and row is not None and row.deleted_at is None:
         row_ids = [UUID(row_id(run.id, call)) for call in moved]
-        with connection.cursor() as cursor:
+        with db.connection.cursor() as cursor:
             cursor.execute("DELETE FROM traces_app_toolresult WHERE id = ANY(%s)", [row_ids])
             cursor.execute("DELETE FROM traces_app_toolcall WHERE id = ANY(%s) AND message_id = %s", [row_ids, run.id])
     return Change(run.after, True, frozenset()), moved

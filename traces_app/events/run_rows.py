@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from access_app.db import connection
+from access_app.db import Database
 from traces_app.ingest import context_rows
 from traces_app.ingest.sql import add_receipts, lock_messages
 from traces_app.ingest.tables import EVENTS, Row
@@ -42,7 +42,7 @@ _PLACE_CALLS = """
     """
 
 
-def move_rows(run: BatchRun) -> None:
+def move_rows(db: Database, run: BatchRun) -> None:
     """Move rows to their new positions, before the totals of the message are computed."""
     if run.id is None:
         return
@@ -51,30 +51,30 @@ def move_rows(run: BatchRun) -> None:
     calls = [name for name, position in before.calls.items() if run.after.calls.get(name) != position]
     if not steps and not calls:
         return
-    row = lock_messages([run.id]).get(run.id)
+    row = lock_messages(db, [run.id]).get(run.id)
     if row is None or row.deleted_at is not None:
         return
     gone = [name for name in steps if name not in run.after.steps]
-    _write_places(run, run.id, [name for name in steps if name in run.after.steps], calls, {})
+    _write_places(db, run, run.id, [name for name in steps if name in run.after.steps], calls, {})
     if gone:
-        with connection.cursor() as cursor:
+        with db.connection.cursor() as cursor:
             cursor.execute(
                 "DELETE FROM traces_app_agentstep WHERE id = ANY(%s) AND message_id = %s",
                 [[UUID(row_id(run.id, name)) for name in gone], run.id],
             )
 
 
-def take_back_flags(run: BatchRun) -> None:
+def take_back_flags(db: Database, run: BatchRun) -> None:
     """Remove the flags of calls that looked wrong only because some of their events had not arrived."""
     before, after = run.so_far.call_flags, run.call_flags
     new_orphans = before.orphans - after.orphans
     gone = before.flags - after.flags
     if run.id is None or not (new_orphans or gone):
         return
-    row = lock_messages([run.id]).get(run.id)
+    row = lock_messages(db, [run.id]).get(run.id)
     if row is None or row.deleted_at is not None:
         return
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         if gone:
             cursor.execute(
                 "UPDATE messages_app_message SET health = "
@@ -89,20 +89,20 @@ def take_back_flags(run: BatchRun) -> None:
             )
 
 
-def make_room_for_references(run: BatchRun, fact: Sequence[EventFact]) -> None:
+def make_room_for_references(db: Database, run: BatchRun, fact: Sequence[EventFact]) -> None:
     """Delete the references of this run, because the list that replaces them may be shorter."""
     if run.id is None:
         return
-    row = lock_messages([run.id]).get(run.id)
+    row = lock_messages(db, [run.id]).get(run.id)
     if row is None or row.deleted_at is not None:
         return
     most = max(len(projection.references_in(new.data)) for new in fact)
     made = [UUID(ids.child_hex(run.id.int, "reference", position)) for position in range(most)]
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute("DELETE FROM messages_app_reference WHERE id = ANY(%s) AND message_id = %s", [made, run.id])
 
 
-def keep_receipts(session_id: UUID, session: BatchSession) -> None:
+def keep_receipts(db: Database, session_id: UUID, session: BatchSession) -> None:
     """Copy the receipts of events to the rows that follow from them, so that readers need not look at events."""
     of_messages: dict[UUID, list[dict[str, Any]]] = {}
     of_session: list[dict[str, Any]] = []
@@ -124,12 +124,12 @@ def keep_receipts(session_id: UUID, session: BatchSession) -> None:
                 owner = (place.owner == "question" and run.question) or run.id
                 of_messages.setdefault(owner, []).append(document)
     for message_id, receipts in sorted(of_messages.items()):
-        add_receipts("messages_app_message", message_id, receipts)
+        add_receipts(db, "messages_app_message", message_id, receipts)
     if of_session:
-        add_receipts("messages_app_session", session_id, of_session)
+        add_receipts(db, "messages_app_session", session_id, of_session)
 
 
-def place_rows(project_id: int, run: BatchRun) -> None:
+def place_rows(db: Database, project_id: int, run: BatchRun) -> None:
     """Move the rows of the batch to their position, which the records do not have."""
     assert run.id is not None, "it was stored"
     calls = list(run.tools)
@@ -137,15 +137,20 @@ def place_rows(project_id: int, run: BatchRun) -> None:
         new.subject for new in run.events if projection.is_step(new.subject)
     })  # fmt: skip
     if steps:
-        tool_ids = find_or_make_tools(project_id, sorted(set(run.tools.values())))
-        _write_places(run, run.id, steps, calls, {call: tool_ids[name] for call, name in run.tools.items()})
+        tool_ids = find_or_make_tools(db, project_id, sorted(set(run.tools.values())))
+        _write_places(db, run, run.id, steps, calls, {call: tool_ids[name] for call, name in run.tools.items()})
 
 
 def _write_places(
-    run: BatchRun, message_id: UUID, steps: Sequence[str], calls: Sequence[str], tool_ids: Mapping[str, int]
+    db: Database,
+    run: BatchRun,
+    message_id: UUID,
+    steps: Sequence[str],
+    calls: Sequence[str],
+    tool_ids: Mapping[str, int],
 ) -> None:
     bounds = [message_id, *ids.range_below(message_id)]
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         if steps:
             placed = [(row_id(message_id, name), *map(str, run.after.steps[name])) for name in sorted(steps)]
             columns = list(map(list, zip(*placed, strict=True)))
@@ -165,12 +170,14 @@ def _write_places(
             cursor.execute(_PLACE_CALLS, [*columns, columns[0], *bounds])
 
 
-def event_row(project_id: int, session_id: UUID, message_id: UUID, new: NewEvent, contexts: list[Row]) -> Row:
+def event_row(
+    db: Database, project_id: int, session_id: UUID, message_id: UUID, new: NewEvent, contexts: list[Row]
+) -> Row:
     """Return the row of an event, and add the rows of its contexts to `contexts`."""
     event = new.record
     data, aside = apart(event.type, new.data)
     for context in aside:
-        contexts += context_rows.rows_of(session_id, message_id, context, new.timestamp)
+        contexts += context_rows.rows_of(db, session_id, message_id, context, new.timestamp)
     spec = EVENT_TYPES[event.type]
     return EVENTS.Row(
         id=ids.child_hex(message_id.int, "event", new.external_id),

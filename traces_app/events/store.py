@@ -26,7 +26,7 @@ from django.db import IntegrityError
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from access_app.db import connection, transaction
+from access_app.db import Database
 from access_app.db.statements import prepared_cursor
 from access_app.encryption.keys import key_of
 from access_app.errors import Conflict
@@ -61,7 +61,7 @@ _NOTICES = 100
 """Sessions in one notification, whose payload is limited to 8,000 bytes."""
 
 
-def record_events(project_id: int, events: Sequence[RedactedEvent]) -> list[EventOutcome]:
+def record_events(db: Database, project_id: int, events: Sequence[RedactedEvent]) -> list[EventOutcome]:
     """Store events and the rows that follow from them in one transaction; return outcomes in the order of `events`.
 
     An event whose id exists is a duplicate and changes nothing. Events for deleted or purged sessions and messages are
@@ -75,20 +75,20 @@ def record_events(project_id: int, events: Sequence[RedactedEvent]) -> list[Even
     # A result need not name its tool, because the event of its call does.
     tools.discard("")
     if tools:
-        find_or_make_tools(project_id, sorted(pg_text.text(name) for name in tools))
+        find_or_make_tools(db, project_id, sorted(pg_text.text(name) for name in tools))
     for attempts_left in reversed(range(5)):
-        sessions = by_session(project_id, batch)
+        sessions = by_session(db, project_id, batch)
         periods = _periods_of(sessions, batch)
-        ensure_periods(periods)
+        ensure_periods(db, periods)
         try:
-            with transaction.atomic():
-                numbered = _record(project_id, sessions, batch, now)
-                transaction.on_commit(partial(_notify, numbered))
+            with db.atomic():
+                numbered = _record(db, project_id, sessions, batch, now)
+                db.on_commit(partial(_notify, db, numbered))
             return [new.outcome for new in batch if new.outcome is not None]
         except SessionGone:
             # Deleted or purged during the write, or earlier while it was in the cache: nothing was stored, and the next
             # attempt refuses it.
-            forget_named_sessions(project_id, [session.turn for session in sessions])
+            forget_named_sessions(db, project_id, [session.turn for session in sessions])
         except SessionCreatedConcurrently:
             # The next attempt will find it.
             pass
@@ -104,12 +104,12 @@ def record_events(project_id: int, events: Sequence[RedactedEvent]) -> list[Even
     raise Conflict(_("The session is being deleted. Try again."), code="session_busy")
 
 
-def take_turns(project_id: int, turns: Iterable[str]) -> None:
+def take_turns(db: Database, project_id: int, turns: Iterable[str]) -> None:
     """Lock these sessions against other writers of events until the end of the transaction.
 
     A session is named by its external id, or by its id if it has none.
     """
-    with prepared_cursor() as cursor:
+    with prepared_cursor(db.connection) as cursor:
         cursor.execute(TAKE_TURNS, _turns(project_id, turns))
 
 
@@ -145,48 +145,52 @@ def _periods_of(sessions: Sequence[BatchSession], batch: Sequence[NewEvent]) -> 
 
 
 def _record(
-    project_id: int, sessions: list[BatchSession], batch: Sequence[NewEvent], now: datetime
+    db: Database, project_id: int, sessions: list[BatchSession], batch: Sequence[NewEvent], now: datetime
 ) -> list[tuple[UUID, int, int]]:
     """Return the numbers that were assigned: (session, first, last)."""
     turns = _turns(project_id, [session.turn for session in sessions])
     if any(run.id is None for session in sessions for run in session.runs):
-        take_turns(project_id, [session.turn for session in sessions])
+        take_turns(db, project_id, [session.turn for session in sessions])
         # The previous holder of the locks may have created what was missing.
-        sessions = by_session(project_id, batch)
-    read(sessions, turns)
+        sessions = by_session(db, project_id, batch)
+    read(db, sessions, turns)
     for session in sessions:
         _leave_out_duplicates(session)
         _pair_calls(session)
     sessions = [session for session in sessions if session.runs]
     if not sessions:
         return []
-    session_records = [session_record(session, now) for session in sessions]
+    session_records = [session_record(db, session, now) for session in sessions]
     touched = {run.id: run.touched for session in sessions for run in session.runs if run.id and run.touched}
     latest_event_at = {run.id: time_of_latest_event(run, now) for session in sessions for run in session.runs if run.id}
-    outcomes = ingest(project_id, session_records, source="events", touched=touched, latest_event_at=latest_event_at)
+    outcomes = ingest(
+        db, project_id, session_records, source="events", touched=touched, latest_event_at=latest_event_at
+    )
     lines: list[Row] = []
     contexts: list[Row] = []
     placed: list[PlacedScore] = []
     numbered: list[tuple[UUID, int, int]] = []
     for session, outcome in zip(sessions, outcomes, strict=True):
-        kept = _apply_outcome(project_id, session, outcome)
+        kept = _apply_outcome(db, project_id, session, outcome)
         if kept:
             assert outcome.id is not None, "it was not refused"
-            numbered.append((outcome.id, *_give_numbers(outcome.id, kept)))
+            numbered.append((outcome.id, *_give_numbers(db, outcome.id, kept)))
             # If some were refused, the numbers of the others are not those that the layout assumes.
             if not any(new.outcome is not None and new.outcome.state == "refused" for new in session.events):
-                transaction.on_commit(partial(_remember, session, *numbered[-1]))
-            keep_receipts(outcome.id, session)
+                db.on_commit(partial(_remember, db, session, *numbered[-1]))
+            keep_receipts(db, outcome.id, session)
             for run in session.runs:
                 lines += [
-                    event_row(project_id, outcome.id, run.id, new, contexts) for new in run.events if new.seq and run.id
+                    event_row(db, project_id, outcome.id, run.id, new, contexts)
+                    for new in run.events
+                    if new.seq and run.id
                 ]
             placed += _scores(outcome.id, session)
     key = key_of(project_id)
-    context_rows.add(CONTEXTS.encrypted(contexts, key))
-    insert_rows([(EVENTS, EVENTS.encrypted(lines, key))])
+    context_rows.add(db, CONTEXTS.encrypted(contexts, key))
+    insert_rows(db, [(EVENTS, EVENTS.encrypted(lines, key))])
     if placed:
-        store_scores(project_id, placed)
+        store_scores(db, project_id, placed)
     return numbered
 
 
@@ -232,7 +236,7 @@ def _pair_calls(session: BatchSession) -> None:
                 run.unnamed = run.unnamed.with_events([new.fact()])
 
 
-def _apply_outcome(project_id: int, session: BatchSession, outcome: SessionOutcome) -> list[NewEvent]:
+def _apply_outcome(db: Database, project_id: int, session: BatchSession, outcome: SessionOutcome) -> list[NewEvent]:
     """Mark the events that were refused, move the rows of the others, and return their events."""
     kept: list[NewEvent] = []
     for run in session.runs:
@@ -248,15 +252,15 @@ def _apply_outcome(project_id: int, session: BatchSession, outcome: SessionOutco
         run.id = message.id
         run.question = outcome.messages[run.place - 1].id if run.has_question else None
         if not run.is_in_place and message.state != "created":
-            place_rows(project_id, run)
+            place_rows(db, project_id, run)
         kept += run.events
     # In the order of arrival, across runs.
     wanted = set(map(id, kept))
     return [new for new in session.events if id(new) in wanted]
 
 
-def _give_numbers(session_id: UUID, events: Sequence[NewEvent]) -> tuple[int, int]:
-    with prepared_cursor() as cursor:
+def _give_numbers(db: Database, session_id: UUID, events: Sequence[NewEvent]) -> tuple[int, int]:
+    with prepared_cursor(db.connection) as cursor:
         cursor.execute(
             "UPDATE messages_app_session SET last_event = last_event + %s::bigint, updated_at = now(), active_at = "
             "CASE WHEN latest.at >= active_at + interval '1 second' THEN latest.at ELSE active_at END "
@@ -275,17 +279,18 @@ def _give_numbers(session_id: UUID, events: Sequence[NewEvent]) -> tuple[int, in
     return first, last
 
 
-def _notify(numbered: Sequence[tuple[UUID, int, int]]) -> None:
+def _notify(db: Database, numbered: Sequence[tuple[UUID, int, int]]) -> None:
     notices = [f"{session_id} {first} {last}" for session_id, first, last in numbered]
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         for at in range(0, len(notices), _NOTICES):
             cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, ";".join(notices[at : at + _NOTICES])])
 
 
-def _remember(session: BatchSession, session_id: UUID, _first: int, last: int) -> None:
+def _remember(db: Database, session: BatchSession, session_id: UUID, _first: int, last: int) -> None:
     for run in session.runs:
         assert run.id is not None, "it was stored"
         remember(
+            db,
             session_id,
             run.id,
             run.name,

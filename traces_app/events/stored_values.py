@@ -8,12 +8,12 @@ from uuid import UUID
 
 import msgspec
 
-from access_app.db import connection
+from access_app.db import Database
 from traces_app.models import Context
 from tracesite_sdk.events.contexts import refs_of, with_fields
 
 
-def with_stored_values(events: Sequence[tuple[UUID, Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
+def with_stored_values(db: Database, events: Sequence[tuple[UUID, Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
     """Return the data of events, each given with its run, with referenced values put back."""
     places = {
         (message_id, ref): Context.id_of(message_id, ref)
@@ -22,7 +22,7 @@ def with_stored_values(events: Sequence[tuple[UUID, Mapping[str, Any]]]) -> list
     }
     if not places:
         return [data for _message_id, data in events]
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute(
             "SELECT id, message_id, ref, (content -> 'value')::text FROM traces_app_context "
             "WHERE id = ANY(%s::uuid[]) AND id BETWEEN %s AND %s AND kind = 'value'",

@@ -20,7 +20,7 @@ from typing import TypeVar
 from django.db import DatabaseError, OperationalError
 
 from access_app.conf import conf
-from access_app.db import connection
+from access_app.db import Database
 from access_app.errors import ApiError
 from tracesite_sdk.formats import otlp
 from tracesite_sdk.formats.registry import Format, format_of, is_of
@@ -58,7 +58,12 @@ Watch = Callable[[Source], Source]
 
 
 def import_paths(
-    paths: Iterable[Path], project_id: int | None, *, format_: Format | None = None, watch: Watch | None = None
+    db: Database,
+    paths: Iterable[Path],
+    project_id: int | None,
+    *,
+    format_: Format | None = None,
+    watch: Watch | None = None,
 ) -> Iterator[FileReport]:
     """Import files, the files below folders, and standard input ("-"); yield a report for each file, archived ones included.
 
@@ -70,7 +75,7 @@ def import_paths(
     for path in paths:
         if str(path) == "-":
             with kept(sys.stdin.buffer, "standard input") as source:
-                yield from import_source(source, project_id, format_=format_, cpu_seconds=conf.REQUEST_CPU_SECONDS)
+                yield from import_source(db, source, project_id, format_=format_, cpu_seconds=conf.REQUEST_CPU_SECONDS)
             continue
         for file, reason in _files_below(path) if path.is_dir() else [(path, "")]:
             if (real := file.resolve()) in seen:
@@ -79,10 +84,11 @@ def import_paths(
             if reason:
                 yield FileReport(path=str(file), status="skipped", reason=reason)
                 continue
-            yield from _import_file(file, project_id, named=file is path, format_=format_, watch=watch)
+            yield from _import_file(db, file, project_id, named=file is path, format_=format_, watch=watch)
 
 
 def import_source(
+    db: Database,
     source: Source,
     project_id: int | None,
     *,
@@ -123,14 +129,14 @@ def import_source(
                             continue
                         file.claimed = True
                         leave_out = _skip_into(report, is_bounded)
-                        _import_document(file.files, claimed, report, project_id, leave_out, values)
+                        _import_document(db, file.files, claimed, report, project_id, leave_out, values)
                     elif file.name != source.name and (reason := _archive_skip_reason(file.name)):
                         report.status, report.reason = "skipped", reason
                     else:
                         is_named = named and file.name == source.name
-                        _import_one(file, report, project_id, named=is_named, format_=format_, values=values)
+                        _import_one(db, file, report, project_id, named=is_named, format_=format_, values=values)
             except TookTooMuchCpuTime as error:
-                _stop_at(report, error, is_in_archive=file.name != source.name)
+                _stop_at(db, report, error, is_in_archive=file.name != source.name)
                 yield report
                 return
             count += 1
@@ -147,7 +153,7 @@ def import_source(
 
 
 def _import_file(
-    path: Path, project_id: int | None, *, named: bool, format_: Format | None, watch: Watch | None
+    db: Database, path: Path, project_id: int | None, *, named: bool, format_: Format | None, watch: Watch | None
 ) -> Iterator[FileReport]:
     source = file_source(path)
     try:
@@ -155,14 +161,16 @@ def _import_file(
             # A pipe, such as <(command), can be read only once.
             with source.open() as stream, kept(stream, source.name) as copy:
                 yield from import_source(
-                    copy, project_id, named=named, format_=format_, cpu_seconds=conf.REQUEST_CPU_SECONDS
+                    db, copy, project_id, named=named, format_=format_, cpu_seconds=conf.REQUEST_CPU_SECONDS
                 )
                 return
     except OSError as error:
         yield FileReport(path=source.name, status="failed", reason=error.strerror or str(error))
         return
     watched = watch(source) if watch else source
-    yield from import_source(watched, project_id, named=named, format_=format_, cpu_seconds=conf.REQUEST_CPU_SECONDS)
+    yield from import_source(
+        db, watched, project_id, named=named, format_=format_, cpu_seconds=conf.REQUEST_CPU_SECONDS
+    )
 
 
 def _mebibytes(source: Source) -> int:
@@ -181,16 +189,17 @@ def _each(files: Iterator[T], bound: Bound) -> Iterator[T]:
         yield file
 
 
-def _stop_at(report: FileReport, error: TookTooMuchCpuTime, *, is_in_archive: bool) -> None:
+def _stop_at(db: Database, report: FileReport, error: TookTooMuchCpuTime, *, is_in_archive: bool) -> None:
     """Report a file that was stopped."""
     report.status = "failed"
     report.reason = f"{error}; the rest of the archive was not read" if is_in_archive else str(error)
-    if not connection.in_atomic_block:
+    if not db.connection.in_atomic_block:
         # A statement may have been under way. The next one gets a new connection.
-        connection.close()
+        db.connection.close()
 
 
 def _import_one(
+    db: Database,
     source: Source,
     report: FileReport,
     project_id: int | None,
@@ -217,7 +226,7 @@ def _import_one(
         report.status = "failed" if named else "skipped"
         report.reason = f"not a transcript in {'a known format' if format_ is None else f'the format {format_.NAME}'}"
         return
-    _import_document(document, document_format, report, project_id, leave_out, values)
+    _import_document(db, document, document_format, report, project_id, leave_out, values)
 
 
 def _skip_into(report: FileReport, is_bounded: bool) -> Skip:
@@ -232,6 +241,7 @@ def _skip_into(report: FileReport, is_bounded: bool) -> Skip:
 
 
 def _import_document(
+    db: Database,
     document: Document,
     format_: Format,
     report: FileReport,
@@ -249,12 +259,12 @@ def _import_document(
 
     try:
         if format_ is otlp:
-            store_spans(_spans_within(otlp.spans(document, leave_out), values), project_id, report)
+            store_spans(db, _spans_within(otlp.spans(document, leave_out), values), project_id, report)
             return
         outlines = (outline(transcript, format_.NAME) for transcript in format_.transcripts(document, skip))
         for batch in batches(_within(outlines, values)):
             is_second_time = True
-            store(batch, project_id, report)
+            store(db, batch, project_id, report)
             is_second_time = False
     except OperationalError:
         # The database is down or out of order, so the other files would fail, too.

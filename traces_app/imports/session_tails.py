@@ -13,7 +13,7 @@ from collections.abc import Collection
 from typing import Any
 from uuid import UUID
 
-from access_app.db import connection
+from access_app.db import Database
 from messages_app.models import Message
 from messages_app.writes import delete_message
 from traces_app.models import AgentStep, ToolCall
@@ -38,9 +38,9 @@ _NEIGHBOURS = """
 """
 
 
-def trash_tails(project_id: int, names: Collection[str]) -> None:
+def trash_tails(db: Database, project_id: int, names: Collection[str]) -> None:
     """Delete the messages of these sessions that are tails of the message before them."""
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         parameters: dict[str, Any] = {
             "project_id": project_id,
             "names": sorted(names),
@@ -49,26 +49,32 @@ def trash_tails(project_id: int, names: Collection[str]) -> None:
         }
         cursor.execute(_NEIGHBOURS, parameters)
         pairs = cursor.fetchall()
-    held = _held({message for _session, *pair in pairs for message in pair})
+    held = _held(db, {message for _session, *pair in pairs for message in pair})
     whole: dict[UUID, UUID] = {}
     for session_id, earlier, message_id in pairs:
         # A deleted tail does not count: then the message before the tail is the previous one.
         before = whole.get(earlier, earlier)
         if held[message_id] and held[message_id] <= held[before]:
             whole[message_id] = before
-            delete_message(message_id, by="import", session_id=session_id)
+            delete_message(db, message_id, by="import", session_id=session_id)
 
 
-def _held(messages: Collection[UUID]) -> dict[UUID, set[tuple[str, str]]]:
+def _held(db: Database, messages: Collection[UUID]) -> dict[UUID, set[tuple[str, str]]]:
     """Return the ids of the replies and of the calls of each message."""
     held: dict[UUID, set[tuple[str, str]]] = defaultdict(set)
     if not messages:
         return held
-    own = Message.objects.filter(pk__in=messages).values_list("pk", "pk", "metadata__message_id")
-    steps = AgentStep.objects.filter(message_id__in=messages).values_list("pk", "message_id", "metadata__message_id")
+    own = db.rows(Message.objects).filter(pk__in=messages).values_list("pk", "pk", "metadata__message_id")
+    steps = (
+        db.rows(AgentStep.objects)
+        .filter(message_id__in=messages)
+        .values_list("pk", "message_id", "metadata__message_id")
+    )
     for _id, message_id, reply in [*own, *steps]:
         if isinstance(reply, str):
             held[message_id].add(("reply", reply))
-    for message_id, call in ToolCall.objects.filter(message_id__in=messages).values_list("message_id", "call_id"):
+    for message_id, call in (
+        db.rows(ToolCall.objects).filter(message_id__in=messages).values_list("message_id", "call_id")
+    ):
         held[message_id].add(("call", call))
     return held

@@ -26,7 +26,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from msgspec.structs import replace
 
-from access_app.db import transaction
+from access_app.db import Database
 from access_app.db.conflicts import retry_aborted
 from access_app.db.statements import read_prepared
 from access_app.encryption.keys import key_of
@@ -155,7 +155,7 @@ class _Pieces(NamedTuple):
 
 
 def record_spans(
-    project_id: int, spans: Iterable[Span], logs: Iterable[LogRecord] = (), *, now: datetime | None = None
+    db: Database, project_id: int, spans: Iterable[Span], logs: Iterable[LogRecord] = (), *, now: datetime | None = None
 ) -> SpanOutcome:
     """Store the valid ones of these spans and log records, and update the messages of their traces.
 
@@ -173,7 +173,7 @@ def record_spans(
         return outcome
     refused: dict[str, str] = {}
     for some in _of_some_traces(deliveries):
-        reasons, messages = _store_patiently(project_id, some, now)
+        reasons, messages = _store_patiently(db, project_id, some, now)
         refused |= reasons
         outcome.messages += messages
     for delivery in deliveries:
@@ -200,37 +200,41 @@ def _of_some_traces(deliveries: Sequence[_Delivery]) -> Iterator[Sequence[_Deliv
         yield [delivery for trace_id in traces[first : first + TRACES_AT_ONCE] for delivery in of_trace[trace_id]]
 
 
-def record_media(project_id: int, media: Media) -> str | None:
+def record_media(db: Database, project_id: int, media: Media) -> str | None:
     """Store a file of a trace, and put it into the messages of the trace. Return why the trace is refused, if it is."""
     now = timezone.now()
-    refused, _messages = _store_patiently(project_id, [_delivery(project_id, media, now)], now)
+    refused, _messages = _store_patiently(db, project_id, [_delivery(project_id, media, now)], now)
     return refused.get(media.trace_id)
 
 
-def has_media(project_id: int, trace_id: str, media_id: str) -> bool:
+def has_media(db: Database, project_id: int, trace_id: str, media_id: str) -> bool:
     """Return whether a trace has a file. The content of no file is read."""
-    rows = SpanRow.objects.filter(project_id=project_id, trace_id=UUID(trace_id), kind=SpanRow.Kind.MEDIA)
+    rows = db.rows(SpanRow.objects).filter(project_id=project_id, trace_id=UUID(trace_id), kind=SpanRow.Kind.MEDIA)
     return any(_is_of(pk, project_id, trace_id, media_id) for pk in rows.values_list("pk", flat=True))
 
 
-def traces_of(session_id: UUID) -> list[str]:
+def traces_of(db: Database, session_id: UUID) -> list[str]:
     """Return the ids of the traces of a session: those that made its messages, in their order, or else the one that has
     the name of the session, because none of its spans made a message."""
-    rows = Message.objects.filter(session_id=session_id, metadata__has_key=TRACE_ID).order_by("pk")
+    rows = db.rows(Message.objects).filter(session_id=session_id, metadata__has_key=TRACE_ID).order_by("pk")
     # A sender may give anything as the id of a trace.
     trace_ids = [name for name in dict.fromkeys(rows.values_list("request_id", flat=True)) if _is_id(name, 32)]
     if trace_ids:
         return trace_ids
-    names = Session.with_deleted.filter(pk=session_id, metadata__source=SOURCE).values_list("external_id", flat=True)
+    names = (
+        db.rows(Session.with_deleted)
+        .filter(pk=session_id, metadata__source=SOURCE)
+        .values_list("external_id", flat=True)
+    )
     return [name for name in names if _is_id(name, 32)]
 
 
-def spans_of(project_id: int, trace_id: str) -> list[Span]:
+def spans_of(db: Database, project_id: int, trace_id: str) -> list[Span]:
     """Return the stored spans of a trace, each once and as it came but redacted, with its log records as events; none of what is
     no id of a trace."""
     if not _is_id(trace_id, 32):
         return []
-    spans, logs, _media = _pieces(project_id, [trace_id], with_files=())[trace_id]
+    spans, logs, _media = _pieces(db, project_id, [trace_id], with_files=())[trace_id]
     return sorted(_with_logs(merged(spans), logs), key=lambda span: (span.start, span.span_id))
 
 
@@ -308,12 +312,12 @@ def _in_range(nanoseconds: int, now: datetime) -> datetime:
 
 
 def _store_patiently(
-    project_id: int, deliveries: Sequence[_Delivery], now: datetime
+    db: Database, project_id: int, deliveries: Sequence[_Delivery], now: datetime
 ) -> tuple[dict[str, str], Counter[str]]:
     """Store as `_store` does; try again if another sender or a purge interferes."""
     for attempts_left in reversed(range(_ATTEMPTS)):
         try:
-            return retry_aborted(partial(_store, project_id, deliveries, now))
+            return retry_aborted(partial(_store, db, project_id, deliveries, now))
         except IntegrityError as error:
             if not isinstance(error.__cause__, psycopg.errors.CheckViolation) or not attempts_left:
                 raise
@@ -322,15 +326,17 @@ def _store_patiently(
     raise AssertionError("the last attempt returned or raised")
 
 
-def _store(project_id: int, deliveries: Sequence[_Delivery], now: datetime) -> tuple[dict[str, str], Counter[str]]:
+def _store(
+    db: Database, project_id: int, deliveries: Sequence[_Delivery], now: datetime
+) -> tuple[dict[str, str], Counter[str]]:
     """Store the deliveries and the traces that they change, in one transaction.
 
     Return why traces were refused, and the number of messages created and updated.
     """
-    ensure_periods({Period.of(delivery.time) for delivery in deliveries})
-    with transaction.atomic():
-        take_turns(project_id, {delivery.trace_id for delivery in deliveries})
-        pieces, first_of_trace, refused = _insert(project_id, deliveries)
+    ensure_periods(db, {Period.of(delivery.time) for delivery in deliveries})
+    with db.atomic():
+        take_turns(db, project_id, {delivery.trace_id for delivery in deliveries})
+        pieces, first_of_trace, refused = _insert(db, project_id, deliveries)
         refused |= {id_: "too_many_spans" for id_, trace in pieces.items() if len(trace) > MOST_SPANS_OF_TRACE}
         sessions = {
             id_: _with_ids(project_id, id_, trace.session())
@@ -339,8 +345,8 @@ def _store(project_id: int, deliveries: Sequence[_Delivery], now: datetime) -> t
         }
         while sessions:
             try:
-                with transaction.atomic():
-                    _replace_messages(project_id, sessions, pieces, first_of_trace)
+                with db.atomic():
+                    _replace_messages(db, project_id, sessions, pieces, first_of_trace)
                 break
             except _RefusedError as error:
                 # Nothing of a refused trace is changed.
@@ -349,11 +355,11 @@ def _store(project_id: int, deliveries: Sequence[_Delivery], now: datetime) -> t
         if sessions:
             names = {session.external_id for session in sessions.values() if session.external_id}
             carried = [score for id_ in sessions for score in scores_in(pieces[id_].spans, pieces[id_].logs)]
-            store_named_scores(project_id, carried, keep_existing=True)
-            attach_scores(project_id, list(sessions), names)
+            store_named_scores(db, project_id, carried, keep_existing=True)
+            attach_scores(db, project_id, list(sessions), names)
         if refused:
             ids_ = [UUID(delivery.row.id) for delivery in deliveries if delivery.trace_id in refused]
-            SpanRow.objects.filter(pk__in=ids_).delete()
+            db.rows(SpanRow.objects).filter(pk__in=ids_).delete()
     messages: Counter[str] = Counter()
     for id_, session in sessions.items():
         messages["created" if id_ in first_of_trace else "updated"] += len(session.messages or ())
@@ -368,7 +374,9 @@ class _RefusedError(Exception):
         self.reasons = dict(reasons)
 
 
-def _insert(project_id: int, deliveries: Sequence[_Delivery]) -> tuple[dict[str, _Pieces], set[str], dict[str, str]]:
+def _insert(
+    db: Database, project_id: int, deliveries: Sequence[_Delivery]
+) -> tuple[dict[str, _Pieces], set[str], dict[str, str]]:
     """Insert the deliveries that are new. The caller has locked the traces.
 
     Return everything that is stored of the traces that changed, those of them of which no span was stored before, and why
@@ -381,7 +389,7 @@ def _insert(project_id: int, deliveries: Sequence[_Delivery]) -> tuple[dict[str,
     files = {id_: delivery.item for id_, delivery in new.items() if isinstance(delivery.item, Media)}
     media: Counter[str] = Counter()
     """Bytes of the stored files of each trace."""
-    for pk, trace_id, kind, size in read_prepared(_STORED, [project_id, list(traces)]):
+    for pk, trace_id, kind, size in read_prepared(_STORED, [project_id, list(traces)], db.connection):
         new.pop(pk.hex, None)
         known.add(trace_id.hex)
         if kind == SpanRow.Kind.MEDIA:
@@ -399,9 +407,9 @@ def _insert(project_id: int, deliveries: Sequence[_Delivery]) -> tuple[dict[str,
             refused[trace] = TOO_MUCH_MEDIA
             del new[id_]
     rows = [delivery.row for delivery in new.values()]
-    insert_rows([(SPANS, SPANS.encrypted(rows, key_of(project_id)))])
+    insert_rows(db, [(SPANS, SPANS.encrypted(rows, key_of(project_id)))])
     changed = {delivery.trace_id for delivery in new.values()}
-    pieces = _pieces(project_id, changed & known, with_files=changed & known & media.keys())
+    pieces = _pieces(db, project_id, changed & known, with_files=changed & known & media.keys())
     # What was just inserted need not be read, and most deliveries are of new traces.
     for _id, delivery in sorted(new.items()):
         if delivery.trace_id not in known:
@@ -409,10 +417,12 @@ def _insert(project_id: int, deliveries: Sequence[_Delivery]) -> tuple[dict[str,
     return pieces, changed - with_spans, refused
 
 
-def _pieces(project_id: int, trace_ids: Collection[str], *, with_files: Collection[str]) -> dict[str, _Pieces]:
+def _pieces(
+    db: Database, project_id: int, trace_ids: Collection[str], *, with_files: Collection[str]
+) -> dict[str, _Pieces]:
     """Return everything that is stored of these traces; the files only of those `with_files`."""
     traces = {trace_id: _Pieces.empty() for trace_id in trace_ids}
-    of_project = SpanRow.objects.filter(project_id=project_id).order_by("id")
+    of_project = db.rows(SpanRow.objects).filter(project_id=project_id).order_by("id")
     rows = of_project.filter(trace_id__in=[UUID(trace_id) for trace_id in trace_ids]).exclude(kind=SpanRow.Kind.MEDIA)
     for _id, trace_id, kind, content in rows.values_list("id", "trace_id", "kind", "content").iterator():
         traces[trace_id.hex].add(_DECODE[kind](content))
@@ -476,6 +486,7 @@ def _event_of(log: LogRecord) -> SpanEvent:
 
 
 def _replace_messages(
+    db: Database,
     project_id: int,
     sessions: Mapping[str, records.Session],
     pieces: Mapping[str, _Pieces],
@@ -486,16 +497,20 @@ def _replace_messages(
     `first_of_trace` are the traces of which nothing was stored before.
     """
     known = [trace_id for trace_id in sessions if trace_id not in first_of_trace]
-    of_traces = Message.with_deleted.filter(project_id=project_id, request_id__in=known, metadata__has_key=TRACE_ID)
+    of_traces = db.rows(Message.with_deleted).filter(
+        project_id=project_id, request_id__in=known, metadata__has_key=TRACE_ID
+    )
     old = list(of_traces.order_by("pk").select_related("session")) if known else []
     refused = {message.request_id: "session_deleted" for message in old if message.session.deleted_at is not None}
     # The spans of these were purged, with one of their messages; the others cannot be made anew.
-    purged = read_prepared(_WITH_MESSAGES, [project_id, sorted(sessions.keys() & first_of_trace), TRACE_ID])
+    purged = read_prepared(
+        _WITH_MESSAGES, [project_id, sorted(sessions.keys() & first_of_trace), TRACE_ID], db.connection
+    )
     refused |= {trace_id: "message_purged" for (trace_id,) in purged}
     if refused:
         raise _RefusedError(refused)
-    remove_messages([message.pk for message in old])
-    outcomes = ingest(project_id, list(sessions.values()))
+    remove_messages(db, [message.pk for message in old])
+    outcomes = ingest(db, project_id, list(sessions.values()))
     refused |= {
         trace_id: reason
         for trace_id, stored in zip(sessions, outcomes, strict=True)
@@ -504,57 +519,64 @@ def _replace_messages(
     if refused:
         raise _RefusedError(refused)
     for trace_id, stored in zip(sessions, outcomes, strict=True):
-        _hide_again(stored, [message for message in old if message.request_id == trace_id and message.deleted_at])
+        _hide_again(db, stored, [message for message in old if message.request_id == trace_id and message.deleted_at])
         spans, logs, _media = pieces[trace_id]
         receipts = [receipt for span in spans for receipt in span.redactions]
         receipts += [receipt for log in logs for receipt in log.redactions]
         last = stored.messages[-1].id if stored.messages else None
         if receipts and last is not None:
-            Message.with_deleted.filter(pk=last).update(redactions=receipts)
+            db.rows(Message.with_deleted).filter(pk=last).update(redactions=receipts)
         assert stored.id is not None, "refused ones were raised"
         _tag(
-            stored.id, [message for message in old if message.request_id == trace_id], sessions[trace_id].messages or ()
+            db,
+            stored.id,
+            [message for message in old if message.request_id == trace_id],
+            sessions[trace_id].messages or (),
         )
         if not stored.messages and all(span.end for span in merged(spans)):
             # A session without messages counts as running until it had one.
-            rows = Session.objects.filter(pk=stored.id, message_count=0, last_run_id=None)
+            rows = db.rows(Session.objects).filter(pk=stored.id, message_count=0, last_run_id=None)
             rows.update(last_run_id=NO_RUN_LEFT)
     for session_id in sorted({message.session_id for message in old}):
-        update_last_run(session_id)
+        update_last_run(db, session_id)
     if known:
-        _remove_empty_sessions(project_id, known, old, outcomes)
+        _remove_empty_sessions(db, project_id, known, old, outcomes)
 
 
 def _remove_empty_sessions(
-    project_id: int, trace_ids: Sequence[str], old: Sequence[Message], outcomes: Sequence[SessionOutcome]
+    db: Database, project_id: int, trace_ids: Sequence[str], old: Sequence[Message], outcomes: Sequence[SessionOutcome]
 ) -> None:
     """Remove the sessions that the messages of traces have left.
 
     The first spans of a trace may name another session than the root, or none, and may have no messages.
     """
-    empty = Session.with_deleted.filter(
-        Q(id__in={message.session_id for message in old}) | Q(project_id=project_id, external_id__in=trace_ids),
-        ~Q(id__in=[stored.id for stored in outcomes]),
-        metadata__source=SOURCE,
-        message_count=0,
-    ).exclude(Exists(Message.with_deleted.filter(session_id=OuterRef("pk"))))
+    empty = (
+        db.rows(Session.with_deleted)
+        .filter(
+            Q(id__in={message.session_id for message in old}) | Q(project_id=project_id, external_id__in=trace_ids),
+            ~Q(id__in=[stored.id for stored in outcomes]),
+            metadata__source=SOURCE,
+            message_count=0,
+        )
+        .exclude(Exists(db.rows(Message.with_deleted).filter(session_id=OuterRef("pk"))))
+    )
     if gone := list(empty.values_list("pk", flat=True)):
-        detach_sessions(gone)
+        detach_sessions(db, gone)
         # What models were asked in them; no run refers to it any more.
-        Context.objects.filter(session_id__in=gone, kind="entry").delete()
-        Session.with_deleted.filter(pk__in=gone).delete()
+        db.rows(Context.objects).filter(session_id__in=gone, kind="entry").delete()
+        db.rows(Session.with_deleted).filter(pk__in=gone).delete()
 
 
-def _tag(session_id: UUID, old: Sequence[Message], new: Sequence[records.Message]) -> None:
+def _tag(db: Database, session_id: UUID, old: Sequence[Message], new: Sequence[records.Message]) -> None:
     """Put the tags of a trace in the place of those that it had before, among the tags of its session."""
     before = {tag for message in old if message.session_id == session_id for tag in _tags(message.metadata)}
     now = {tag for message in new for tag in _tags(message.metadata)}
     if before == now:
         return
     if gone := before - now:
-        others = Message.with_deleted.filter(session_id=session_id, metadata__has_key="tags")
+        others = db.rows(Message.with_deleted).filter(session_id=session_id, metadata__has_key="tags")
         gone -= {tag for _id, metadata in others.values_list("pk", "metadata") for tag in _tags(metadata)}
-    session = Session.with_deleted.select_for_update(of=("self",), no_key=True).get(pk=session_id)
+    session = db.rows(Session.with_deleted).select_for_update(of=("self",), no_key=True).get(pk=session_id)
     session.tags = sorted(({*session.tags} - gone) | now)[:MOST_TAGS]
     session.save(update_fields=["tags"])
 
@@ -563,12 +585,12 @@ def _tags(metadata: Mapping[str, Any] | None) -> set[str]:
     return {pg_text.text(tag[:MOST_TAG_CHARACTERS]) for tag in (metadata or {}).get("tags", ())}
 
 
-def _hide_again(stored: SessionOutcome, deleted: Sequence[Message]) -> None:
+def _hide_again(db: Database, stored: SessionOutcome, deleted: Sequence[Message]) -> None:
     """Delete the messages that were deleted before they were made anew."""
     new = {message.external_id: message.id for message in stored.messages}
     for message in deleted:
         if (message_id := new.get(message.external_id)) is not None:
-            rows = Message.with_deleted.filter(pk=message_id)
+            rows = db.rows(Message.with_deleted).filter(pk=message_id)
             rows.update(deleted_at=message.deleted_at, deleted_by=message.deleted_by)
             row = rows.get()
-            add_to_session(row.session_id, -Counts.of(row))
+            add_to_session(db, row.session_id, -Counts.of(row))

@@ -18,7 +18,7 @@ from typing import Any
 from django.utils import timezone
 from msgspec.structs import replace
 
-from access_app.db import connection
+from access_app.db import Database
 from messages_app.models import Session
 from traces_app.ingest.pipeline import ingest
 from tracesite_sdk import records
@@ -70,7 +70,7 @@ def batches(transcripts: Iterable[Outline]) -> Iterator[list[Outline]]:
         yield batch
 
 
-def store(batch: list[Outline], project_id: int | None, report: FileReport) -> None:
+def store(db: Database, batch: list[Outline], project_id: int | None, report: FileReport) -> None:
     """Count the records of a batch and, unless `project_id` is None, store them."""
     now = timezone.now()
     if project_id is None:
@@ -78,7 +78,7 @@ def store(batch: list[Outline], project_id: int | None, report: FileReport) -> N
             _Named(transcript=transcript, name=_own_name(transcript), start=now, digests=b"") for transcript in batch
         ]
     else:
-        named = _keep_titles(_assign_names(batch, project_id), project_id)
+        named = _keep_titles(db, _assign_names(db, batch, project_id), project_id)
     for item in named:
         own = _own_name(item.transcript)
         if item.name != own and not own.startswith(DERIVED):
@@ -90,7 +90,7 @@ def store(batch: list[Outline], project_id: int | None, report: FileReport) -> N
     report.counts.add_sessions(
         sum(bool(transcript.digests) for transcript in batch) + len(partial_names), partial_names
     )
-    outgrown = set() if project_id is None else _stored_outgrown(named, project_id)
+    outgrown = set() if project_id is None else _stored_outgrown(db, named, project_id)
     for piece in _pieces(named):
         normal = [normalise(session, now=now) for session in piece]
         for session, normal_session in zip(piece, normal, strict=True):
@@ -104,22 +104,22 @@ def store(batch: list[Outline], project_id: int | None, report: FileReport) -> N
             )
             normal = [session for session in normal if session.external_id not in outgrown]
         placed = [
-            with_shares_placed(project_id, session) if session.external_id in in_parts else session
+            with_shares_placed(db, project_id, session) if session.external_id in in_parts else session
             for session in normal
         ]
-        for outcome in ingest(project_id, placed, source="import"):
+        for outcome in ingest(db, project_id, placed, source="import"):
             for message_outcome in outcome.messages:
                 report.stored[message_outcome.refused or message_outcome.state] += 1
         # As soon as the session exists, so that a later import recognises it even if this one is interrupted.
         stored = {session.external_id or "" for session in piece}
-        _store_digests(project_id, {name: new_digests.pop(name) for name in stored & new_digests.keys()})
+        _store_digests(db, project_id, {name: new_digests.pop(name) for name in stored & new_digests.keys()})
     if in_parts and project_id is not None:
-        place_shares(project_id, in_parts)
+        place_shares(db, project_id, in_parts)
         if report.format == claude_code.NAME:
-            trash_tails(project_id, in_parts)
+            trash_tails(db, project_id, in_parts)
 
 
-def store_spans(spans: Iterable[Span], project_id: int | None, report: FileReport) -> None:
+def store_spans(db: Database, spans: Iterable[Span], project_id: int | None, report: FileReport) -> None:
     """Count the messages of the traces of a file and, unless `project_id` is None, store the spans."""
     now = timezone.now()
     traces: dict[str, list[Span]] = defaultdict(list)
@@ -132,7 +132,7 @@ def store_spans(spans: Iterable[Span], project_id: int | None, report: FileRepor
         for message, normal in zip(session.messages or (), normalise(session, now=now).messages or (), strict=True):
             report.counts.add(message, normal)
         if project_id is not None:
-            outcome = record_spans(project_id, trace, now=now)
+            outcome = record_spans(db, project_id, trace, now=now)
             report.stored.update(outcome.messages)
             if not (outcome.messages or outcome.refused):
                 report.stored["unchanged"] += len(session.messages or ())
@@ -141,7 +141,7 @@ def store_spans(spans: Iterable[Span], project_id: int | None, report: FileRepor
     report.counts.add_sessions(len(names), ())
 
 
-def _stored_outgrown(named: Sequence[_Named], project_id: int) -> set[str]:
+def _stored_outgrown(db: Database, named: Sequence[_Named], project_id: int) -> set[str]:
     """Return the names of stored sessions of which the batch holds an earlier state only.
 
     They are left unchanged, because an earlier state may end in the middle of a turn and would undo the rest of it.
@@ -151,15 +151,17 @@ def _stored_outgrown(named: Sequence[_Named], project_id: int) -> set[str]:
     if not names:
         return names
     return set(
-        Session.objects.filter(project_id=project_id, external_id__in=names).values_list("external_id", flat=True)
+        db.rows(Session.objects)
+        .filter(project_id=project_id, external_id__in=names)
+        .values_list("external_id", flat=True)
     )
 
 
-def _store_digests(project_id: int, digests: Mapping[str, bytes]) -> None:
+def _store_digests(db: Database, project_id: int, digests: Mapping[str, bytes]) -> None:
     """Store the digests of sessions, by name."""
     if not digests:
         return
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute(
             "UPDATE messages_app_session AS session SET import_digests = new.digests "
             "FROM unnest(%s::text[], %s::bytea[]) AS new (external_id, digests) "
@@ -204,7 +206,7 @@ def _length(value: Any) -> int:
     return len(value) // _BATCH_CHARACTERS_OF_A_ROW if isinstance(value, str) else 0
 
 
-def _assign_names(batch: Sequence[Outline], project_id: int) -> list[_Named]:
+def _assign_names(db: Database, batch: Sequence[Outline], project_id: int) -> list[_Named]:
     """Return the transcripts with the names of their sessions.
 
     A stored session keeps its own start, so that entries added to its transcript follow the stored ones. A new one starts
@@ -217,9 +219,9 @@ def _assign_names(batch: Sequence[Outline], project_id: int) -> list[_Named]:
         looked_up |= dict.fromkeys(wanted)
         looked_up |= {
             name: (bytes(digests), created_at)
-            for name, digests, created_at in Session.with_deleted.filter(
-                project_id=project_id, external_id__in=wanted
-            ).values_list("external_id", "import_digests", "created_at")
+            for name, digests, created_at in db.rows(Session.with_deleted)
+            .filter(project_id=project_id, external_id__in=wanted)
+            .values_list("external_id", "import_digests", "created_at")
         }
         # The sessions found decide which other names are needed; whether those exist shows only the next lookup.
         named, wanted = _assign_known_names(batch, looked_up, now)
@@ -246,14 +248,15 @@ def _assign_known_names(
     return named, missing
 
 
-def _keep_titles(named: list[_Named], project_id: int) -> list[_Named]:
+def _keep_titles(db: Database, named: list[_Named], project_id: int) -> list[_Named]:
     """Return the transcripts without derived titles for sessions that have a title.
 
     A title derived from a part of a transcript would differ, because the part begins with another prompt.
     """
     untitled = {item.name for item in named if not item.transcript.is_titled}
     titled = set(
-        Session.with_deleted.filter(project_id=project_id, external_id__in=untitled)
+        db.rows(Session.with_deleted)
+        .filter(project_id=project_id, external_id__in=untitled)
         .exclude(title="")
         .values_list("external_id", flat=True)
     )

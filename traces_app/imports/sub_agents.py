@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from access_app.db import connection
+from access_app.db import Database
 from messages_app.models import Message
 from messages_app.writes import delete_message
 from traces_app.ingest.pipeline import ingest
@@ -56,12 +56,12 @@ class _Start(NamedTuple):
     iteration: int
 
 
-def with_shares_placed(project_id: int, session: records.Session) -> records.Session:
+def with_shares_placed(db: Database, project_id: int, session: records.Session) -> records.Session:
     """Return the session with each share in it below its call, if the call is stored."""
     agents = {agent for message in session.messages or () if (agent := _agent_of(message.external_id))}
     if not agents or not session.external_id:
         return session
-    starts = _starts(project_id, session.external_id, agents)
+    starts = _starts(db, project_id, session.external_id, agents)
     messages = [
         _placed(message, message.agent_steps or (), start)
         if (agent := _agent_of(message.external_id)) and (start := starts.get(agent))
@@ -71,33 +71,35 @@ def with_shares_placed(project_id: int, session: records.Session) -> records.Ses
     return replace(session, messages=messages)
 
 
-def place_shares(project_id: int, names: Collection[str]) -> None:
+def place_shares(db: Database, project_id: int, names: Collection[str]) -> None:
     """Move each stored share of these sessions below its call, if the call is stored by now."""
-    rows = Message.objects.filter(
-        project_id=project_id, session__external_id__in=names, external_id__startswith=SHARE, role="assistant"
-    ).values_list("id", "session_id", "session__external_id", "external_id")
+    rows = (
+        db.rows(Message.objects)
+        .filter(project_id=project_id, session__external_id__in=names, external_id__startswith=SHARE, role="assistant")
+        .values_list("id", "session_id", "session__external_id", "external_id")
+    )
     for message_id, session_id, session_name, name in rows:
-        start = _starts(project_id, session_name, {name.removeprefix(SHARE)}).get(name.removeprefix(SHARE))
+        start = _starts(db, project_id, session_name, {name.removeprefix(SHARE)}).get(name.removeprefix(SHARE))
         if start is None:
             continue
-        for message in queries.messages([str(message_id)]):
+        for message in queries.messages(db, [str(message_id)]):
             # The response schemas and the records have the same fields here.
             steps = msgspec.json.decode(msgspec.json.encode(message.agent_steps), type=list[records.AgentStep])
             share = records.Message(role="assistant", health=message.health or None)
             placed = _placed(share, _as_they_came(steps), start)
             (outcome,) = ingest(
-                project_id, [records.Session(external_id=session_name, messages=[placed])], source="import"
+                db, project_id, [records.Session(external_id=session_name, messages=[placed])], source="import"
             )
             if not any(message.refused for message in outcome.messages):
-                delete_message(message_id, by="import", session_id=session_id)
+                delete_message(db, message_id, by="import", session_id=session_id)
 
 
 def _agent_of(external_id: str | None) -> str | None:
     return external_id.removeprefix(SHARE) if external_id and external_id.startswith(SHARE) else None
 
 
-def _starts(project_id: int, session: str, agents: Collection[str]) -> dict[str, _Start]:
-    with connection.cursor() as cursor:
+def _starts(db: Database, project_id: int, session: str, agents: Collection[str]) -> dict[str, _Start]:
+    with db.connection.cursor() as cursor:
         cursor.execute(_STARTS, {"project_id": project_id, "session": session, "agents": sorted(agents)})
         rows = cursor.fetchall()
     starts: dict[str, _Start] = {}

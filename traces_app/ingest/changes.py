@@ -12,7 +12,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from msgspec import UNSET
 
-from access_app.db import transaction
+from access_app.db import Database
+from access_app.db.transactions import in_transaction
 from access_app.encryption.keys import key_of
 from access_app.errors import Conflict, NotFound, PreconditionFailed
 from messages_app.changed_hours import mark_messages
@@ -38,8 +39,8 @@ from .tool_ids import find_or_make_tools
 logger = logging.getLogger(__name__)
 
 
-@transaction.atomic
-def change_session(session_id: UUID, change: RedactedSessionPatch) -> Session:
+@in_transaction
+def change_session(db: Database, session_id: UUID, change: RedactedSessionPatch) -> Session:
     """Change the fields in the patch. Raise NotFound if the session is unknown or deleted."""
     empty: dict[str, Any] = {"tags": [], "metadata": {}, "workflow": None}
     changes: dict[str, Any] = {}
@@ -51,19 +52,24 @@ def change_session(session_id: UUID, change: RedactedSessionPatch) -> Session:
     if change.receipts:
         changes["redactions"] = receipts_as_json(change.receipts)
     if "title" in changes:
-        queue_retitled(session_id, changes["title"])
+        queue_retitled(db, session_id, changes["title"])
     if changes:
         changes["is_abandoned"] = None  # whoever writes is back
-    return update_session(session_id, changes)
+    return update_session(db, session_id, changes)
 
 
-def tag_sessions(session_ids: Collection[UUID], change: RedactedSessionPatch) -> list[UUID]:
+def tag_sessions(db: Database, session_ids: Collection[UUID], change: RedactedSessionPatch) -> list[UUID]:
     """Add the tags of the patch to sessions; return the changed ones. Deleted and unknown ones are skipped."""
-    return add_tags(session_ids, [pg_text.text(tag) for tag in change.patch.tags or ()])
+    return add_tags(db, session_ids, [pg_text.text(tag) for tag in change.patch.tags or ()])
 
 
 def change_message(
-    project_ids: Collection[int], message_id: UUID, change: RedactedMessagePatch, *, if_match: int | None = None
+    db: Database,
+    project_ids: Collection[int],
+    message_id: UUID,
+    change: RedactedMessagePatch,
+    *,
+    if_match: int | None = None,
 ) -> Message:
     """Change the fields in the patch and merge its steps; return the row with its new version.
 
@@ -73,12 +79,18 @@ def change_message(
     patch = change.patch
     tool_ids: dict[str, int] = {}
     if names := tool_names(patch.agent_steps):
-        owners = Message.objects.filter(pk=message_id, project_id__in=project_ids).values_list("project_id", flat=True)
+        owners = (
+            db.rows(Message.objects)
+            .filter(pk=message_id, project_id__in=project_ids)
+            .values_list("project_id", flat=True)
+        )
         for owner in owners:
-            tool_ids = find_or_make_tools(owner, names)
+            tool_ids = find_or_make_tools(db, owner, names)
     prices = current_prices()
-    with transaction.atomic():
-        locked = Message.objects.select_for_update(of=("self",)).filter(pk=message_id, project_id__in=project_ids)
+    with db.atomic():
+        locked = (
+            db.rows(Message.objects).select_for_update(of=("self",)).filter(pk=message_id, project_id__in=project_ids)
+        )
         message = locked.first()
         if message is None:
             raise NotFound(_("There is no message with this id."), code="message_not_found")
@@ -102,7 +114,7 @@ def change_message(
             now=timezone.now(),
             data_key=key_of(message.project_id),
         )
-        _patch(context, message, change)
+        _patch(db, context, message, change)
     logger.info(
         "changed a message",
         extra={"session_id": str(message.session_id), "message_id": str(message_id), "version": message.version},
@@ -111,6 +123,7 @@ def change_message(
 
 
 def _patch(
+    db: Database,
     context: Context,
     row: Message,
     change: RedactedMessagePatch,
@@ -118,7 +131,7 @@ def _patch(
     patch = change.patch
     if patch.agent_steps and row.role != "assistant":
         raise Conflict(_("Only assistant messages have steps."), field="agent_steps", code="not_an_assistant_message")
-    stored = stored_below([row.pk])[row.pk]
+    stored = stored_below(db, [row.pk])[row.pk]
     before = Counts.of(row)
     was_completed = row.is_completed
     resumed: dict[str, Any] = {}
@@ -144,16 +157,16 @@ def _patch(
     changed = {**resumed, **_patched_fields(context, patch, row)}
     if change.receipts:
         changed["redactions"] = row.redactions + receipts_as_json(change.receipts)
-    has_changed, _counted = write_merge(context, row, changed, own, stored, only_open=False)
+    has_changed, _counted = write_merge(db, context, row, changed, own, stored, only_open=False)
     if not has_changed:
         return
-    counts = finish_message(context, row, changed, stored, None, before) + Counts(active_at=context.now)
-    add_to_sessions({row.session_id: counts})
-    context_rows.add(context.inputs.values())
-    mark_messages(row.project_id, [row.pk])
-    UnindexedMessage.objects.create(message_id=row.pk)
+    counts = finish_message(db, context, row, changed, stored, None, before) + Counts(active_at=context.now)
+    add_to_sessions(db, {row.session_id: counts})
+    context_rows.add(db, context.inputs.values())
+    mark_messages(db, row.project_id, [row.pk])
+    db.rows(UnindexedMessage.objects).create(message_id=row.pk)
     if was_completed or row.is_completed:
-        mark([row.pk])
+        mark(db, [row.pk])
 
 
 def _patched_fields(context: Context, patch: records.MessagePatch, row: Message) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 from uuid import UUID
 
+from access_app.db import Database
 from access_app.db.statements import prepared_cursor
 from messages_app.sql.periods import Length, Period
 from traces_app import models
@@ -24,9 +25,11 @@ from .partitions import period_in_one_partition
 from .sql import insert_rows
 
 
-def rows_of(session_id: UUID, message_id: UUID, context: Context, first_used_at: datetime) -> Iterable[tables.Row]:
+def rows_of(
+    db: Database, session_id: UUID, message_id: UUID, context: Context, first_used_at: datetime
+) -> Iterable[tables.Row]:
     """Return the rows of a context of a run: its entries, then itself."""
-    period = period_in_one_partition(ids.created_at_of(message_id))
+    period = period_in_one_partition(db, ids.created_at_of(message_id))
     first_of_period = ids.first_id_at(period.begins_at).int
     entries = None
     if context.entries is not None:
@@ -37,29 +40,29 @@ def rows_of(session_id: UUID, message_id: UUID, context: Context, first_used_at:
     yield _row(own_id, session_id, message_id, context, entries, first_used_at)
 
 
-def add(rows: Iterable[tables.Row]) -> None:
+def add(db: Database, rows: Iterable[tables.Row]) -> None:
     """Insert the rows that do not exist yet, in a transaction that has locked their sessions."""
     wanted = {row.id: row for row in rows}
     if not wanted:
         return
-    with prepared_cursor() as cursor:
+    with prepared_cursor(db.connection) as cursor:
         cursor.execute(
             "SELECT id FROM traces_app_context WHERE id = ANY(%s::uuid[]) AND id BETWEEN %s AND %s",
             [list(wanted), min(wanted), max(wanted)],
         )
         for (known,) in cursor.fetchall():
             del wanted[known.hex]
-    insert_rows([(tables.CONTEXTS, list(wanted.values()))])
+    insert_rows(db, [(tables.CONTEXTS, list(wanted.values()))])
 
 
-def remove_unused(session_ids: Collection[UUID], first: UUID, last: UUID) -> tuple[int, int]:
+def remove_unused(db: Database, session_ids: Collection[UUID], first: UUID, last: UUID) -> tuple[int, int]:
     """Remove the entries of sessions that no context refers to any more, in the months between two ids of messages.
 
     Return their number and size. The sessions must be locked.
     """
     # Of the months, because the entries may be in any period at their beginning.
     begin, end = (Period.of(ids.created_at_of(context_id), Length.MONTH) for context_id in (first, last))
-    with prepared_cursor() as cursor:
+    with prepared_cursor(db.connection) as cursor:
         cursor.execute(_REMOVE_UNUSED, [list(session_ids), begin.first_id, end.after_id] * 2)
         ((rows, size),) = cursor.fetchall()
         return rows, size

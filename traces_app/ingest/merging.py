@@ -13,6 +13,7 @@ from uuid import UUID
 from django.utils.translation import gettext as _
 from msgspec.structs import replace
 
+from access_app.db import Database
 from access_app.errors import Conflict
 from messages_app.interruptions import is_continued, is_interrupted, reopen
 from messages_app.models import Message
@@ -33,14 +34,16 @@ from .sql import COUNTED, count_below, lock_with_touched, save_counts, stored_be
 from .tables import CALLS, CONTEXTS, REFERENCES, RESULTS, STEPS
 
 
-def merge(context: Context, messages: Sequence[PendingMessage]) -> None:
+def merge(db: Database, context: Context, messages: Sequence[PendingMessage]) -> None:
     """Merge messages that exist: fill in their fields, and insert or fill in the rows below them."""
     if not messages:
         return
-    stored, below = lock_with_touched([message.id for message in messages if message.id is not None], context.touched)
+    stored, below = lock_with_touched(
+        db, [message.id for message in messages if message.id is not None], context.touched
+    )
     unknown = [message_id for message_id in stored if message_id not in below]
     if unknown:
-        below |= stored_below(unknown)
+        below |= stored_below(db, unknown)
     for message in messages:
         assert message.id is not None, "_identify gave it"
         row = stored.get(message.id)
@@ -49,10 +52,10 @@ def merge(context: Context, messages: Sequence[PendingMessage]) -> None:
         elif row.deleted_at is not None:
             message.refuse("message_deleted")
         else:
-            _merge_one(context, message, row, below[message.id])
+            _merge_one(db, context, message, row, below[message.id])
 
 
-def _merge_one(context: Context, message: PendingMessage, row: Message, stored: StoredBelow) -> None:
+def _merge_one(db: Database, context: Context, message: PendingMessage, row: Message, stored: StoredBelow) -> None:
     record = message.record
     if record.role != row.role:
         raise Conflict(
@@ -96,12 +99,12 @@ def _merge_one(context: Context, message: PendingMessage, row: Message, stored: 
     receipts = [receipt for receipt in receipts_as_json(message.receipts) if receipt not in row.redactions]
     if receipts:
         changed["redactions"] = row.redactions + receipts
-    has_changed, counted = write_merge(context, row, changed, own, stored, only_open=is_late)
+    has_changed, counted = write_merge(db, context, row, changed, own, stored, only_open=is_late)
     if not has_changed:
         message.state = "unchanged"
         return
     message.state = "updated"
-    message.session.counts += finish_message(context, row, changed, stored, counted, before)
+    message.session.counts += finish_message(db, context, row, changed, stored, counted, before)
     if context.source != "events":
         # An import carries the times of past activity; a live sender reports current activity.
         news = active_at(record, context.now) if context.source == "import" else context.now
@@ -179,7 +182,14 @@ def without_known(flags: Collection[str], context: Context, own: Rows, stored: S
 
 
 def write_merge(
-    context: Context, row: Message, changed: dict[str, Any], own: Rows, stored: StoredBelow, *, only_open: bool
+    db: Database,
+    context: Context,
+    row: Message,
+    changed: dict[str, Any],
+    own: Rows,
+    stored: StoredBelow,
+    *,
+    only_open: bool,
 ) -> tuple[bool, Rollup | None]:
     """Write the rows below a message and add their flags to `changed`; return whether anything changed, and the new totals of
     the rows in its write scope.
@@ -191,21 +201,22 @@ def write_merge(
         own.calls = [line for line in own.calls if line.id in stored.open_calls]
         own.results = [line for line in own.results if line.id in stored.open_calls]
         own.inputs = []
-    keep_inputs(context, row.session_id, row.pk, own)
+    keep_inputs(db, context, row.session_id, row.pk, own)
     flags = {*changed.get("health", row.health), *own.flags}
     if flags != set(row.health):
         changed["health"] = sorted(flags)
     tables = ((REFERENCES, own.references), (STEPS, own.steps), (CALLS, own.calls), (RESULTS, own.results))
     written = [(table, table.encrypted(lines, context.data_key)) for table, lines in tables if lines]
-    has_changed, counted = upsert_rows(written, row.pk, context.touched.get(row.pk))
+    has_changed, counted = upsert_rows(db, written, row.pk, context.touched.get(row.pk))
     # The records of events are folds of everything that is known of a step.
     merged = [step_id for step_id in own.to_price if context.source != "events" and step_id.hex in stored.step_ids]
-    if has_changed and own.steps and merged and price_steps(row, merged, context.prices):
+    if has_changed and own.steps and merged and price_steps(db, row, merged, context.prices):
         counted = None
     return has_changed or bool(changed), counted if written else stored.totals
 
 
 def finish_message(
+    db: Database,
     context: Context,
     row: Message,
     changed: dict[str, Any],
@@ -228,7 +239,7 @@ def finish_message(
     if counted and stored.totals and is_as_counted and is_countable and "usage" not in changed:
         counts = _counted_on(row, stored.totals, counted)
     else:
-        counts = count_below(row.pk, row.usage)
+        counts = count_below(db, row.pk, row.usage)
     row.duration_ms = duration_between(row.created_at, row.completed_at, counts.duration_ms)
     row.step_count, row.call_count, row.failure_count = counts.step_count, counts.call_count, counts.failure_count
     row.model_error_count = counts.model_error_count
@@ -239,7 +250,7 @@ def finish_message(
     if changed:
         row.save(update_fields=[*changed, *COUNTED])
     else:
-        save_counts(row)
+        save_counts(db, row)
     return Counts.of(row) + -before
 
 
@@ -267,12 +278,12 @@ def _counted_on(row: Message, before: Rollup, after: Rollup) -> Rollup:
     )
 
 
-def keep_inputs(context: Context, session_id: UUID, message_id: UUID, own: Rows) -> None:
+def keep_inputs(db: Database, context: Context, session_id: UUID, message_id: UUID, own: Rows) -> None:
     """Add the rows of what the models were asked to those that are inserted last, each once."""
     for asked in own.inputs:
         rows = [
             row
-            for row in context_rows.rows_of(session_id, message_id, asked, context.now)
+            for row in context_rows.rows_of(db, session_id, message_id, asked, context.now)
             if row.id not in context.inputs
         ]
         context.inputs.update((row.id, row) for row in CONTEXTS.encrypted(rows, context.data_key))

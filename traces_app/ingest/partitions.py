@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from access_app.db import connection, transaction
+from access_app.db import Database
 from access_app.db.base import cache_key
 from messages_app.sql.partitions import PartitionedTable, make_periods, periods_of
 from messages_app.sql.periods import Length, Period, period_at
@@ -36,16 +36,16 @@ TABLES = (
 _known: dict[str, dict[Period, bool]] = {}
 
 
-def ensure_periods(periods: Iterable[Period]) -> None:
+def ensure_periods(db: Database, periods: Iterable[Period]) -> None:
     """Create missing partitions of `periods`. Call it before the transaction that writes to them."""
-    known = _known.setdefault(cache_key(connection), {})
+    known = _known.setdefault(cache_key(db.connection), {})
     missing = set(periods) - known.keys()
     if missing:
-        make_periods(TABLES, missing)
-        existing = periods_of(TABLES[0].name)
+        make_periods(db, TABLES, missing)
+        existing = periods_of(db, TABLES[0].name)
         covered = {period: _is_covered(period, existing) for period in missing}
         # On commit, because the current transaction may still roll back.
-        transaction.on_commit(lambda: known.update(covered))
+        db.on_commit(lambda: known.update(covered))
 
 
 def _is_covered(period: Period, existing: Sequence[Period]) -> bool:
@@ -53,10 +53,10 @@ def _is_covered(period: Period, existing: Sequence[Period]) -> bool:
     return partition is not None and partition.covers(period)
 
 
-def period_in_one_partition(instant: datetime) -> Period:
+def period_in_one_partition(db: Database, instant: datetime) -> Period:
     """Return the period with this time, if one partition has all of it, or else the day, which always is in one partition."""
     period = Period.of(instant)
-    if _known.get(cache_key(connection), {}).get(period):
+    if _known.get(cache_key(db.connection), {}).get(period):
         return period
     return Period.of(instant, Length.DAY)
 

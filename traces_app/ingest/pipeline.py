@@ -10,6 +10,7 @@ from uuid import UUID
 from django.utils import timezone
 
 from access_app.audit.trail import note_counts
+from access_app.db import Database
 from access_app.masking import masking_of
 from tracesite_sdk import records
 from tracesite_sdk.normalize.records import normalise
@@ -22,6 +23,7 @@ from .store import store
 
 
 def ingest(
+    db: Database,
     project_id: int,
     sessions: Sequence[records.Session],
     *,
@@ -38,10 +40,10 @@ def ingest(
         batch.append(redact(normalise(session, now=now), rules))
         # Messages without times get different ones, because pages by time cannot end between messages of one time.
         now += timedelta(microseconds=len(session.messages or ()))
-    outcomes = store(project_id, batch, source=source, touched=touched, latest_event_at=latest_event_at)
+    outcomes = store(db, project_id, batch, source=source, touched=touched, latest_event_at=latest_event_at)
     for session, outcome in zip(sessions, outcomes, strict=True):
         if session.scores:
-            store_scores_of(project_id, session, outcome)
-    note_counts(project_id, sessions=len(batch), messages=sum(len(outcome.messages) for outcome in outcomes))
+            store_scores_of(db, project_id, session, outcome)
+    note_counts(db.actor, project_id, sessions=len(batch), messages=sum(len(outcome.messages) for outcome in outcomes))
     metrics.count_batch(batch, outcomes, source=source, seconds=time.perf_counter() - started)
     return outcomes

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from access_app.bounded_cache import BoundedCache
-from access_app.db import connection
+from access_app.db import Database
 from messages_app.models import Message
 from traces_app.models import ModelPrice
 from tracesite_sdk.normalize.pricing import Price, PriceTable
@@ -76,22 +76,22 @@ class StoredStep(NamedTuple):
         return prices.cost(project_id, self.model, usage if isinstance(usage, dict) else None, day)
 
 
-def price_steps(message: Message, step_ids: Sequence[UUID], prices: PriceTable) -> bool:
+def price_steps(db: Database, message: Message, step_ids: Sequence[UUID], prices: PriceTable) -> bool:
     """Compute the costs of stored steps of a message anew. Return whether any changed."""
     bounds = ids.range_below(message.pk)
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute(_STEPS, [list(step_ids), message.pk, *bounds])
         steps = [StoredStep(*row) for row in cursor.fetchall()]
     priced = ((step, step.priced(prices, message.project_id)) for step in steps)
-    return bool(set_costs((step.id, cost) for step, cost in priced if cost != step.cost))
+    return bool(set_costs(db, ((step.id, cost) for step, cost in priced if cost != step.cost)))
 
 
-def set_costs(costs: Iterable[tuple[UUID, Decimal | None]]) -> int:
+def set_costs(db: Database, costs: Iterable[tuple[UUID, Decimal | None]]) -> int:
     """Write the costs of steps; return their number. The caller has locked their messages."""
     new = dict(sorted(costs))
     if not new:
         return 0
     first, after = ids.range_below(min(new))[0], ids.range_below(max(new))[1]
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute(_SET_COSTS, [list(new), list(new.values()), list(new), first, after])
     return len(new)

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
+from access_app.db import Database
 from messages_app.changed_hours import mark_stored
 from messages_app.models import Message, MessageKey, Reference, Session
 from messages_app.seal_marks import mark
@@ -19,46 +20,46 @@ from tracesite_sdk.records import ids
 from .sql import add_to_sessions
 
 
-def remove_messages(message_ids: Collection[UUID]) -> None:
+def remove_messages(db: Database, message_ids: Collection[UUID]) -> None:
     """Remove the messages and their keys, so that the same ones may be stored again. Call it in a transaction.
 
     Locks are taken in the order of store.py: keys, messages, what is below, sessions last.
     """
     if not message_ids:
         return
-    keys = MessageKey.objects.filter(message_id__in=message_ids)
+    keys = db.rows(MessageKey.objects).filter(message_id__in=message_ids)
     list(keys.order_by("pk").select_for_update().values_list("pk"))
     # The ids of everything below a message have its time, so other months are pruned.
     first = ids.first_id_at(ids.created_at_of(min(message_ids)))
     after = ids.first_id_at(ids.created_at_of(max(message_ids)) + timedelta(microseconds=1))
-    messages = Message.with_deleted.filter(pk__in=message_ids, pk__gte=first, pk__lt=after)
+    messages = db.rows(Message.with_deleted).filter(pk__in=message_ids, pk__gte=first, pk__lt=after)
     rows = list(messages.order_by("pk").select_for_update(of=("self",)))
-    mark_stored([row.pk for row in rows])
-    mark([row.pk for row in rows])
-    calls = ToolCall.with_deleted.filter(message_id__in=message_ids, pk__gte=first, pk__lt=after)
-    ToolResult.objects.filter(pk__in=calls.values("pk"), pk__gte=first, pk__lt=after).delete()
+    mark_stored(db, [row.pk for row in rows])
+    mark(db, [row.pk for row in rows])
+    calls = db.rows(ToolCall.with_deleted).filter(message_id__in=message_ids, pk__gte=first, pk__lt=after)
+    db.rows(ToolResult.objects).filter(pk__in=calls.values("pk"), pk__gte=first, pk__lt=after).delete()
     below: tuple[QuerySet[Any], ...] = (
-        Event.objects.all(),
-        Context.objects.all(),
-        ToolCall.with_deleted.all(),
-        AgentStep.with_deleted.all(),
-        Reference.objects.all(),
+        db.rows(Event.objects).all(),
+        db.rows(Context.objects).all(),
+        db.rows(ToolCall.with_deleted).all(),
+        db.rows(AgentStep.with_deleted).all(),
+        db.rows(Reference.objects).all(),
     )
     for rows_below in below:
         rows_below.filter(message_id__in=message_ids, pk__gte=first, pk__lt=after).delete()
-    RunVector.objects.filter(pk__in=message_ids, pk__gte=first, pk__lt=after).delete()
+    db.rows(RunVector.objects).filter(pk__in=message_ids, pk__gte=first, pk__lt=after).delete()
     messages.delete()
     keys.delete()
-    _take_off(rows)
+    _take_off(db, rows)
 
 
-def _take_off(rows: Collection[Message]) -> None:
+def _take_off(db: Database, rows: Collection[Message]) -> None:
     """Take visible messages off the counters of their sessions. Whether the last run failed stays known, its id does not."""
     counts: dict[UUID, Counts] = {row.session_id: Counts() for row in rows}
     for row in rows:
         if row.deleted_at is None:
             counts[row.session_id] += Counts.of(row)
-    sessions = Session.with_deleted.filter(pk__in=counts)
+    sessions = db.rows(Session.with_deleted).filter(pk__in=counts)
     list(sessions.order_by("pk").select_for_update(no_key=True).values_list("pk"))
-    add_to_sessions({session_id: -count for session_id, count in sorted(counts.items())})
+    add_to_sessions(db, {session_id: -count for session_id, count in sorted(counts.items())})
     sessions.filter(last_run_id__in=[row.pk for row in rows]).update(last_run_id=NO_RUN_LEFT)

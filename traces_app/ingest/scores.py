@@ -21,7 +21,7 @@ import msgspec
 from django.db.models.fields.json import KeyTextTransform
 from django.utils import timezone
 
-from access_app.db import transaction
+from access_app.db import Database
 from access_app.db.statements import read_prepared
 from access_app.encryption.keys import is_encrypted
 from access_app.masking import masking_of
@@ -109,17 +109,17 @@ def place_of_message(message: Message) -> Place:
     )
 
 
-def place_of_call(call: ToolCall) -> Place:
+def place_of_call(db: Database, call: ToolCall) -> Place:
     """Return the place of a score about a stored call."""
-    (place,) = places_of_calls([call])
+    (place,) = places_of_calls(db, [call])
     return place
 
 
-def places_of_calls(calls: Sequence[ToolCall]) -> list[Place]:
+def places_of_calls(db: Database, calls: Sequence[ToolCall]) -> list[Place]:
     """Return the places of scores about stored calls, in order. One query more than for their messages."""
     places = [place_of_message(call.message) for call in calls]
     of_traces = [call.pk for call, place in zip(calls, places, strict=True) if place.trace_id]
-    results = ToolResult.objects.filter(pk__in=of_traces).values_list("pk", "metadata") if of_traces else ()
+    results = db.rows(ToolResult.objects).filter(pk__in=of_traces).values_list("pk", "metadata") if of_traces else ()
     spans = {key: str(metadata.get(_SPAN_ID) or "")[:16] for key, metadata in results}
     return [
         replace(place, call_id=call.pk, call_name=call.call_id, span_id=spans.get(call.pk, ""))
@@ -127,56 +127,60 @@ def places_of_calls(calls: Sequence[ToolCall]) -> list[Place]:
     ]
 
 
-def store_scores(project_id: int, scores: Sequence[PlacedScore], *, keep_existing: bool = False) -> list[UUID]:
+def store_scores(
+    db: Database, project_id: int, scores: Sequence[PlacedScore], *, keep_existing: bool = False
+) -> list[UUID]:
     """Store scores in one transaction; return their ids in order. A score with a known external id replaces that one.
 
     With `keep_existing` nothing is replaced: for scores that are read from spans, which are read again and again.
     """
     now = timezone.now()
-    with transaction.atomic():
+    with db.atomic():
         traces = {score.place.trace_id for score in scores if score.place.trace_id}
         if traces:
-            take_turns(project_id, traces)
+            take_turns(db, project_id, traces)
         names = {score.place.session_name for score in scores if _is_of_session(score.place)}
-        _lock_sessions(_LOCK_SESSION, project_id, names)
-        places = _settled(project_id, [score.place for score in scores])
+        _lock_sessions(db, _LOCK_SESSION, project_id, names)
+        places = _settled(db, project_id, [score.place for score in scores])
         rows = [_row(project_id, score.redacted, place, now) for score, place in zip(scores, places, strict=True)]
-        known = _keep_ids(project_id, rows, [score.redacted.score.id for score in scores])
+        known = _keep_ids(db, project_id, rows, [score.redacted.score.id for score in scores])
         unique = {row.external_id or row.pk: row for row in rows}
-        _replace([row for row in unique.values() if row.pk in known], project_id)
+        _replace(db, [row for row in unique.values() if row.pk in known], project_id)
         new = [row for row in unique.values() if row.pk not in known]
         if keep_existing:
-            Score.with_deleted.bulk_create(new, ignore_conflicts=True)
+            db.rows(Score.with_deleted).bulk_create(new, ignore_conflicts=True)
         else:
-            Score.with_deleted.bulk_create(
+            db.rows(Score.with_deleted).bulk_create(
                 new, update_conflicts=True, unique_fields=["project", "external_id"], update_fields=_REPLACED
             )
         names_of_new = [row.external_id for row in new if row.external_id]
         stored = dict(
-            Score.with_deleted.filter(project_id=project_id, external_id__in=names_of_new).values_list(
-                "external_id", "pk"
-            )
+            db.rows(Score.with_deleted)
+            .filter(project_id=project_id, external_id__in=names_of_new)
+            .values_list("external_id", "pk")
         )
     return [stored.get(row.external_id or "", unique[row.external_id or row.pk].pk) for row in rows]
 
 
-def _replace(rows: Sequence[Score], project_id: int) -> None:
+def _replace(db: Database, rows: Sequence[Score], project_id: int) -> None:
     if is_encrypted(project_id):
         # Only what saves an instance encrypts.
         for row in rows:
-            row.save(update_fields=_REPLACED)
+            row.save(using=db.alias, update_fields=_REPLACED)
     else:
-        Score.with_deleted.bulk_update(rows, _REPLACED)
+        db.rows(Score.with_deleted).bulk_update(rows, _REPLACED)
 
 
-def store_named_scores(project_id: int, scores: Iterable[records.Score], *, keep_existing: bool = False) -> list[UUID]:
+def store_named_scores(
+    db: Database, project_id: int, scores: Iterable[records.Score], *, keep_existing: bool = False
+) -> list[UUID]:
     """Redact and store scores of a wire; see `store_scores`."""
     rules = masking_of(project_id)
     placed = [PlacedScore(redacted=redact_score(score, rules), place=place_named(score)) for score in scores]
-    return store_scores(project_id, placed, keep_existing=keep_existing) if placed else []
+    return store_scores(db, project_id, placed, keep_existing=keep_existing) if placed else []
 
 
-def store_scores_of(project_id: int, session: records.Session, outcome: SessionOutcome) -> None:
+def store_scores_of(db: Database, project_id: int, session: records.Session, outcome: SessionOutcome) -> None:
     """Store the scores of a session that was sent with them. A score of a message that is not known is one of the session.
 
     A score without an id gets one from its content, because a session may be sent again. Those of refused messages are
@@ -187,16 +191,16 @@ def store_scores_of(project_id: int, session: records.Session, outcome: SessionO
     placed = []
     rules = masking_of(project_id)
     for score in session.scores or ():
-        place = _place_in(score, session, outcome.id, outcome.messages)
+        place = _place_in(db, score, session, outcome.id, outcome.messages)
         if place is not None:
             identity = identity_of(outcome.id, score.message_id, score.call_id, score.name, score.value, score.comment)
             if not (score.external_id or score.id):
                 score = msgspec.structs.replace(score, external_id=identity)
             placed.append(PlacedScore(redacted=redact_score(score, rules), place=place))
-    store_scores(project_id, placed)
+    store_scores(db, project_id, placed)
 
 
-def change_score(score_id: UUID, change: RedactedScorePatch) -> None:
+def change_score(db: Database, score_id: UUID, change: RedactedScorePatch) -> None:
     """Change the fields in the patch. Raise ValueError, for people, for an invalid value."""
     patch = change.patch
     fields: dict[str, Any] = {}
@@ -211,8 +215,8 @@ def change_score(score_id: UUID, change: RedactedScorePatch) -> None:
         fields["metadata"] = pg_text.storable(patch.metadata or {})
     if change.receipts:
         fields["redactions"] = receipts_as_json(change.receipts)
-    with transaction.atomic():
-        score = Score.objects.select_for_update(of=("self",)).filter(pk=score_id).first()
+    with db.atomic():
+        score = db.rows(Score.objects).select_for_update(of=("self",)).filter(pk=score_id).first()
         if score is None:
             return
         for name, value in {**fields, "updated_at": timezone.now()}.items():
@@ -220,9 +224,9 @@ def change_score(score_id: UUID, change: RedactedScorePatch) -> None:
         score.save(update_fields=[*fields, "updated_at"])
 
 
-def delete_score(score_id: UUID) -> None:
+def delete_score(db: Database, score_id: UUID) -> None:
     """Delete a score. Of one that may come again with its spans an empty row stays, so that it stays deleted."""
-    rows = Score.objects.filter(pk=score_id)
+    rows = db.rows(Score.objects).filter(pk=score_id)
     may_return = rows.filter(trace_id__isnull=False, external_id__isnull=False)
     if not may_return.update(
         deleted_at=timezone.now(), number=None, label="", comment="", author="", metadata={}, redactions=[]
@@ -230,30 +234,32 @@ def delete_score(score_id: UUID) -> None:
         rows.delete()
 
 
-def attach_scores(project_id: int, trace_ids: Collection[str], session_names: Collection[str]) -> None:
+def attach_scores(db: Database, project_id: int, trace_ids: Collection[str], session_names: Collection[str]) -> None:
     """Attach the scores of traces that were made anew, and those that wait for these sessions.
 
     Call it in the transaction that made them; it has locked the traces.
     """
-    _lock_sessions(_SHARE_SESSION, project_id, session_names)
+    _lock_sessions(db, _SHARE_SESSION, project_id, session_names)
     traces = [UUID(trace_id) for trace_id in trace_ids]
-    waiting = [pk for (pk,) in read_prepared(_TO_ATTACH, [project_id, traces, list(session_names)])]
+    waiting = [pk for (pk,) in read_prepared(_TO_ATTACH, [project_id, traces, list(session_names)], db.connection)]
     if not waiting:
         return
-    scores = list(Score.with_deleted.filter(pk__in=waiting).only("pk", "trace_id", "span_id", "call_name", *_PLACE))
-    places = _settled(project_id, [_place_of(score) for score in scores])
+    scores = list(
+        db.rows(Score.with_deleted).filter(pk__in=waiting).only("pk", "trace_id", "span_id", "call_name", *_PLACE)
+    )
+    places = _settled(db, project_id, [_place_of(score) for score in scores])
     changed = []
     for score, place in zip(scores, places, strict=True):
         if _place_of(score) != place:
             score.session_id, score.message_id, score.call_id = place.session_id, place.message_id, place.call_id
             score.session_name, score.message_name = place.session_name, place.message_name
             changed.append(score)
-    Score.with_deleted.bulk_update(changed, _PLACE)
+    db.rows(Score.with_deleted).bulk_update(changed, _PLACE)
 
 
-def detach_sessions(session_ids: Collection[UUID]) -> None:
+def detach_sessions(db: Database, session_ids: Collection[UUID]) -> None:
     """Let the scores of sessions that are removed wait for others of their names."""
-    Score.with_deleted.filter(session_id__in=session_ids, message__isnull=True).update(session=None)
+    db.rows(Score.with_deleted).filter(session_id__in=session_ids, message__isnull=True).update(session=None)
 
 
 def identity_of(*parts: object) -> str:
@@ -297,12 +303,14 @@ def _row(project_id: int, redacted: RedactedScore, place: Place, now: datetime) 
     )
 
 
-def _keep_ids(project_id: int, rows: Sequence[Score], given: Sequence[str | None]) -> set[UUID]:
+def _keep_ids(db: Database, project_id: int, rows: Sequence[Score], given: Sequence[str | None]) -> set[UUID]:
     """Give rows that were sent back with our id this id again, and return these ids."""
     wanted = {row_id: row for row, name in zip(rows, given, strict=True) if (row_id := _uuid(name)) is not None}
     if not wanted:
         return set()
-    known = dict(Score.with_deleted.filter(project_id=project_id, pk__in=wanted).values_list("pk", "external_id"))
+    known = dict(
+        db.rows(Score.with_deleted).filter(project_id=project_id, pk__in=wanted).values_list("pk", "external_id")
+    )
     for pk, external_id in known.items():
         wanted[pk].pk, wanted[pk].external_id = pk, external_id
     return set(known)
@@ -322,10 +330,10 @@ def _is_of_session(place: Place) -> bool:
     return bool(place.session_name) and not place.trace_id and not place.message_id
 
 
-def _lock_sessions(statement: str, project_id: int, names: Iterable[str]) -> None:
+def _lock_sessions(db: Database, statement: str, project_id: int, names: Iterable[str]) -> None:
     keys = sorted(ids.key("scores", project_id, name).int % 2**63 for name in names)
     if keys:
-        read_prepared(statement, [keys])
+        read_prepared(statement, [keys], db.connection)
 
 
 def _place_of(score: Score) -> Place:
@@ -341,13 +349,13 @@ def _place_of(score: Score) -> Place:
     )
 
 
-def _settled(project_id: int, places: Sequence[Place]) -> list[Place]:
+def _settled(db: Database, project_id: int, places: Sequence[Place]) -> list[Place]:
     """Return the places with the rows that exist now."""
-    traces = _traces(project_id, {place.trace_id for place in places if place.trace_id})
+    traces = _traces(db, project_id, {place.trace_id for place in places if place.trace_id})
     names = {place.session_name for place in places if _is_of_session(place) and place.session_id is None}
     sessions: dict[str, UUID] = {}
     if names:
-        named = Session.with_deleted.filter(project_id=project_id, external_id__in=names)
+        named = db.rows(Session.with_deleted).filter(project_id=project_id, external_id__in=names)
         sessions = dict(named.values_list("external_id", "pk"))
     return [
         traces[place.trace_id].placed(place) if place.trace_id else _with_session(place, sessions) for place in places
@@ -363,7 +371,7 @@ def _trace_of(message: Message) -> str:
 
 
 def _place_in(
-    score: records.Score, session: records.Session, session_id: UUID, messages: Sequence[MessageOutcome]
+    db: Database, score: records.Score, session: records.Session, session_id: UUID, messages: Sequence[MessageOutcome]
 ) -> Place | None:
     """Return the place of a score within the session that it was sent with; None if its message was refused."""
     if not (score.message_id or score.call_id):
@@ -374,16 +382,16 @@ def _place_in(
     )
     if own is not None and own[1].refused:
         return None
-    rows = Message.with_deleted.filter(session_id=session_id).order_by("pk")
+    rows = db.rows(Message.with_deleted).filter(session_id=session_id).order_by("pk")
     message: Message | None = None
     if score.message_id:
         message_id = own[1].id if own is not None else _uuid(score.message_id)
         message = rows.filter(pk=message_id).first() if message_id is not None else None
         message = message or rows.filter(external_id=pg_text.text(score.message_id)).first()
     if score.call_id and (message is not None or not score.message_id):
-        call = _call_in(score.call_id, session_id, message, own[0] if own is not None else None)
+        call = _call_in(db, score.call_id, session_id, message, own[0] if own is not None else None)
         if call is not None:
-            return place_of_call(call)
+            return place_of_call(db, call)
     if message is not None:
         return place_of_message(message)
     return Place(
@@ -391,9 +399,13 @@ def _place_in(
     )
 
 
-def _call_in(name: str, session_id: UUID, message: Message | None, sent: records.Message | None) -> ToolCall | None:
+def _call_in(
+    db: Database, name: str, session_id: UUID, message: Message | None, sent: records.Message | None
+) -> ToolCall | None:
     """Return the call with our id `name`, else with the id of the model; of a call that was sent with it, under either."""
-    calls = ToolCall.with_deleted.select_related("message").filter(message__session_id=session_id).order_by("pk")
+    calls = (
+        db.rows(ToolCall.with_deleted).select_related("message").filter(message__session_id=session_id).order_by("pk")
+    )
     if message is not None:
         calls = calls.filter(message_id=message.pk)
     call_id = _uuid(name)
@@ -422,15 +434,18 @@ class _Trace:
     """Id, message, span, the model's call id."""
     steps: dict[str, UUID] = field(default_factory=dict)
     """Messages by the spans of their steps."""
+    db: Database
     project_id: int
     trace_id: str
 
     @cached_property
     def parents(self) -> dict[str, str]:
         """The parents of spans, by their ids. Read only for scores of spans that became neither a step nor a call."""
-        rows = Span.objects.filter(
-            project_id=self.project_id, trace_id=UUID(self.trace_id), kind=Span.Kind.SPAN
-        ).order_by("pk")
+        rows = (
+            self.db.rows(Span.objects)
+            .filter(project_id=self.project_id, trace_id=UUID(self.trace_id), kind=Span.Kind.SPAN)
+            .order_by("pk")
+        )
         links = (_decode_link(content) for _id, content in rows.values_list("pk", "content").iterator())
         return {link.span_id: link.parent_id for link in links if link.parent_id}
 
@@ -497,35 +512,39 @@ class _Link(msgspec.Struct):
 _decode_link = msgspec.json.Decoder(_Link).decode
 
 
-def _traces(project_id: int, trace_ids: Collection[str]) -> dict[str, _Trace]:
-    traces = {trace_id: _Trace(project_id=project_id, trace_id=trace_id) for trace_id in trace_ids}
+def _traces(db: Database, project_id: int, trace_ids: Collection[str]) -> dict[str, _Trace]:
+    traces = {trace_id: _Trace(db=db, project_id=project_id, trace_id=trace_id) for trace_id in trace_ids}
     if not trace_ids:
         return traces
-    messages = Message.with_deleted.filter(
-        project_id=project_id, request_id__in=list(trace_ids), metadata__has_key=TRACE_ID
-    ).order_by("pk")
+    messages = (
+        db.rows(Message.with_deleted)
+        .filter(project_id=project_id, request_id__in=list(trace_ids), metadata__has_key=TRACE_ID)
+        .order_by("pk")
+    )
     for message in messages.only("pk", "session_id", "request_id", "role", "external_id"):
         traces[message.request_id].messages.append(message)
     traces_of_messages = {message.pk: message.request_id for trace in traces.values() for message in trace.messages}
     if not traces_of_messages:
         return traces
     session_ids = {message.session_id for trace in traces.values() for message in trace.messages}
-    names = dict(Session.with_deleted.filter(pk__in=session_ids).values_list("pk", "external_id"))
+    names = dict(db.rows(Session.with_deleted).filter(pk__in=session_ids).values_list("pk", "external_id"))
     first = ids.first_id_at(ids.created_at_of(min(traces_of_messages)))
     after = ids.first_id_at(ids.created_at_of(max(traces_of_messages)) + timedelta(microseconds=1))
     below = {"message_id__in": list(traces_of_messages), "pk__gte": first, "pk__lt": after}
     span = KeyTextTransform(_SPAN_ID, "metadata")
     for trace in traces.values():
         trace.names = names
-    results = ToolResult.objects.filter(pk__gte=first, pk__lt=after, call__message_id__in=list(traces_of_messages))
+    results = db.rows(ToolResult.objects).filter(
+        pk__gte=first, pk__lt=after, call__message_id__in=list(traces_of_messages)
+    )
     spans_of_calls = dict(results.values_list("pk", span))
-    calls = ToolCall.with_deleted.filter(**below).order_by("pk")
+    calls = db.rows(ToolCall.with_deleted).filter(**below).order_by("pk")
     for call_id, message_id, name in calls.values_list("pk", "message_id", "call_id"):
         # A call without a result may have the id of its span.
         traces[traces_of_messages[message_id]].calls.append(
             (call_id, message_id, spans_of_calls.get(call_id) or name, name)
         )
-    steps = AgentStep.with_deleted.filter(**below).order_by("pk")
+    steps = db.rows(AgentStep.with_deleted).filter(**below).order_by("pk")
     for _id, message_id, span_id in steps.values_list("pk", "message_id", span):
         if span_id:
             traces[traces_of_messages[message_id]].steps[span_id] = message_id

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from access_app.db import connection
+from access_app.db import Database
 from access_app.db.statements import prepared_cursor
 from messages_app.models import session_key
 from messages_app.writes import COUNTERS, Counts
@@ -62,39 +62,39 @@ def find_sessions(context: Context, batch: Sequence[Redacted]) -> tuple[list[Bat
     return result, new
 
 
-def make_sessions(new: Sequence[Row]) -> None:
+def make_sessions(db: Database, new: Sequence[Row]) -> None:
     """Insert sessions. Raise SessionCreatedConcurrently if another sender created one since the lookup."""
     if not new:
         return
-    with prepared_cursor() as cursor:
+    with prepared_cursor(db.connection) as cursor:
         cursor.execute(_INSERT, [pg_text.array(column) for column in zip(*new, strict=True)])
         if cursor.rowcount < len(new):
             # The insert has waited for that sender's commit.
             raise SessionCreatedConcurrently
 
 
-def finish_sessions(context: Context, sessions: Sequence[BatchSession]) -> None:
+def finish_sessions(db: Database, context: Context, sessions: Sequence[BatchSession]) -> None:
     """Update the session rows, which is the last step: their counters, and the fields that the batch gives."""
     states = {session.id: session for session in sessions if session.id is not None and not session.refused}
     if not states:
         return
     # Of each session once: `sessions` names it as often as the batch has items of it.
     columns = given_columns(context, list(states.values()))
-    for session_id, row in _count(states, list(columns.values())).items():
-        apply_to_session(context, session_id, states[session_id], columns, row)
+    for session_id, row in _count(db, states, list(columns.values())).items():
+        apply_to_session(db, context, session_id, states[session_id], columns, row)
 
 
-def _count(states: Mapping[UUID, BatchSession], columns: Sequence[str]) -> dict[UUID, tuple[Any, ...]]:
+def _count(db: Database, states: Mapping[UUID, BatchSession], columns: Sequence[str]) -> dict[UUID, tuple[Any, ...]]:
     """Lock the sessions and add to their counters; return some of their columns. Raise SessionGone."""
     counts = {session_id: state.counts for session_id, state in states.items()}
     if len(counts) == 1 and all(counts.values()):
         ((session_id, count),) = counts.items()
-        row = add_to_session(session_id, count, columns)
+        row = add_to_session(db, session_id, count, columns)
         stored = {} if row is None else {session_id: row}
     else:
         # Locked in the order of ids, which an UPDATE of several rows does not guarantee.
-        stored = lock_sessions(counts, columns)
-        add_to_sessions(counts)
+        stored = lock_sessions(db, counts, columns)
+        add_to_sessions(db, counts)
     if len(stored) < len(counts):
         raise SessionGone
     return stored
@@ -243,11 +243,11 @@ def merged_fields(context: Context, session_id: UUID, state: BatchSession) -> li
     return [texts.get(name) for name in SESSION_FIELDS]
 
 
-def queue_retitled(session_id: UUID, title: str) -> None:
+def queue_retitled(db: Database, session_id: UUID, title: str) -> None:
     """Queue the messages of a session for the search if the title, which is a text of each, is another one than what is stored.
 
     Locks the session."""
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute(QUEUE_RETITLED, [session_id, title])
 
 
@@ -262,7 +262,12 @@ def given_columns(context: Context, sessions: Sequence[BatchSession]) -> dict[st
 
 
 def apply_to_session(
-    context: Context, session_id: UUID, state: BatchSession, columns: Iterable[str], values: tuple[Any, ...]
+    db: Database,
+    context: Context,
+    session_id: UUID,
+    state: BatchSession,
+    columns: Iterable[str],
+    values: tuple[Any, ...],
 ) -> None:
     """Write the fields of the session from its records, in their order; empty values overwrite nothing.
 
@@ -297,8 +302,8 @@ def apply_to_session(
             name: SESSIONS.encrypted_value(name, session_id, value, context.data_key) for name, value in stored.items()
         }
         if "title" in stored:
-            queue_retitled(session_id, stored["title"])
-        with connection.cursor() as cursor:
+            queue_retitled(db, session_id, stored["title"])
+        with db.connection.cursor() as cursor:
             cursor.execute(
                 f"UPDATE messages_app_session SET {new}, updated_at = %s WHERE id = %s",  # noqa: S608 - names in _READ_AS
                 [*stored.values(), context.now, session_id],

@@ -16,7 +16,8 @@ from django.db.models import F
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from access_app.db import connection, transaction
+from access_app.db import Database
+from access_app.db.transactions import in_transaction
 from access_app.encryption.keys import refuse_encrypted
 from access_app.errors import ApiError, Conflict, InvalidInput, NotFound, TooLarge
 from access_app.visibility import ProjectScope
@@ -71,20 +72,20 @@ def decode_snapshots(body: bytes) -> records.Snapshots:
     return sent
 
 
-def store_snapshots(project_id: int, redacted: RedactedSnapshots) -> SnapshotSums:
+def store_snapshots(db: Database, project_id: int, redacted: RedactedSnapshots) -> SnapshotSums:
     """Store what a recorder sent, and return the sums of the session, which is made if it does not exist.
 
     Raise Conflict if the session is deleted, if its snapshots were purged meanwhile, or if parts are missing.
     """
     refuse_encrypted(project_id)
     sent = redacted.snapshots
-    session_id = _session(project_id, sent)
-    with transaction.atomic():
-        sums = _locked(session_id)
+    session_id = _session(db, project_id, sent)
+    with db.atomic():
+        sums = _locked(db, session_id)
         if sent.snapshot is not None:
             if sums.generation != sent.generation:
                 raise Conflict(_("The snapshots of this session were purged meanwhile."), code="snapshots_purged")
-            sums.size += _add(session_id, redacted, sent.snapshot)
+            sums.size += _add(db, session_id, redacted, sent.snapshot)
             if sums.size > MOST_BYTES:
                 raise TooLarge(
                     _("The snapshots of a session have at most %(most)d bytes.") % {"most": MOST_BYTES},
@@ -103,20 +104,20 @@ def snapshot_id_of(session_id: UUID, snapshot: records.Snapshot) -> UUID:
     return ids.child_id(ids.first_id_at(_time(snapshot)), session_id.int, snapshot.id)
 
 
-@transaction.atomic
-def remove_contents(session_id: UUID, before: datetime | None = None) -> tuple[int, int]:
+@in_transaction
+def remove_contents(db: Database, session_id: UUID, before: datetime | None = None) -> tuple[int, int]:
     """Remove the contents of a session's snapshots, of all or of those from before a time; the index stays, marked as purged.
     Return the number and size of the parts that are gone."""
-    sums = _locked(session_id)
-    snapshots = Snapshot.objects.filter(session_id=session_id, is_purged=False)
+    sums = _locked(db, session_id)
+    snapshots = db.rows(Snapshot.objects).filter(session_id=session_id, is_purged=False)
     if before is not None:
         snapshots = snapshots.filter(pk__lt=ids.first_id_at(before))
     if not snapshots.update(is_purged=True) and before is not None:
         return 0, 0
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute(_REMOVE_UNUSED, [session_id] * 3)
         rows, size, stored = cursor.fetchone()
-    SnapshotSums.objects.filter(pk=session_id).update(
+    db.rows(SnapshotSums.objects).filter(pk=session_id).update(
         generation=F("generation") + 1, size=max(0, sums.size - size) if before is not None else 0
     )
     return rows, stored
@@ -136,32 +137,32 @@ _REMOVE_UNUSED = """
     """
 
 
-def _session(project_id: int, sent: records.Snapshots) -> UUID:
+def _session(db: Database, project_id: int, sent: records.Snapshots) -> UUID:
     """Return the session, which is made if it does not exist, with the fork in its metadata."""
     metadata: dict[str, Any] = {}
     if sent.fork is None:
         try:
-            return find_session(ProjectScope(frozenset({project_id})), sent.session_id).pk
+            return find_session(db, ProjectScope(frozenset({project_id})), sent.session_id).pk
         except NotFound:
             pass  # not yet
     else:
         fork = msgspec.to_builtins(sent.fork)
         metadata = {"forked_from": {name: fork[name] for name in ("session", "node", "snapshot", "ts", "overrides")}}
-    (outcome,) = ingest(project_id, [records.Session(external_id=sent.session_id, metadata=metadata or None)])
+    (outcome,) = ingest(db, project_id, [records.Session(external_id=sent.session_id, metadata=metadata or None)])
     if outcome.refused or outcome.id is None:
         raise Conflict(_("The session was deleted."), code=outcome.refused)
     return outcome.id
 
 
-def _locked(session_id: UUID) -> SnapshotSums:
+def _locked(db: Database, session_id: UUID) -> SnapshotSums:
     """Return the sums of a session, locked. Its row is changed, so that a purge at the same time is repeated."""
-    if not Session.objects.filter(pk=session_id).update(updated_at=timezone.now()):
+    if not db.rows(Session.objects).filter(pk=session_id).update(updated_at=timezone.now()):
         raise Conflict(_("The session was deleted."), code="session_deleted")
-    SnapshotSums.objects.bulk_create([SnapshotSums(session_id=session_id)], ignore_conflicts=True)
-    return SnapshotSums.objects.select_for_update().get(pk=session_id)
+    db.rows(SnapshotSums.objects).bulk_create([SnapshotSums(session_id=session_id)], ignore_conflicts=True)
+    return db.rows(SnapshotSums.objects).select_for_update().get(pk=session_id)
 
 
-def _add(session_id: UUID, redacted: RedactedSnapshots, snapshot: records.Snapshot) -> int:
+def _add(db: Database, session_id: UUID, redacted: RedactedSnapshots, snapshot: records.Snapshot) -> int:
     """Insert a snapshot and those new parts to which it leads; return the bytes of these. A snapshot that exists is left as it is."""
     parts = redacted.snapshots.parts
     try:
@@ -169,7 +170,7 @@ def _add(session_id: UUID, redacted: RedactedSnapshots, snapshot: records.Snapsh
     except BrokenPartError as error:
         raise refused(error) from error
     led, needed = _led_to(snapshot.context_ref, outlines)
-    of_session = SnapshotPart.objects.filter(session_id=session_id)
+    of_session = db.rows(SnapshotPart.objects).filter(session_id=session_id)
     below = {ref: outlines[ref].below() for ref in led}
     wanted = of_session.filter(ref__in=led.union(needed, *below.values()))
     stored: set[str] = set()
@@ -191,9 +192,9 @@ def _add(session_id: UUID, redacted: RedactedSnapshots, snapshot: records.Snapsh
         raise refused(error) from error
     # A rule that has come since may hide what the stored part shows.
     old = {ref for ref in led & stored if ref not in known or ref in redacted.changed}
-    removed = _remove(session_id, old) if old else 0
+    removed = _remove(db, session_id, old) if old else 0
     new = {ref: bytes(parts[ref]) for ref in led if ref not in stored or ref in old}
-    SnapshotPart.objects.bulk_create(
+    db.rows(SnapshotPart.objects).bulk_create(
         (
             SnapshotPart(
                 session_id=session_id,
@@ -218,7 +219,7 @@ def _add(session_id: UUID, redacted: RedactedSnapshots, snapshot: records.Snapsh
         redactions=pg_text.storable(snapshot.redactions) + receipts_as_json(redacted.receipts),
     )
     # Sent again after a response that was lost.
-    Snapshot.objects.bulk_create([row], ignore_conflicts=True)
+    db.rows(Snapshot.objects).bulk_create([row], ignore_conflicts=True)
     return sum(map(len, new.values())) - removed
 
 
@@ -255,9 +256,9 @@ def _led_to(root: str, outlines: Mapping[str, Outline]) -> tuple[set[str], set[s
     return led, needed
 
 
-def _remove(session_id: UUID, refs: Collection[str]) -> int:
+def _remove(db: Database, session_id: UUID, refs: Collection[str]) -> int:
     """Remove parts, which are stored anew. Return their bytes."""
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute(_REMOVE, [session_id, list(refs)])
         (size,) = cursor.fetchone()
     return int(size)

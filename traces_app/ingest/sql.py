@@ -16,7 +16,7 @@ from django.db.models import JSONField
 from msgspec import json
 from psycopg.errors import NoDataFound
 
-from access_app.db import connection
+from access_app.db import Database
 from access_app.db.statements import execute_at_once, prepared_cursor
 from messages_app.models import Message, Session, session_key
 from messages_app.writes import COUNTER_TYPES, COUNTERS, Counts
@@ -168,14 +168,14 @@ class FoundSessions:
     """The keys of sessions that were purged."""
 
 
-def look_up_sessions(project_id: int, uuids: Sequence[UUID], names: Sequence[str]) -> FoundSessions:
+def look_up_sessions(db: Database, project_id: int, uuids: Sequence[UUID], names: Sequence[str]) -> FoundSessions:
     """Return the sessions of these names, and those of these ids, of any project.
 
     Sessions and tombstones are read in one statement, so that one that is being purged is found as one or the other.
     """
     sessions: list[KnownSession] = []
     purged: set[UUID] = set()
-    for row_id, external_id, deleted, project in _rows_of_sessions(project_id, uuids, names):
+    for row_id, external_id, deleted, project in _rows_of_sessions(db, project_id, uuids, names):
         if external_id is None:
             purged.add(UUID(row_id))
         else:
@@ -183,15 +183,17 @@ def look_up_sessions(project_id: int, uuids: Sequence[UUID], names: Sequence[str
     return FoundSessions(sessions=sessions, purged=purged)
 
 
-def _rows_of_sessions(project_id: int, uuids: Sequence[UUID], names: Sequence[str]) -> Sequence[tuple[Any, ...]]:
+def _rows_of_sessions(
+    db: Database, project_id: int, uuids: Sequence[UUID], names: Sequence[str]
+) -> Sequence[tuple[Any, ...]]:
     if not (uuids or names):
         return ()
     keys = [session_key(project_id, name) for name in (*names, *map(str, uuids))]
     values = [str(project_id), pg_text.array(names), pg_text.array(map(str, uuids)), pg_text.array(map(str, keys))]
-    if connection.get_autocommit():
+    if db.connection.get_autocommit():
         # 0.4 ms of CPU where a cursor takes 0.7.
-        return execute_at_once([(_SESSIONS_AT_ONCE, values)])[0]
-    with prepared_cursor() as cursor:
+        return execute_at_once(db, [(_SESSIONS_AT_ONCE, values)])[0]
+    with prepared_cursor(db.connection) as cursor:
         cursor.execute(_SESSIONS, values)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows
@@ -201,12 +203,12 @@ def tool_names(steps: Iterable[records.AgentStep]) -> list[str]:
     return sorted({pg_text.text(call.name) for step in steps for call in step.tool_calls or ()})
 
 
-def claim_keys(claims: Mapping[UUID, UUID]) -> dict[UUID, UUID]:
+def claim_keys(db: Database, claims: Mapping[UUID, UUID]) -> dict[UUID, UUID]:
     """Claim keys for message ids (MessageKey); return the message ids of keys that were claimed before."""
     if not claims:
         return {}
     keys = sorted(claims)
-    with prepared_cursor() as cursor:
+    with prepared_cursor(db.connection) as cursor:
         cursor.execute(_CLAIM, [keys, [claims[key] for key in keys]])
         fresh = {row[0] for row in cursor.fetchall()}
         if len(fresh) == len(keys):
@@ -219,37 +221,37 @@ def claim_keys(claims: Mapping[UUID, UUID]) -> dict[UUID, UUID]:
         return dict(cursor.fetchall())
 
 
-def lock_messages(message_ids: Collection[UUID]) -> dict[UUID, Message]:
-    return lock_with_touched(message_ids, {})[0]
+def lock_messages(db: Database, message_ids: Collection[UUID]) -> dict[UUID, Message]:
+    return lock_with_touched(db, message_ids, {})[0]
 
 
 def lock_with_touched(
-    message_ids: Collection[UUID], touched: Mapping[UUID, WriteScope]
+    db: Database, message_ids: Collection[UUID], touched: Mapping[UUID, WriteScope]
 ) -> tuple[dict[UUID, Message], dict[UUID, StoredBelow]]:
     """Lock messages, and read the rows in their write scopes with totals, in one pipeline."""
     if not message_ids:
         return {}, {}
-    with exchange() as ask:
+    with exchange(db) as ask:
         # The bounds prune months; a generic plan would look into all of them.
         locked = ask(_LOCK_MESSAGES, list(message_ids), min(message_ids), max(message_ids))
         queries = {key: _query_touched(ask, key, touched[key]) for key in message_ids if key in touched}
         rows = locked.fetchall()
         below = {message_id: [cursor.fetchall() for cursor in cursors] for message_id, cursors in queries.items()}
-    messages = {row[0]: Message.from_db(connection.alias, _FIELDS, _values(row)) for row in rows}
+    messages = {row[0]: Message.from_db(db.connection.alias, _FIELDS, _values(row)) for row in rows}
     return messages, {message_id: _stored(*answers) for message_id, answers in below.items()}
 
 
 @contextmanager
-def exchange() -> Iterator[Callable[..., CursorWrapper]]:
+def exchange(db: Database) -> Iterator[Callable[..., CursorWrapper]]:
     """Yield a function that sends a prepared statement in a pipeline; the results arrive when the first is fetched."""
-    connection.close_if_health_check_failed()
-    connection.ensure_connection()
+    db.connection.close_if_health_check_failed()
+    db.connection.ensure_connection()
     with ExitStack() as stack:
-        stack.enter_context(connection.wrap_database_errors)
-        stack.enter_context(connection.connection.pipeline())
+        stack.enter_context(db.connection.wrap_database_errors)
+        stack.enter_context(db.connection.connection.pipeline())
 
         def ask(statement: str, *parameters: Any) -> CursorWrapper:
-            cursor = stack.enter_context(prepared_cursor())
+            cursor = stack.enter_context(prepared_cursor(db.connection))
             cursor.execute(statement, parameters)
             return cursor
 
@@ -264,18 +266,18 @@ def _values(row: Sequence[Any]) -> list[Any]:
     ]
 
 
-def save_counts(row: Message) -> None:
+def save_counts(db: Database, row: Message) -> None:
     """Save the columns COUNTED of a message."""
-    with prepared_cursor() as cursor:
+    with prepared_cursor(db.connection) as cursor:
         values = [getattr(row, name) for name in COUNTED]
         # As text, because psycopg sends larger numbers with another type, which would prepare another statement.
         cursor.execute(_SAVE_COUNTS, [*(None if value is None else str(value) for value in values), row.pk])
 
 
-def stored_below(message_ids: list[UUID]) -> dict[UUID, StoredBelow]:
+def stored_below(db: Database, message_ids: list[UUID]) -> dict[UUID, StoredBelow]:
     """Return the steps and calls that exist below each message."""
     stored = {message_id: StoredBelow() for message_id in message_ids}
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute(
             "SELECT message_id, id, iteration FROM traces_app_agentstep WHERE message_id = ANY(%s)", [message_ids]
         )
@@ -306,9 +308,9 @@ def _stored(steps: Sequence[tuple[Any, ...]], calls: Sequence[tuple[Any, ...]]) 
     return stored
 
 
-def count_below(message_id: UUID, usage_of_message: dict[str, Any] | None) -> Rollup:
+def count_below(db: Database, message_id: UUID, usage_of_message: dict[str, Any] | None) -> Rollup:
     """Return the totals of everything below a message."""
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute(
             "SELECT id, duration_ms, usage::text, (metadata -> 'error')::text, model, cost FROM traces_app_agentstep "
             "WHERE message_id = %s",
@@ -352,18 +354,18 @@ Tables = Sequence[tuple[Table, list[Row]]]
 """Tables and the rows that are to be inserted into them."""
 
 
-def insert_rows(tables: Tables) -> None:
+def insert_rows(db: Database, tables: Tables) -> None:
     """Insert rows, in the order of ids in each table."""
     # Django wraps neither pipelines nor copy(), so their errors would be psycopg's own.
-    with connection.wrap_database_errors:
+    with db.connection.wrap_database_errors:
         if sum(len(lines) for _table, lines in tables) <= FEW_ROWS:
-            with prepared_cursor() as cursor, connection.connection.pipeline():
+            with prepared_cursor(db.connection) as cursor, db.connection.connection.pipeline():
                 _insert(cursor, tables)
             return
         for table, lines in tables:
             if lines:
                 with (
-                    connection.cursor() as cursor,
+                    db.connection.cursor() as cursor,
                     cursor.copy(f"COPY {table.name} ({table.columns}) FROM STDIN") as copy,
                 ):
                     for line in sorted(lines, key=BY_ID):
@@ -371,7 +373,10 @@ def insert_rows(tables: Tables) -> None:
 
 
 def insert_at_once(
-    tables: Tables, counted: Iterable[tuple[UUID, Counts, Sequence[str | None]]], contexts: Iterable[Row] = ()
+    db: Database,
+    tables: Tables,
+    counted: Iterable[tuple[UUID, Counts, Sequence[str | None]]],
+    contexts: Iterable[Row] = (),
 ) -> None:
     """Insert rows in the given order, then update sessions: their id, the change of their counters, and a value or None for
     each of SESSION_FIELDS; then insert the contexts that do not exist. Everything is sent at once as one transaction.
@@ -390,7 +395,7 @@ def insert_at_once(
         columns = zip(*(wanted[row_id] for row_id in sorted(wanted)), strict=True)
         statements.append((_ADD_CONTEXTS, [pg_text.array(column) for column in columns]))
     try:
-        execute_at_once(statements)
+        execute_at_once(db, statements)
     except ProgrammingError as error:
         if isinstance(error.__cause__, NoDataFound):
             raise SessionGone from error
@@ -421,12 +426,14 @@ def _insert(cursor: CursorWrapper, tables: Tables) -> None:
             cursor.executemany(statement, sorted(lines, key=BY_ID))
 
 
-def upsert_rows(tables: Tables, message_id: UUID, touched: WriteScope | None) -> tuple[bool, Rollup | None]:
+def upsert_rows(
+    db: Database, tables: Tables, message_id: UUID, touched: WriteScope | None
+) -> tuple[bool, Rollup | None]:
     """Insert rows or merge them into existing ones, parents first, in one pipeline. Return whether any changed, and the new
     totals of the rows in the write scope."""
     if not tables:
         return False, None
-    with exchange() as ask:
+    with exchange(db) as ask:
         cursors = [
             ask(table.upsert, *map(pg_text.array, zip(*sorted(lines, key=BY_ID), strict=True)))
             for table, lines in tables
@@ -437,7 +444,7 @@ def upsert_rows(tables: Tables, message_id: UUID, touched: WriteScope | None) ->
     return any(changed), _counted(*below) if below else None
 
 
-def add_to_sessions(counts: Mapping[UUID, Counts], *, touch: bool = True) -> None:
+def add_to_sessions(db: Database, counts: Mapping[UUID, Counts], *, touch: bool = True) -> None:
     """Add to the counters of sessions, which have changed now only with `touch`.
 
     Several must be locked before, in the order of ids.
@@ -445,7 +452,7 @@ def add_to_sessions(counts: Mapping[UUID, Counts], *, touch: bool = True) -> Non
     added = {session_id: count for session_id, count in counts.items() if count}
     if not added:
         return
-    with prepared_cursor() as cursor:
+    with prepared_cursor(db.connection) as cursor:
         cursor.execute(
             _ADD_TO_SESSIONS if touch else _ADD_UNTOUCHED,
             # As text, because psycopg sends larger numbers with another type, which would prepare another statement.
@@ -457,9 +464,9 @@ def add_to_sessions(counts: Mapping[UUID, Counts], *, touch: bool = True) -> Non
         )
 
 
-def add_to_session(session_id: UUID, counts: Counts, columns: Sequence[str]) -> tuple[Any, ...] | None:
+def add_to_session(db: Database, session_id: UUID, counts: Counts, columns: Sequence[str]) -> tuple[Any, ...] | None:
     """Lock a session by adding to its counters; return some of its columns, or None if it is deleted or gone."""
-    with prepared_cursor() as cursor:
+    with prepared_cursor(db.connection) as cursor:
         cursor.execute(
             f"{_ADDING} RETURNING session.id{''.join(f', {name}' for name in columns)}",
             [*(str(getattr(counts, name)) for name in COUNTERS), *_news(counts), session_id],
@@ -469,11 +476,14 @@ def add_to_session(session_id: UUID, counts: Counts, columns: Sequence[str]) -> 
 
 
 def add_receipts(
-    table: Literal["messages_app_message", "messages_app_session"], row_id: UUID, receipts: Sequence[dict[str, Any]]
+    db: Database,
+    table: Literal["messages_app_message", "messages_app_session"],
+    row_id: UUID,
+    receipts: Sequence[dict[str, Any]],
 ) -> None:
     """Add receipts to a message or session, each once and in a stable order."""
     added = pg_text.json(list(receipts))
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute(
             f"UPDATE {table} SET redactions = (SELECT jsonb_agg(DISTINCT one) "  # noqa: S608 - one of the two names
             "FROM jsonb_array_elements(redactions || %s::jsonb) AS one) WHERE id = %s AND NOT redactions @> %s::jsonb",
@@ -481,12 +491,12 @@ def add_receipts(
         )
 
 
-def lock_sessions(ids: Collection[UUID], columns: Sequence[str]) -> dict[UUID, tuple[Any, ...]]:
+def lock_sessions(db: Database, ids: Collection[UUID], columns: Sequence[str]) -> dict[UUID, tuple[Any, ...]]:
     """Lock the sessions that are not deleted, in the order of ids, and return some of their columns.
 
     Senders to the same sessions wait here for the rest of the other transaction.
     """
-    with prepared_cursor() as cursor:
+    with prepared_cursor(db.connection) as cursor:
         cursor.execute(
             f"SELECT {', '.join(['id', *columns])} FROM messages_app_session "  # noqa: S608 - constants
             f"WHERE id = ANY(%s) AND deleted_at IS NULL ORDER BY id FOR NO KEY UPDATE",

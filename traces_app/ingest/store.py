@@ -33,7 +33,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from msgspec.structs import replace
 
-from access_app.db import connection, transaction
+from access_app.db import Database
 from access_app.db.statements import read_prepared
 from access_app.encryption.keys import key_of
 from access_app.errors import Conflict, TooLarge
@@ -95,6 +95,7 @@ AT_A_TIME = 200
 
 
 def store(
+    db: Database,
     project_id: int,
     batch: Sequence[Redacted],
     *,
@@ -116,15 +117,15 @@ def store(
     started = time.perf_counter()
     messages = [message for item in batch for message in item.session.messages or ()]
     periods = {Period.of(_created_at(message)) for message in messages}
-    ensure_periods(periods)
+    ensure_periods(db, periods)
     tools = tool_names(step for message in messages for step in message.agent_steps or ())
     prices = current_prices()
     data_key = key_of(project_id)
     # In an outer transaction a failing statement would abort it, or cost a savepoint.
-    optimistic = connection.get_autocommit()
+    optimistic = db.connection.get_autocommit()
     for attempts_left in reversed(range(5)):
-        tool_ids = find_or_make_tools(project_id, tools)
-        known = find_sessions_of(project_id, batch)
+        tool_ids = find_or_make_tools(db, project_id, tools)
+        known = find_sessions_of(db, project_id, batch)
         context = Context(
             project_id=project_id,
             source=source,
@@ -139,15 +140,15 @@ def store(
             data_key=data_key,
         )
         if source == "events":
-            outcomes = _store(context, batch)
+            outcomes = _store(db, context, batch)
             _log_stored(project_id, outcomes, started)
             return outcomes
         try:
-            outcomes = _store(context, batch)
+            outcomes = _store(db, context, batch)
             if len(messages) <= AT_A_TIME:
                 # Not for a large batch, because its names are spread over its memory and would keep that from being freed:
                 # 40 MB after a batch of 50 MB.
-                cache_created_sessions(project_id, outcomes)
+                cache_created_sessions(db, project_id, outcomes)
             _log_stored(project_id, outcomes, started)
             return outcomes
         except SessionCreatedConcurrently:
@@ -156,12 +157,12 @@ def store(
         except SessionGone:
             # Deleted or purged during the write, or earlier while it was in the cache: nothing was stored, and the next
             # attempt refuses it.
-            forget_sessions(project_id, batch)
+            forget_sessions(db, project_id, batch)
         except IntegrityError as error:
             if isinstance(error.__cause__, psycopg.errors.CheckViolation):
                 # "No partition of relation": a purge dropped a month that is still in our cache.
                 forget()
-                ensure_periods(periods)
+                ensure_periods(db, periods)
             elif isinstance(error.__cause__, psycopg.errors.UniqueViolation) and attempts_left:
                 # A message exists already, or another sender has just created one of our sessions, or used an id that one
                 # of our messages supplies.
@@ -187,7 +188,7 @@ def _log_stored(project_id: int, outcomes: Sequence[SessionOutcome], started: fl
 # --- The steps of a store ---------------------------------------------------------------------------------------------
 
 
-def _store(context: Context, batch: Sequence[Redacted]) -> list[SessionOutcome]:
+def _store(db: Database, context: Context, batch: Sequence[Redacted]) -> list[SessionOutcome]:
     sessions, new = find_sessions(context, batch)
     new = SESSIONS.encrypted(new, context.data_key)
     incoming = [
@@ -204,33 +205,35 @@ def _store(context: Context, batch: Sequence[Redacted]) -> list[SessionOutcome]:
         if message.session.refused:
             message.refuse(message.session.refused)
     admitted = [message for message in messages if not message.refused]
-    claims = _identify(context, admitted)
+    claims = _identify(db, context, admitted)
     if context.source == "live" and sum(message.first is not None for message in admitted) > MOST_REPEATED:
         raise TooLarge(
             _("The body has more than %(most)d messages again that are in it already. Split it into several requests.")
             % {"most": MOST_REPEATED}
         )
     if context.optimistic and _look_new(context, sessions, admitted, claims):
-        _insert_at_once(context, new, admitted, claims)
+        _insert_at_once(db, context, new, admitted, claims)
     else:
         # The event writer already holds a transaction and retries the whole of it.
-        with nullcontext() if context.source == "events" else transaction.atomic():
-            make_sessions(new)
-            _claim_message_keys(admitted, claims)
+        with nullcontext() if context.source == "events" else db.atomic():
+            make_sessions(db, new)
+            _claim_message_keys(db, admitted, claims)
             new_messages = [message for message in admitted if not message.known]
             for first in range(0, len(new_messages), AT_A_TIME):
-                insert_rows(_new_rows(context, new_messages[first : first + AT_A_TIME]))
-            merge(context, [message for message in admitted if message.known and message.first is None])
+                insert_rows(db, _new_rows(db, context, new_messages[first : first + AT_A_TIME]))
+            merge(db, context, [message for message in admitted if message.known and message.first is None])
             # A message that occurs twice in a batch is merged into its first occurrence, in the order of the batch.
             for message in admitted:
                 if message.first is not None:
-                    merge(context, [message])
-            finish_sessions(context, sessions)
-            context_rows.add(context.inputs.values())
+                    merge(db, context, [message])
+            finish_sessions(db, context, sessions)
+            context_rows.add(db, context.inputs.values())
             changed = _changed(context, admitted)
-            mark_messages(context.project_id, _with_changed_calls(context, admitted, changed))
-            UnindexedMessage.objects.bulk_create(UnindexedMessage(message_id=message_id) for message_id in changed)
-            mark(_completed(admitted, changed))
+            mark_messages(db, context.project_id, _with_changed_calls(context, admitted, changed))
+            db.rows(UnindexedMessage.objects).bulk_create(
+                UnindexedMessage(message_id=message_id) for message_id in changed
+            )
+            mark(db, _completed(admitted, changed))
     # If the claim is rolled back after all, the cache entry costs one needless lookup.
     cache_claims(claims)
     return [
@@ -245,12 +248,12 @@ def _store(context: Context, batch: Sequence[Redacted]) -> list[SessionOutcome]:
     ]
 
 
-def _identify(context: Context, messages: Sequence[PendingMessage]) -> dict[UUID, PendingMessage]:
+def _identify(db: Database, context: Context, messages: Sequence[PendingMessage]) -> dict[UUID, PendingMessage]:
     """Set the id that each message has if it is new, and link repetitions in this batch to their first occurrence.
 
     Return the keys that the messages claim. Messages that give one of our ids are marked as known.
     """
-    by_uuid = _messages_by_uuid(context, messages)
+    by_uuid = _messages_by_uuid(db, context, messages)
     claims: dict[UUID, PendingMessage] = {}
     firsts: dict[UUID, PendingMessage] = {}
     brought: dict[UUID, PendingMessage] = {}
@@ -287,9 +290,11 @@ def _identify(context: Context, messages: Sequence[PendingMessage]) -> dict[UUID
     return claims
 
 
-def _claim_message_keys(messages: Sequence[PendingMessage], claims: Mapping[UUID, PendingMessage]) -> None:
+def _claim_message_keys(
+    db: Database, messages: Sequence[PendingMessage], claims: Mapping[UUID, PendingMessage]
+) -> None:
     """Claim the keys. Messages whose key was claimed before are known, with the id of that claim."""
-    known = claim_keys({key: message.id for key, message in claims.items() if message.id is not None})
+    known = claim_keys(db, {key: message.id for key, message in claims.items() if message.id is not None})
     for key, message_id in known.items():
         claims[key].id, claims[key].known = message_id, True
     for message in messages:
@@ -297,7 +302,7 @@ def _claim_message_keys(messages: Sequence[PendingMessage], claims: Mapping[UUID
             message.id, message.known = message.first.id, True
 
 
-def _messages_by_uuid(context: Context, messages: Sequence[PendingMessage]) -> dict[UUID, UUID]:
+def _messages_by_uuid(db: Database, context: Context, messages: Sequence[PendingMessage]) -> dict[UUID, UUID]:
     """Return the sessions of existing messages whose ids the batch gives: our own sent back, or someone else's."""
     sessions: dict[UUID, UUID] = {}
     given = []
@@ -309,7 +314,7 @@ def _messages_by_uuid(context: Context, messages: Sequence[PendingMessage]) -> d
         elif uuid is not None:
             given.append(uuid)
     if given:
-        sessions.update(read_prepared(_SESSIONS_OF, [given, min(given), max(given)]))
+        sessions.update(read_prepared(_SESSIONS_OF, [given, min(given), max(given)], db.connection))
     return sessions
 
 
@@ -334,9 +339,13 @@ def _look_new(
 
 
 def _insert_at_once(
-    context: Context, new: Sequence[Row], messages: Sequence[PendingMessage], claims: Mapping[UUID, PendingMessage]
+    db: Database,
+    context: Context,
+    new: Sequence[Row],
+    messages: Sequence[PendingMessage],
+    claims: Mapping[UUID, PendingMessage],
 ) -> None:
-    below_sessions = _new_rows(context, messages)
+    below_sessions = _new_rows(db, context, messages)
     claimed: list[Row] = [
         KEYS.Row(key.hex, message.id.hex) for key, message in sorted(claims.items()) if message.id is not None
     ]
@@ -355,6 +364,7 @@ def _insert_at_once(
     ]
     unindexed: list[Row] = [UNINDEXED.Row(message_id.hex) for message_id in changed]
     insert_at_once(
+        db,
         [
             (SESSIONS, [counted_row(row, whole.get(row.id)) for row in new]),
             (KEYS, claimed),
@@ -402,7 +412,7 @@ def _with_changed_calls(
     )
 
 
-def _new_rows(context: Context, messages: Sequence[PendingMessage]) -> Tables:
+def _new_rows(db: Database, context: Context, messages: Sequence[PendingMessage]) -> Tables:
     """Return the rows of new messages and everything below them; add their counts to those of their sessions."""
     lines = []
     below = Rows()
@@ -423,7 +433,7 @@ def _new_rows(context: Context, messages: Sequence[PendingMessage]) -> Tables:
         )
         lines.append(line)
         message.session.counts += _counts(context, message.id, record, counts)
-        keep_inputs(context, message.session.id, message.id, own)
+        keep_inputs(db, context, message.session.id, message.id, own)
         below.references += own.references
         below.steps += own.steps
         below.calls += own.calls

@@ -18,7 +18,7 @@ from uuid import UUID
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
-from access_app.db import connection
+from access_app.db import primary
 from access_app.encryption.columns import ENCRYPTED, Column
 from access_app.encryption.envelope import DataKey, row_bytes
 from messages_app.models import ChangedHour, Message, MessageKey, Reference, SealMark, Session
@@ -152,7 +152,7 @@ def fields_of(model: type[models.Model]) -> dict[str, models.Field[Any, Any]]:
 
 def type_of(field: models.Field[Any, Any]) -> str:
     """The PostgreSQL type of a column, for casts. Text for varchar(n), because a cast to that truncates silently."""
-    return "text" if isinstance(field, models.CharField) else field.db_type(connection) or ""
+    return "text" if isinstance(field, models.CharField) else field.db_type(primary.connection) or ""
 
 
 def _conversion(field: models.Field[Any, Any]) -> Callable[[Any], str | None]:

@@ -13,7 +13,8 @@ from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
-from access_app.db import connection, transaction
+from access_app.db import Database
+from access_app.db.transactions import in_transaction
 from messages_app.changed_hours import mark_messages
 from messages_app.models import Session
 from messages_app.seal_marks import mark
@@ -59,6 +60,7 @@ class Recomputed:
 
 
 def recompute_costs(
+    db: Database,
     *,
     project_id: int | None = None,
     from_: datetime | None = None,
@@ -79,16 +81,16 @@ def recompute_costs(
         "most": AT_A_TIME,
     }
     while True:
-        with connection.cursor() as cursor:
+        with db.connection.cursor() as cursor:
             cursor.execute(_MESSAGES, {**bounds, "last": done.reached or UUID(int=0)})
             projects: dict[UUID, int] = dict(cursor.fetchall())
         if not projects:
             return
-        steps = _steps(list(projects))
+        steps = _steps(db, list(projects))
         changed = _changed(steps, projects, prices, model)
         if changed and not dry_run:
             messages = {step.message_id for step in steps if step.id in changed}
-            done.steps += _write(sorted(messages), projects, prices, model)
+            done.steps += _write(db, sorted(messages), projects, prices, model)
         else:
             done.steps += len(changed)
         done.messages += len(projects)
@@ -96,9 +98,9 @@ def recompute_costs(
         yield done
 
 
-def _steps(message_ids: Sequence[UUID]) -> list[StoredStep]:
+def _steps(db: Database, message_ids: Sequence[UUID]) -> list[StoredStep]:
     first, after = ids.range_below(min(message_ids))[0], ids.range_below(max(message_ids))[1]
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute(_STEPS, [list(message_ids), first, after])
         return [StoredStep(*row) for row in cursor.fetchall()]
 
@@ -122,23 +124,25 @@ def is_of_model(name: str, wanted: str) -> bool:
     return any(name.startswith(wanted[:-1]) for name in names) if wanted.endswith("*") else wanted in names
 
 
-@transaction.atomic
-def _write(message_ids: Sequence[UUID], projects: dict[UUID, int], prices: PriceTable, model: str | None) -> int:
+@in_transaction
+def _write(
+    db: Database, message_ids: Sequence[UUID], projects: dict[UUID, int], prices: PriceTable, model: str | None
+) -> int:
     """Write the costs of these messages, their steps and sessions; return the number of steps."""
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute(_LOCK, [list(message_ids), message_ids[0], message_ids[-1]])
         locked = cursor.fetchall()
     if not locked:
         return 0
     # Read again, because they may have changed before they were locked.
-    steps = _steps([row[0] for row in locked])
+    steps = _steps(db, [row[0] for row in locked])
     changed = _changed(steps, projects, prices, model)
-    set_costs(changed.items())
+    set_costs(db, changed.items())
     of_project: dict[int, list[UUID]] = {}
     for message_id in sorted({step.message_id for step in steps if step.id in changed}):
         of_project.setdefault(projects[message_id], []).append(message_id)
     for project_id, repriced in of_project.items():
-        mark_messages(project_id, repriced)  # statistics of tools have the costs of steps
+        mark_messages(db, project_id, repriced)  # statistics of tools have the costs of steps
     of_message: dict[UUID, list[tuple[StoredStep, Decimal | None]]] = {}
     for step in steps:
         of_message.setdefault(step.message_id, []).append((step, changed.get(step.id, step.cost)))
@@ -158,12 +162,18 @@ def _write(message_ids: Sequence[UUID], projects: dict[UUID, int], prices: Price
                 priced_count=(cost is not None) - (old_cost is not None),
                 unpriced_count=unpriced - old_unpriced,
             )
-    mark({step.message_id for step in steps if step.id in changed}.union(row[0] for row in saved))
+    mark(db, {step.message_id for step in steps if step.id in changed}.union(row[0] for row in saved))
     if saved:
-        with connection.cursor() as cursor:
+        with db.connection.cursor() as cursor:
             columns = list(map(list, zip(*saved, strict=True)))
             cursor.execute(_SAVE, [*columns, message_ids[0], message_ids[-1]])
     # Deleted sessions keep their counters up to date, too.
-    list(Session.with_deleted.filter(pk__in=counts).order_by("pk").select_for_update(no_key=True).values_list("pk"))
-    add_to_sessions(counts)
+    list(
+        db.rows(Session.with_deleted)
+        .filter(pk__in=counts)
+        .order_by("pk")
+        .select_for_update(no_key=True)
+        .values_list("pk")
+    )
+    add_to_sessions(db, counts)
     return len(changed)

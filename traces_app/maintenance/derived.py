@@ -16,7 +16,7 @@ from uuid import UUID
 
 import numpy as np
 
-from access_app.db import connection, transaction
+from access_app.db import Database
 from messages_app.changed_hours import mark_messages
 from messages_app.models import Message, MessageKey, PurgedPeriod
 from messages_app.seal_marks import mark
@@ -55,7 +55,7 @@ Scope = tuple[str, list[Any]]
 """A condition on `message`, with its values."""
 
 
-def check_derived(*, project_id: int | None = None, session_id: UUID | None = None) -> Iterator[Problem]:
+def check_derived(db: Database, *, project_id: int | None = None, session_id: UUID | None = None) -> Iterator[Problem]:
     """Yield the problems of all traces, or of one project or session.
 
     Keys without a message belong to neither, so only a check of all traces finds them.
@@ -66,23 +66,23 @@ def check_derived(*, project_id: int | None = None, session_id: UUID | None = No
     elif project_id is not None:
         scope = ("message.project_id = %s", [project_id])
     is_whole = project_id is None and session_id is None
-    purged = [purge.period for purge in PurgedPeriod.objects.all()] if is_whole else []
-    for period in periods_of(_MESSAGES):
-        yield from _missing_keys(period, scope)
+    purged = [purge.period for purge in db.rows(PurgedPeriod.objects).all()] if is_whole else []
+    for period in periods_of(db, _MESSAGES):
+        yield from _missing_keys(db, period, scope)
         if is_whole and not any(period.overlaps(period_purged) for period_purged in purged):
-            yield from _stray_keys(period)
-        yield from _unindexed(period, scope)
+            yield from _stray_keys(db, period)
+        yield from _unindexed(db, period, scope)
     if session_id is None:
-        yield from _archives(project_id)
+        yield from _archives(db, project_id)
 
 
-def hidden_periods() -> Iterator[Problem]:
+def hidden_periods(db: Database) -> Iterator[Problem]:
     """Yield the periods with hidden rows. Mend them before anything else is counted."""
-    for period in unsettled_periods(TABLES):
+    for period in unsettled_periods(db, TABLES):
         yield _problem("month_hidden", f"period {period}")
 
 
-def mend(problems: Sequence[Problem]) -> int:
+def mend(db: Database, problems: Sequence[Problem]) -> int:
     """Mend those of the problems that can be; return how many were tried. Those that remain, the next check reports.
 
     Raise PeriodInUse if a hidden period is still read.
@@ -91,18 +91,19 @@ def mend(problems: Sequence[Problem]) -> int:
     for problem in problems:
         by_kind[problem.kind].append(problem)
     for kind in by_kind.keys() & MENDERS.keys():
-        MENDERS[kind](by_kind[kind])
+        MENDERS[kind](db, by_kind[kind])
     return sum(len(by_kind[kind]) for kind in by_kind.keys() & MENDERS.keys())
 
 
 # --- Checks -----------------------------------------------------------------------------------------------------------
 
 
-def _missing_keys(period: Period, scope: Scope) -> Iterator[Problem]:
+def _missing_keys(db: Database, period: Period, scope: Scope) -> Iterator[Problem]:
     condition, values = scope
     last = period.first_id
     while True:
         missing = fetch(
+            db,
             f"SELECT message.id, message.session_id, (SELECT message_id FROM {_KEYS} WHERE key = {_KEY_OF_MESSAGE}) "
             f"FROM {_MESSAGES} AS message WHERE {condition} AND message.id >= %s AND message.id < %s "
             f"AND message.external_id <> '' AND NOT EXISTS (SELECT 1 FROM {_KEYS} AS known "
@@ -117,10 +118,11 @@ def _missing_keys(period: Period, scope: Scope) -> Iterator[Problem]:
         last = _after(missing[-1][0])
 
 
-def _stray_keys(period: Period) -> Iterator[Problem]:
+def _stray_keys(db: Database, period: Period) -> Iterator[Problem]:
     last = period.first_id
     while True:
         stray = fetch(
+            db,
             f"SELECT message_id FROM {_KEYS} AS known WHERE message_id >= %s AND message_id < %s AND purged_at IS NULL "
             f"AND NOT EXISTS (SELECT 1 FROM {_MESSAGES} AS message WHERE message.id = known.message_id AND message.id >= %s "
             f"AND message.id < %s) ORDER BY message_id LIMIT {_AT_ONCE}",
@@ -133,20 +135,21 @@ def _stray_keys(period: Period) -> Iterator[Problem]:
         last = _after(stray[-1][0])
 
 
-def _unindexed(period: Period, scope: Scope) -> Iterator[Problem]:
+def _unindexed(db: Database, period: Period, scope: Scope) -> Iterator[Problem]:
     condition, values = scope
     last = period.first_id
     while True:
-        with one_snapshot(read_only=True):
+        with one_snapshot(db, read_only=True):
             page = dict(
                 fetch(
+                    db,
                     f"SELECT message.id, message.session_id FROM {_MESSAGES} AS message WHERE {condition} "
                     f"AND message.id >= %s AND message.id < %s AND NOT EXISTS (SELECT 1 FROM {_QUEUE} AS waiting "
                     f"WHERE waiting.message_id = message.id) ORDER BY message.id LIMIT {_WINDOW}",
                     [*values, last, period.after_id],
                 )
             )
-            missing = _not_in_index(list(page))
+            missing = _not_in_index(db, list(page))
         for message_id in missing:
             yield _problem("not_indexed", "has texts", page[message_id], message_id)
         if len(page) < _WINDOW:
@@ -154,17 +157,19 @@ def _unindexed(period: Period, scope: Scope) -> Iterator[Problem]:
         last = _after(max(page))
 
 
-def _not_in_index(message_ids: Sequence[UUID]) -> list[UUID]:
+def _not_in_index(db: Database, message_ids: Sequence[UUID]) -> list[UUID]:
     """Return the messages, given in order, that have texts and are not in the index."""
     if not message_ids:
         return []
     first, last = message_ids[0], message_ids[-1]
     missing = {message_id.bytes for message_id in message_ids}
-    segments = SearchSegment.objects.filter(first_message__lte=last, last_message__gte=first).values_list(
-        "pk", flat=True
+    segments = (
+        db.rows(SearchSegment.objects)
+        .filter(first_message__lte=last, last_message__gte=first)
+        .values_list("pk", flat=True)
     )
     for segment in segments:
-        for chunk in SearchRows.objects.filter(segment_id=segment).values_list("rows", flat=True):
+        for chunk in db.rows(SearchRows.objects).filter(segment_id=segment).values_list("rows", flat=True):
             missing.difference_update(np.frombuffer(chunk, dtype=ROW)["message"].tolist())
         if not missing:
             return []
@@ -172,12 +177,14 @@ def _not_in_index(message_ids: Sequence[UUID]) -> list[UUID]:
     unindexed: list[UUID] = []
     for start in range(0, len(left), _AT_ONCE):
         # Messages without any text have no rows there.
-        unindexed += sorted({row.message_id for row in texts_of_messages(left[start : start + _AT_ONCE]) if row.texts})
+        unindexed += sorted(
+            {row.message_id for row in texts_of_messages(db, left[start : start + _AT_ONCE]) if row.texts}
+        )
     return unindexed
 
 
-def _archives(project_id: int | None) -> Iterator[Problem]:
-    archives = Archive.objects.select_related("project").order_by("url", "project__slug", "period")
+def _archives(db: Database, project_id: int | None) -> Iterator[Problem]:
+    archives = db.rows(Archive.objects).select_related("project").order_by("url", "project__slug", "period")
     if project_id is not None:
         archives = archives.filter(project=project_id)
     for archive in archives.iterator():
@@ -214,28 +221,28 @@ def _faults_of(archive: Archive) -> Iterator[str]:
 # --- Mends ------------------------------------------------------------------------------------------------------------
 
 
-def _mend_message_counts(problems: Sequence[Problem]) -> None:
+def _mend_message_counts(db: Database, problems: Sequence[Problem]) -> None:
     for message_id in _messages_of(problems)[0]:
-        with transaction.atomic():
-            row = Message.with_deleted.select_for_update().filter(pk=message_id).first()
+        with db.atomic():
+            row = db.rows(Message.with_deleted).select_for_update().filter(pk=message_id).first()
             if row is None:
                 continue
-            counts = count_below(row.pk, row.usage)
+            counts = count_below(db, row.pk, row.usage)
             counts = counts._replace(duration_ms=duration_between(row.created_at, row.completed_at, counts.duration_ms))
             for name, value in counts._asdict().items():
                 setattr(row, name, value)
             row.save(update_fields=list(counts._fields))
-            mark([row.pk])
-            mark_messages(row.project_id, [row.pk])
-            recount([row.session_id])
+            mark(db, [row.pk])
+            mark_messages(db, row.project_id, [row.pk])
+            recount(db, [row.session_id])
 
 
-def _mend_session_counts(problems: Sequence[Problem]) -> None:
-    recount(sorted(problem.session_id for problem in problems if problem.session_id))
+def _mend_session_counts(db: Database, problems: Sequence[Problem]) -> None:
+    recount(db, sorted(problem.session_id for problem in problems if problem.session_id))
 
 
-def _mend_missing_keys(problems: Sequence[Problem]) -> None:
-    with connection.cursor() as cursor:
+def _mend_missing_keys(db: Database, problems: Sequence[Problem]) -> None:
+    with db.connection.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO {_KEYS} (key, message_id) SELECT {_KEY_OF_MESSAGE}, message.id FROM {_MESSAGES} AS message "
             "WHERE message.id = ANY(%s) AND message.id BETWEEN %s AND %s ON CONFLICT DO NOTHING",
@@ -243,8 +250,8 @@ def _mend_missing_keys(problems: Sequence[Problem]) -> None:
         )
 
 
-def _mend_stray_keys(problems: Sequence[Problem]) -> None:
-    with connection.cursor() as cursor:
+def _mend_stray_keys(db: Database, problems: Sequence[Problem]) -> None:
+    with db.connection.cursor() as cursor:
         cursor.execute(
             f"DELETE FROM {_KEYS} AS known WHERE message_id = ANY(%s) AND purged_at IS NULL AND NOT EXISTS "
             f"(SELECT 1 FROM {_MESSAGES} AS message WHERE message.id = known.message_id AND message.id BETWEEN %s AND %s)",
@@ -252,17 +259,17 @@ def _mend_stray_keys(problems: Sequence[Problem]) -> None:
         )
 
 
-def _mend_index(problems: Sequence[Problem]) -> None:
-    UnindexedMessage.objects.bulk_create(
+def _mend_index(db: Database, problems: Sequence[Problem]) -> None:
+    db.rows(UnindexedMessage.objects).bulk_create(
         UnindexedMessage(message_id=problem.message_id) for problem in problems if problem.message_id
     )
 
 
-def _mend_months(problems: Sequence[Problem]) -> None:
-    settle_periods(TABLES)
+def _mend_months(db: Database, problems: Sequence[Problem]) -> None:
+    settle_periods(db, TABLES)
 
 
-MENDERS: Mapping[str, Callable[[Sequence[Problem]], None]] = {
+MENDERS: Mapping[str, Callable[[Database, Sequence[Problem]], None]] = {
     "message_counts": _mend_message_counts,
     "session_counts": _mend_session_counts,
     "key_missing": _mend_missing_keys,

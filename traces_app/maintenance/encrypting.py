@@ -19,7 +19,7 @@ import msgspec
 from django.db import models
 from psycopg.rows import tuple_row
 
-from access_app.db import connection, transaction
+from access_app.db import Database
 from access_app.encryption.columns import ENCRYPTED, Column, Form
 from access_app.encryption.envelope import DataKey
 from access_app.encryption.errors import Damaged
@@ -81,28 +81,28 @@ class _Job:
         return key
 
 
-def encrypt_stored(project_id: int) -> Iterator[Rewritten]:
+def encrypt_stored(db: Database, project_id: int) -> Iterator[Rewritten]:
     """Encrypt what is stored in a project with its newest data key; yield the state after each batch.
 
     Raise Locked without the master key, Conflict if encryption is turned off meanwhile, and Damaged with the place of a value
     that cannot be read. Changed messages are sealed again.
     """
-    return _rewrite(_Job(project_id, encrypts=True))
+    return _rewrite(db, _Job(project_id, encrypts=True))
 
 
-def decrypt_stored(project_id: int) -> Iterator[Rewritten]:
+def decrypt_stored(db: Database, project_id: int) -> Iterator[Rewritten]:
     """Decrypt what is stored in a project that encrypts nothing any more; see `encrypt_stored`."""
-    return _rewrite(_Job(project_id, encrypts=False))
+    return _rewrite(db, _Job(project_id, encrypts=False))
 
 
-def wait_for_writers() -> None:
+def wait_for_writers(db: Database) -> None:
     """Wait until everything is stored by what this process has changed about data keys before: new rows and those that run.
 
     Raise Django's database errors.
     """
     # Other processes look at the keys again after MAX_AGE seconds; then what they have begun before ends.
     time.sleep(MAX_AGE + 1)
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint")
         (first_later,) = cursor.fetchone()
         while True:
@@ -112,60 +112,64 @@ def wait_for_writers() -> None:
             time.sleep(0.2)
 
 
-def _rewrite(job: _Job) -> Iterator[Rewritten]:
+def _rewrite(db: Database, job: _Job) -> Iterator[Rewritten]:
     done = Rewritten()
-    for page in _pages(Message, job.project_id):
-        _rewrite_messages(job, page, done)
+    for page in _pages(db, Message, job.project_id):
+        _rewrite_messages(db, job, page, done)
         done.messages += len(page)
         yield done
-    for page in _pages(Session, job.project_id):
-        _rewrite_sessions(job, page, done)
+    for page in _pages(db, Session, job.project_id):
+        _rewrite_sessions(db, job, page, done)
         yield done
     for model in (Span, Score):
-        for page in _pages(model, job.project_id):
-            with transaction.atomic():
-                done.rows += len(_rewrite_rows(model, _OF_ITS_OWN, {"keys": page}, job.lock()))
+        for page in _pages(db, model, job.project_id):
+            with db.atomic():
+                done.rows += len(_rewrite_rows(db, model, _OF_ITS_OWN, {"keys": page}, job.lock()))
             yield done
 
 
-def _rewrite_messages(job: _Job, keys: Sequence[UUID], done: Rewritten) -> None:
+def _rewrite_messages(db: Database, job: _Job, keys: Sequence[UUID], done: Rewritten) -> None:
     bounds = [ids.range_below(key) for key in (keys[0], keys[-1])]
     values: dict[str, Any] = {"keys": list(keys), "first": bounds[0][0], "after": bounds[1][1]}
-    with transaction.atomic():
+    with db.atomic():
         key = job.lock()
-        locked = Message.with_deleted.filter(pk__in=keys).order_by("pk").select_for_update()
+        locked = db.rows(Message.with_deleted).filter(pk__in=keys).order_by("pk").select_for_update()
         owner = dict(locked.values_list("pk", "session_id"))
         values["sessions"] = list(set(owner.values()))
-        changed = set(_rewrite_rows(Message, _OF_ITS_OWN, values, key))
+        changed = set(_rewrite_rows(db, Message, _OF_ITS_OWN, values, key))
         done.rows += len(changed)
         for model, where in _OF_MESSAGES:
-            written = _rewrite_rows(model, where, values, key)
+            written = _rewrite_rows(db, model, where, values, key)
             done.rows += len(written)
             changed |= set(written.values())
-        mark(list(changed))
+        mark(db, list(changed))
         if key is None:
-            UnindexedMessage.objects.bulk_create(UnindexedMessage(message_id=message_id) for message_id in owner)
+            db.rows(UnindexedMessage.objects).bulk_create(
+                UnindexedMessage(message_id=message_id) for message_id in owner
+            )
         else:
-            RunVector.objects.filter(pk__in=changed).delete()
+            db.rows(RunVector.objects).filter(pk__in=changed).delete()
     if key is not None:
         # Segments are removed in transactions of their own.
-        forget_messages(changed)
+        forget_messages(db, changed)
 
 
-def _rewrite_sessions(job: _Job, keys: Sequence[UUID], done: Rewritten) -> None:
-    with transaction.atomic():
+def _rewrite_sessions(db: Database, job: _Job, keys: Sequence[UUID], done: Rewritten) -> None:
+    with db.atomic():
         key = job.lock()
-        list(Session.with_deleted.filter(pk__in=keys).order_by("pk").select_for_update().values_list("pk"))
-        done.rows += len(_rewrite_rows(Session, _OF_ITS_OWN, {"keys": list(keys)}, key))
-        shared = _rewrite_rows(Context, "session_id = ANY(%(keys)s) AND message_id IS NULL", {"keys": list(keys)}, key)
+        list(db.rows(Session.with_deleted).filter(pk__in=keys).order_by("pk").select_for_update().values_list("pk"))
+        done.rows += len(_rewrite_rows(db, Session, _OF_ITS_OWN, {"keys": list(keys)}, key))
+        shared = _rewrite_rows(
+            db, Context, "session_id = ANY(%(keys)s) AND message_id IS NULL", {"keys": list(keys)}, key
+        )
         done.rows += len(shared)
         if shared:
             # Conversations are parts of the seals of all runs of a session.
-            mark(list(Message.with_deleted.filter(session__in=keys).values_list("pk", flat=True)))
+            mark(db, list(db.rows(Message.with_deleted).filter(session__in=keys).values_list("pk", flat=True)))
 
 
 def _rewrite_rows(
-    model: type[models.Model], where: str, values: dict[str, Any], key: DataKey | None
+    db: Database, model: type[models.Model], where: str, values: dict[str, Any], key: DataKey | None
 ) -> dict[UUID, UUID]:
     """Store the values of rows as they are stored now; return the rows that changed, with their message, else themselves."""
     table = model._meta.db_table
@@ -178,7 +182,7 @@ def _rewrite_rows(
         owner = "coalesce(message_id, id)"
     read = ", ".join(f"{name}::text" for name in columns)
     # Not by a cursor of Django, which decrypts.
-    with connection.wrap_database_errors, connection.connection.cursor(row_factory=tuple_row) as cursor:
+    with db.connection.wrap_database_errors, db.connection.connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(f"SELECT id, {owner}, {read} FROM {table} WHERE {where} ORDER BY id FOR UPDATE", values)  # noqa: S608 - constants
         owners, new = {}, []
         for row_id, of, *stored in cursor.fetchall():
@@ -208,9 +212,11 @@ def _as_stored_now(value: str, key: DataKey | None, column: Column, row_id: UUID
     return None if new == value else new
 
 
-def _pages(model: type[models.Model], project_id: int) -> Iterator[list[UUID]]:
+def _pages(db: Database, model: type[models.Model], project_id: int) -> Iterator[list[UUID]]:
     """Yield the ids of the rows of a project, deleted ones too, in order."""
-    rows: Any = getattr(model, "with_deleted", model._default_manager).filter(project=project_id).order_by("pk")
+    rows: Any = (
+        db.rows(getattr(model, "with_deleted", model._default_manager)).filter(project=project_id).order_by("pk")
+    )
     last = UUID(int=0)
     while page := list(rows.filter(pk__gt=last).values_list("pk", flat=True)[:AT_A_TIME]):
         yield page

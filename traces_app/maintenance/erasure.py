@@ -26,7 +26,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.utils.crypto import salted_hmac
 
-from access_app.db import PEOPLE_ARE_HERE, connection, transaction
+from access_app.db import PEOPLE_ARE_HERE, Database
 from access_app.db.reading import OURS
 from access_app.encryption.keys import refuse_encrypted
 from access_app.models import Project
@@ -101,100 +101,100 @@ class Found:
 
     @property
     def ids_sha256(self) -> str:
-        lines = "".join(f"{row_id}\n" for row_id in sorted(map(str, (*self.sessions, *self.messages))))
+        lines = "".join(f"{one}\n" for one in sorted(map(str, (*self.sessions, *self.messages))))
         return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def forms_of(text: str) -> list[str]:
     """Return how a text may stand in a column: as it is, in JSON, in JSON within JSON, in a URL; in lower case."""
     in_json = [json.dumps(text, ensure_ascii=ascii_only)[1:-1] for ascii_only in (False, True)]
-    twice = [json.dumps(form, ensure_ascii=False)[1:-1] for form in in_json]
+    twice = [json.dumps(one, ensure_ascii=False)[1:-1] for one in in_json]
     return list(dict.fromkeys(form.lower() for form in (text, *in_json, *twice, quote(text), quote_plus(text))))
 
 
-def find(subject: Subject) -> Found:
+def find(db: Database, subject: Subject) -> Found:
     """Return what belongs to a subject in the database."""
-    matches = Found()
+    found = Found()
     projects = subject.project_ids
-    sessions = Session.with_deleted.filter(project__in=projects).order_by()
+    sessions = db.rows(Session.with_deleted).filter(project__in=projects).order_by()
     match subject.kind:
         case "end_user":
-            matches.sessions.update(sessions.filter(end_user=subject.text).values_list("pk", flat=True))
-            scores = Score.with_deleted.filter(project__in=projects, author=subject.text)
-            matches.scores.update(scores.order_by().values_list("pk", flat=True))
+            found.sessions.update(sessions.filter(end_user=subject.text).values_list("pk", flat=True))
+            scores = db.rows(Score.with_deleted).filter(project__in=projects, author=subject.text)
+            found.scores.update(scores.order_by().values_list("pk", flat=True))
         case "session":
-            matches.sessions.update(sessions.filter(external_id=subject.text).values_list("pk", flat=True))
+            found.sessions.update(sessions.filter(external_id=subject.text).values_list("pk", flat=True))
             if (as_id := _uuid(subject.text)) is not None:
-                matches.sessions.update(sessions.filter(pk=as_id).values_list("pk", flat=True))
+                found.sessions.update(sessions.filter(pk=as_id).values_list("pk", flat=True))
         case "match":
             refuse_encrypted(*projects)
-            _find_matches(forms_of(subject.text), projects, matches)
-    matches.log.update(_log_about("session", matches.sessions))
-    matches.log.update(_log_about("message", [*matches.messages, *_messages_of(matches.sessions)]))
-    return matches
+            _find_matches(db, forms_of(subject.text), projects, found)
+    found.log.update(_log_about("session", found.sessions))
+    found.log.update(_log_about("message", [*found.messages, *_messages_of(db, found.sessions)]))
+    return found
 
 
-def count(matches: Found) -> dict[str, int]:
+def count(db: Database, found: Found) -> dict[str, int]:
     """Return the rows of each table that `erase` removes, those below messages included."""
-    messages = sorted({*matches.messages, *_messages_of(matches.sessions)})
+    messages = sorted({*found.messages, *_messages_of(db, found.sessions)})
     counts = {
-        "sessions": len(matches.sessions),
+        "sessions": len(found.sessions),
         "messages": len(messages),
-        "spans": len(matches.spans),
-        "scores": len(matches.scores),
+        "spans": len(found.spans),
+        "scores": len(found.scores),
         "snapshots": sum(
-            rows.filter(session__in=matches.sessions | matches.snapshots).count() for rows in _snapshot_rows()
+            rows.filter(session__in=found.sessions | found.snapshots).count() for rows in _snapshot_rows(db)
         ),
-        "tools": len(matches.tools),
-        "saved views": len(matches.views),
-        "entries of the admin's history": len(matches.log),
+        "tools": len(found.tools),
+        "saved views": len(found.views),
+        "entries of the admin's history": len(found.log),
     }
     for some in _parts(messages):
-        calls = ToolCall.with_deleted.filter(message__in=some)
+        calls = db.rows(ToolCall.with_deleted).filter(message__in=some)
         below: dict[str, models.QuerySet[Any]] = {
-            "references": Reference.objects.filter(message__in=some),
-            "steps": AgentStep.with_deleted.filter(message__in=some),
+            "references": db.rows(Reference.objects).filter(message__in=some),
+            "steps": db.rows(AgentStep.with_deleted).filter(message__in=some),
             "calls": calls,
-            "results": ToolResult.objects.filter(pk__in=calls.values("pk")),
-            "events": Event.objects.filter(message__in=some),
-            "contexts": Context.objects.filter(message__in=some),
-            "spans": Span.objects.filter(trace_id__in=_traces_of(some)),
-            "scores": Score.with_deleted.filter(message__in=some).exclude(pk__in=matches.scores),
+            "results": db.rows(ToolResult.objects).filter(pk__in=calls.values("pk")),
+            "events": db.rows(Event.objects).filter(message__in=some),
+            "contexts": db.rows(Context.objects).filter(message__in=some),
+            "spans": db.rows(Span.objects).filter(trace_id__in=_traces_of(db, some)),
+            "scores": db.rows(Score.with_deleted).filter(message__in=some).exclude(pk__in=found.scores),
         }
         for name, rows in below.items():
             counts[name] = counts.get(name, 0) + rows.order_by().count()
     return {name: number for name, number in counts.items() if number}
 
 
-def erase(matches: Found, *, progress: Progress = lambda _: None) -> dict[str, int]:
+def erase(db: Database, found: Found, *, progress: Progress = lambda _: None) -> dict[str, int]:
     """Remove what was found; return the rows removed from each table.
 
     Sessions and messages go last, because what is said of them elsewhere is found by them, also by the next run if this one is
     killed.
     """
     report = Report()
-    gone = {*matches.messages, *_messages_of(matches.sessions)}
-    with transaction.atomic():
+    gone = {*found.messages, *_messages_of(db, found.sessions)}
+    with db.atomic():
         removed = {
-            "search index": forget_messages(gone),
-            "entries of the admin's history": LogEntry.objects.filter(pk__in=matches.log).update(
+            "search index": forget_messages(db, gone),
+            "entries of the admin's history": LogEntry.objects.filter(pk__in=found.log).update(
                 object_repr="", change_message=""
             ),
-            "saved views": _delete(SavedView.objects.filter(pk__in=matches.views)),
-            "spans": _delete(Span.objects.filter(pk__in=matches.spans)),
-            "scores": _delete(Score.with_deleted.filter(pk__in=matches.scores)),
-            "snapshots": sum(_delete(rows.filter(session__in=matches.snapshots)) for rows in _snapshot_rows()),
+            "saved views": _delete(SavedView.objects.filter(pk__in=found.views)),
+            "spans": _delete(db.rows(Span.objects).filter(pk__in=found.spans)),
+            "scores": _delete(db.rows(Score.with_deleted).filter(pk__in=found.scores)),
+            "snapshots": sum(_delete(rows.filter(session__in=found.snapshots)) for rows in _snapshot_rows(db)),
         }
-        _forget_queues(gone)
-    purge_sessions(sorted(matches.sessions), report, progress)
-    purge_messages(sorted(matches.messages), report, progress)
-    removed["tools"] = _forget_tools(matches.tools)
+        _forget_queues(db, gone)
+    purge_sessions(db, sorted(found.sessions), report, progress)
+    purge_messages(db, sorted(found.messages), report, progress)
+    removed["tools"] = _forget_tools(db, found.tools)
     for name, table in report.tables.items():
         removed[name] = removed.get(name, 0) + table.rows
     return {name: number for name, number in removed.items() if number}
 
 
-def left_over(subject: Subject) -> dict[str, int]:
+def left_over(db: Database, subject: Subject) -> dict[str, int]:
     """Return the rows of every table of the database that still have the text, which `erase` does not change.
 
     They are rows of the audit log, which nobody can change, and of people who use Tracesite and their keys.
@@ -202,22 +202,22 @@ def left_over(subject: Subject) -> dict[str, int]:
     if subject.kind != "match":
         return {}
     forms, left = forms_of(subject.text), {}
-    tables = connection.introspection.table_names()
-    with connection.cursor() as cursor:
+    tables = db.connection.introspection.table_names()
+    with db.connection.cursor() as cursor:
         for table in sorted(tables):
             cursor.execute(
                 "SELECT attname FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid WHERE attrelid = %s::regclass "
                 "AND attnum > 0 AND NOT attisdropped AND typname IN ('text', 'varchar', 'json', 'jsonb', '_text', '_varchar')",
-                [connection.ops.quote_name(table)],
+                [db.connection.ops.quote_name(table)],
             )
             columns = [name for (name,) in cursor.fetchall()]
             if not columns:
                 continue
-            named = ", ".join(f"t.{connection.ops.quote_name(name)}::text" for name in columns)
+            named = ", ".join(f"t.{db.connection.ops.quote_name(name)}::text" for name in columns)
             cursor.execute(
-                f"SELECT count(*) FROM {connection.ops.quote_name(table)} AS t "
+                f"SELECT count(*) FROM {db.connection.ops.quote_name(table)} AS t "
                 f"WHERE lower(concat_ws(E'\\n', {named})) LIKE ANY(%s)",
-                [_patterns(forms)],
+                [_patterns(db, forms)],
             )
             if rows := cursor.fetchone()[0]:
                 left[table] = rows
@@ -227,76 +227,87 @@ def left_over(subject: Subject) -> dict[str, int]:
 # --- Finding ----------------------------------------------------------------------------------------------------------
 
 
-def _find_matches(forms: Sequence[str], projects: Sequence[int], matches: Found) -> None:
-    matches.sessions.update(_matching(Session, forms, "t.id", "t.project_id = ANY(%s)", projects))
+def _find_matches(db: Database, forms: Sequence[str], projects: Sequence[int], found: Found) -> None:
+    found.sessions.update(_matching(db, Session, forms, "t.id", "t.project_id = ANY(%s)", projects))
     of_project = "EXISTS (SELECT 1 FROM messages_app_message AS m WHERE m.id = t.message_id AND m.project_id = ANY(%s))"
     of_session = "EXISTS (SELECT 1 FROM messages_app_session AS s WHERE s.id = t.session_id AND s.project_id = ANY(%s))"
-    messages = matches.messages
-    messages.update(_matching(Message, forms, "t.id", "t.project_id = ANY(%s)", projects))
-    messages.update(_matching(ToolCall, forms, "t.message_id", "t.project_id = ANY(%s)", projects))
-    messages.update(_matching(Event, forms, "t.message_id", "t.project_id = ANY(%s)", projects))
+    messages = found.messages
+    messages.update(_matching(db, Message, forms, "t.id", "t.project_id = ANY(%s)", projects))
+    messages.update(_matching(db, ToolCall, forms, "t.message_id", "t.project_id = ANY(%s)", projects))
+    messages.update(_matching(db, Event, forms, "t.message_id", "t.project_id = ANY(%s)", projects))
     for model in (Reference, AgentStep):
-        messages.update(_matching(model, forms, "t.message_id", of_project, projects))
-    for rows in _snapshot_rows():
-        matches.snapshots.update(_matching(rows.model, forms, "t.session_id", of_session, projects))
-    matches.snapshots -= matches.sessions
-    calls = set(_matching(ToolResult, forms, "t.id", "true"))
+        messages.update(_matching(db, model, forms, "t.message_id", of_project, projects))
+    for rows in _snapshot_rows(db):
+        found.snapshots.update(_matching(db, rows.model, forms, "t.session_id", of_session, projects))
+    found.snapshots -= found.sessions
+    calls = set(_matching(db, ToolResult, forms, "t.id", "true"))
     entries: set[UUID] = set()
-    for context_id, message_id in _matching_rows(Context, forms, "t.id, t.message_id", of_session, projects):
+    for context_id, message_id in _matching_rows(db, Context, forms, "t.id, t.message_id", of_session, projects):
         if message_id is None:
             entries.add(context_id)
         else:
             messages.add(message_id)
     for some in _parts(entries):
-        users = Context.objects.filter(entries__overlap=some).order_by()
-        messages.update(message_id for message_id in users.values_list("message_id", flat=True) if message_id)
-    matches.scores.update(_matching(Score, forms, "t.id", "t.project_id = ANY(%s)", projects))
-    matches.tools.update(_matching(Tool, forms, "t.id", "t.project_id = ANY(%s)", projects))
-    matches.views.update(_matching(SavedView, forms, "t.id", "true"))
-    matches.log.update(_matching(LogEntry, forms, "t.id", "true") if PEOPLE_ARE_HERE else _log_elsewhere(forms))
-    named = Tool.objects.filter(pk__in=matches.tools)
+        users = db.rows(Context.objects).filter(entries__overlap=some).order_by()
+        messages.update(one for one in users.values_list("message_id", flat=True) if one)
+    found.scores.update(_matching(db, Score, forms, "t.id", "t.project_id = ANY(%s)", projects))
+    found.tools.update(_matching(db, Tool, forms, "t.id", "t.project_id = ANY(%s)", projects))
+    found.views.update(_matching(db, SavedView, forms, "t.id", "true"))
+    found.log.update(_matching(db, LogEntry, forms, "t.id", "true") if PEOPLE_ARE_HERE else _log_elsewhere(forms))
+    named = db.rows(Tool.objects).filter(pk__in=found.tools)
     tools = [tool.pk for tool in named if any(form in tool.name.lower() for form in forms)]
     for rows in (
-        *(ToolCall.with_deleted.filter(pk__in=some, project__in=projects) for some in _parts(calls)),
-        *(ToolCall.with_deleted.filter(tool__in=some) for some in _parts(tools)),
+        *(db.rows(ToolCall.with_deleted).filter(pk__in=some, project__in=projects) for some in _parts(calls)),
+        *(db.rows(ToolCall.with_deleted).filter(tool__in=some) for some in _parts(tools)),
     ):
         messages.update(rows.order_by().values_list("message_id", flat=True))
-    _find_spans(forms, projects, matches)
-    of_sessions = set(_messages_of(matches.sessions))
+    _find_spans(db, forms, projects, found)
+    of_sessions = set(_messages_of(db, found.sessions))
     messages -= of_sessions
 
 
-def _find_spans(forms: Sequence[str], projects: Sequence[int], matches: Found) -> None:
+def _find_spans(db: Database, forms: Sequence[str], projects: Sequence[int], found: Found) -> None:
     """Add the messages of the traces of matching spans, and the spans of traces that have none."""
-    rows = list(_matching_rows(Span, forms, "t.id, t.project_id, t.trace_id", "t.project_id = ANY(%s)", projects))
+    rows = list(_matching_rows(db, Span, forms, "t.id, t.project_id, t.trace_id", "t.project_id = ANY(%s)", projects))
     for some in _parts(rows):
         traces = {trace.hex for _id, _project, trace in some}
         known = dict(
-            Message.with_deleted.filter(project__in=projects, metadata__trace_id__in=sorted(traces))
+            db.rows(Message.with_deleted)
+            .filter(project__in=projects, metadata__trace_id__in=sorted(traces))
             .order_by()
             .values_list("pk", "metadata__trace_id")
         )
-        matches.messages.update(known)
+        found.messages.update(known)
         with_message = set(known.values())
-        matches.spans.update(span for span, _project, trace in some if trace.hex not in with_message)
+        found.spans.update(span for span, _project, trace in some if trace.hex not in with_message)
 
 
 def _matching(
-    model: type[models.Model], forms: Sequence[str], column: str, condition: str, projects: Sequence[int] = ()
+    db: Database,
+    model: type[models.Model],
+    forms: Sequence[str],
+    column: str,
+    condition: str,
+    projects: Sequence[int] = (),
 ) -> Iterator[Any]:
-    return (row[0] for row in _matching_rows(model, forms, column, condition, projects))
+    return (row[0] for row in _matching_rows(db, model, forms, column, condition, projects))
 
 
 def _matching_rows(
-    model: type[models.Model], forms: Sequence[str], columns: str, condition: str, projects: Sequence[int] = ()
+    db: Database,
+    model: type[models.Model],
+    forms: Sequence[str],
+    columns: str,
+    condition: str,
+    projects: Sequence[int] = (),
 ) -> Iterator[tuple[Any, ...]]:
     """Yield columns of the rows of a table of which a text has one of the forms; every row is read."""
     texts = ", ".join(_text_of(field) for field in model._meta.concrete_fields if has_text(field))
-    with transaction.atomic(), connection.chunked_cursor() as cursor:
+    with db.atomic(), db.connection.chunked_cursor() as cursor:
         cursor.execute(
             f"SELECT {columns} FROM {model._meta.db_table} AS t "
             f"WHERE {condition} AND lower(concat_ws(E'\\n', {texts})) LIKE ANY(%s)",
-            [*([list(projects)] if "%s" in condition else []), _patterns(forms)],
+            [*([list(projects)] if "%s" in condition else []), _patterns(db, forms)],
         )
         while rows := cursor.fetchmany(_AT_ONCE):
             yield from rows
@@ -316,17 +327,17 @@ def _text_of(field: models.Field[Any, Any]) -> str:
     return f"convert_from({column}, 'UTF8')" if isinstance(field, models.BinaryField) else f"{column}::text"
 
 
-def _patterns(forms: Iterable[str]) -> list[str]:
-    return [f"%{connection.ops.prep_for_like_query(form)}%" for form in forms]
+def _patterns(db: Database, forms: Iterable[str]) -> list[str]:
+    return [f"%{db.connection.ops.prep_for_like_query(form)}%" for form in forms]
 
 
-def _messages_of(sessions: Collection[UUID]) -> Iterator[UUID]:
+def _messages_of(db: Database, sessions: Collection[UUID]) -> Iterator[UUID]:
     for some in _parts(sessions):
-        yield from Message.with_deleted.filter(session__in=some).order_by().values_list("pk", flat=True)
+        yield from db.rows(Message.with_deleted).filter(session__in=some).order_by().values_list("pk", flat=True)
 
 
-def _traces_of(messages: Sequence[UUID]) -> list[UUID]:
-    rows = Message.with_deleted.filter(pk__in=messages, metadata__has_key="trace_id").order_by()
+def _traces_of(db: Database, messages: Sequence[UUID]) -> list[UUID]:
+    rows = db.rows(Message.with_deleted).filter(pk__in=messages, metadata__has_key="trace_id").order_by()
     traces = (_uuid(trace) for _id, trace in rows.values_list("pk", "metadata__trace_id") if isinstance(trace, str))
     return [trace for trace in traces if trace is not None]
 
@@ -342,7 +353,7 @@ def _log_elsewhere(forms: Sequence[str]) -> Iterator[int]:
 def _log_about(model: str, row_ids: Collection[UUID]) -> Iterator[int]:
     kind = ContentType.objects.get_by_natural_key("messages_app", model)
     for some in _parts(row_ids):
-        entries = LogEntry.objects.filter(content_type=kind, object_id__in=[str(row_id) for row_id in some])
+        entries = LogEntry.objects.filter(content_type=kind, object_id__in=[str(one) for one in some])
         yield from entries.exclude(object_repr="", change_message="").order_by().values_list("pk", flat=True)
 
 
@@ -362,22 +373,22 @@ def _uuid(text: str) -> UUID | None:
 # --- Removing ---------------------------------------------------------------------------------------------------------
 
 
-def _snapshot_rows() -> tuple[models.QuerySet[Any], ...]:
-    return Snapshot.objects.all(), SnapshotPart.objects.all(), SnapshotSums.objects.all()
+def _snapshot_rows(db: Database) -> tuple[models.QuerySet[Any], ...]:
+    return db.rows(Snapshot.objects).all(), db.rows(SnapshotPart.objects).all(), db.rows(SnapshotSums.objects).all()
 
 
 def _delete(rows: models.QuerySet[Any]) -> int:
     return rows.order_by().delete()[0]
 
 
-def _forget_queues(messages: Collection[UUID]) -> None:
+def _forget_queues(db: Database, messages: Collection[UUID]) -> None:
     for some in _parts(messages):
-        UnindexedMessage.objects.filter(message_id__in=some).delete()
-        UnvectoredMessage.objects.filter(message_id__in=some).delete()
+        db.rows(UnindexedMessage.objects).filter(message_id__in=some).delete()
+        db.rows(UnvectoredMessage.objects).filter(message_id__in=some).delete()
 
 
-def _forget_tools(tools: Collection[int]) -> int:
+def _forget_tools(db: Database, tools: Collection[int]) -> int:
     """Remove tools without calls; of others remove the descriptions, which their next call may bring again."""
-    unused = [pk for pk in tools if not ToolCall.with_deleted.filter(tool=pk).exists()]
-    gone = Tool.objects.filter(pk__in=unused).delete()[1].get(Tool._meta.label, 0)
-    return gone + Tool.objects.filter(pk__in=set(tools) - set(unused)).update(description="", category="")
+    unused = [pk for pk in tools if not db.rows(ToolCall.with_deleted).filter(tool=pk).exists()]
+    gone = db.rows(Tool.objects).filter(pk__in=unused).delete()[1].get(Tool._meta.label, 0)
+    return gone + db.rows(Tool.objects).filter(pk__in=set(tools) - set(unused)).update(description="", category="")

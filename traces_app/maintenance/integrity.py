@@ -24,7 +24,7 @@ from uuid import UUID
 
 import msgspec
 
-from access_app.db import connection
+from access_app.db import Database
 from messages_app.session_counters import disagreements
 from messages_app.sql.partitions import periods_of
 from messages_app.sql.snapshot import one_snapshot
@@ -86,6 +86,7 @@ class Tally:
 
 
 def check(
+    db: Database,
     *,
     project_id: int | None = None,
     session_id: UUID | None = None,
@@ -103,10 +104,10 @@ def check(
         condition, values = "message.session_id = %s", [session_id]
     elif project_id is not None:
         condition, values = "message.project_id = %s", [project_id]
-    yield from _check_messages(condition, values, tally, progress)
-    yield from _check_sessions(project_id, session_id, tally)
+    yield from _check_messages(db, condition, values, tally, progress)
+    yield from _check_sessions(db, project_id, session_id, tally)
     if project_id is None and session_id is None:
-        yield from _check_orphans()
+        yield from _check_orphans(db)
 
 
 # --- Messages ---------------------------------------------------------------------------------------------------------
@@ -160,20 +161,20 @@ class _Call(NamedTuple):
 
 
 def _check_messages(
-    condition: str, values: list[object], tally: Tally, progress: Callable[[int], object]
+    db: Database, condition: str, values: list[object], tally: Tally, progress: Callable[[int], object]
 ) -> Iterator[Problem]:
     last = UUID(int=0)
     while True:
-        with one_snapshot(read_only=True):
-            page = _page(condition, values, last)
+        with one_snapshot(db, read_only=True):
+            page = _page(db, condition, values, last)
             if not page:
                 return
-            judged = verdicts(page)
+            judged = verdicts(db, page)
             rest = [verdict.message_id for verdict in judged if not verdict.is_plain]
             problems = [
                 problem
                 for start in range(0, len(rest), _AT_ONCE)
-                for problem in _problems_of(rest[start : start + _AT_ONCE])
+                for problem in _problems_of(db, rest[start : start + _AT_ONCE])
             ]
         yield from problems
         tally.messages += len(judged)
@@ -183,8 +184,9 @@ def _check_messages(
         last = page[-1]
 
 
-def _page(condition: str, values: list[object], last: UUID) -> list[UUID]:
+def _page(db: Database, condition: str, values: list[object], last: UUID) -> list[UUID]:
     rows = fetch(
+        db,
         f"SELECT message.id FROM messages_app_message AS message WHERE {condition} AND message.id > %s "
         f"ORDER BY message.id LIMIT {_PAGE}",
         [*values, last],
@@ -192,19 +194,20 @@ def _page(condition: str, values: list[object], last: UUID) -> list[UUID]:
     return [message_id for (message_id,) in rows]
 
 
-def _problems_of(message_ids: Sequence[UUID]) -> Iterator[Problem]:
+def _problems_of(db: Database, message_ids: Sequence[UUID]) -> Iterator[Problem]:
     """Yield the problems of messages, given in order, from their rows."""
-    messages = _messages(message_ids)
-    steps, calls = _steps(message_ids), _calls(message_ids)
-    inputs = _inputs(message_ids, steps)
+    messages = _messages(db, message_ids)
+    steps, calls = _steps(db, message_ids), _calls(db, message_ids)
+    inputs = _inputs(db, message_ids, steps)
     for message in messages:
         of_message, called = steps.get(message.id, ()), calls.get(message.id, ())
         for kind, detail in (*_problems(message, of_message, called), *_input_problems(of_message, inputs)):
             yield Problem(kind=kind, session_id=message.session_id, message_id=message.id, detail=detail)
 
 
-def _messages(message_ids: Sequence[UUID]) -> list[_Message]:
+def _messages(db: Database, message_ids: Sequence[UUID]) -> list[_Message]:
     rows = fetch(
+        db,
         "SELECT message.id, message.session_id, message.project_id, session.project_id AS session_project_id, "
         "message.role, message.is_completed, message.health, message.usage::text AS usage, message.created_at, "
         "message.completed_at, left(message.metadata ->> 'answer_iteration', 12) AS answer_iteration, message.step_count, "
@@ -217,9 +220,10 @@ def _messages(message_ids: Sequence[UUID]) -> list[_Message]:
     return [_Message._make(row) for row in rows]
 
 
-def _steps(message_ids: Sequence[UUID]) -> Mapping[UUID, list[_Step]]:
+def _steps(db: Database, message_ids: Sequence[UUID]) -> Mapping[UUID, list[_Step]]:
     steps: defaultdict[UUID, list[_Step]] = defaultdict(list)
     for message_id, *row in fetch(
+        db,
         "SELECT message_id, id, iteration, agent_name, duration_ms, usage::text AS usage, "
         "(metadata -> 'error')::text AS error, input_ref, model, cost FROM traces_app_agentstep AS step "
         f"WHERE {_BELOW.format('step')} ORDER BY message_id, iteration, ordinal",
@@ -229,7 +233,7 @@ def _steps(message_ids: Sequence[UUID]) -> Mapping[UUID, list[_Step]]:
     return steps
 
 
-def _inputs(message_ids: Sequence[UUID], steps: Mapping[UUID, Sequence[_Step]]) -> dict[UUID, int]:
+def _inputs(db: Database, message_ids: Sequence[UUID], steps: Mapping[UUID, Sequence[_Step]]) -> dict[UUID, int]:
     """Return the number of missing entries of each input, by the id of its step; an input that is missing itself is not there."""
     wanted = {
         step.id: Context.id_of(message_id, step.input_ref)
@@ -240,6 +244,7 @@ def _inputs(message_ids: Sequence[UUID], steps: Mapping[UUID, Sequence[_Step]]) 
     if not wanted:
         return {}
     rows = _rows(
+        db,
         "SELECT context.id, count(*) FILTER (WHERE wanted.id IS NOT NULL AND entry.id IS NULL) AS missing "
         "FROM traces_app_context AS context LEFT JOIN LATERAL unnest(context.entries) AS wanted (id) ON TRUE "
         "LEFT JOIN traces_app_context AS entry ON entry.id = wanted.id AND entry.id >= %(first)s AND entry.id < %(after)s "
@@ -250,9 +255,10 @@ def _inputs(message_ids: Sequence[UUID], steps: Mapping[UUID, Sequence[_Step]]) 
     return {step_id: missing[context_id] for step_id, context_id in wanted.items() if context_id in missing}
 
 
-def _calls(message_ids: Sequence[UUID]) -> Mapping[UUID, list[_Call]]:
+def _calls(db: Database, message_ids: Sequence[UUID]) -> Mapping[UUID, list[_Call]]:
     calls: defaultdict[UUID, list[_Call]] = defaultdict(list)
     for message_id, *row in fetch(
+        db,
         "SELECT call.message_id, call.id, call.step_id, call.parent_id, call.project_id, tool.project_id AS tool_project_id, "
         "call.status, call.duration_ms, result.id IS NOT NULL AS has_result FROM traces_app_toolcall AS call "
         "LEFT JOIN traces_app_tool AS tool ON tool.id = call.tool_id "
@@ -414,10 +420,11 @@ def _count_problems(message: _Message, steps: Sequence[_Step], calls: Sequence[_
 # --- Sessions, orphans ------------------------------------------------------------------------------------------------
 
 
-def _check_sessions(project_id: int | None, session_id: UUID | None, tally: Tally) -> Iterator[Problem]:
+def _check_sessions(db: Database, project_id: int | None, session_id: UUID | None, tally: Tally) -> Iterator[Problem]:
     last = UUID(int=0)
     while True:
         page = _rows(
+            db,
             "SELECT id, created_at FROM messages_app_session WHERE id > %s AND (%s::bigint IS NULL OR project_id = %s) "
             f"AND (%s::uuid IS NULL OR id = %s) ORDER BY id LIMIT {_AT_ONCE}",
             [last, project_id, project_id, session_id, session_id],
@@ -430,7 +437,7 @@ def _check_sessions(project_id: int | None, session_id: UUID | None, tally: Tall
                 yield Problem(
                     kind="time_differs", session_id=row["id"], message_id=None, detail="the id of the session"
                 )
-        for wrong, counters in disagreements([row["id"] for row in page]).items():
+        for wrong, counters in disagreements(db, [row["id"] for row in page]).items():
             detail = "; ".join(f"{name} {stored}, found {counted}" for name, (stored, counted) in counters.items())
             yield Problem(kind="session_counts", session_id=wrong, message_id=None, detail=detail)
         last = page[-1]["id"]
@@ -447,13 +454,14 @@ _PARENTS = (
 )
 
 
-def _check_orphans() -> Iterator[Problem]:
+def _check_orphans(db: Database) -> Iterator[Problem]:
     for table, word, column, parents, kind in _PARENTS:
         # Period by period, because parents are in the period of their children and the join of one is small.
-        for period in periods_of(table):
+        for period in periods_of(db, table):
             last = period.first_id
             while True:
                 orphans = _rows(
+                    db,
                     f"SELECT id, {column} AS parent_id FROM {table} AS child WHERE id >= %(last)s AND id < %(after)s "
                     f"AND {column} IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {parents} AS parent WHERE parent.id = child.{column} "
                     f"AND parent.id >= %(first)s AND parent.id < %(after)s) ORDER BY id LIMIT {_ORPHANS_AT_ONCE}",
@@ -467,6 +475,7 @@ def _check_orphans() -> Iterator[Problem]:
                 last = UUID(int=orphans[-1]["id"].int + 1)
     for column, parents in (("message_id", "messages_app_message"), ("session_id", "messages_app_session")):
         lost = _rows(
+            db,
             f"SELECT id, message_id, session_id FROM traces_app_score AS score WHERE {column} IS NOT NULL "
             f"AND NOT EXISTS (SELECT 1 FROM {parents} AS parent WHERE parent.id = score.{column}) ORDER BY id",
             [],
@@ -478,8 +487,8 @@ def _check_orphans() -> Iterator[Problem]:
 # --- Values -----------------------------------------------------------------------------------------------------------
 
 
-def _rows(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> list[dict[str, Any]]:
-    with connection.cursor() as cursor:
+def _rows(db: Database, statement: str, values: Sequence[Any] | Mapping[str, Any]) -> list[dict[str, Any]]:
+    with db.connection.cursor() as cursor:
         cursor.execute(statement, values)
         names = [column.name for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

@@ -23,7 +23,7 @@ from django.utils.translation import gettext_lazy as _
 from access_app.audit.chain import append_recorded, purge_before
 from access_app.audit.record import record
 from access_app.conf import conf
-from access_app.db import PEOPLE_ARE_HERE, PRIMARY, all_aliases, connection, primary, using
+from access_app.db import PEOPLE_ARE_HERE, Database, all_databases, primary
 from access_app.db.direct import lock_key, session_lock
 from access_app.errors import ApiError
 from access_app.models import AuditAction
@@ -59,8 +59,8 @@ class Job:
     name: str
     title: Promise
     every: timedelta
-    run: Callable[[IsStopped], Numbers]
-    """Ends soon after it is told to, if it can take long."""
+    run: Callable[[Database, IsStopped], Numbers]
+    """Works in a database. Ends soon after it is told to, if it can take long."""
     is_continual: bool = False
     """Whether `serve` runs it, too, in each worker. Such a job takes turns by a lock of its own; the others run once at a time."""
     is_of_site: bool = False
@@ -75,9 +75,9 @@ class Job:
         return lock_key(f"tracesite job {self.name}")
 
     @property
-    def databases(self) -> tuple[str, ...]:
-        """The aliases of the databases in which it runs."""
-        return (PRIMARY,) if self.is_of_site else all_aliases()
+    def databases(self) -> tuple[Database, ...]:
+        """The databases in which it runs."""
+        return (primary,) if self.is_of_site else all_databases()
 
 
 class JobFailed(Exception):
@@ -104,21 +104,21 @@ class Outcome:
     error: str = ""
 
 
-def run_job(job: Job, *, is_stopped: IsStopped = lambda: False, if_due: bool = True) -> Outcome:
-    """Run a job in the database in use and note how that went; with `if_due` only if it is due. An error of the job is logged and noted, not raised.
+def run_job(db: Database, job: Job, *, is_stopped: IsStopped = lambda: False, if_due: bool = True) -> Outcome:
+    """Run a job in a database and note how that went; with `if_due` only if it is due. An error of the job is logged and noted, not raised.
 
     Raises Django's database errors if nothing can be noted.
     """
     if job.is_continual:
-        return _run(job, is_stopped)
-    if if_due and not _is_due(job):
+        return _run(db, job, is_stopped)
+    if if_due and not _is_due(db, job):
         return Outcome(state=State.NOT_DUE)
-    with session_lock(job.lock) as is_alone:
+    with session_lock(db, job.lock) as is_alone:
         if not is_alone:
             return Outcome(state=State.ELSEWHERE)
-        if if_due and not _is_due(job):  # another process was faster
+        if if_due and not _is_due(db, job):  # another process was faster
             return Outcome(state=State.NOT_DUE)
-        return _run(job, is_stopped)
+        return _run(db, job, is_stopped)
 
 
 def start(stopped: threading.Event, jobs: Iterable[Job], *, pause: float | None = None) -> list[threading.Thread]:
@@ -142,35 +142,34 @@ def _repeat(stopped: threading.Event, job: Job, pause: float) -> None:
     while not stopped.wait(pause * random.uniform(0.5, 1)):  # noqa: S311 - not a secret
         if not job.is_on():
             continue
-        for alias in job.databases:
-            with using(alias):
-                _run_and_close(job, stopped)
+        for db in job.databases:
+            _run_and_close(db, job, stopped)
 
 
-def _run_and_close(job: Job, stopped: threading.Event) -> None:
+def _run_and_close(db: Database, job: Job, stopped: threading.Event) -> None:
     try:
-        run_job(job, is_stopped=stopped.is_set)
+        run_job(db, job, is_stopped=stopped.is_set)
     except Error:
         logger.warning("a background job could not be noted and will be tried again: %s", job.name, exc_info=True)
     finally:
         # Not ones of the connections that `serve` counts, so they are not kept.
-        connection.close()
-        primary.close()
+        db.connection.close()
+        primary.connection.close()
 
 
-def _is_due(job: Job) -> bool:
-    return not JobRun.objects.filter(pk=job.name, next_at__gt=timezone.now()).exists()
+def _is_due(db: Database, job: Job) -> bool:
+    return not db.rows(JobRun.objects).filter(pk=job.name, next_at__gt=timezone.now()).exists()
 
 
-def _run(job: Job, is_stopped: IsStopped) -> Outcome:
+def _run(db: Database, job: Job, is_stopped: IsStopped) -> Outcome:
     started_at = timezone.now()
     soon = min(job.every, RETRY)
     if not job.is_continual:
         # Also the time of the next attempt if this process is killed, so that a job that kills it does not do so at once again.
         begun = {"started_at": started_at, "finished_at": None, "next_at": started_at + soon}
-        JobRun.objects.update_or_create(pk=job.name, defaults=begun)
+        db.rows(JobRun.objects).update_or_create(pk=job.name, defaults=begun)
     try:
-        result = job.run(is_stopped)
+        result = job.run(db, is_stopped)
     except Exception as error:
         # Also an error of the program, because it must not end the thread of the job for good: it is logged with its traceback,
         # noted as failed, and the job tried again.
@@ -184,7 +183,7 @@ def _run(job: Job, is_stopped: IsStopped) -> Outcome:
             logger.info("background job: %s", job.name, extra=dict(result))
     now = timezone.now()
     is_quiet = job.is_continual and not outcome.counts and not outcome.error
-    if is_quiet and JobRun.objects.filter(pk=job.name, finished_at__gt=now - QUIET).exists():
+    if is_quiet and db.rows(JobRun.objects).filter(pk=job.name, finished_at__gt=now - QUIET).exists():
         return outcome
     ended: dict[str, Any] = {
         "started_at": started_at,
@@ -195,7 +194,7 @@ def _run(job: Job, is_stopped: IsStopped) -> Outcome:
     }
     if not outcome.error:
         ended["succeeded_at"] = now
-    JobRun.objects.update_or_create(pk=job.name, defaults=ended)
+    db.rows(JobRun.objects).update_or_create(pk=job.name, defaults=ended)
     return outcome
 
 
@@ -207,28 +206,28 @@ def _in_words(error: Exception) -> str:
 # --- The jobs ---------------------------------------------------------------------------------------------------------
 
 
-def _close_stale_runs(is_stopped: IsStopped) -> Numbers:
+def _close_stale_runs(db: Database, is_stopped: IsStopped) -> Numbers:
     before = timezone.now() - timedelta(hours=conf.STALE_RUN_HOURS)
     closed = 0
-    for run in stale_runs(before):
+    for run in stale_runs(db, before):
         if is_stopped():
             break
-        closed += close(run)
-    counts = {"closed": closed, "sessions": abandon(before)}
+        closed += close(db, run)
+    counts = {"closed": closed, "sessions": abandon(db, before)}
     if any(counts.values()):
-        record(AuditAction.CHANGE, object_type="message", detail={"job": "close_stale_runs", **counts})
+        record(AuditAction.CHANGE, db.actor, object_type="message", detail={"job": "close_stale_runs", **counts})
     return counts
 
 
-def _purge(_is_stopped: IsStopped) -> Numbers:
-    report = apply_retention()
+def _purge(db: Database, _is_stopped: IsStopped) -> Numbers:
+    report = apply_retention(db)
     counts = {name: report.tables[name].rows for name in ("messages", "sessions")}
     if not report.is_empty:
-        record(AuditAction.PURGE, object_type="session", detail={"job": "purge", **counts})
+        record(AuditAction.PURGE, db.actor, object_type="session", detail={"job": "purge", **counts})
     return counts
 
 
-def _archive(_is_stopped: IsStopped) -> Numbers:
+def _archive(db: Database, _is_stopped: IsStopped) -> Numbers:
     try:
         from .archive.archiving import archive  # the extra may be missing
         from .archive.folder import ArchiveError, open_folder
@@ -236,6 +235,7 @@ def _archive(_is_stopped: IsStopped) -> Numbers:
         raise JobFailed(f"Archives need the package {error.name}, which this installation lacks.") from error
     try:
         report = archive(
+            db,
             open_folder(conf.ARCHIVE_TO),
             before=timezone.now() - timedelta(days=conf.ARCHIVE_DAYS),
             drop=True,
@@ -249,24 +249,24 @@ def _archive(_is_stopped: IsStopped) -> Numbers:
     }
 
 
-def _purge_audit(_is_stopped: IsStopped) -> Numbers:
-    removed = purge_before(timezone.now() - timedelta(days=conf.AUDIT_DAYS))
+def _purge_audit(db: Database, _is_stopped: IsStopped) -> Numbers:
+    removed = purge_before(db.actor, timezone.now() - timedelta(days=conf.AUDIT_DAYS))
     return {"entries": sum(removed.values())}
 
 
-def _analyze(is_stopped: IsStopped) -> Numbers:
+def _analyze(db: Database, is_stopped: IsStopped) -> Numbers:
     """Update the planner's statistics of partitioned tables, which autovacuum does not."""
     done = 0
     for table in TABLES:
         if is_stopped():
             break
-        with connection.cursor() as cursor:
-            cursor.execute(f"ANALYZE {connection.ops.quote_name(table.name)}")
+        with db.connection.cursor() as cursor:
+            cursor.execute(f"ANALYZE {db.connection.ops.quote_name(table.name)}")
         done += 1
     return {"tables": done}
 
 
-def _forget_people(_is_stopped: IsStopped) -> Numbers:
+def _forget_people(_db: Database, _is_stopped: IsStopped) -> Numbers:
     return {"rows": forget_gone()}
 
 
@@ -275,14 +275,14 @@ JOBS: tuple[Job, ...] = (
         name="index_search",
         title=_("Index messages for the search"),
         every=timedelta(seconds=2),
-        run=lambda is_stopped: vars(index_queued(is_stopped=is_stopped)),
+        run=lambda db, is_stopped: vars(index_queued(db, is_stopped=is_stopped)),
         is_continual=True,
     ),
     Job(
         name="store_vectors",
         title=_("Store vectors of runs, to find similar ones"),
         every=timedelta(seconds=2),
-        run=lambda is_stopped: vars(store_vectors(is_stopped=is_stopped)),
+        run=lambda db, is_stopped: vars(store_vectors(db, is_stopped=is_stopped)),
         is_continual=True,
     ),
     Job(
@@ -290,14 +290,14 @@ JOBS: tuple[Job, ...] = (
         is_of_site=True,
         title=_("Chain the audit log"),
         every=timedelta(seconds=10),
-        run=lambda is_stopped: vars(append_recorded(is_stopped=is_stopped)),
+        run=lambda _db, is_stopped: vars(append_recorded(is_stopped=is_stopped)),
         is_continual=True,
     ),
     Job(
         name="seal_traces",
         title=_("Seal messages"),
         every=timedelta(seconds=30),
-        run=lambda is_stopped: vars(seal_marked(is_stopped=is_stopped)),
+        run=lambda db, is_stopped: vars(seal_marked(db, is_stopped=is_stopped)),
         is_continual=True,
     ),
     Job(
@@ -305,14 +305,14 @@ JOBS: tuple[Job, ...] = (
         is_of_site=True,
         title=_("Apply masking rules to stored traces where an owner asked for it"),
         every=timedelta(seconds=10),
-        run=lambda is_stopped: vars(continue_runs(is_stopped=is_stopped)),
+        run=lambda db, is_stopped: vars(continue_runs(db, is_stopped=is_stopped)),
         is_continual=True,
     ),
     Job(
         name="roll_up_tools",
         title=_("Add up the statistics of tools"),
         every=timedelta(minutes=1),
-        run=lambda is_stopped: vars(roll_up(is_stopped=is_stopped)),
+        run=lambda db, is_stopped: vars(roll_up(db, is_stopped=is_stopped)),
         is_continual=True,
     ),
     Job(

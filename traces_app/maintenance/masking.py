@@ -20,7 +20,8 @@ from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from access_app.audit.record import record
-from access_app.db import transaction
+from access_app.db import Database
+from access_app.db.transactions import in_transaction
 from access_app.encryption.columns import ENCRYPTED
 from access_app.encryption.fields import sealed_value
 from access_app.masked_reading import MASKED_COLUMNS
@@ -71,14 +72,15 @@ class Masked:
     """The last message that is done."""
 
 
-def preview_masking(project_id: int, rules: Rules, newest: int) -> Iterator[Change]:
+def preview_masking(db: Database, project_id: int, rules: Rules, newest: int) -> Iterator[Change]:
     """Yield what the rules would change in the newest messages of a project."""
-    keys = Message.objects.filter(project=project_id).order_by("-pk").values_list("pk", flat=True)[:newest]
+    keys = db.rows(Message.objects).filter(project=project_id).order_by("-pk").values_list("pk", flat=True)[:newest]
     for some in _batches(list(keys)):
-        yield from _changes_in_messages(some, rules)
+        yield from _changes_in_messages(db, some, rules)
 
 
 def apply_masking(
+    db: Database,
     project_id: int,
     rules: Rules,
     *,
@@ -92,42 +94,42 @@ def apply_masking(
     `after` goes on after the message that an interrupted run has reached.
     """
     done = Masked(reached=after)
-    messages = Message.with_deleted.filter(project=project_id)
+    messages = db.rows(Message.with_deleted).filter(project=project_id)
     messages = messages.filter(pk__gt=after) if after else messages
     messages = messages.filter(pk__gte=ids.first_id_at(from_)) if from_ else messages
     messages = messages.filter(pk__lt=ids.first_id_at(until)) if until else messages
     for page in _pages(messages):
         keys = [key for (key,) in page]
-        if suspects := {change.owner_id for change in _changes_in_messages(keys, rules)}:
-            _mask_messages(project_id, suspects, rules, done)
+        if suspects := {change.owner_id for change in _changes_in_messages(db, keys, rules)}:
+            _mask_messages(db, project_id, suspects, rules, done)
         done.read += len(keys)
         done.reached = keys[-1]
         yield done
-    for page in _pages(Session.with_deleted.filter(project=project_id)):
+    for page in _pages(db.rows(Session.with_deleted).filter(project=project_id)):
         keys = [key for (key,) in page]
-        if suspects := {change.owner_id for change in _changes_in_sessions(keys, rules)}:
-            _mask_sessions(project_id, suspects, rules, done)
+        if suspects := {change.owner_id for change in _changes_in_sessions(db, keys, rules)}:
+            _mask_sessions(db, project_id, suspects, rules, done)
         done.read += len(keys)
         yield done
-    _mask_spans(project_id, rules, done)
+    _mask_spans(db, project_id, rules, done)
     yield done
 
 
-def _mask_spans(project_id: int, rules: Rules, done: Masked) -> None:
+def _mask_spans(db: Database, project_id: int, rules: Rules, done: Masked) -> None:
     """Mask spans as they arrived. Nothing else changes them, and their receipts are inside."""
-    spans = Span.objects.filter(project=project_id).exclude(kind=Span.Kind.MEDIA)
+    spans = db.rows(Span.objects).filter(project=project_id).exclude(kind=Span.Kind.MEDIA)
     for rows in _pages(spans, "kind", "content"):
         clean = {key: masked_content(kind, content, rules) for key, kind, content in rows}
         changed = {key: content for key, content in clean.items() if content is not None}
-        with transaction.atomic():
+        with db.atomic():
             for key, content in changed.items():
-                Span.objects.filter(pk=key).update(content=_stored(Span, key, "content", content, project_id))
+                db.rows(Span.objects).filter(pk=key).update(content=_stored(Span, key, "content", content, project_id))
             if changed:
                 detail: dict[str, str | int | list[str] | None] = {
                     "masked": len(changed),
                     "ids": list(map(str, changed)),
                 }
-                record(AuditAction.CHANGE, project_id=project_id, object_type="span", detail=detail)
+                record(AuditAction.CHANGE, db.actor, project_id=project_id, object_type="span", detail=detail)
         done.changed += len(changed)
 
 
@@ -139,45 +141,45 @@ def _pages(rows: QuerySet[Any], *columns: str) -> Iterator[list[tuple[Any, ...]]
         last = page[-1][0]
 
 
-@transaction.atomic
-def _mask_messages(project_id: int, message_ids: Collection[UUID], rules: Rules, done: Masked) -> None:
-    locked = Message.with_deleted.filter(pk__in=message_ids).order_by("pk").select_for_update()
+@in_transaction
+def _mask_messages(db: Database, project_id: int, message_ids: Collection[UUID], rules: Rules, done: Masked) -> None:
+    locked = db.rows(Message.with_deleted).filter(pk__in=message_ids).order_by("pk").select_for_update()
     stored = dict(locked.values_list("pk", "redactions"))
     # Read again, because they may have changed before they were locked.
-    of_message = _by_owner(_changes_in_messages(list(stored), rules))
+    of_message = _by_owner(_changes_in_messages(db, list(stored), rules))
     for message_id, changes in of_message.items():
         for change in changes:
-            _save(change, project_id)
+            _save(db, change, project_id)
         receipts = _together(stored[message_id], changes)
-        Message.with_deleted.filter(pk=message_id).update(
+        db.rows(Message.with_deleted).filter(pk=message_id).update(
             redactions=receipts, version=F("version") + 1, updated_at=timezone.now()
         )
-    mark(list(of_message))
-    UnindexedMessage.objects.bulk_create(UnindexedMessage(message_id=key) for key in of_message)
-    _count(project_id, "message", of_message, done)
+    mark(db, list(of_message))
+    db.rows(UnindexedMessage.objects).bulk_create(UnindexedMessage(message_id=key) for key in of_message)
+    _count(db, project_id, "message", of_message, done)
 
 
-@transaction.atomic
-def _mask_sessions(project_id: int, session_ids: Collection[UUID], rules: Rules, done: Masked) -> None:
-    locked = Session.with_deleted.filter(pk__in=session_ids).order_by("pk").select_for_update()
+@in_transaction
+def _mask_sessions(db: Database, project_id: int, session_ids: Collection[UUID], rules: Rules, done: Masked) -> None:
+    locked = db.rows(Session.with_deleted).filter(pk__in=session_ids).order_by("pk").select_for_update()
     stored = dict(locked.values_list("pk", "redactions"))
-    of_session = _by_owner(_changes_in_sessions(list(stored), rules))
+    of_session = _by_owner(_changes_in_sessions(db, list(stored), rules))
     for session_id, changes in of_session.items():
         for change in changes:
             if "title" in change.values:
-                queue_retitled(session_id, change.values["title"])
-            _save(change, project_id)
-        Session.with_deleted.filter(pk=session_id).update(
+                queue_retitled(db, session_id, change.values["title"])
+            _save(db, change, project_id)
+        db.rows(Session.with_deleted).filter(pk=session_id).update(
             redactions=_together(stored[session_id], changes), updated_at=timezone.now()
         )
     # Conversations are parts of the seals of all runs of a session.
     shared = [key for key, changes in of_session.items() if any(isinstance(change.row, Context) for change in changes)]
-    mark(list(Message.with_deleted.filter(session__in=shared).values_list("pk", flat=True)))
-    _count(project_id, "session", of_session, done)
+    mark(db, list(db.rows(Message.with_deleted).filter(session__in=shared).values_list("pk", flat=True)))
+    _count(db, project_id, "session", of_session, done)
 
 
-def _save(change: Change, project_id: int) -> None:
-    rows = _ROWS[type(change.row)]().filter(pk=change.row.pk)
+def _save(db: Database, change: Change, project_id: int) -> None:
+    rows = _ROWS[type(change.row)](db).filter(pk=change.row.pk)
     values = {
         name: _stored(type(change.row), change.row.pk, name, value, project_id) for name, value in change.values.items()
     }
@@ -197,7 +199,7 @@ def _together(stored: list[dict[str, Any]], changes: Iterable[Change]) -> list[d
     return [*stored, *(receipt for receipt in new if receipt not in stored)]
 
 
-def _count(project_id: int, kind: str, changed: dict[UUID, list[Change]], done: Masked) -> None:
+def _count(db: Database, project_id: int, kind: str, changed: dict[UUID, list[Change]], done: Masked) -> None:
     rules = Counter[str]()
     for changes in changed.values():
         for receipt in (receipt for change in changes for receipt in change.receipts):
@@ -205,6 +207,7 @@ def _count(project_id: int, kind: str, changed: dict[UUID, list[Change]], done: 
     if changed:
         record(
             AuditAction.CHANGE,
+            db.actor,
             project_id=project_id,
             object_type=kind,
             detail={"masked": len(changed), "rules": sorted(rules), "ids": [str(key) for key in changed]},
@@ -223,50 +226,50 @@ def _by_owner(changes: Iterable[Change]) -> dict[UUID, list[Change]]:
 # --- Finding ------------------------------------------------------------------------------------------------------------
 
 
-_ROWS: dict[type[models.Model], Callable[[], QuerySet[Any]]] = {
-    Message: lambda: Message.with_deleted.order_by("pk"),
-    Reference: lambda: Reference.objects.order_by("message", "position"),
-    AgentStep: lambda: AgentStep.with_deleted.order_by("message", "iteration", "ordinal"),
-    ToolCall: lambda: ToolCall.with_deleted.order_by("step", "position"),
-    ToolResult: lambda: ToolResult.objects.order_by("pk"),
-    Event: lambda: Event.objects.order_by("pk"),
-    Context: lambda: Context.objects.order_by("pk"),
-    Score: lambda: Score.with_deleted.order_by("pk"),
-    Session: lambda: Session.with_deleted.order_by("pk"),
+_ROWS: dict[type[models.Model], Callable[[Database], QuerySet[Any]]] = {
+    Message: lambda db: db.rows(Message.with_deleted).order_by("pk"),
+    Reference: lambda db: db.rows(Reference.objects).order_by("message", "position"),
+    AgentStep: lambda db: db.rows(AgentStep.with_deleted).order_by("message", "iteration", "ordinal"),
+    ToolCall: lambda db: db.rows(ToolCall.with_deleted).order_by("step", "position"),
+    ToolResult: lambda db: db.rows(ToolResult.objects).order_by("pk"),
+    Event: lambda db: db.rows(Event.objects).order_by("pk"),
+    Context: lambda db: db.rows(Context.objects).order_by("pk"),
+    Score: lambda db: db.rows(Score.with_deleted).order_by("pk"),
+    Session: lambda db: db.rows(Session.with_deleted).order_by("pk"),
 }
 """All rows of each table, deleted ones too, in the order of answers."""
 
 
-def _changes_in_messages(message_ids: Sequence[UUID], rules: Rules) -> Iterator[Change]:
+def _changes_in_messages(db: Database, message_ids: Sequence[UUID], rules: Rules) -> Iterator[Change]:
     if not message_ids:
         return
     below = {"message__in": message_ids}
-    sessions = Message.with_deleted.filter(pk__in=message_ids).values_list("session", flat=True)
+    sessions = db.rows(Message.with_deleted).filter(pk__in=message_ids).values_list("session", flat=True)
     within = {**below, "session__in": list(sessions)}
-    steps, calls = list(_ROWS[AgentStep]().filter(**below)), list(_ROWS[ToolCall]().filter(**below))
-    results = list(_ROWS[ToolResult]().filter(pk__in=[call.pk for call in calls]))
-    references = list(_ROWS[Reference]().filter(**below))
+    steps, calls = list(_ROWS[AgentStep](db).filter(**below)), list(_ROWS[ToolCall](db).filter(**below))
+    results = list(_ROWS[ToolResult](db).filter(pk__in=[call.pk for call in calls]))
+    references = list(_ROWS[Reference](db).filter(**below))
     at_step = _numbered("agent_steps", steps, lambda step: step.message_id)
     of_step = _numbered("tool_calls", calls, lambda call: call.step_id)
     at_call = {call.pk: f"{at_step[call.step_id]}{of_step[call.pk]}" for call in calls}
     message_of = {call.pk: call.message_id for call in calls}
     at_reference = _numbered("knowledge_references", references, lambda reference: reference.message_id)
-    yield from _changes(_ROWS[Message]().filter(pk__in=message_ids), rules, lambda row: (row.pk, ""))
+    yield from _changes(_ROWS[Message](db).filter(pk__in=message_ids), rules, lambda row: (row.pk, ""))
     yield from _changes(references, rules, lambda row: (row.message_id, at_reference[row.pk]))
     yield from _changes(steps, rules, lambda row: (row.message_id, at_step[row.pk]))
     yield from _changes(calls, rules, lambda row: (row.message_id, at_call[row.pk]))
     yield from _changes(results, rules, lambda row: (message_of[row.pk], f"{at_call[row.pk]}result."))
-    yield from _changes(_ROWS[Event]().filter(**within), rules, lambda row: (row.message_id, f"events[{row.seq}]."))
-    yield from _changes(_ROWS[Context]().filter(**within), rules, lambda row: (row.message_id, "contexts."))
-    yield from _changes(_ROWS[Score]().filter(**below), rules, lambda row: (row.message_id, "scores."))
+    yield from _changes(_ROWS[Event](db).filter(**within), rules, lambda row: (row.message_id, f"events[{row.seq}]."))
+    yield from _changes(_ROWS[Context](db).filter(**within), rules, lambda row: (row.message_id, "contexts."))
+    yield from _changes(_ROWS[Score](db).filter(**below), rules, lambda row: (row.message_id, "scores."))
 
 
-def _changes_in_sessions(session_ids: Sequence[UUID], rules: Rules) -> Iterator[Change]:
+def _changes_in_sessions(db: Database, session_ids: Sequence[UUID], rules: Rules) -> Iterator[Change]:
     alone = {"session__in": session_ids, "message": None}
-    yield from _changes(_ROWS[Session]().filter(pk__in=session_ids), rules, lambda row: (row.pk, ""))
-    yield from _changes(_ROWS[Event]().filter(**alone), rules, lambda row: (row.session_id, f"events[{row.seq}]."))
-    yield from _changes(_ROWS[Context]().filter(**alone), rules, lambda row: (row.session_id, "contexts."))
-    yield from _changes(_ROWS[Score]().filter(**alone), rules, lambda row: (row.session_id, "scores."))
+    yield from _changes(_ROWS[Session](db).filter(pk__in=session_ids), rules, lambda row: (row.pk, ""))
+    yield from _changes(_ROWS[Event](db).filter(**alone), rules, lambda row: (row.session_id, f"events[{row.seq}]."))
+    yield from _changes(_ROWS[Context](db).filter(**alone), rules, lambda row: (row.session_id, "contexts."))
+    yield from _changes(_ROWS[Score](db).filter(**alone), rules, lambda row: (row.session_id, "scores."))
 
 
 def _changes(rows: Iterable[Any], rules: Rules, place: Callable[[Any], tuple[UUID, str]]) -> Iterator[Change]:

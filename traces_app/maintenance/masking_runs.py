@@ -13,12 +13,14 @@ from typing import Final
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from access_app.audit.record import acting, origin_of_user
+from access_app.audit.record import origin_of_user
+from access_app.audit.trail import Actor
+from access_app.db import Database
 from access_app.db.direct import lock_key, session_lock
 from access_app.masking import RuleRow, compiled
 from access_app.models import Project
 from access_app.people import with_people
-from access_app.places import database_of
+from access_app.request_database import database_of
 from traces_app.models import MaskingRun
 
 from .masking import apply_masking
@@ -42,13 +44,13 @@ def request_run(project: Project, rules: Sequence[RuleRow], user: User) -> tuple
     return MaskingRun.objects.get_or_create(project=project, finished_at=None, defaults=wanted)
 
 
-def continue_runs(*, is_stopped: Callable[[], bool] = lambda: False) -> Report:
+def continue_runs(db: Database, *, is_stopped: Callable[[], bool] = lambda: False) -> Report:
     """Do what was asked for, one run after another. Does nothing while another process does."""
     report = Report()
     waiting = MaskingRun.objects.filter(finished_at=None).order_by("pk")
     if not waiting.exists():
         return report
-    with session_lock(LOCK) as is_alone:
+    with session_lock(db, LOCK) as is_alone:
         if is_alone:
             for run in with_people(waiting, "requested_by"):
                 _continue(run, report, is_stopped)
@@ -63,13 +65,14 @@ def _continue(run: MaskingRun, report: Report, is_stopped: Callable[[], bool]) -
         run.error = str(error)
     else:
         # Who asked for it, if there is such a user still.
-        with acting(origin_of_user(run.requested_by)), database_of(run.project_id):
-            for done in apply_masking(run.project_id, rules, after=run.reached):
-                run.reached = done.reached
-                run.read, run.changed, run.removed = read + done.read, changed + done.changed, removed + done.rules
-                run.save(update_fields=["reached", "read", "changed", "removed"])
-                if is_stopped():
-                    return
+        origin = origin_of_user(run.requested_by)
+        db = database_of(run.project_id, Actor(lambda: origin))
+        for done in apply_masking(db, run.project_id, rules, after=run.reached):
+            run.reached = done.reached
+            run.read, run.changed, run.removed = read + done.read, changed + done.changed, removed + done.rules
+            run.save(update_fields=["reached", "read", "changed", "removed"])
+            if is_stopped():
+                return
     run.finished_at = timezone.now()
     run.save(update_fields=["finished_at", "error"])
     report.read += run.read - read

@@ -1,4 +1,4 @@
-"""Move the traces of a project to another database. See docs/project_databases.md.
+"""Prepare a database for the traces of projects, and move those of a project there. See docs/project_databases.md.
 
  1. Triggers refuse all writes of the project where it is; to make them waits for those that have begun.
  2. Its rows are copied by COPY, from one snapshot and in one transaction, and compared.
@@ -21,12 +21,22 @@ from typing import Any, Final
 from psycopg import sql
 
 from access_app.audit.record import record_project_change
-from access_app.db import all_aliases, connection, transaction, using
+from access_app.audit.trail import Actor
+from access_app.db import Database, all_aliases, primary
 from access_app.db.conflicts import retry_aborted
 from access_app.db.direct import lock_key, session_lock
 from access_app.errors import Conflict
-from access_app.models import Encryption, Project
-from access_app.places import AWAY, MOVING, accept_rows, alias_of, change_triggers, copy_project, refuse_rows, set_place
+from access_app.models import Encryption, Project, ProjectDatabase
+from access_app.places import (
+    AWAY,
+    MOVING,
+    accept_rows,
+    alias_of,
+    change_triggers,
+    copy_project,
+    refuse_rows,
+    set_place,
+)
 from messages_app.models import Message, MessageKey, Reference, Session, SessionTombstone
 from messages_app.seal_marks import mark
 from messages_app.sql.partitions import periods_of
@@ -109,6 +119,30 @@ _REFUSE: Final = """
     """
 
 
+IDS_OF_A_DATABASE: Final = 2**40
+"""How many ids of a table a database gives, so that a row keeps its id when its project moves. JavaScript takes 2**53 exactly."""
+
+
+class NotEmpty(Exception):
+    """A database that is to be prepared has traces of another site."""
+
+
+def prepare(alias: str) -> None:
+    """Note a migrated database in the primary, and let it give ids that no other one gives. Raise NotEmpty."""
+    if ProjectDatabase.objects.filter(alias=alias).exists():
+        return
+    if Project.objects.using(alias).exists():
+        raise NotEmpty(f"The database {alias} has projects, but is not one of this site. Use an empty one.")
+    with primary.atomic():
+        database = ProjectDatabase.objects.create(alias=alias)
+        with Database(alias).atomic(), Database(alias).cursor() as cursor:
+            for model in (Tool, SnapshotPart, ArchivedSession):  # of what moves; other ids are UUIDs
+                cursor.execute(
+                    "SELECT setval(pg_get_serial_sequence(%s, 'id'), %s, false)",
+                    [model._meta.db_table, database.pk * IDS_OF_A_DATABASE],
+                )
+
+
 @dataclass(kw_only=True)
 class Moved:
     """The outcome of a move."""
@@ -122,13 +156,13 @@ class Moved:
     """For how long senders had to try again."""
 
 
-def move(project: Project, alias: str) -> Moved:
+def move(actor: Actor | None, project: Project, alias: str) -> Moved:
     """Move the traces of a project to the database of this alias, and remove them elsewhere.
 
     To where it is already: end or take back a move that was interrupted. Raise Conflict for an encrypted project, while another
     move runs, if others do not stop writing for a moment, and if the copy differs.
     """
-    with session_lock(LOCK) as is_alone:
+    with session_lock(primary, LOCK) as is_alone:
         if not is_alone:
             raise Conflict("Another project is being moved. Try again when that has ended.")
         project.refresh_from_db()
@@ -139,21 +173,21 @@ def move(project: Project, alias: str) -> Moved:
             began = time.monotonic()
             try:
                 _close(project.pk, done.source)
-                _copy(project, alias, done)
+                _copy(project, Database(done.source), Database(alias), done)
                 set_place(project, alias)
             finally:
                 if alias_of(project.pk) == done.source:
                     _open(project.pk, done.source)
             done.read_only_seconds = time.monotonic() - began
             record_project_change(
-                project, {"moved_from": done.source, "moved_to": alias, "messages": done.rows[_table(Message)]}
+                actor, project, {"moved_from": done.source, "moved_to": alias, "messages": done.rows[_table(Message)]}
             )
         _open(project.pk, alias)
         change_triggers(alias, lambda cursor: accept_rows(project.pk, cursor))
         for other in all_aliases():
             if other != alias:
                 change_triggers(other, lambda cursor: refuse_rows(project.pk, cursor))
-                done.removed += _remove(project.pk, other)
+                done.removed += _remove(Database(other), project.pk)
                 _open(project.pk, other)
         return done
 
@@ -204,28 +238,24 @@ def _name(project_id: int, model: type[Any]) -> str:
 # --- Copying ----------------------------------------------------------------------------------------------------------
 
 
-def _copy(project: Project, alias: str, done: Moved) -> None:
-    copy_project(project, alias)
-    _remove(project.pk, alias)  # of an interrupted move
-    with using(done.source):
-        periods = periods_of(TABLES[0].name)
-    with using(alias):
-        ensure_periods(periods)
+def _copy(project: Project, here: Database, there: Database, done: Moved) -> None:
+    copy_project(project, there.alias)
+    _remove(there, project.pk)  # of an interrupted move
+    ensure_periods(there, periods_of(here, TABLES[0].name))
     with ExitStack() as stack:
-        source, target = (stack.enter_context(_cursor(each)) for each in (done.source, alias))
+        source, target = (stack.enter_context(_cursor(each)) for each in (here, there))
         for model, condition in MOVED:
             _copy_rows(source, target, model, _where(condition, project.pk))
         for model in (MessageKey, SessionTombstone):
             _copy_tombstones(source, target, model)
         for model, condition in MOVED:
-            there, here = (_digest(cursor, model, _where(condition, project.pk)) for cursor in (source, target))
-            if there != here:
-                raise Conflict(f"The copy of {_table(model)} differs: {there} and {here} (rows, sum of hashes).")
-            done.rows[_table(model)] = here[0]
+            old, new = (_digest(cursor, model, _where(condition, project.pk)) for cursor in (source, target))
+            if old != new:
+                raise Conflict(f"The copy of {_table(model)} differs: {old} and {new} (rows, sum of hashes).")
+            done.rows[_table(model)] = new[0]
         for statement in _QUEUE:
             target.execute(statement, {"project": project.pk})
-        with using(alias):
-            _mark(project.pk)
+        _mark(there, project.pk)
 
 
 def _copy_rows(source: Any, target: Any, model: type[Any], where: sql.Composable) -> None:
@@ -264,28 +294,28 @@ def _digest(cursor: Any, model: type[Any], where: sql.Composable) -> tuple[int, 
     return rows, digest
 
 
-def _mark(project_id: int) -> None:
-    """Mark the messages of a project in the database in use: they are sealed as they are by then, or as removed."""
+def _mark(db: Database, project_id: int) -> None:
+    """Mark the messages of a project in a database: they are sealed as they are by then, or as removed."""
     some = []
-    keys = Message.with_deleted.filter(project=project_id).order_by().values_list("pk", flat=True)
+    keys = db.rows(Message.with_deleted).filter(project=project_id).order_by().values_list("pk", flat=True)
     for key in keys.iterator(chunk_size=_MARKS):
         some.append(key)
         if len(some) == _MARKS:
-            mark(some)
+            mark(db, some)
             some = []
-    mark(some)
+    mark(db, some)
 
 
-def _remove(project_id: int, alias: str) -> int:
+def _remove(db: Database, project_id: int) -> int:
     """Remove the rows of a project where it is not; return their number."""
     # Jobs seal and index the same rows; they try again, too.
-    return retry_aborted(partial(_remove_at_once, project_id, alias), attempts=_ATTEMPTS, pause=_PAUSE_SECONDS)
+    return retry_aborted(partial(_remove_at_once, db, project_id), attempts=_ATTEMPTS, pause=_PAUSE_SECONDS)
 
 
-def _remove_at_once(project_id: int, alias: str) -> int:
+def _remove_at_once(db: Database, project_id: int) -> int:
     removed = 0
-    with using(alias), _cursor(alias) as cursor:
-        _mark(project_id)
+    with _cursor(db) as cursor:
+        _mark(db, project_id)
         for table, condition in (*_MADE_ANEW, *((_table(model), condition) for model, condition in reversed(MOVED))):
             cursor.execute(
                 sql.SQL("DELETE FROM {} WHERE {}").format(sql.Identifier(table), _where(condition, project_id))
@@ -295,9 +325,9 @@ def _remove_at_once(project_id: int, alias: str) -> int:
 
 
 @contextmanager
-def _cursor(alias: str) -> Iterator[Any]:
+def _cursor(db: Database) -> Iterator[Any]:
     """Give a cursor, in a transaction that may write what the triggers refuse."""
-    with using(alias), transaction.atomic(using=alias), connection.cursor() as cursor:
+    with db.atomic(), db.cursor() as cursor:
         # One snapshot, for what is read of several tables.
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         cursor.execute("SELECT set_config(%s, 'on', true)", [MOVING])

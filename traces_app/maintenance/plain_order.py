@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from access_app.db import connection
+from access_app.db import Database
 from messages_app.sql.periods import Length, Period
 from tracesite_sdk.normalize.records import TOKENS_IN, TOKENS_OUT
 from tracesite_sdk.records import ids
@@ -32,12 +32,12 @@ class Verdict(NamedTuple):
     """Whether it is in order. If not, nothing is known."""
 
 
-def verdicts(message_ids: Sequence[UUID]) -> list[Verdict]:
+def verdicts(db: Database, message_ids: Sequence[UUID]) -> list[Verdict]:
     """Return a verdict on each of these messages, which are given in order.
 
     Call it in a transaction; in one of one snapshot, so that what is written meanwhile is not compared with what was before.
     """
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         # Where a table was not analysed, as after it was restored, the planner expects a few rows of thousands, and would go
         # through all calls for each call: 85 s for a thousand messages instead of 0.4.
         cursor.execute("SET LOCAL enable_nestloop = off")

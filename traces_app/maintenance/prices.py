@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import msgspec
 from django.core.exceptions import ValidationError
 
-from access_app.db import transaction
+from access_app.db import primary
 from access_app.models import Project
 from traces_app.ingest.prices import forget_prices
 from traces_app.models import ModelPrice
@@ -88,7 +88,7 @@ def import_prices(rows: Sequence[tuple[str, PriceRow]]) -> Imported:
     if problems:
         raise BadPrices(problems[:MOST_ERRORS])
     imported = Imported()
-    with transaction.atomic():
+    with primary.atomic():
         stored = {_key(price): price for price in ModelPrice.objects.order_by("pk").select_for_update()}
         for key, price in wanted.items():
             known = stored.get(key)

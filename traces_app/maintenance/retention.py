@@ -14,10 +14,9 @@ from typing import Any
 from django.db.models import OuterRef, Subquery
 from django.utils import timezone
 
-from access_app.db import project_aliases
-from access_app.db.reading import reading_alias
+from access_app.db import Database
 from access_app.models import Project, RetentionWay
-from access_app.places import projects_here
+from access_app.request_database import is_only, projects_in
 from access_app.retention import kept_score
 from messages_app.models import Message
 from messages_app.sql.partitions import periods_of
@@ -29,13 +28,13 @@ from .purge.reports import Progress, Report
 from .purge.scopes import Kept, Scope
 
 
-def apply_retention(*, report: Report | None = None, progress: Progress = lambda _: None) -> Report:
+def apply_retention(db: Database, *, report: Report | None = None, progress: Progress = lambda _: None) -> Report:
     """Remove for good what is older than its project allows, and what was in the trash for longer; return what was removed.
 
     Safe beside readers and writers, and to interrupt and run again. Call it outside a transaction. Raise PeriodInUse like
     `purge`. The audit log is left to the caller, which knows who runs it.
     """
-    return purge(*scopes_of(Project.objects.order_by("pk")), report=report, progress=progress)
+    return purge(db, *scopes_of(db, Project.objects.order_by("pk")), report=report, progress=progress)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,16 +54,16 @@ class NextRemoval:
         return (self.due is None, self.begins is None, self.begins or self.due, self.project.slug)
 
 
-def next_removals(periods: Sequence[Period]) -> list[NextRemoval]:
+def next_removals(db: Database, periods: Sequence[Period]) -> list[NextRemoval]:
     """Return the projects with days, those of which something is due first; `periods` are those of messages, in order.
 
-    Of the projects in the database in use. One statement, and a look at the first message of each.
+    Of the projects in the database. One statement, and a look at the first message of each.
     """
-    oldest = Message.with_deleted.filter(project_id=OuterRef("pk")).order_by("pk").values("pk")[:1]
+    oldest = db.rows(Message.with_deleted).filter(project_id=OuterRef("pk")).order_by("pk").values("pk")[:1]
     removals = []
-    projects = Project.objects.using(reading_alias())  # where the messages are
-    if project_aliases():
-        projects = projects.filter(pk__in=list(projects_here().values_list("pk", flat=True)))
+    projects = db.rows_of(Project.objects.all())  # where the messages are
+    if not is_only(db):
+        projects = projects.filter(pk__in=list(projects_in(db).values_list("pk", flat=True)))
     for project in projects.filter(retention_days__isnull=False).annotate(oldest_id=Subquery(oldest)):
         first, before = project.oldest_id and ids.created_at_of(project.oldest_id), expired_before(project, periods)
         assert before and project.retention_days, "the project has days"
@@ -80,9 +79,9 @@ def next_removals(periods: Sequence[Period]) -> list[NextRemoval]:
     return sorted(removals, key=lambda removal: removal.place)
 
 
-def scopes_of(projects: Iterable[Project]) -> list[Scope]:
+def scopes_of(db: Database, projects: Iterable[Project]) -> list[Scope]:
     """Return what has to go of each project; projects of which nothing goes are left out."""
-    scopes, periods = [], periods_of(Message._meta.db_table)
+    scopes, periods = [], periods_of(db, Message._meta.db_table)
     for project in projects:
         created_before, deleted_before = expired_before(project, periods), trash_expired_before(project)
         if created_before or deleted_before:

@@ -17,8 +17,9 @@ import numpy as np
 from django.db.models import OuterRef, Subquery
 from numpy.typing import NDArray
 
-from access_app.db import connection, transaction
+from access_app.db import Database
 from access_app.db.direct import session_lock
+from access_app.db.transactions import in_transaction
 from access_app.encryption.keys import is_encrypted
 from messages_app.models import Message
 from messages_app.sql.batch import Query
@@ -47,13 +48,13 @@ class Report:
     failures: int = 0
 
 
-def store_vectors(*, is_stopped: Callable[[], bool] = lambda: False) -> Report:
+def store_vectors(db: Database, *, is_stopped: Callable[[], bool] = lambda: False) -> Report:
     """Make the vectors of the runs in the queue; end early if `is_stopped`, or if the embedder fails."""
     report = Report()
     # So that nothing is embedded twice; of the session, because requests are outside of transactions.
-    with session_lock(_LOCK) as is_alone:
+    with session_lock(db, _LOCK) as is_alone:
         try:
-            while is_alone and not is_stopped() and _store_next(configured(), report):
+            while is_alone and not is_stopped() and _store_next(db, configured(), report):
                 pass
         except EmbedderError as error:
             report.failures += 1
@@ -61,67 +62,71 @@ def store_vectors(*, is_stopped: Callable[[], bool] = lambda: False) -> Report:
     return report
 
 
-def queue_vectors(message_ids: Collection[UUID]) -> None:
+def queue_vectors(db: Database, message_ids: Collection[UUID]) -> None:
     """Note messages that were written, in the caller's transaction."""
-    UnvectoredMessage.objects.bulk_create(UnvectoredMessage(message_id=message_id) for message_id in message_ids)
+    db.rows(UnvectoredMessage.objects).bulk_create(
+        UnvectoredMessage(message_id=message_id) for message_id in message_ids
+    )
 
 
-def _store_next(embedder: Embedder | None, report: Report) -> bool:
+def _store_next(db: Database, embedder: Embedder | None, report: Report) -> bool:
     """Make the vectors of the oldest messages of the queue; return whether there may be more."""
     name = embedder.name if embedder else HASHED
-    in_use = EmbedderInUse.objects.filter(name=name).first() or _begin(name, WIDTHS_STORED["question"])
-    marks = dict(UnvectoredMessage.objects.order_by("pk")[:MARKS_AT_A_TIME].values_list("pk", "message_id"))
+    in_use = db.rows(EmbedderInUse.objects).filter(name=name).first() or _begin(db, name, WIDTHS_STORED["question"])
+    marks = dict(db.rows(UnvectoredMessage.objects).order_by("pk")[:MARKS_AT_A_TIME].values_list("pk", "message_id"))
     if not marks:
         return False
     # A vector says what its run says.
-    runs = [run for run in read_runs(_runs_of(set(marks.values()))) if not is_encrypted(run.project_id)]
+    runs = [run for run in read_runs(db, _runs_of(db, set(marks.values()))) if not is_encrypted(run.project_id)]
     packed: list[bytes] = []
     if runs:
         parts = folded(vectors([run.features for run in runs]))
         if embedder:
-            parts["question"] = _questions(embedder, in_use, runs, report)
+            parts["question"] = _questions(db, embedder, in_use, runs, report)
             width = parts["question"].shape[1]
             if width != in_use.width:
-                if RunVector.objects.filter(embedder_id=in_use.pk).exists():
+                if db.rows(RunVector.objects).filter(embedder_id=in_use.pk).exists():
                     # The model has changed under the same name.
-                    _begin(name, width)
+                    _begin(db, name, width)
                     return True
                 in_use.width = width
                 in_use.save()
         packed = pack(parts, [run.features.question for run in runs])
     # A period without partition has been dropped with its messages.
-    stored = periods_of(Message._meta.db_table)
+    stored = periods_of(db, Message._meta.db_table)
     periods = {run.id: period_at(stored, ids.created_at_of(run.id)) for run in runs}
-    make_periods(TABLES, filter(None, periods.values()))
+    make_periods(db, TABLES, filter(None, periods.values()))
     rows = [
         RunVector(message_id=run.id, project_id=run.project_id, embedder_id=in_use.pk, vector=vector)
         for run, vector in zip(runs, packed, strict=True)
         if periods[run.id]
     ]
-    with transaction.atomic():
-        RunVector.objects.bulk_create(
+    with db.atomic():
+        db.rows(RunVector.objects).bulk_create(
             rows, update_conflicts=True, unique_fields=["message"], update_fields=["embedder_id", "vector"]
         )
-        UnvectoredMessage.objects.filter(pk__in=marks).delete()
+        db.rows(UnvectoredMessage.objects).filter(pk__in=marks).delete()
     report.runs += len(rows)
     return True
 
 
-@transaction.atomic
-def _begin(name: str, width: int) -> EmbedderInUse:
+@in_transaction
+def _begin(db: Database, name: str, width: int) -> EmbedderInUse:
     """Put an embedder in the place of the one in use, and all runs into the queue."""
-    EmbedderInUse.objects.all().delete()
-    runs = Message.with_deleted.filter(role=Message.Role.ASSISTANT).order_by("pk").values("pk")
-    UnvectoredMessage.objects.all().delete()
+    db.rows(EmbedderInUse.objects).all().delete()
+    runs = db.rows(Message.with_deleted).filter(role=Message.Role.ASSISTANT).order_by("pk").values("pk")
+    db.rows(UnvectoredMessage.objects).all().delete()
     query = Query.of(runs)
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute(f"INSERT INTO {UnvectoredMessage._meta.db_table} (message_id) {query.sql}", query.parameters)
-    return EmbedderInUse.objects.create(name=name, width=width)
+    return db.rows(EmbedderInUse.objects).create(name=name, width=width)
 
 
-def _runs_of(message_ids: Collection[UUID]) -> set[UUID]:
+def _runs_of(db: Database, message_ids: Collection[UUID]) -> set[UUID]:
     """Return the runs among messages, and those that answer the questions among them."""
-    messages = Message.with_deleted.filter(pk__in=message_ids).order_by().values_list("pk", "role", "session_id")
+    messages = (
+        db.rows(Message.with_deleted).filter(pk__in=message_ids).order_by().values_list("pk", "role", "session_id")
+    )
     runs, asked, sessions = set(), set(), set()
     for key, role, session_id in messages:
         if role == Message.Role.ASSISTANT:
@@ -130,20 +135,24 @@ def _runs_of(message_ids: Collection[UUID]) -> set[UUID]:
             asked.add(key)
             sessions.add(session_id)
     if asked:
-        earlier = Message.with_deleted.filter(
+        earlier = db.rows(Message.with_deleted).filter(
             session_id=OuterRef("session_id"), pk__lt=OuterRef("pk"), role=Message.Role.USER, deleted_at__isnull=True
         )
-        answers = Message.with_deleted.filter(
-            session_id__in=sessions, pk__gt=min(asked), role=Message.Role.ASSISTANT
-        ).annotate(question=Subquery(earlier.order_by("-pk").values("pk")[:1]))
+        answers = (
+            db.rows(Message.with_deleted)
+            .filter(session_id__in=sessions, pk__gt=min(asked), role=Message.Role.ASSISTANT)
+            .annotate(question=Subquery(earlier.order_by("-pk").values("pk")[:1]))
+        )
         runs |= set(answers.filter(question__in=asked).order_by().values_list("pk", flat=True))
     return runs
 
 
-def _questions(embedder: Embedder, in_use: EmbedderInUse, runs: Sequence[Run], report: Report) -> NDArray[np.float32]:
+def _questions(
+    db: Database, embedder: Embedder, in_use: EmbedderInUse, runs: Sequence[Run], report: Report
+) -> NDArray[np.float32]:
     """Return the embedded questions of runs, a row for each; of those that have not changed the stored ones."""
     known: dict[bytes, NDArray[np.float32]] = {}
-    stored = RunVector.objects.filter(pk__in=[run.id for run in runs], embedder_id=in_use.pk)
+    stored = db.rows(RunVector.objects).filter(pk__in=[run.id for run in runs], embedder_id=in_use.pk)
     for packed in stored.values_list("vector", flat=True):
         row = np.frombuffer(packed, dtype=stored_type(in_use.width))[0]
         known[row["digest"].tobytes()] = row["question"].astype(np.float32)

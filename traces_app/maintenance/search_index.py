@@ -25,7 +25,8 @@ import numpy as np
 from django.utils import timezone
 from numpy.typing import NDArray
 
-from access_app.db import connection, transaction
+from access_app.db import Database
+from access_app.db.transactions import in_transaction
 from messages_app.models import Message
 from messages_app.sql.partitions import make_periods, periods_of
 from messages_app.sql.periods import Period, period_at
@@ -79,51 +80,53 @@ class Report:
     """Segments that became parts of others."""
 
 
-def index_queued(*, patience: timedelta = PATIENCE, is_stopped: Callable[[], bool] = lambda: False) -> Report:
+def index_queued(
+    db: Database, *, patience: timedelta = PATIENCE, is_stopped: Callable[[], bool] = lambda: False
+) -> Report:
     """Index the messages of the queue and merge segments; end early if `is_stopped`."""
     report = Report()
-    _index_all(report, patience, is_stopped)
-    _merge_all(report, is_stopped)
+    _index_all(db, report, patience, is_stopped)
+    _merge_all(db, report, is_stopped)
     return report
 
 
-def reindex(period: Period, *, is_stopped: Callable[[], bool] = lambda: False) -> Report:
+def reindex(db: Database, period: Period, *, is_stopped: Callable[[], bool] = lambda: False) -> Report:
     """Build the index of a period again while it is used: its messages are queued and indexed, then its older segments go.
 
     They are queued MESSAGES_AT_A_TIME, because searches read what is in the queue. Stopped early, the older segments stay.
     """
     report = Report()
-    before = list(_of_period(period).values_list("pk", flat=True))
-    messages = Message.with_deleted.filter(pk__gte=period.first_id, pk__lt=period.after_id).order_by("pk")
+    before = list(_of_period(db, period).values_list("pk", flat=True))
+    messages = db.rows(Message.with_deleted).filter(pk__gte=period.first_id, pk__lt=period.after_id).order_by("pk")
     left = messages
     while some := list(left.values_list("pk", flat=True)[:MESSAGES_AT_A_TIME]):
-        UnindexedMessage.objects.bulk_create(UnindexedMessage(message_id=message_id) for message_id in some)
-        _index_all(report, timedelta(0), is_stopped)
-        while not is_stopped() and UnindexedMessage.objects.filter(message_id__in=some).exists():
+        db.rows(UnindexedMessage.objects).bulk_create(UnindexedMessage(message_id=one) for one in some)
+        _index_all(db, report, timedelta(0), is_stopped)
+        while not is_stopped() and db.rows(UnindexedMessage.objects).filter(message_id__in=some).exists():
             # Another process has the lock, or a writer has queued one of them again.
             sleep(_PAUSE_SECONDS)
-            _index_all(report, timedelta(0), is_stopped)
+            _index_all(db, report, timedelta(0), is_stopped)
         if is_stopped():
             return report
         left = messages.filter(pk__gt=some[-1])
-    with transaction.atomic():
-        _delete(before)
+    with db.atomic():
+        _delete(db, before)
     # Not before, because a merge would keep the older rows of messages that were not indexed again yet.
-    _merge_all(report, is_stopped)
+    _merge_all(db, report, is_stopped)
     return report
 
 
-def _index_all(report: Report, patience: timedelta, is_stopped: Callable[[], bool]) -> None:
-    while not is_stopped() and _index_next(report, patience):
+def _index_all(db: Database, report: Report, patience: timedelta, is_stopped: Callable[[], bool]) -> None:
+    while not is_stopped() and _index_next(db, report, patience):
         pass
 
 
-def _merge_all(report: Report, is_stopped: Callable[[], bool]) -> None:
-    while not is_stopped() and _merge_next(report):
+def _merge_all(db: Database, report: Report, is_stopped: Callable[[], bool]) -> None:
+    while not is_stopped() and _merge_next(db, report):
         pass
 
 
-def forget_messages(message_ids: Collection[UUID]) -> int:
+def forget_messages(db: Database, message_ids: Collection[UUID]) -> int:
     """Remove the segments that have rows of these messages, which are to be removed, and queue the other messages in them.
 
     Return the number of segments. Their searches find the other messages meanwhile, because queued ones are searched, too.
@@ -131,17 +134,19 @@ def forget_messages(message_ids: Collection[UUID]) -> int:
     gone = {message_id.bytes for message_id in message_ids}
     if not gone:
         return 0
-    first, last = (UUID(bytes=key) for key in (min(gone), max(gone)))
+    first, last = (UUID(bytes=one) for one in (min(gone), max(gone)))
     forgotten = 0
-    for segment_id in SearchSegment.objects.filter(first_message__lte=last, last_message__gte=first).values_list("pk"):
-        with transaction.atomic():
-            chunks = SearchRows.objects.filter(segment_id=segment_id[0]).values_list("rows", flat=True)
-            messages = {key for chunk in chunks for key in np.frombuffer(chunk, dtype=ROW)["message"].tolist()}
-            if messages.isdisjoint(gone):
+    for segment_id in (
+        db.rows(SearchSegment.objects).filter(first_message__lte=last, last_message__gte=first).values_list("pk")
+    ):
+        with db.atomic():
+            chunks = db.rows(SearchRows.objects).filter(segment_id=segment_id[0]).values_list("rows", flat=True)
+            found = {one for chunk in chunks for one in np.frombuffer(chunk, dtype=ROW)["message"].tolist()}
+            if found.isdisjoint(gone):
                 continue
-            rest = [UnindexedMessage(message_id=UUID(bytes=key)) for key in messages - gone]
-            UnindexedMessage.objects.bulk_create(rest)
-            _delete([segment_id[0]])
+            rest = [UnindexedMessage(message_id=UUID(bytes=one)) for one in found - gone]
+            db.rows(UnindexedMessage.objects).bulk_create(rest)
+            _delete(db, [segment_id[0]])
             forgotten += 1
     return forgotten
 
@@ -149,35 +154,39 @@ def forget_messages(message_ids: Collection[UUID]) -> int:
 # --- Indexing ---------------------------------------------------------------------------------------------------------
 
 
-def _index_next(report: Report, patience: timedelta) -> bool:
+def _index_next(db: Database, report: Report, patience: timedelta) -> bool:
     """Index the oldest messages of the queue; return whether there may be more."""
-    queued = list(UnindexedMessage.objects.order_by("pk")[:MESSAGES_AT_A_TIME].values_list("message_id", "queued_at"))
-    due = _due(queued, patience)
+    queued = list(
+        db.rows(UnindexedMessage.objects).order_by("pk")[:MESSAGES_AT_A_TIME].values_list("message_id", "queued_at")
+    )
+    due = _due(db, queued, patience)
     if not due:
         return False
-    stored = periods_of(Message._meta.db_table)
+    stored = periods_of(db, Message._meta.db_table)
     by_period: dict[Period, list[UUID]] = defaultdict(list)
     for message_id in due:
         # A period without partition has been dropped with its messages.
         if period := period_at(stored, ids.created_at_of(message_id)):
             by_period[period].append(message_id)
-    make_periods(TABLES, by_period)
-    with transaction.atomic():
-        if not _is_alone():
+    make_periods(db, TABLES, by_period)
+    with db.atomic():
+        if not _is_alone(db):
             return False
         # Only marks that are visible before the messages are read.
-        marks = dict(UnindexedMessage.objects.filter(message_id__in=due).order_by("pk").values_list("pk", "message_id"))
+        marks = dict(
+            db.rows(UnindexedMessage.objects).filter(message_id__in=due).order_by("pk").values_list("pk", "message_id")
+        )
         still_due = set(marks.values())
         for period, message_ids in by_period.items():
             if still_due.intersection(message_ids):
-                _index(_Segment(period, version=max(marks)), still_due.intersection(message_ids), report)
-        UnindexedMessage.objects.filter(pk__in=marks).delete()
-        queue_vectors(still_due)
+                _index(db, _Segment(period, version=max(marks)), still_due.intersection(message_ids), report)
+        db.rows(UnindexedMessage.objects).filter(pk__in=marks).delete()
+        queue_vectors(db, still_due)
     report.messages += len(still_due)
     return len(due) > ENOUGH // 2
 
 
-def _due(queued: Sequence[tuple[UUID, Any]], patience: timedelta) -> list[UUID]:
+def _due(db: Database, queued: Sequence[tuple[UUID, Any]], patience: timedelta) -> list[UUID]:
     """Return the messages that are indexed now, each once, in order."""
     if not queued:
         return []
@@ -188,7 +197,7 @@ def _due(queued: Sequence[tuple[UUID, Any]], patience: timedelta) -> list[UUID]:
     if len(oldest) < ENOUGH and now - queued[0][1] < patience:
         return []
     open_ones = dict(
-        Message.with_deleted.filter(pk__in=list(oldest), is_completed=False).values_list("pk", "call_count")
+        db.rows(Message.with_deleted).filter(pk__in=list(oldest), is_completed=False).values_list("pk", "call_count")
     )
     return sorted(
         message_id
@@ -197,22 +206,22 @@ def _due(queued: Sequence[tuple[UUID, Any]], patience: timedelta) -> list[UUID]:
     )
 
 
-def _index(segment: _Segment, message_ids: Collection[UUID], report: Report) -> None:
+def _index(db: Database, segment: _Segment, message_ids: Collection[UUID], report: Report) -> None:
     """Write segments of messages of a period, beginning with an empty one."""
-    sessions = sessions_of(message_ids)
+    sessions = sessions_of(db, message_ids)
     by_message: dict[UUID, list[RowTexts]] = defaultdict(list)
-    for row in texts_of_messages(message_ids):
+    for row in texts_of_messages(db, message_ids):
         by_message[row.message_id].append(row)
     for message_id in sorted(by_message):
         rows = by_message.pop(message_id)
         if len(segment.rows) + len(rows) > MOST_ROWS:
-            segment = segment.followed(report)
+            segment = segment.followed(db, report)
         for row in rows:
             # A single message may have more rows, and more keys, than a segment.
             if len(segment.rows) == MOST_ROWS or segment.key_count > _MOST_KEYS:
-                segment = segment.followed(report)
+                segment = segment.followed(db, report)
             segment.add(row, sessions[message_id])
-    segment.write(report)
+    segment.write(db, report)
 
 
 class _Segment:
@@ -241,19 +250,19 @@ class _Segment:
         if self._characters > _CHARACTERS_AT_A_TIME:
             self._cut()
 
-    def write(self, report: Report) -> None:
+    def write(self, db: Database, report: Report) -> None:
         self._cut()
         if self.rows:
             rows = encode_rows(self.rows, self.version)
             marks = [keys_of_mark(mark, numbers) for mark, numbers in self._marked.items()]
             keys = unique(np.concatenate([keys_of_begins(rows), *marks, *self._keys]))
-            write_segment(self.period, rows, [keys])
+            write_segment(db, self.period, rows, [keys])
             report.segments += 1
             report.rows += len(self.rows)
 
-    def followed(self, report: Report) -> _Segment:
+    def followed(self, db: Database, report: Report) -> _Segment:
         """Write it, and return the next one."""
-        self.write(report)
+        self.write(db, report)
         return _Segment(self.period, self.version)
 
     def _cut(self) -> None:
@@ -263,13 +272,13 @@ class _Segment:
         self._texts, self._characters = [], 0
 
 
-def write_segment(period: Period, rows: NDArray[Any], keys: Iterable[Keys]) -> None:
+def write_segment(db: Database, period: Period, rows: NDArray[Any], keys: Iterable[Keys]) -> None:
     """Write a segment of rows and their keys, which come in parts of ascending grams."""
     segment_id = _segment_id(period)
     messages, sessions = (
-        sorted(UUID(bytes=key) for key in set(rows[name].tolist())) for name in ("message", "session")
+        sorted(UUID(bytes=one) for one in set(rows[name].tolist())) for name in ("message", "session")
     )
-    SearchSegment.objects.create(
+    db.rows(SearchSegment.objects).create(
         pk=segment_id,
         rows=len(rows),
         first_message=messages[0],
@@ -277,18 +286,18 @@ def write_segment(period: Period, rows: NDArray[Any], keys: Iterable[Keys]) -> N
         first_session=sessions[0],
         last_session=sessions[-1],
     )
-    SearchRows.objects.bulk_create(
+    db.rows(SearchRows.objects).bulk_create(
         SearchRows(segment_id=segment_id, chunk=first // CHUNK, rows=rows[first : first + CHUNK].tobytes())
         for first in range(0, len(rows), CHUNK)
     )
     for part in keys:
-        _copy(segment_id, part)
+        _copy(db, segment_id, part)
 
 
-def _copy(segment_id: UUID, keys: Keys) -> None:
+def _copy(db: Database, segment_id: UUID, keys: Keys) -> None:
     statement = f"COPY {SearchPosting._meta.db_table} (id, gram, rows) FROM STDIN (FORMAT BINARY)"
     # Django does not wrap copy(), so its errors would be psycopg's own.
-    with connection.wrap_database_errors, connection.cursor() as cursor, cursor.copy(statement) as copy:
+    with db.connection.wrap_database_errors, db.connection.cursor() as cursor, cursor.copy(statement) as copy:
         copy.set_types(["uuid", "int8", "bytea"])
         for gram, page in encode_pages(keys):
             copy.write_row((segment_id, gram, page))
@@ -303,14 +312,14 @@ def _segment_id(period: Period) -> UUID:
 # --- Merging ----------------------------------------------------------------------------------------------------------
 
 
-@transaction.atomic
-def _merge_next(report: Report) -> bool:
+@in_transaction
+def _merge_next(db: Database, report: Report) -> bool:
     """Merge some segments of a period and size; return whether there may be others."""
-    if not _is_alone():
+    if not _is_alone(db):
         return False
     sizes: dict[tuple[Period, int], list[SearchSegment]] = defaultdict(list)
-    stored = periods_of(SearchSegment._meta.db_table)
-    for segment in SearchSegment.objects.order_by("first_message"):
+    stored = periods_of(db, SearchSegment._meta.db_table)
+    for segment in db.rows(SearchSegment.objects).order_by("first_message"):
         period = period_at(stored, ids.created_at_of(segment.pk))
         if period and segment.rows <= MOST_ROWS // 2:
             sizes[period, (segment.rows.bit_length() - 1) // 3].append(segment)
@@ -318,7 +327,7 @@ def _merge_next(report: Report) -> bool:
         if len(segments) >= MERGED:
             chosen = _that_fit(segments)
             if len(chosen) > 1:
-                _merge(period, chosen)
+                _merge(db, period, chosen)
                 report.merged += len(chosen)
                 return True
     return False
@@ -328,27 +337,29 @@ def _that_fit(segments: Sequence[SearchSegment]) -> list[SearchSegment]:
     """Return the first segments, whose rows fit into one."""
     chosen: list[SearchSegment] = []
     for segment in segments[:MERGED]:
-        if sum(earlier.rows for earlier in chosen) + segment.rows > MOST_ROWS:
+        if sum(one.rows for one in chosen) + segment.rows > MOST_ROWS:
             break
         chosen.append(segment)
     return chosen
 
 
-def _merge(period: Period, segments: Sequence[SearchSegment]) -> None:
+def _merge(db: Database, period: Period, segments: Sequence[SearchSegment]) -> None:
     """Replace segments by one, without rows that are in a younger one of them or in no table any more."""
-    old_to_new, rows = _kept_rows(segments)
+    old_to_new, rows = _kept_rows(db, segments)
     if len(rows):
-        write_segment(period, rows, _merged_keys(old_to_new))
-    _delete([segment.pk for segment in segments])
+        write_segment(db, period, rows, _merged_keys(db, old_to_new))
+    _delete(db, [segment.pk for segment in segments])
 
 
-def _kept_rows(segments: Sequence[SearchSegment]) -> tuple[dict[UUID, NDArray[np.int32]], NDArray[Any]]:
+def _kept_rows(db: Database, segments: Sequence[SearchSegment]) -> tuple[dict[UUID, NDArray[np.int32]], NDArray[Any]]:
     """Return the new numbers of the rows of each segment, -1 for those that are left out, and the rows in their new order."""
     stored: dict[UUID, NDArray[Any]] = {}
     for segment in segments:
-        chunks = SearchRows.objects.filter(segment_id=segment.pk).order_by("chunk").values_list("rows", flat=True)
+        chunks = (
+            db.rows(SearchRows.objects).filter(segment_id=segment.pk).order_by("chunk").values_list("rows", flat=True)
+        )
         stored[segment.pk] = np.concatenate([np.frombuffer(chunk, dtype=ROW) for chunk in chunks])
-    existing = _existing(stored.values())
+    existing = _existing(db, stored.values())
     youngest: dict[bytes, int] = {}
     for rows in stored.values():
         for message, version in zip(rows["message"].tolist(), rows["version"].tolist(), strict=True):
@@ -368,19 +379,19 @@ def _kept_rows(segments: Sequence[SearchSegment]) -> tuple[dict[UUID, NDArray[np
     return old_to_new, np.concatenate(kept)
 
 
-def _existing(rows: Iterable[NDArray[Any]]) -> set[bytes]:
+def _existing(db: Database, rows: Iterable[NDArray[Any]]) -> set[bytes]:
     """Return the messages of rows that still exist."""
-    messages = sorted({UUID(bytes=key) for part in rows for key in part["message"].tolist()})
-    existing: set[bytes] = set()
+    messages = sorted({UUID(bytes=one) for part in rows for one in part["message"].tolist()})
+    found: set[bytes] = set()
     for first in range(0, len(messages), 5_000):
-        some = Message.with_deleted.filter(pk__in=messages[first : first + 5_000]).order_by()
-        existing.update(message_id.bytes for message_id in some.values_list("pk", flat=True))
-    return existing
+        some = db.rows(Message.with_deleted).filter(pk__in=messages[first : first + 5_000]).order_by()
+        found.update(message_id.bytes for message_id in some.values_list("pk", flat=True))
+    return found
 
 
-def _merged_keys(old_to_new: dict[UUID, NDArray[np.int32]]) -> Iterator[Keys]:
+def _merged_keys(db: Database, old_to_new: dict[UUID, NDArray[np.int32]]) -> Iterator[Keys]:
     """Yield the keys of the rows that stay, in parts of ascending grams."""
-    pages = {segment_id: _Pages(segment_id) for segment_id in old_to_new}
+    pages = {segment_id: _Pages(db, segment_id) for segment_id in old_to_new}
     while True:
         # All segments are read up to the same gram, which the one that has got least far has whole.
         least = min((reader.last for reader in pages.values() if not reader.is_at_end), default=None)
@@ -393,31 +404,33 @@ def _merged_keys(old_to_new: dict[UUID, NDArray[np.int32]]) -> Iterator[Keys]:
         if least is None:
             return
         for reader in pages.values():
-            reader.read()
+            reader.read(db)
 
 
 class _Pages:
     """The keys of a segment in order, read some pages at a time."""
 
-    def __init__(self, segment_id: UUID) -> None:
+    def __init__(self, db: Database, segment_id: UUID) -> None:
         self.segment_id = segment_id
         self.is_at_end = False
         self.last = -1
         """The last gram that was read."""
         self._last_page = -1
         self._waiting: Keys = np.zeros(0, dtype=np.uint64)
-        self.read()
+        self.read(db)
 
-    def read(self) -> None:
+    def read(self, db: Database) -> None:
         """Read on, unless keys are waiting."""
         if len(self._waiting) or self.is_at_end:
             return
-        pages = SearchPosting.objects.filter(segment_id=self.segment_id, gram__gt=self._last_page).order_by("gram")
-        pages_read = list(pages.values_list("gram", "rows")[:_PAGES_AT_A_TIME])
-        self.is_at_end = len(pages_read) < _PAGES_AT_A_TIME
-        if pages_read:
-            self._waiting = np.concatenate([keys_of_grams(*decode_page(page)) for _first, page in pages_read])
-            self._last_page = pages_read[-1][0]
+        pages = (
+            db.rows(SearchPosting.objects).filter(segment_id=self.segment_id, gram__gt=self._last_page).order_by("gram")
+        )
+        found = list(pages.values_list("gram", "rows")[:_PAGES_AT_A_TIME])
+        self.is_at_end = len(found) < _PAGES_AT_A_TIME
+        if found:
+            self._waiting = np.concatenate([keys_of_grams(*decode_page(page)) for _first, page in found])
+            self._last_page = found[-1][0]
             self.last = int(grams_in(self._waiting[-1:])[0])
 
     def up_to(self, gram: int | None) -> Keys:
@@ -429,18 +442,18 @@ class _Pages:
         return taken
 
 
-def _delete(segment_ids: Sequence[UUID]) -> None:
-    SearchPosting.objects.filter(segment_id__in=segment_ids).delete()
-    SearchRows.objects.filter(segment_id__in=segment_ids).delete()
-    SearchSegment.objects.filter(pk__in=segment_ids).delete()
+def _delete(db: Database, segment_ids: Sequence[UUID]) -> None:
+    db.rows(SearchPosting.objects).filter(segment_id__in=segment_ids).delete()
+    db.rows(SearchRows.objects).filter(segment_id__in=segment_ids).delete()
+    db.rows(SearchSegment.objects).filter(pk__in=segment_ids).delete()
 
 
-def _of_period(period: Period) -> Any:
-    return SearchSegment.objects.filter(pk__gte=period.first_id, pk__lt=period.after_id)
+def _of_period(db: Database, period: Period) -> Any:
+    return db.rows(SearchSegment.objects).filter(pk__gte=period.first_id, pk__lt=period.after_id)
 
 
-def _is_alone() -> bool:
+def _is_alone(db: Database) -> bool:
     """Take the advisory lock until the end of the transaction; return False if another process has it."""
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])
         return bool(cursor.fetchone()[0])

@@ -19,7 +19,7 @@ import msgspec
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from access_app.db import connection, transaction
+from access_app.db import Database
 from access_app.masking import masking_of
 from messages_app.interruptions import NO_NEWS
 from messages_app.models import Session
@@ -57,16 +57,16 @@ class StaleRun:
     role: str
 
 
-def stale_runs(before: datetime, project_ids: Collection[int] | None = None) -> Iterator[StaleRun]:
+def stale_runs(db: Database, before: datetime, project_ids: Collection[int] | None = None) -> Iterator[StaleRun]:
     """Yield the open messages without changes since `before`, oldest first."""
     after = UUID(int=0)
     while True:
-        with connection.cursor() as cursor:
+        with db.connection.cursor() as cursor:
             projects = None if project_ids is None else list(project_ids)
             cursor.execute(_OPEN, {"before": before, "after": after, "projects": projects, "most": AT_A_TIME})
             rows = cursor.fetchall()
         for message_id, session_id, project_id, role in rows:
-            with connection.cursor() as cursor:
+            with db.connection.cursor() as cursor:
                 cursor.execute(_HAS_NEWS, [session_id, message_id, *ids.range_below(message_id), before])
                 (has_news,) = cursor.fetchone()
             if not has_news:
@@ -76,14 +76,14 @@ def stale_runs(before: datetime, project_ids: Collection[int] | None = None) -> 
         after = rows[-1][0]
 
 
-def close(run: StaleRun) -> bool:
+def close(db: Database, run: StaleRun) -> bool:
     """Close a stale run; return False if it was refused."""
     if run.role != "assistant":
         # An incomplete user or system message is not a run: it is completed without an error.
         question = records.Message(id=str(run.message_id), role="user", is_completed=True)
         if run.role == "system":
             question = msgspec.structs.replace(question, role="system")
-        (stored,) = ingest(run.project_id, [records.Session(id=str(run.session_id), messages=[question])])
+        (stored,) = ingest(db, run.project_id, [records.Session(id=str(run.session_id), messages=[question])])
         return stored.messages[0].refused is None
     now = timezone.now()
     event = records.Event(
@@ -97,13 +97,13 @@ def close(run: StaleRun) -> bool:
         category="system",
         data={"interrupted": NO_NEWS},
     )
-    (outcome,) = record_events(run.project_id, [redact_event(event, masking_of(run.project_id))])
+    (outcome,) = record_events(db, run.project_id, [redact_event(event, masking_of(run.project_id))])
     return outcome.state == "stored"
 
 
-def stale_sessions(before: datetime, project_ids: Collection[int] | None = None) -> QuerySet[Session]:
+def stale_sessions(db: Database, before: datetime, project_ids: Collection[int] | None = None) -> QuerySet[Session]:
     """Return the sessions without an open message that are not over and were not written to since `before`."""
-    sessions = Session.objects.filter(
+    sessions = db.rows(Session.objects).filter(
         status__in=(Session.Status.RUNNING, Session.Status.PLANNING),
         open_count=0,
         active_at__lt=before,
@@ -112,15 +112,15 @@ def stale_sessions(before: datetime, project_ids: Collection[int] | None = None)
     return sessions if project_ids is None else sessions.filter(project_id__in=project_ids)
 
 
-def abandon(before: datetime, project_ids: Collection[int] | None = None) -> int:
+def abandon(db: Database, before: datetime, project_ids: Collection[int] | None = None) -> int:
     """Mark stale sessions as abandoned, some in a transaction; return their number."""
     total = 0
     while True:
-        with transaction.atomic():
+        with db.atomic():
             # By id, the order of all writes that lock several sessions.
-            locked = stale_sessions(before, project_ids).order_by("pk").select_for_update(no_key=True, of=("self",))
+            locked = stale_sessions(db, before, project_ids).order_by("pk").select_for_update(no_key=True, of=("self",))
             session_ids = list(locked.values_list("pk", flat=True)[:AT_A_TIME])
-            Session.objects.filter(pk__in=session_ids).update(is_abandoned=True)
+            db.rows(Session.objects).filter(pk__in=session_ids).update(is_abandoned=True)
         total += len(session_ids)
         if len(session_ids) < AT_A_TIME:
             return total

@@ -26,7 +26,8 @@ from typing import Any
 from django.db.models import Min, QuerySet
 from django.utils import timezone
 
-from access_app.db import connection, transaction
+from access_app.db import Database
+from access_app.db.transactions import in_transaction
 from messages_app.changed_hours import HOUR, MARKED_AFTER, hour_of
 from messages_app.models import ChangedHour
 from messages_app.sql.partitions import periods_of
@@ -82,37 +83,37 @@ class Report:
     """Hours of projects that were computed again."""
 
 
-def roll_up(*, now: datetime | None = None, is_stopped: Callable[[], bool] = lambda: False) -> Report:
+def roll_up(db: Database, *, now: datetime | None = None, is_stopped: Callable[[], bool] = lambda: False) -> Report:
     """Store all hours that have passed, and compute changed ones again; end early if `is_stopped`, or if another process
     does the same."""
     report = Report()
-    forget_dropped_periods()
-    while not is_stopped() and _recompute_oldest(report):
+    forget_dropped_periods(db)
+    while not is_stopped() and _recompute_oldest(db, report):
         pass
-    limit = _last_closed(now or timezone.now())
-    while not is_stopped() and _store_next(limit, report):
+    limit = _last_closed(db, now or timezone.now())
+    while not is_stopped() and _store_next(db, limit, report):
         pass
     return report
 
 
-def forget_dropped_periods() -> None:
+def forget_dropped_periods(db: Database) -> None:
     """Delete what is stored of periods that a purge has dropped, by one index lookup for each period that exists."""
-    existing = periods_of(ToolCall._meta.db_table)
-    begin = ToolPeriod.objects.aggregate(first=Min("begin"))["first"]
+    existing = periods_of(db, ToolCall._meta.db_table)
+    begin = db.rows(ToolPeriod.objects).aggregate(first=Min("begin"))["first"]
     while begin is not None:
         period = period_at(existing, begin)
         if period is not None:
-            begin = ToolPeriod.objects.filter(begin__gte=period.ends_at).aggregate(first=Min("begin"))["first"]
+            begin = db.rows(ToolPeriod.objects).filter(begin__gte=period.ends_at).aggregate(first=Min("begin"))["first"]
             continue
         later = next((other.begins_at for other in existing if other.begins_at > begin), None)
-        gone = ToolPeriod.objects.filter(begin__gte=begin)
+        gone = db.rows(ToolPeriod.objects).filter(begin__gte=begin)
         (gone if later is None else gone.filter(begin__lt=later)).delete()
-        begin = later and ToolPeriod.objects.filter(begin__gte=later).aggregate(first=Min("begin"))["first"]
+        begin = later and db.rows(ToolPeriod.objects).filter(begin__gte=later).aggregate(first=Min("begin"))["first"]
 
 
-def _last_closed(now: datetime) -> datetime:
+def _last_closed(db: Database, now: datetime) -> datetime:
     """Return the time before which hours may be stored."""
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute(
             "SELECT min(xact_start) FROM pg_stat_activity "
             "WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
@@ -121,73 +122,73 @@ def _last_closed(now: datetime) -> datetime:
     return hour_of(min(now, oldest or now) - STORED_AFTER)
 
 
-@transaction.atomic
-def _store_next(limit: datetime, report: Report) -> bool:
+@in_transaction
+def _store_next(db: Database, limit: datetime, report: Report) -> bool:
     """Store the next hour with calls; return whether there may be another."""
-    if not _is_alone():
+    if not _is_alone(db):
         return False
-    state = ToolRollUp.objects.first()
-    hour = _hour_with_calls(state.rolled_until if state else ids.EPOCH, limit)
+    state = db.rows(ToolRollUp.objects).first()
+    hour = _hour_with_calls(db, state.rolled_until if state else ids.EPOCH, limit)
     begin = state.rolled_until if state else hour or limit
     if begin >= limit:
         return False
     if hour == begin:
-        marks = ChangedHour.objects.filter(begin=hour)
+        marks = db.rows(ChangedHour.objects).filter(begin=hour)
         seen = list(marks.values_list("pk", flat=True))
-        _compute_hour(hour, None)
+        _compute_hour(db, hour, None)
         _delete_marks(marks, seen)
         report.hours += 1
-        end = _hour_with_calls(begin + HOUR, limit) or limit
+        end = _hour_with_calls(db, begin + HOUR, limit) or limit
     else:
         end = hour or limit
     day = begin.replace(hour=0)
     if day + DAY <= end:
-        _compute_day(day, None)
-    ToolRollUp.objects.update_or_create(pk=ToolRollUp.ONLY, defaults={"rolled_until": end})
+        _compute_day(db, day, None)
+    db.rows(ToolRollUp.objects).update_or_create(pk=ToolRollUp.ONLY, defaults={"rolled_until": end})
     return end < limit
 
 
-@transaction.atomic
-def _recompute_oldest(report: Report) -> bool:
+@in_transaction
+def _recompute_oldest(db: Database, report: Report) -> bool:
     """Compute the changed hours of one project and day again; return whether there may be others."""
-    state = ToolRollUp.objects.first()
-    if state is None or not _is_alone():
+    state = db.rows(ToolRollUp.objects).first()
+    if state is None or not _is_alone(db):
         return False
-    oldest = ChangedHour.objects.filter(begin__lt=state.rolled_until).order_by("begin", "project_id").first()
+    oldest = db.rows(ChangedHour.objects).filter(begin__lt=state.rolled_until).order_by("begin", "project_id").first()
     if oldest is None:
         return False
     day, project_id = oldest.begin.replace(hour=0), oldest.project_id
-    marks = ChangedHour.objects.filter(
+    marks = db.rows(ChangedHour.objects).filter(
         project_id=project_id, begin__gte=day, begin__lt=min(day + DAY, state.rolled_until)
     )
     seen = list(marks.values_list("pk", "begin"))
     hours = sorted({begin for _pk, begin in seen})
     for hour in hours:
-        _compute_hour(hour, project_id)
+        _compute_hour(db, hour, project_id)
     if day + DAY <= state.rolled_until:
-        _compute_day(day, project_id)
+        _compute_day(db, day, project_id)
     _delete_marks(marks, [pk for pk, _begin in seen])
     report.changed += len(hours)
     return True
 
 
-def _is_alone() -> bool:
+def _is_alone(db: Database) -> bool:
     """Take the advisory lock until the end of the transaction; return False if another process has it."""
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])
         return bool(cursor.fetchone()[0])
 
 
-def _hour_with_calls(begin: datetime, end: datetime) -> datetime | None:
+def _hour_with_calls(db: Database, begin: datetime, end: datetime) -> datetime | None:
     """Return the first hour of a range in which any call is stored."""
-    calls = ToolCall.with_deleted.filter(pk__gte=ids.first_id_at(begin), pk__lt=ids.first_id_at(end))
+    calls = db.rows(ToolCall.with_deleted).filter(pk__gte=ids.first_id_at(begin), pk__lt=ids.first_id_at(end))
     first = calls.order_by("pk").values_list("pk", flat=True).first()
     return None if first is None else hour_of(ids.created_at_of(first))
 
 
-def _compute_hour(hour: datetime, project_id: int | None) -> None:
+def _compute_hour(db: Database, hour: datetime, project_id: int | None) -> None:
     """Compute an hour of a project, or of all."""
-    _delete_periods("hour", hour, project_id)
+    _delete_periods(db, "hour", hour, project_id)
     values: dict[str, Any] = {
         "unit": "hour",
         "begin": hour,
@@ -197,19 +198,19 @@ def _compute_hour(hour: datetime, project_id: int | None) -> None:
         "period": Period.of(hour).first_id,
         "next_period": Period.of(hour).after_id,
     }
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute(_ADD_HOUR, values)
 
 
-def _compute_day(day: datetime, project_id: int | None) -> None:
+def _compute_day(db: Database, day: datetime, project_id: int | None) -> None:
     """Add up the stored hours of a day."""
-    _delete_periods("day", day, project_id)
-    with connection.cursor() as cursor:
+    _delete_periods(db, "day", day, project_id)
+    with db.connection.cursor() as cursor:
         cursor.execute(_ADD_DAY, {"unit": "day", "begin": day, "end": day + DAY, "project": project_id})
 
 
-def _delete_periods(unit: str, begin: datetime, project_id: int | None) -> None:
-    periods = ToolPeriod.objects.filter(unit=unit, begin=begin)
+def _delete_periods(db: Database, unit: str, begin: datetime, project_id: int | None) -> None:
+    periods = db.rows(ToolPeriod.objects).filter(unit=unit, begin=begin)
     (periods if project_id is None else periods.filter(project_id=project_id)).delete()
 
 

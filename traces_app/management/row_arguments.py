@@ -15,6 +15,7 @@ from django.utils import timezone
 from tqdm import tqdm
 
 from access_app.arguments import project_named
+from access_app.db import Database
 from access_app.models import Project
 from messages_app.models import Session, SessionTombstone, session_key
 from messages_app.timestamps import instant_text, parse_limit
@@ -45,12 +46,12 @@ def projects_named(project: str | Sequence[str]) -> list[Project]:
     return [project_named(slug) for slug in dict.fromkeys([project] if isinstance(project, str) else project)]
 
 
-def session_named(name: str, projects: Sequence[Project]) -> UUID | None:
+def session_named(db: Database, name: str, projects: Sequence[Project]) -> UUID | None:
     """Return the session with this id or external id, in the trash or not; None if it was purged.
 
     Search in `projects`, or in all if they are empty. Raise CommandError with exit status 2.
     """
-    named = Session.with_deleted.filter(Q(pk=hyphenated_uuid(name)) | Q(external_id=name))
+    named = db.rows(Session.with_deleted).filter(Q(pk=hyphenated_uuid(name)) | Q(external_id=name))
     if projects:
         named = named.filter(project__in=projects)
     sessions = list(named.select_related("project")[:_SHOWN]) if name else []
@@ -62,7 +63,7 @@ def session_named(name: str, projects: Sequence[Project]) -> UUID | None:
     if sessions:
         return sessions[0].pk
     keys = [session_key(project.pk, name) for project in projects or Project.objects.all()]
-    if not SessionTombstone.objects.filter(key__in=keys).exists():
+    if not db.rows(SessionTombstone.objects).filter(key__in=keys).exists():
         raise CommandError(f"There is no session {name!r}.", returncode=2)
     return None
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.utils.translation import gettext as _
 
-from access_app.db import alias_in_use
+from access_app.db import Database
 from access_app.errors import NotFound
 from access_app.models import Project
+from access_app.readable import Parts, Readable
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.models import Session, session_key
 from messages_app.queries import Among, FoundSession, find_session_in
-from messages_app.sql.merged import in_each
 from traces_app.models import Archive
 
 
@@ -26,12 +26,13 @@ class ArchivedPlace:
     periods: Sequence[str]
 
 
-def where_archived(scope: ProjectScope, name: str) -> ArchivedPlace | None:
+def where_archived(db: Database, scope: ProjectScope, name: str) -> ArchivedPlace | None:
     """Return where the session with this id or external id is archived; the folder that was written last, if there are several."""
     projects = visible_to(Project.objects.all(), scope, "pk").values_list("pk", flat=True)
     keys = [session_key(project_id, name) for project_id in projects]
     archives = list(
-        Archive.objects.filter(sessions__key__in=keys)
+        db.rows(Archive.objects)
+        .filter(sessions__key__in=keys)
         .select_related("project")
         .distinct()
         .order_by("created_at")
@@ -44,27 +45,27 @@ def where_archived(scope: ProjectScope, name: str) -> ArchivedPlace | None:
     return ArchivedPlace(project=newest.project.slug, url=newest.url, periods=periods)
 
 
-def archived_parts(session: Session) -> list[Archive]:
+def archived_parts(db: Database, session: Session) -> list[Archive]:
     """Return the archives with periods of a session that were dropped from the database, in their order. One query."""
     key = session_key(session.project_id, str(session.pk))
-    return list(Archive.objects.filter(sessions__key=key, dropped_at__isnull=False).order_by("period", "url"))
+    return list(db.rows(Archive.objects).filter(sessions__key=key, dropped_at__isnull=False).order_by("period", "url"))
 
 
 def find_session_here(
-    scope: ProjectScope, name: str, *, among: Among = "alive", field: str | None = None
+    db: Database, scope: ProjectScope, name: str, *, among: Among = "alive", field: str | None = None
 ) -> FoundSession:
     """Return the session whose id or external id is `name`, like `find_session`. Of one that is archived, the error says so."""
-    return find_session_here_in({alias_in_use(): scope}, name, among=among, field=field)[0]
+    return find_session_here_in(Parts({db: scope}), name, among=among, field=field)[0]
 
 
 def find_session_here_in(
-    scopes: Mapping[str, ProjectScope], name: str, *, among: Among = "alive", field: str | None = None
-) -> tuple[FoundSession, dict[str, ProjectScope]]:
+    readable: Readable, name: str, *, among: Among = "alive", field: str | None = None
+) -> tuple[FoundSession, Readable]:
     """Return a session of projects in several databases, like `find_session_in`. Of one that is archived, the error says so."""
     try:
-        return find_session_in(scopes, name, among=among, field=field)
+        return find_session_in(readable, name, among=among, field=field)
     except NotFound:
-        places = in_each(scopes, lambda scope: where_archived(scope, name)).values()
+        places = readable.each(lambda db, scope: where_archived(db, scope, name))
         archived = next(filter(None, places), None)
         if archived is None:
             raise

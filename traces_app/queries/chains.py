@@ -19,13 +19,14 @@ from django.db.models.functions import Cast
 from django.utils.translation import gettext as _
 from msgspec import UNSET
 
+from access_app.db import Database
 from access_app.encryption.reading import ROW_ID
 from access_app.errors import Conflict, NotFound
 from access_app.visibility import ProjectScope
 from messages_app.models import Message
 from messages_app.queries import as_uuid
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
-from messages_app.sql.json_rows import Column, Source, json, look_up, periods_of
+from messages_app.sql.json_rows import Column, Source, as_column, json, look_up, periods_of
 from traces_app.models import ToolCall
 from tracesite_sdk.records import ROOT_TOOL
 
@@ -36,20 +37,20 @@ CHAIN_FIELDS = frozenset(ChainSummary.__struct_fields__)
 _DERIVED = ("root_tool_id", "root_call_id", "success", "error_message", "type")
 
 
-def chain_messages(scope: ProjectScope) -> QuerySet[Message]:
+def chain_messages(db: Database, scope: ProjectScope) -> QuerySet[Message]:
     """Return the messages that are chains."""
-    return Message.objects.visible_to(scope).filter(role=Message.Role.ASSISTANT, call_count__gt=0)
+    return db.rows(Message.objects).visible_to(scope).filter(role=Message.Role.ASSISTANT, call_count__gt=0)
 
 
-def find_chain(scope: ProjectScope, name: str) -> Message:
+def find_chain(db: Database, scope: ProjectScope, name: str) -> Message:
     """Return the chain whose id is `name`: the id of its message, or the external id that a tracker gave it.
 
     Raise NotFound, and Conflict if several sessions use the same external id.
     """
     message_id = as_uuid(name)
-    messages = [] if message_id is None else list(chain_messages(scope).filter(pk=message_id))
+    messages = [] if message_id is None else list(chain_messages(db, scope).filter(pk=message_id))
     if not messages and name and "\x00" not in name:
-        messages = list(chain_messages(scope).filter(external_id=name)[:2])
+        messages = list(chain_messages(db, scope).filter(external_id=name)[:2])
     if len(messages) > 1:
         raise Conflict(
             _("Several sessions have a chain with this external id. Use the id of its message."), code="ambiguous_chain"
@@ -59,14 +60,14 @@ def find_chain(scope: ProjectScope, name: str) -> Message:
     return messages[0]
 
 
-def summaries(ids: Sequence[str], fields: frozenset[str] = CHAIN_FIELDS) -> list[ChainSummary]:
+def summaries(db: Database, ids: Sequence[str], fields: frozenset[str] = CHAIN_FIELDS) -> list[ChainSummary]:
     """Return the chains of `ids`, in this order, without their calls. Three queries in two round trips at most."""
     if not ids:
         return []
-    rows, call_rows = fetch([SUMMARIES.query(ids, fields), _query_of_first_calls(ids)], at_most_ms=LIST_MS)
+    rows, call_rows = fetch(db, [SUMMARIES.query(ids, fields), _query_of_first_calls(db, ids)], at_most_ms=LIST_MS)
     firsts = _first_calls(call_rows)
     failed = [call.id for calls in firsts.values() for call in calls if call.status == "error"]
-    errors: dict[str, str] = dict(fetch([look_up("error", RESULTS.table, failed)])[0]) if failed else {}
+    errors: dict[str, str] = dict(fetch(db, [look_up("error", RESULTS.table, failed)])[0]) if failed else {}
     derived: dict[str, list[Any]] = {name: [] for name in _DERIVED}
     for message_id, error, is_completed, named_root, *_values in rows:
         calls = firsts.get(message_id, [])
@@ -83,13 +84,13 @@ def summaries(ids: Sequence[str], fields: frozenset[str] = CHAIN_FIELDS) -> list
     return [by_id[message_id] for message_id in ids if message_id in by_id]
 
 
-def chain(message_id: str) -> Chain | None:
+def chain(db: Database, message_id: str) -> Chain | None:
     """Return a chain with all its calls; None if it does not exist any more. Four queries."""
-    rows = CHAIN.read([message_id])
+    rows = CHAIN.read(db, [message_id])
     if not rows:
         return None
     _id, error, is_completed, named_root, *_values = rows[0]
-    calls = _calls(message_id)
+    calls = _calls(db, message_id)
     roots = [call for call in calls.values() if call.parent_id is None]
     first_error = next((call.error_message for call in calls.values() if call.error_message), None)
     left_open = is_completed and any(call.status == "pending" for call in calls.values())
@@ -107,11 +108,11 @@ def chain(message_id: str) -> Chain | None:
     return made
 
 
-def rooted_in(ids: Collection[UUID], tools: Collection[str]) -> set[UUID]:
+def rooted_in(db: Database, ids: Collection[UUID], tools: Collection[str]) -> set[UUID]:
     """Return those of the chains whose root is one of these tools. Two queries in one round trip."""
     names = [str(message_id) for message_id in ids]
     call_rows, named = fetch(
-        [_query_of_first_calls(names), look_up(NAMED_ROOT, CHAIN.table, names)], at_most_ms=LIST_MS
+        db, [_query_of_first_calls(db, names), look_up(NAMED_ROOT, CHAIN.table, names)], at_most_ms=LIST_MS
     )
     firsts = _first_calls(call_rows)
     roots = {
@@ -134,11 +135,11 @@ class _FirstCall:
     is_root: bool
 
 
-def _query_of_first_calls(messages: Collection[str]) -> Query:
+def _query_of_first_calls(db: Database, messages: Collection[str]) -> Query:
     """Return the statement for the first call of each message, in reading order, of each status among root calls and among
     the others."""
     periods = periods_of(messages)
-    calls: QuerySet[ToolCall, Any] = ToolCall.with_deleted.filter(message_id__in=messages, **periods.of("pk"))
+    calls: QuerySet[ToolCall, Any] = db.rows(ToolCall.with_deleted).filter(message_id__in=messages, **periods.of("pk"))
     # The separate relation `in_step` puts conditions on the primary key of steps: see `_calls` in filters.py.
     calls = calls.annotate(
         of_message=Cast("message_id", TextField()),
@@ -162,13 +163,13 @@ def _first_calls(rows: Sequence[Row]) -> dict[str, list[_FirstCall]]:
     return first_calls
 
 
-def _calls(message_id: str) -> dict[str, ChainCall]:
+def _calls(db: Database, message_id: str) -> dict[str, ChainCall]:
     """Return the calls of a message by their id, in reading order."""
-    steps = {step_id: (index, values[1]) for index, (_id, step_id, *values) in enumerate(STEPS.read([message_id]))}
-    rows = [row for row in CHAIN_CALLS.read([message_id]) if row[2] in steps]
+    steps = {step_id: (index, values[1]) for index, (_id, step_id, *values) in enumerate(STEPS.read(db, [message_id]))}
+    rows = [row for row in CHAIN_CALLS.read(db, [message_id]) if row[2] in steps]
     # Within a step the rows are ordered already.
     rows.sort(key=lambda row: steps[row[2]][0])
-    results = call_results({row[1]: row[3] for row in rows})
+    results = call_results(db, {row[1]: row[3] for row in rows})
     children: defaultdict[str, list[str]] = defaultdict(list)
     for row in rows:
         if row[4] is not None:
@@ -192,7 +193,7 @@ def _calls(message_id: str) -> dict[str, ChainCall]:
 NAMED_ROOT = f"metadata ->> '{ROOT_TOOL}'"
 """The tool that a tracker named the root."""
 _OF_A_CHAIN = {
-    "chain_id": Column(sql="id::text"),
+    "chain_id": Column(sql="id::text", of="messages_app_message.id"),
     "duration": Column(sql="duration_ms / 1000.0::float8"),
     # Without our key, so that the tracker gets its own metadata back.
     "metadata": json(f"(metadata - '{ROOT_TOOL}')"),
@@ -218,12 +219,19 @@ CHAIN_CALLS = Source(
     model=ToolCall,
     table="traces_app_toolcall",
     key="message_id",
-    beside=(f"id::text AS {ROW_ID}", "step_id::text", "status", "parent_id::text"),
+    beside=(
+        f"id::text AS {ROW_ID}",
+        as_column("step_id::text", "traces_app_toolcall.step_id"),
+        "status",
+        as_column("parent_id::text", "traces_app_toolcall.parent_id"),
+    ),
     order_by="position, id",
     columns={
-        "call_id": Column(sql="id::text"),
+        "call_id": Column(sql="id::text", of="traces_app_toolcall.id"),
         "id": Column(sql="call_id"),
-        "tool_id": Column(sql="(SELECT name FROM traces_app_tool WHERE traces_app_tool.id = tool_id)"),
+        "tool_id": Column(
+            sql="(SELECT name FROM traces_app_tool WHERE traces_app_tool.id = tool_id)", of="traces_app_tool.name"
+        ),
         "parameters": json("args"),
         "duration": Column(sql="duration_ms / 1000.0::float8"),
     },

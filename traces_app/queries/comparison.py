@@ -20,6 +20,7 @@ import msgspec
 from django.db.models import DateTimeField, DurationField, ExpressionWrapper, F, Func, Q, TextField, Value
 from django.db.models.functions import Coalesce
 
+from access_app.db import Database
 from messages_app.models import Message, Session
 from messages_app.queries import refuse_encrypted_messages
 from messages_app.sql.beginnings import Beginning
@@ -111,31 +112,33 @@ def replay_between(left: Session, right: Session) -> Replay | None:
     return None
 
 
-def compare(left: UUID, right: UUID) -> Comparison:
+def compare(db: Database, left: UUID, right: UUID) -> Comparison:
     """Compare two runs by their messages. Four queries. Raise NotWhileEncrypted."""
     # PostgreSQL compares digests of what is stored, and equal values of two encrypted rows are stored differently.
-    refuse_encrypted_messages([left, right])
-    return _compared(_nodes([left], MOST_NODES), _nodes([right], MOST_NODES), MOST_NODES)
+    refuse_encrypted_messages(db, [left, right])
+    return _compared(_nodes(db, [left], MOST_NODES), _nodes(db, [right], MOST_NODES), MOST_NODES)
 
 
-def compare_messages(left: Sequence[UUID], right: Sequence[UUID], replay: Replay | None = None) -> Comparison:
+def compare_messages(
+    db: Database, left: Sequence[UUID], right: Sequence[UUID], replay: Replay | None = None
+) -> Comparison:
     """Compare two conversations by their messages, in order, with their texts: of a replay and its source what is in question
     (see Replay), and the last answer of the replay. Six queries. Raise NotWhileEncrypted."""
-    refuse_encrypted_messages([*left, *right])
+    refuse_encrypted_messages(db, [*left, *right])
 
     def side(of: Sequence[UUID], name: str) -> list[Node]:
         since = replay.since if replay is not None and name != replay.fork else None
         is_fork = replay is not None and name == replay.fork
-        return _with_texts(of, _nodes(of, MOST_COMPARED, since), since, only_last=is_fork)
+        return _with_texts(db, of, _nodes(db, of, MOST_COMPARED, since), since, only_last=is_fork)
 
     return _compared(side(left, "left"), side(right, "right"), MOST_COMPARED)
 
 
-def compare_replay(left: Sequence[UUID], right: Sequence[UUID], replay: Replay) -> Comparison:
+def compare_replay(db: Database, left: Sequence[UUID], right: Sequence[UUID], replay: Replay) -> Comparison:
     """Compare the steps and calls of a replay and its source by all of their messages. Four queries. Raise NotWhileEncrypted."""
-    refuse_encrypted_messages([*left, *right])
+    refuse_encrypted_messages(db, [*left, *right])
     of_left, of_right = (
-        _nodes(of, MOST_NODES, None if side == replay.fork else replay.since)
+        _nodes(db, of, MOST_NODES, None if side == replay.fork else replay.since)
         for of, side in ((left, "left"), (right, "right"))
     )
     return _compared(of_left, of_right, MOST_NODES)
@@ -184,7 +187,7 @@ def _pair(left: Node, right: Node) -> Pair:
     return Pair(change="same" if is_same else "changed", left=left, right=right, is_asked_alike=is_asked_alike)
 
 
-def _nodes(message_ids: Sequence[UUID], most: int, since: datetime | None = None) -> list[Node]:
+def _nodes(db: Database, message_ids: Sequence[UUID], most: int, since: datetime | None = None) -> list[Node]:
     """Return the steps of runs, each with its calls after it, without those that ended before `since`; one more than `most` if
     there are more. Two queries.
 
@@ -195,8 +198,8 @@ def _nodes(message_ids: Sequence[UUID], most: int, since: datetime | None = None
         return []
     first, last = ids.range_below(message_ids[0])[0], ids.range_below(message_ids[-1])[1]
     below = {"message_id__in": message_ids, "pk__gte": first, "pk__lt": last}
-    in_question = AgentStep.with_deleted.filter(**below)
-    calls_in_question = ToolCall.with_deleted.filter(**below)
+    in_question = db.rows(AgentStep.with_deleted).filter(**below)
+    calls_in_question = db.rows(ToolCall.with_deleted).filter(**below)
     if since is not None:
         # A step without a time may be in question; one without a duration, when it began.
         in_question = in_question.annotate(ended=_end("timestamp")).filter(Q(timestamp=None) | Q(ended__gte=since))
@@ -244,12 +247,18 @@ def _nodes(message_ids: Sequence[UUID], most: int, since: datetime | None = None
 
 
 def _with_texts(
-    message_ids: Sequence[UUID], nodes: Sequence[Node], since: datetime | None = None, *, only_last: bool = False
+    db: Database,
+    message_ids: Sequence[UUID],
+    nodes: Sequence[Node],
+    since: datetime | None = None,
+    *,
+    only_last: bool = False,
 ) -> list[Node]:
     """Return the nodes with their messages among them: questions before, answers after what was done. Messages that ended before
     `since` are left out, and with `only_last` all but the last answer. One query."""
     rows: Iterable[Any] = (
-        Message.with_deleted.filter(pk__in=message_ids)
+        db.rows(Message.with_deleted)
+        .filter(pk__in=message_ids)
         .annotate(asked=_digest("content", "error"), text=Beginning("content", _CHARACTERS))
         .order_by("pk")
         .only("role", "duration_ms", "error", "created_at", "completed_at")
@@ -354,9 +363,9 @@ _LONGEST = 10_000
 Fields = Mapping[str, Any]
 
 
-def differences(pairs: Sequence[Pair], words: WordChanges) -> list[list[Difference]]:
+def differences(db: Database, pairs: Sequence[Pair], words: WordChanges) -> list[list[Difference]]:
     """Return the fields that differ in each of these pairs, which are `changed`. Six queries, however many pairs."""
-    sides = [_fields_of([getattr(pair, side) for pair in pairs]) for side in ("left", "right")]
+    sides = [_fields_of(db, [getattr(pair, side) for pair in pairs]) for side in ("left", "right")]
     return [
         list(_differences(sides[0][pair.left.id], sides[1][pair.right.id], words))
         for pair in pairs
@@ -390,23 +399,31 @@ def _difference(name: str, left: Any, right: Any, words: WordChanges) -> Differe
     return Difference(field=name, left=of_left, right=of_right)
 
 
-def _fields_of(nodes: Sequence[Node]) -> dict[UUID, Fields]:
+def _fields_of(db: Database, nodes: Sequence[Node]) -> dict[UUID, Fields]:
     """Return what nodes are compared by, by id."""
     fields: dict[UUID, Fields] = {}
     of_kind = {kind: [node.id for node in nodes if node.kind == kind] for kind in ("message", "step", "call")}
-    messages = Message.with_deleted.filter(pk__in=of_kind["message"]).annotate(
-        content_text=Beginning("content", _LONGEST), error_text=Beginning("error", _LONGEST)
+    messages = (
+        db.rows(Message.with_deleted)
+        .filter(pk__in=of_kind["message"])
+        .annotate(content_text=Beginning("content", _LONGEST), error_text=Beginning("error", _LONGEST))
     )
     for pk, content, error in messages.values_list("pk", "content_text", "error_text") if of_kind["message"] else ():
         fields[pk] = {"content": content, "error": error}
-    steps = AgentStep.with_deleted.filter(**_among(of_kind["step"])).annotate(text=Beginning("thought", _LONGEST))
+    steps = (
+        db.rows(AgentStep.with_deleted).filter(**_among(of_kind["step"])).annotate(text=Beginning("thought", _LONGEST))
+    )
     for pk, text, agent, model in steps.values_list("pk", "text", "agent_name", "model") if of_kind["step"] else ():
         fields[pk] = {"thought": text, "agent_name": agent, "model": model}
-    calls = ToolCall.with_deleted.filter(**_among(of_kind["call"])).annotate(
-        text=Beginning(_as_text("args"), _LONGEST),
-        output=Beginning("result__output", _LONGEST),
-        error=Beginning("result__error", _LONGEST),
-        data=Beginning(_as_text("result__data"), _LONGEST),
+    calls = (
+        db.rows(ToolCall.with_deleted)
+        .filter(**_among(of_kind["call"]))
+        .annotate(
+            text=Beginning(_as_text("args"), _LONGEST),
+            output=Beginning("result__output", _LONGEST),
+            error=Beginning("result__error", _LONGEST),
+            data=Beginning(_as_text("result__data"), _LONGEST),
+        )
     )
     for pk, status, text, output, error, data in (
         calls.values_list("pk", "status", "text", "output", "error", "data") if of_kind["call"] else ()

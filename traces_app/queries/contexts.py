@@ -15,16 +15,15 @@ from django.db.models import Exists, OuterRef
 from django.utils.translation import gettext as _
 from msgspec import UNSET, Raw
 
-from access_app.db import base
-from access_app.db.reading import reading_connection
+from access_app.db import Database
 from access_app.db.statements import prepared_cursor
 from access_app.encryption.reading import ROW_ID
 from access_app.errors import InvalidInput
-from access_app.masked_reading import is_masked, masked, masked_field
+from access_app.masked_reading import masked, masked_field
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.models import Message
 from messages_app.queries import FoundSession
-from messages_app.sql.json_rows import Column, Source, instant
+from messages_app.sql.json_rows import Column, Source, as_column, instant
 from messages_app.sql.pagination import ListRows
 from messages_app.sql.periods import Length, Period
 from traces_app.models import AgentStep
@@ -45,7 +44,7 @@ NEWEST_REFS = (
 )
 """The newest references of a `session`, newest first; some may be repeated."""
 _FIND = (
-    f"SELECT id, message_id::text, kind, length, size, {instant('created_at').sql} FROM traces_app_context AS context "  # noqa: S608 - constants
+    f"SELECT id, {as_column('message_id::text', 'traces_app_context.message_id')}, kind, length, size, {instant('created_at').sql} FROM traces_app_context AS context "  # noqa: S608 - constants
     f"WHERE session_id = %s AND ref = %s AND kind <> 'entry' AND {_IN_SIGHT} ORDER BY id LIMIT 1"
 )
 _ENTRIES = f"""
@@ -69,9 +68,9 @@ _INPUTS = f"SELECT id::text AS {ROW_ID}, content, entries::text[] {_BY_IDS}"
 MOST_INPUT_BYTES = 64 * 2**20
 """Bytes of what models were asked that are read at once, each entry as often as it is referred to."""
 _ENTRY_BYTES = 64
-"""The size of an entry besides its content, because a list of many empty ones takes memory, too."""
-_SIZES = f"SELECT id::text, size + {_ENTRY_BYTES}::bigint * cardinality(entries) {_BY_IDS}"
-_REFS = f"SELECT id::text, ref {_BY_IDS}"
+"""What an entry counts besides its content, because a list of many empty ones takes memory, too."""
+_SIZES = f"SELECT id::text AS {ROW_ID}, size + {_ENTRY_BYTES}::bigint * cardinality(entries) {_BY_IDS}"
+_REFS = f"SELECT id::text AS {ROW_ID}, ref {_BY_IDS}"
 _VALUES = f"SELECT id::text AS {ROW_ID}, (content -> 'value')::text {_BY_IDS}"
 InputKey = tuple[str, str]
 """The id of a message, and the `input_ref` of one of its steps."""
@@ -108,80 +107,83 @@ CONTEXTS = Source(
 )
 
 
-def step_with_input(scope: ProjectScope, message_id: UUID, step_id: UUID) -> AgentStep | None:
+def step_with_input(db: Database, scope: ProjectScope, message_id: UUID, step_id: UUID) -> AgentStep | None:
     """Return a step whose input is known, with its message and session, deleted or not, for its page; None if there is none in the scope."""
-    steps = AgentStep.with_deleted.select_related("message__session").filter(message_id=message_id)
+    steps = db.rows(AgentStep.with_deleted).select_related("message__session").filter(message_id=message_id)
     readable = visible_to(steps, scope, "message__project_id")
     return readable.exclude(input_ref="").filter(pk=step_id).first()
 
 
-def contexts_of(session_id: UUID) -> ListRows:
+def contexts_of(db: Database, session_id: UUID) -> ListRows:
     """Return the contexts of a session, each once for every run that refers to it."""
-    deleted = Message.with_deleted.filter(pk=OuterRef("message_id"), deleted_at__isnull=False)
-    rows = ContextRow.objects.filter(~Exists(deleted), session_id=session_id).exclude(kind="entry")
-    return ListRows(find=lambda _ids: rows)
+    deleted = db.rows(Message.with_deleted).filter(pk=OuterRef("message_id"), deleted_at__isnull=False)
+    rows = db.rows(ContextRow.objects).filter(~Exists(deleted), session_id=session_id).exclude(kind="entry")
+    return ListRows(db=db, find=lambda _ids: rows)
 
 
-def contexts(keys: Collection[str]) -> list[Context]:
-    rows = CONTEXTS.read(keys)
-    by_id = dict(zip((row[0] for row in rows), CONTEXTS.make(rows), strict=True))
+def contexts(db: Database, keys: Collection[str]) -> list[Context]:
+    found = CONTEXTS.read(db, keys)
+    by_id = dict(zip((row[0] for row in found), CONTEXTS.make(found), strict=True))
     return [by_id[key] for key in keys if key in by_id]
 
 
-def newest_contexts(session_id: UUID, most: int) -> list[Context]:
-    return contexts([str(key) for key in contexts_of(session_id).keys(newest_first=True, limit=most)])
+def newest_contexts(db: Database, session_id: UUID, most: int) -> list[Context]:
+    return contexts(db, [str(key) for key in contexts_of(db, session_id).keys(newest_first=True, limit=most)])
 
 
-def find_context(session_id: UUID, ref: str) -> FoundContext | None:
+def find_context(db: Database, session_id: UUID, ref: str) -> FoundContext | None:
     """Return the context of a reference; if several runs have it, that of the first."""
     if "\x00" in ref:
         return None
-    with reading_connection().cursor() as cursor:
+    with db.read_connection.cursor() as cursor:
         cursor.execute(_FIND, [session_id, ref])
         row = cursor.fetchone()
     return None if row is None else FoundContext(*row)
 
 
-def whole_context(context: FoundContext, ref: str, session: FoundSession) -> WholeContext:
-    with prepared_cursor(reading_connection()) as cursor:
-        cursor.execute("SELECT content, id FROM traces_app_context WHERE id = %s", [context.pk])
+def whole_context(db: Database, found: FoundContext, ref: str, session: FoundSession) -> WholeContext:
+    with prepared_cursor(db.read_connection) as cursor:
+        cursor.execute("SELECT content, id FROM traces_app_context WHERE id = %s", [found.pk])
         row = cursor.fetchone()
     content: dict[str, Raw] = {} if row is None else msgspec.json.decode(row[0], type=dict[str, Raw])
-    if is_masked() and "value" in content:
-        content["value"] = masked_field(content["value"], _names_of_field(session.pk, ref), session.project_id)
+    mask = db.read_connection.mask
+    if mask is not None and "value" in content:
+        content["value"] = masked_field(
+            mask, content["value"], _names_of_field(db, session.pk, ref), session.project_id
+        )
     if "variables" in content:
-        content["variables"] = masked_field(content["variables"], ["variables"], session.project_id)
+        content["variables"] = masked_field(mask, content["variables"], ["variables"], session.project_id)
     return WholeContext(
         ref=ref,
-        message_id=context.message_id,
-        kind=context.kind,  # type: ignore[arg-type]  # one of its words, which mypy cannot see
-        length=context.length,
-        bytes=context.size,
-        created_at=context.created_at,
-        conversation=conversation(context, session) if context.has_conversation else UNSET,
+        message_id=found.message_id,
+        kind=found.kind,  # type: ignore[arg-type]  # one of its words, which mypy cannot see
+        length=found.length,
+        bytes=found.size,
+        created_at=found.created_at,
+        conversation=conversation(db, found, session) if found.has_conversation else UNSET,
         text=content.get("text", UNSET),
         variables=content.get("variables", UNSET),
         value=content.get("value", UNSET),
-        input=inputs([(context.message_id, ref)]).get((context.message_id, ref), UNSET)
-        if context.kind == "input"
+        input=inputs(db, [(found.message_id, ref)]).get((found.message_id, ref), UNSET)
+        if found.kind == "input"
         else UNSET,
     )
 
 
-def _names_of_field(session_id: UUID, ref: str) -> list[str]:
+def _names_of_field(db: Database, session_id: UUID, ref: str) -> list[str]:
     """Return the names under which events of a session have a field that is stored under this reference."""
-    with masked(None), reading_connection().cursor() as cursor:
+    with masked(None), db.read_connection.cursor() as cursor:
         cursor.execute(_NAMES, [session_id, ref])
         return [name for (name,) in cursor.fetchall()]
 
 
-def inputs(keys: Collection[InputKey]) -> dict[InputKey, ModelInput]:
+def inputs(db: Database, keys: Collection[InputKey]) -> dict[InputKey, ModelInput]:
     """Return what the models of steps were asked, whole. A key may be repeated, if its input is written repeatedly.
 
     Raise InputsTooLarge, before anything is read, for more than MOST_INPUT_BYTES.
     """
     times = Counter(str(ContextRow.id_of(UUID(message_id), ref)) for message_id, ref in keys)
-    if sum(size * times[row_id] for row_id, size in _read(_SIZES, times)) > MOST_INPUT_BYTES:
+    if sum(size * times[row_id] for row_id, size in _read(db, _SIZES, times)) > MOST_INPUT_BYTES:
         raise InputsTooLarge(
             _(
                 "What the models were asked has more than %(most)d bytes in all. Read it step by step, as the context of each "
@@ -189,36 +191,36 @@ def inputs(keys: Collection[InputKey]) -> dict[InputKey, ModelInput]:
             )
             % {"most": MOST_INPUT_BYTES}
         )
-    stored = _stored_inputs(keys)
-    values = entry_values({entry for _content, entries in stored.values() for entry in entries})
+    stored = _stored_inputs(db, keys)
+    values = entry_values(db, {entry for _content, entries in stored.values() for entry in entries})
     return {
         key: _input(content, [values.get(entry, _reference(entry)) for entry in entries])
         for key, (content, entries) in stored.items()
     }
 
 
-def inputs_by_reference(keys: Collection[InputKey]) -> tuple[dict[InputKey, ModelInput], dict[str, str]]:
+def inputs_by_reference(db: Database, keys: Collection[InputKey]) -> tuple[dict[InputKey, ModelInput], dict[str, str]]:
     """Return what the models of steps were asked, with {"contextRef": ...} for each message, tool and system prompt; and the ids
     of these contexts by reference."""
-    stored = _stored_inputs(keys)
+    stored = _stored_inputs(db, keys)
     entry_ids = {entry for _content, entries in stored.values() for entry in entries}
-    refs = dict(_read(_REFS, entry_ids))
+    refs = dict(_read(db, _REFS, entry_ids))
     # One for each entry, however often it is referred to.
     references = {entry: _reference(refs.get(entry, entry)) for entry in entry_ids}
-    inputs = {
+    found = {
         key: _input(content, [references[entry] for entry in entries]) for key, (content, entries) in stored.items()
     }
-    return inputs, {ref: entry for entry, ref in refs.items()}
+    return found, {ref: entry for entry, ref in refs.items()}
 
 
-def entry_values(entry_ids: Collection[str]) -> dict[str, Raw]:
+def entry_values(db: Database, entry_ids: Collection[str]) -> dict[str, Raw]:
     """Return the values of entries by id."""
-    return {entry: Raw(value) for entry, value in _read(_VALUES, entry_ids)}
+    return {entry: Raw(value) for entry, value in _read(db, _VALUES, entry_ids)}
 
 
-def _stored_inputs(keys: Collection[InputKey]) -> dict[InputKey, tuple[Mapping[str, Raw], list[str]]]:
+def _stored_inputs(db: Database, keys: Collection[InputKey]) -> dict[InputKey, tuple[Mapping[str, Raw], list[str]]]:
     by_id = {str(ContextRow.id_of(UUID(message_id), ref)): (message_id, ref) for message_id, ref in keys}
-    rows = _read(_INPUTS, by_id)
+    rows = _read(db, _INPUTS, by_id)
     return {
         by_id[row_id]: (msgspec.json.decode(content, type=dict[str, Raw]), entries) for row_id, content, entries in rows
     }
@@ -238,60 +240,61 @@ def _reference(ref: str) -> Raw:
     return Raw(msgspec.json.encode({CONTEXT_REF: ref}))
 
 
-def _read(statement: str, row_ids: Collection[str]) -> list[tuple[Any, ...]]:
+def _read(db: Database, statement: str, row_ids: Collection[str]) -> list[tuple[Any, ...]]:
     if not row_ids:
         return []
-    with prepared_cursor(reading_connection()) as cursor:
+    with prepared_cursor(db.read_connection) as cursor:
         cursor.execute(statement, [list(row_ids), min(row_ids), max(row_ids)])
         return list(cursor.fetchall())
 
 
-def conversation(context: FoundContext, session: FoundSession, last: int | None = None) -> list[Raw]:
+def conversation(db: Database, found: FoundContext, session: FoundSession, last: int | None = None) -> list[Raw]:
     """Return the entries of a conversation, in order; only the last ones if `last` is given. Others are not read.
 
     One text instead of all entries, if the reader gets the whole conversation masked.
     """
     # Entries are in the period of their context, at its beginning: see traces_app.ingest.context_rows.
-    month = Period.of(ids.created_at_of(context.pk), Length.MONTH)
+    month = Period.of(ids.created_at_of(found.pk), Length.MONTH)
     below = [month.first_id, month.after_id]
-    with reading_connection().cursor() as cursor:
+    with db.read_connection.cursor() as cursor:
         if last is None:
-            cursor.execute(_ENTRIES, [context.pk, *below])
+            cursor.execute(_ENTRIES, [found.pk, *below])
         else:
-            cursor.execute(_LAST_ENTRIES, [last, context.pk, *below])
+            cursor.execute(_LAST_ENTRIES, [last, found.pk, *below])
         entries = [Raw(value) for value, _id in cursor.fetchall()]
-    if not is_masked():
+    mask = db.read_connection.mask
+    if mask is None:
         return entries
-    clean = msgspec.json.decode(masked_field(Raw(msgspec.json.encode(entries)), CONVERSATION, session.project_id))
+    clean = msgspec.json.decode(masked_field(mask, Raw(msgspec.json.encode(entries)), CONVERSATION, session.project_id))
     return [Raw(msgspec.json.encode(entry)) for entry in (clean if isinstance(clean, list) else [clean])]
 
 
-def variables(context: FoundContext, session: FoundSession, keys: Collection[str] | None = None) -> Raw:
+def variables(db: Database, found: FoundContext, session: FoundSession, keys: Collection[str] | None = None) -> Raw:
     """Return the variables: all, or those of these names that exist."""
-    return masked_field(_variables(context, keys), ["variables"], session.project_id)
+    return masked_field(db.read_connection.mask, _variables(db, found, keys), ["variables"], session.project_id)
 
 
-def _variables(context: FoundContext, keys: Collection[str] | None) -> Raw:
+def _variables(db: Database, found: FoundContext, keys: Collection[str] | None) -> Raw:
     names = None if keys is None else [pg_text.text(key) for key in keys]
-    if base.opening is not None:
-        return _variables_opened(context, names)
-    with reading_connection().cursor() as cursor:
+    if db.read_connection.decrypts:
+        return _variables_opened(db, found, names)
+    with db.read_connection.cursor() as cursor:
         cursor.execute(
             "SELECT coalesce(jsonb_object_agg(key, value), '{}')::text FROM traces_app_context, "
             "jsonb_each(coalesce(content -> 'variables', '{}')) AS variable (key, value) "
             "WHERE id = %s AND (%s::text[] IS NULL OR key = ANY(%s))",
-            [context.pk, names, names],
+            [found.pk, names, names],
         )
         row = cursor.fetchone()
     return Raw(row[0] if row else "{}")
 
 
-def _variables_opened(context: FoundContext, names: Collection[str] | None) -> Raw:
+def _variables_opened(db: Database, found: FoundContext, names: Collection[str] | None) -> Raw:
     """Return `variables`, which may be encrypted, so that PostgreSQL cannot choose among them."""
-    with reading_connection().cursor() as cursor:
+    with db.read_connection.cursor() as cursor:
         cursor.execute(
             f"SELECT (content -> 'variables')::text, id AS {ROW_ID} FROM traces_app_context WHERE id = %s",  # noqa: S608 - constants
-            [context.pk],
+            [found.pk],
         )
         row = cursor.fetchone()
     stored = msgspec.json.decode((row and row[0]) or "{}", type=dict[str, Raw])

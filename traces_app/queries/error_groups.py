@@ -19,10 +19,10 @@ from django.db.models import Expression
 from django.utils import timezone
 from msgspec import UNSET
 
-from access_app.masked_reading import is_masked
+from access_app.db import Database
+from access_app.readable import ReadableRows
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
 from messages_app.sql.beginnings import Beginning
-from messages_app.sql.merged import MergedRows
 from messages_app.sql.pagination import IdRange, ListRows
 from messages_app.sql.snapshot import one_snapshot
 from messages_app.timestamps import instant_text
@@ -127,7 +127,7 @@ class Found:
 
 
 def error_groups(
-    rows: MergedRows[ListRows],
+    rows: ReadableRows[ListRows],
     sort: ErrorSort,
     limit: int,
     *,
@@ -140,7 +140,7 @@ def error_groups(
     marked as new, which saves a query. Raise InvalidInput if a query takes longer than LIST_MS.
     """
     with ExitStack() as snapshots:
-        rows.in_each(lambda _part: snapshots.enter_context(one_snapshot(read_only=True)))
+        rows.each(lambda part: snapshots.enter_context(one_snapshot(part.db, read_only=True)))
         step, beginnings = _steps(rows)
         newest, is_cut = _newest(rows, MOST_READ, MOST_CHARACTERS)
         grouped = _grouped(newest, sort, limit if like is None else MOST_RANKED, beginnings)
@@ -151,7 +151,10 @@ def error_groups(
             likeness = {row[0]: score for row, score in zip(grouped, scores, strict=True) if score >= LEAST_LIKENESS}
             grouped = sorted((row for row in grouped if row[0] in likeness), key=lambda row: -likeness[row[0]])[:limit]
         tool_ids, last = {tool for row in grouped for tool in row[5]}, [row[4] for row in grouped]
-        tools, examples = _found_in_any(rows, lambda: _tools(tool_ids)), _found_in_any(rows, lambda: _examples(last))
+        tools, examples = (
+            _found_in_any(rows, lambda db: _tools(db, tool_ids)),
+            _found_in_any(rows, lambda db: _examples(db, last)),
+        )
         known = _known_before(rows) if grouped and marks_new else None
     counted_from = ids.created_at_of(oldest) if is_cut else None
     return Found(
@@ -164,6 +167,7 @@ def error_groups(
                 counted_from,
                 is_new=known is not None and row[0] not in known,
                 likeness=likeness.get(row[0]),
+                is_masked=any(rows.each(lambda part: part.db.read_connection.mask is not None)),
             )
             for row in grouped
         ],
@@ -175,18 +179,18 @@ def error_groups(
     )
 
 
-def pattern_of_call(call_id: UUID) -> str | None:
+def pattern_of_call(db: Database, call_id: UUID) -> str | None:
     """Return the pattern of the error of a call; None if it did not fail."""
-    return _of_failed(call_id, pattern_of("result__error"))
+    return _of_failed(db, call_id, pattern_of("result__error"))
 
 
-def group_of_call(call_id: UUID) -> str | None:
+def group_of_call(db: Database, call_id: UUID) -> str | None:
     """Return the id of the group of the error of a call; None if it did not fail."""
-    return _of_failed(call_id, group_of("result__error"))
+    return _of_failed(db, call_id, group_of("result__error"))
 
 
-def _of_failed(call_id: UUID, expression: Expression) -> str | None:
-    calls = ToolCall.with_deleted.filter(pk=call_id, status=ToolCall.Status.ERROR)
+def _of_failed(db: Database, call_id: UUID, expression: Expression) -> str | None:
+    calls = db.rows(ToolCall.with_deleted).filter(pk=call_id, status=ToolCall.Status.ERROR)
     _id, text = calls.values_list("pk", expression).first() or (None, None)
     return text
 
@@ -202,10 +206,10 @@ def answer_of(groups: Found) -> ErrorGroups:
     )
 
 
-def _grouped(rows: MergedRows[ListRows], sort: ErrorSort, limit: int, beginnings: Sequence[datetime]) -> list[Row]:
+def _grouped(rows: ReadableRows[ListRows], sort: ErrorSort, limit: int, beginnings: Sequence[datetime]) -> list[Row]:
     # A group of one database may be in another, too, so those of several are read whole.
     is_one = len(rows.parts) == 1
-    parts = rows.in_each(lambda part: _grouped_in(part, sort, limit if is_one else MOST_READ, beginnings)).values()
+    parts = rows.each(lambda part: _grouped_in(part, sort, limit if is_one else MOST_READ, beginnings))
     if is_one:
         return next(iter(parts))
     groups: dict[str, Row] = {}
@@ -229,10 +233,10 @@ def _added(left: Row, right: Row) -> Row:
     )
 
 
-def _newest(rows: MergedRows[ListRows], most: int, most_characters: int) -> tuple[MergedRows[ListRows], bool]:
+def _newest(rows: ReadableRows[ListRows], most: int, most_characters: int) -> tuple[ReadableRows[ListRows], bool]:
     """Return the newest of the rows, up to `most` of all databases and to `most_characters` of their errors, and whether there are
     more. At least one."""
-    parts = rows.in_each(lambda part: _costs_in(part, most + 1)).values()
+    parts = rows.each(lambda part: _costs_in(part, most + 1))
     oldest, left = None, most_characters
     for number, (key, cost) in enumerate(merge(*parts, reverse=True)):
         left -= cost
@@ -244,42 +248,42 @@ def _newest(rows: MergedRows[ListRows], most: int, most_characters: int) -> tupl
 
 def _costs_in(rows: ListRows, most: int) -> list[Row]:
     costs = rows.queryset.order_by("-pk").annotate(cost=cost_of("result__error")).values_list("pk", "cost")
-    (costs_read,) = fetch([Query.of(costs[:most])], at_most_ms=LIST_MS)
+    (costs_read,) = fetch(rows.db, [Query.of(costs[:most])], at_most_ms=LIST_MS)
     return costs_read
 
 
-def _found_in_any(rows: MergedRows[ListRows], find: Callable[[], Mapping[Any, T]]) -> dict[Any, T]:
+def _found_in_any(rows: ReadableRows[ListRows], find: Callable[[Database], Mapping[Any, T]]) -> dict[Any, T]:
     """Return what has ids of any of the databases."""
-    return {key: value for part in rows.in_each(lambda _part: find()).values() for key, value in part.items()}
+    return {key: value for part in rows.each(lambda part: find(part.db)) for key, value in part.items()}
 
 
 def _grouped_in(rows: ListRows, sort: ErrorSort, limit: int, beginnings: Sequence[datetime]) -> list[Row]:
     failed = _failed(rows)
     sql = _GROUPED.format(failed=failed.sql, order=_ORDER[sort], limit=limit)
     firsts = [ids.first_id_at(begin) for begin in beginnings]
-    (groups,) = fetch([Query(sql=sql, parameters=[firsts, *failed.parameters])], at_most_ms=LIST_MS)
+    (groups,) = fetch(rows.db, [Query(sql=sql, parameters=[firsts, *failed.parameters])], at_most_ms=LIST_MS)
     return groups
 
 
-def _known_before(rows: MergedRows[ListRows]) -> set[str] | None:
+def _known_before(rows: ReadableRows[ListRows]) -> set[str] | None:
     """Return the groups of the newest failed calls before the range; None if there are no such calls."""
     lower = _range_of(rows).lower
     if lower is None:
         return None
-    parts = {alias: replace(part, ids=IdRange(upper=lower)) for alias, part in rows.parts.items()}
-    newest, _is_cut = _newest(MergedRows(parts=parts), MOST_KNOWN, MOST_KNOWN_CHARACTERS)
-    return set().union(*newest.in_each(_groups_in).values()) or None
+    before = rows.map(lambda part: replace(part, ids=IdRange(upper=lower)))
+    newest, _is_cut = _newest(before, MOST_KNOWN, MOST_KNOWN_CHARACTERS)
+    return set().union(*newest.each(_groups_in)) or None
 
 
 def _groups_in(rows: ListRows) -> set[str]:
     failed = _failed(rows)
     (patterns,) = fetch(
-        [Query(sql=_PATTERNS.format(failed=failed.sql), parameters=failed.parameters)], at_most_ms=LIST_MS
+        rows.db, [Query(sql=_PATTERNS.format(failed=failed.sql), parameters=failed.parameters)], at_most_ms=LIST_MS
     )
     return {row[0] for row in patterns}
 
 
-def _range_of(rows: MergedRows[ListRows]) -> IdRange:
+def _range_of(rows: ReadableRows[ListRows]) -> IdRange:
     """Return the range of the rows, which is the same in each database."""
     return next(iter(rows.parts.values())).ids
 
@@ -290,7 +294,7 @@ def _failed(rows: ListRows) -> Query:
     return Query.of(failed.values_list("pk", "tool_id", "pattern"))
 
 
-def _steps(rows: MergedRows[ListRows]) -> tuple[timedelta, list[datetime]]:
+def _steps(rows: ReadableRows[ListRows]) -> tuple[timedelta, list[datetime]]:
     """Return the length of a step, and the beginnings of the steps from the first failed call or the given time on."""
     range_ = _range_of(rows)
     end = timezone.now()  # calls that are ahead of our clock belong to the last step
@@ -307,15 +311,17 @@ def _steps(rows: MergedRows[ListRows]) -> tuple[timedelta, list[datetime]]:
     return step, [ids.EPOCH + number * step for number in range(first, last + 1)]
 
 
-def _tools(keys: Collection[int]) -> dict[int, Tool]:
-    return Tool.objects.select_related("project").in_bulk(keys)
+def _tools(db: Database, keys: Collection[int]) -> dict[int, Tool]:
+    return db.rows(Tool.objects).select_related("project").in_bulk(keys)
 
 
-def _examples(keys: Collection[UUID]) -> dict[UUID, ToolCall]:
+def _examples(db: Database, keys: Collection[UUID]) -> dict[UUID, ToolCall]:
     if not keys:
         return {}
-    calls = ToolCall.with_deleted.select_related("message", "tool__project").filter(
-        pk__in=keys, pk__gte=min(keys), pk__lte=max(keys)
+    calls = (
+        db.rows(ToolCall.with_deleted)
+        .select_related("message", "tool__project")
+        .filter(pk__in=keys, pk__gte=min(keys), pk__lte=max(keys))
     )
     shown = calls.annotate(error_text=Beginning("result__error", EXAMPLE_CHARACTERS))
     return {call.pk: call for call in shown.only("message__session_id", "tool__name", "tool__project__slug")}
@@ -338,6 +344,7 @@ def _group(
     *,
     is_new: bool,
     likeness: float | None,
+    is_masked: bool,
 ) -> Group:
     key, pattern, calls, first, last, tool_ids, steps, counts = row[:8]
     of_tools: Counter[int] = Counter()
@@ -350,7 +357,7 @@ def _group(
     return Group(
         id=key,
         # What a rule hides may not fit it any more where a pattern has "#".
-        pattern=error if is_masked() else pattern,
+        pattern=error if is_masked else pattern,
         calls=calls,
         first=first,
         last=last,

@@ -15,6 +15,7 @@ from django.db.models import Exists, FilteredRelation, OuterRef, Q, QuerySet, Te
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 
+from access_app.db import Database
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.http import filters
 from messages_app.http.filters import (
@@ -120,12 +121,12 @@ class SessionFilterSet(filters.SessionFilterSet):
     min_score = NumberFilter(help_text=_SCORE)
     max_score = NumberFilter(help_text=_SCORE)
 
-    def found(self, scope: ProjectScope) -> ListRows:
+    def found(self, db: Database, scope: ProjectScope) -> ListRows:
         """Return the sessions that pass."""
-        values = _with_keys_of_tools(self.narrowing, scope)
-        rows = Session.with_deleted.visible_to(scope)
+        values = _with_keys_of_tools(db, self.narrowing, scope)
+        rows = db.rows(Session.with_deleted).visible_to(scope)
         rows = rows.deleted() if self.given.get("deleted") else rows.alive()
-        return self.list_rows(lambda ids: self.narrow(rows, values, ids), scope)
+        return self.list_rows(db, lambda ids: self.narrow(rows, values, ids), scope)
 
     @classmethod
     def narrow(cls, rows: Any, values: Mapping[str, Any], ids: IdRange = EVERY_ID) -> Any:
@@ -159,11 +160,11 @@ class MessageFilterSet(filters.MessageFilterSet):
     def in_trash(self) -> bool:
         return bool(self.given.get("deleted"))
 
-    def found(self, scope: ProjectScope, session: FoundSession | None) -> ListRows:
+    def found(self, db: Database, scope: ProjectScope, session: FoundSession | None) -> ListRows:
         """Return the messages that pass, of all sessions or of one."""
-        values = _with_keys_of_tools(self.narrowing, scope)
-        rows = _messages(scope, session, in_trash=self.in_trash)
-        return self.list_rows(lambda ids: self.narrow(rows, values, ids), scope)
+        values = _with_keys_of_tools(db, self.narrowing, scope)
+        rows = _messages(db, scope, session, in_trash=self.in_trash)
+        return self.list_rows(db, lambda ids: self.narrow(rows, values, ids), scope)
 
     @classmethod
     def narrow(cls, rows: Any, values: Mapping[str, Any], ids: IdRange = EVERY_ID) -> Any:
@@ -212,10 +213,10 @@ class CallFilterSet(ListFilterSet):
 
     rows = ToolCall.objects.all()
 
-    def found(self, scope: ProjectScope, session: FoundSession | None) -> ListRows:
+    def found(self, db: Database, scope: ProjectScope, session: FoundSession | None) -> ListRows:
         """Return the calls that pass, of all sessions or of one."""
-        values = _with_keys_of_tools(self.narrowing, scope)
-        return self.list_rows(lambda ids: self.narrow(_calls(scope, session, ids), values, ids), scope)
+        values = _with_keys_of_tools(db, self.narrowing, scope)
+        return self.list_rows(db, lambda ids: self.narrow(_calls(db, scope, session, ids), values, ids), scope)
 
     @classmethod
     def narrow(cls, rows: Any, values: Mapping[str, Any], ids: IdRange = EVERY_ID) -> Any:
@@ -242,11 +243,13 @@ class ErrorFilterSet(ListFilterSet):
     read_elsewhere = (*ListFilterSet.read_elsewhere, "sort")
     rows = ToolCall.objects.all()
 
-    def found(self, scope: ProjectScope, session: FoundSession | None) -> ListRows:
+    def found(self, db: Database, scope: ProjectScope, session: FoundSession | None) -> ListRows:
         """Return the failed calls that pass, of all sessions or of one."""
-        values = _with_keys_of_tools(self.narrowing, scope)
+        values = _with_keys_of_tools(db, self.narrowing, scope)
         failed = {"status": ToolCall.Status.ERROR}
-        return self.list_rows(lambda ids: self.narrow(_calls(scope, session, ids).filter(**failed), values, ids), scope)
+        return self.list_rows(
+            db, lambda ids: self.narrow(_calls(db, scope, session, ids).filter(**failed), values, ids), scope
+        )
 
     @classmethod
     def narrow(cls, rows: Any, values: Mapping[str, Any], ids: IdRange = EVERY_ID) -> Any:
@@ -284,15 +287,15 @@ class ChainFilterSet(ListFilterSet):
 
     rows = Message.objects.all()
 
-    def found(self, scope: ProjectScope, session: FoundSession | None) -> ListRows:
+    def found(self, db: Database, scope: ProjectScope, session: FoundSession | None) -> ListRows:
         """Return the messages that are chains and pass, of all sessions or of one."""
         values = dict(self.narrowing)
         tools = _take(values, "tool", "root_tool")
-        keys = {name: _tool_ids(scope, names) for name, names in tools.items()}
+        keys = {name: _tool_ids(db, scope, names) for name, names in tools.items()}
         # Trackers rarely name a root that is not a call, so the index of these is searched first: without an OR the
         # planner can walk the calls of a rare tool.
-        named = {name for name, names in tools.items() if _is_named_root(names)}
-        chains = _messages(scope, session).filter(role=Message.Role.ASSISTANT, call_count__gt=0)
+        named = {name for name, names in tools.items() if _is_named_root(db, names)}
+        chains = _messages(db, scope, session).filter(role=Message.Role.ASSISTANT, call_count__gt=0)
 
         def find(ids: IdRange) -> QuerySet[Message]:
             rows = chains
@@ -309,7 +312,7 @@ class ChainFilterSet(ListFilterSet):
             narrowed: QuerySet[Message] = self.narrow(rows, values, ids)
             return narrowed
 
-        return self.list_rows(find, scope)
+        return self.list_rows(db, find, scope)
 
     @classmethod
     def narrow(cls, rows: Any, values: Mapping[str, Any], ids: IdRange = EVERY_ID) -> Any:
@@ -341,12 +344,12 @@ class ScoreFilterSet(ListFilterSet):
 
     rows = Score.objects.all()
 
-    def found(self, scope: ProjectScope, session: FoundSession | None) -> ListRows:
+    def found(self, db: Database, scope: ProjectScope, session: FoundSession | None) -> ListRows:
         """Return the scores that pass, of all sessions or of one."""
-        rows = Score.with_deleted.order_by().alive().visible_to(scope)
+        rows = db.rows(Score.with_deleted).order_by().alive().visible_to(scope)
         if session is not None:
             rows = rows.filter(session_id=session.pk)
-        return self.list_rows(lambda ids: self.narrow(rows, self.narrowing, ids), scope)
+        return self.list_rows(db, lambda ids: self.narrow(rows, self.narrowing, ids), scope)
 
 
 class SimilarFilterSet(ListFilterSet):
@@ -363,10 +366,10 @@ class SimilarFilterSet(ListFilterSet):
     read_elsewhere = (*ListFilterSet.read_elsewhere, "by")
     rows = Message.objects.all()
 
-    def found(self, scope: ProjectScope) -> ListRows:
+    def found(self, db: Database, scope: ProjectScope) -> ListRows:
         """Return the runs that pass."""
-        rows = Message.with_deleted.visible_to(scope).alive().filter(role=Message.Role.ASSISTANT)
-        return self.list_rows(lambda ids: self.narrow(rows, self.narrowing, ids), scope)
+        rows = db.rows(Message.with_deleted).visible_to(scope).alive().filter(role=Message.Role.ASSISTANT)
+        return self.list_rows(db, lambda ids: self.narrow(rows, self.narrowing, ids), scope)
 
 
 class UsageFilterSet(ListFilterSet):
@@ -377,29 +380,31 @@ class UsageFilterSet(ListFilterSet):
     read_elsewhere = (*ListFilterSet.read_elsewhere, "group_by")
     rows = AgentStep.objects.all()
 
-    def found(self, scope: ProjectScope) -> ListRows:
+    def found(self, db: Database, scope: ProjectScope) -> ListRows:
         """Return the requests to models that pass. Their QuerySet has the message as the relation `run`."""
-        return self.list_rows(lambda ids: self.narrow(_requests(scope, ids), self.narrowing, ids), scope)
+        return self.list_rows(db, lambda ids: self.narrow(_requests(db, scope, ids), self.narrowing, ids), scope)
 
 
 # --- The QuerySets ----------------------------------------------------------------------------------------------------
 
 
-def _tool_ids(scope: ProjectScope, names: Sequence[str]) -> list[int]:
+def _tool_ids(db: Database, scope: ProjectScope, names: Sequence[str]) -> list[int]:
     """Return the ids of the tools with these names, in all projects that the caller may read."""
     if scope.only_project is not None:
-        return list(find_tools(scope.only_project, names).values())
-    tools = visible_to(Tool.objects.order_by(), scope).filter(name__in=names)
+        return list(find_tools(db, scope.only_project, names).values())
+    tools = visible_to(db.rows(Tool.objects).order_by(), scope).filter(name__in=names)
     return list(tools.values_list("pk", flat=True))
 
 
-def _with_keys_of_tools(values: Mapping[str, Any], scope: ProjectScope) -> dict[str, Any]:
+def _with_keys_of_tools(db: Database, values: Mapping[str, Any], scope: ProjectScope) -> dict[str, Any]:
     """Return the values with the ids of the tools that the parameter `tool` names, if it is given."""
-    return {**values, "tool": _tool_ids(scope, values["tool"])} if "tool" in values else dict(values)
+    return {**values, "tool": _tool_ids(db, scope, values["tool"])} if "tool" in values else dict(values)
 
 
-def _messages(scope: ProjectScope, session: FoundSession | None, *, in_trash: bool = False) -> MessageQuerySet:
-    rows = Message.with_deleted.visible_to(scope)
+def _messages(
+    db: Database, scope: ProjectScope, session: FoundSession | None, *, in_trash: bool = False
+) -> MessageQuerySet:
+    rows = db.rows(Message.with_deleted).visible_to(scope)
     if session is not None:
         rows = rows.filter(session_id=session.pk)
     if in_trash:
@@ -408,19 +413,19 @@ def _messages(scope: ProjectScope, session: FoundSession | None, *, in_trash: bo
     return rows.alive() if session is None else rows.filter(deleted_at__isnull=True)
 
 
-def _calls(scope: ProjectScope, session: FoundSession | None, ids: IdRange) -> QuerySet[ToolCall]:
+def _calls(db: Database, scope: ProjectScope, session: FoundSession | None, ids: IdRange) -> QuerySet[ToolCall]:
     # `run` is the message, as a separate relation: so the conditions are on its primary key, and the planner skips the
     # messages of other months. Django would otherwise put them on `message_id`.
     runs = FilteredRelation("message", condition=Q(message__deleted_at__isnull=True))
-    rows = ToolCall.with_deleted.visible_to(scope).alias(run=runs)
+    rows = db.rows(ToolCall.with_deleted).visible_to(scope).alias(run=runs)
     rows = rows.filter(run__session__deleted_at__isnull=True, **ids.periods_of("run__id"))
     return rows if session is None else rows.filter(run__session_id=session.pk)
 
 
-def _requests(scope: ProjectScope, ids: IdRange) -> QuerySet[AgentStep]:
+def _requests(db: Database, scope: ProjectScope, ids: IdRange) -> QuerySet[AgentStep]:
     # As in _calls. The steps of a message have the month of its id.
     runs = FilteredRelation("message", condition=Q(message__deleted_at__isnull=True))
-    rows = AgentStep.with_deleted.order_by().alias(run=runs, usage_text=Cast("usage", TextField()))
+    rows = db.rows(AgentStep.with_deleted).order_by().alias(run=runs, usage_text=Cast("usage", TextField()))
     rows = rows.filter(run__session__deleted_at__isnull=True, **ids.of("run__id"), **ids.periods_of("id"))
     # The steps that are counted as unpriced if they have no cost, see rollup.py.
     has_usage = Q(usage_text__isnull=False) & ~Q(usage_text="{}")
@@ -436,8 +441,8 @@ def _has_named_root(names: Sequence[str]) -> Q:
     return Q(named_root__in=names, metadata__has_key=ROOT_TOOL)
 
 
-def _is_named_root(names: Sequence[str]) -> bool:
+def _is_named_root(db: Database, names: Sequence[str]) -> bool:
     """Return whether a tracker named one of the tools the root of any chain."""
-    rows = Message.with_deleted.order_by().alias(named_root=_NAMED_ROOT).filter(_has_named_root(names))
-    (rows_found,) = fetch([Query.of(rows.values_list("pk")[:1])], at_most_ms=LIST_MS)
+    rows = db.rows(Message.with_deleted).order_by().alias(named_root=_NAMED_ROOT).filter(_has_named_root(names))
+    (rows_found,) = fetch(db, [Query.of(rows.values_list("pk")[:1])], at_most_ms=LIST_MS)
     return bool(rows_found)

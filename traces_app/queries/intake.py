@@ -14,6 +14,7 @@ from uuid import UUID
 from django.db.models import Aggregate, Count, DurationField, ExpressionWrapper, F, FloatField, Func, Max, Q, Sum
 from django.db.models.functions import Coalesce, Greatest
 
+from access_app.db import Database
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.models import Message
 from traces_app.models import ToolRollUp, UnindexedMessage
@@ -62,9 +63,9 @@ class Percentile(Aggregate):
         super().__init__(expression, share=share, **extra)
 
 
-def arrivals(scope: ProjectScope, period: Period, *, with_waits: bool = False) -> Arrivals:
+def arrivals(db: Database, scope: ProjectScope, period: Period, *, with_waits: bool = False) -> Arrivals:
     """Read the messages of a period: one statement, and one for the histogram of the waits."""
-    messages = visible_to(Message.objects.filter(**period.in_period), scope).order_by()
+    messages = visible_to(db.rows(Message.objects).filter(**period.in_period), scope).order_by()
     after_end = ExpressionWrapper(
         F("updated_at") - Coalesce("completed_at", "created_at"), output_field=DurationField()
     )
@@ -83,23 +84,23 @@ def arrivals(scope: ProjectScope, period: Period, *, with_waits: bool = False) -
     return Arrivals(**{**sums, "calls": sums["calls"] or 0}, waits=dict(waits) if with_waits else {})
 
 
-def newest(scope: ProjectScope) -> tuple[UUID, datetime] | None:
+def newest(db: Database, scope: ProjectScope) -> tuple[UUID, datetime] | None:
     """Return the newest message and its time."""
-    rows = visible_to(Message.objects.order_by("-pk"), scope)
+    rows = visible_to(db.rows(Message.objects).order_by("-pk"), scope)
     return rows.values_list("pk", "created_at").first()
 
 
-def oldest(scope: ProjectScope) -> datetime | None:
+def oldest(db: Database, scope: ProjectScope) -> datetime | None:
     """Return the time of the oldest message."""
-    return visible_to(Message.objects.order_by("pk"), scope).values_list("created_at", flat=True).first()
+    return visible_to(db.rows(Message.objects).order_by("pk"), scope).values_list("created_at", flat=True).first()
 
 
-def backlog() -> Backlog:
+def backlog(db: Database) -> Backlog:
     """Read how far the background jobs are, of all projects: three statements."""
     # By the id, because the time has no index. A message that is written again has several marks; the oldest one counts.
-    queue = UnindexedMessage.objects.order_by("pk")
+    queue = db.rows(UnindexedMessage.objects).order_by("pk")
     return Backlog(
         unindexed=queue[: MOST_WAITING + 1].count(),
         unindexed_since=queue.values_list("queued_at", flat=True).first(),
-        rolled_until=ToolRollUp.objects.values_list("rolled_until", flat=True).first(),
+        rolled_until=db.rows(ToolRollUp.objects).values_list("rolled_until", flat=True).first(),
     )

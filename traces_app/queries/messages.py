@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from access_app.db import Database
 from access_app.encryption.reading import ROW_ID
 from messages_app.models import Message, Reference
 from messages_app.sql.batch import Row, fetch
-from messages_app.sql.json_rows import Column, Source, if_known, instant, text_if_any
+from messages_app.sql.json_rows import Column, Source, as_column, if_known, instant, text_if_any
 from traces_app.models import AgentStep, ToolCall, ToolResult
 
 from .contexts import InputKey, inputs
@@ -63,7 +65,7 @@ class Selection:
 EVERYTHING = Selection()
 
 
-def messages(ids: Sequence[str], selection: Selection = EVERYTHING) -> list[message_schemas.Message]:
+def messages(db: Database, ids: Sequence[str], selection: Selection = EVERYTHING) -> list[message_schemas.Message]:
     """Return the messages of `ids`, in this order, with the selected parts. At most four queries in one round trip.
 
     Ids that do not exist any more are skipped.
@@ -77,10 +79,10 @@ def messages(ids: Sequence[str], selection: Selection = EVERYTHING) -> list[mess
         queries["steps"] = STEPS.query(ids)
     if selection.calls:
         queries["calls"] = TOOL_CALLS.query(ids, joined=RESULTS if selection.results else None)
-    below = dict(zip(queries, fetch(list(queries.values())), strict=True))
+    below = dict(zip(queries, fetch(db, list(queries.values())), strict=True))
     rows = below["messages"]
     references = _references(below["references"]) if selection.references else {}
-    steps = _steps(below, selection) if selection.steps else {}
+    steps = _steps(db, below, selection) if selection.steps else {}
     made = MESSAGES.make(
         rows,
         selection.fields,
@@ -91,12 +93,12 @@ def messages(ids: Sequence[str], selection: Selection = EVERYTHING) -> list[mess
     return [by_id[message_id] for message_id in ids if message_id in by_id]
 
 
-def calls(ids: Sequence[str], fields: frozenset[str] = CALL_FIELDS) -> list[call_schemas.Call]:
+def calls(db: Database, ids: Sequence[str], fields: frozenset[str] = CALL_FIELDS) -> list[call_schemas.Call]:
     """Return the calls of `ids`, in this order, with their results and the ids of session, message and step. One query.
 
     Calls that were purged since the page was found are skipped.
     """
-    (rows,) = fetch([CALLS.query(ids, fields, joined=RESULTS)]) if ids else [[]]
+    (rows,) = fetch(db, [CALLS.query(ids, fields, joined=RESULTS)]) if ids else [[]]
     if not rows:
         return []
     columns, results = _split(rows)
@@ -106,9 +108,9 @@ def calls(ids: Sequence[str], fields: frozenset[str] = CALL_FIELDS) -> list[call
     return [by_id[call_id] for call_id in ids if call_id in by_id]
 
 
-def call_results(statuses: Mapping[str, str]) -> dict[str, call_schemas.ToolResult]:
+def call_results(db: Database, statuses: Mapping[str, str]) -> dict[str, call_schemas.ToolResult]:
     """Return the results of calls by call id; `statuses` has the status of each call. At most one query."""
-    return _results(RESULTS.read(statuses), statuses)
+    return _results(RESULTS.read(db, statuses), statuses)
 
 
 # --- The rows below a page ----------------------------------------------------------------------------------------------
@@ -121,14 +123,16 @@ def _references(rows: Sequence[Row]) -> dict[str, list[message_schemas.Reference
     return by_message
 
 
-def _steps(below: Mapping[str, Sequence[Row]], selection: Selection) -> dict[str, list[message_schemas.AgentStep]]:
+def _steps(
+    db: Database, below: Mapping[str, Sequence[Row]], selection: Selection
+) -> dict[str, list[message_schemas.AgentStep]]:
     rows = below["steps"]
     calls_of = _calls(below, selection) if selection.calls else {}
     made = STEPS.make(
         rows, tool_calls=[calls_of.get(row[1], []) for row in rows] if selection.calls else UNSET, input=UNSET
     )
     if selection.inputs:
-        made = with_inputs([(row[0], step) for row, step in zip(rows, made, strict=True)], inputs)
+        made = with_inputs([(row[0], step) for row, step in zip(rows, made, strict=True)], partial(inputs, db))
     by_message: defaultdict[str, list[message_schemas.AgentStep]] = defaultdict(list)
     for row, step in zip(rows, made, strict=True):
         by_message[row[0]].append(step)
@@ -221,16 +225,18 @@ STEPS = Source(
 _OF_A_CALL = {
     "uuid": Column(sql=f"call.id::text AS {ROW_ID}"),
     "id": Column(sql="call.call_id"),
-    "name": Column(sql="(SELECT name FROM traces_app_tool AS tool WHERE tool.id = call.tool_id)"),
+    "name": Column(
+        sql="(SELECT name FROM traces_app_tool AS tool WHERE tool.id = call.tool_id)", of="traces_app_tool.name"
+    ),
     "duration": Column(sql="call.duration_ms"),
-    "parent": if_known("call.parent_id::text"),
+    "parent": if_known("call.parent_id::text", of="traces_app_toolcall.parent_id"),
 }
 TOOL_CALLS = Source(
     resource=call_schemas.ToolCall,
     model=ToolCall,
     table="traces_app_toolcall AS call",
     key="message_id",
-    beside=("call.status", "call.step_id::text"),
+    beside=("call.status", as_column("call.step_id::text", "traces_app_toolcall.step_id")),
     order_by="call.position",
     columns=_OF_A_CALL,
     made=("result",),
@@ -247,7 +253,12 @@ CALLS = Source(
         SELECT iteration FROM traces_app_agentstep WHERE id = call.step_id AND id >= %s AND id < %s OFFSET 0
     ) AS step""",
     ranges=2,
-    beside=("call.status", "message.session_id::text", "step.iteration", "call.project_id"),
+    beside=(
+        "call.status",
+        as_column("message.session_id::text", "messages_app_message.session_id"),
+        "step.iteration",
+        "call.project_id",
+    ),
     columns={**_OF_A_CALL, "created_at": instant("message.created_at")},
     made=("session_id", "iteration", "result"),
 )

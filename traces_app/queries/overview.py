@@ -16,6 +16,7 @@ from django.db.models import Count, DateTimeField, Exists, Func, Max, Model, Out
 from django.db.models.functions import Cast, Collate, Trunc
 from django.utils import timezone
 
+from access_app.db import Database
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.models import HAS_ERRORS, WAITS, Message
 from messages_app.sql.beginnings import Beginning
@@ -170,7 +171,7 @@ class Runs:
     """The first failed call of each run that has one, with its tool and the beginning of its error (`error_text`)."""
 
 
-def activity(scope: ProjectScope, period: Period, width: Width) -> list[Totals]:
+def activity(db: Database, scope: ProjectScope, period: Period, width: Width) -> list[Totals]:
     """Return the totals of each minute, hour or day of the period, in order, without gaps.
 
     Days are those of the current time zone; hours are those of UTC, because local ones are ambiguous when clocks go back.
@@ -187,7 +188,7 @@ def activity(scope: ProjectScope, period: Period, width: Width) -> list[Totals]:
     }
     # Django groups by an alias only if it differs from every field.
     grouped = (
-        _runs(scope, period)
+        _runs(db, scope, period)
         .order_by()
         .annotate(bucket=Trunc("created_at", width, tzinfo=zone_of(width)))
         .values("bucket")
@@ -220,12 +221,12 @@ def total_of(period: Period, buckets: list[Totals]) -> Totals:
     return total
 
 
-def failed_runs(scope: ProjectScope, period: Period) -> Runs:
+def failed_runs(db: Database, scope: ProjectScope, period: Period) -> Runs:
     """Return the newest runs with an error."""
-    rows = list(_listed(_runs(scope, period).filter(HAS_ERRORS).order_by("-pk")))
+    rows = list(_listed(_runs(db, scope, period).filter(HAS_ERRORS).order_by("-pk")))
     failed = [row.pk for row in rows if row.failure_count]
     calls = (
-        _failed_below(period, failed)
+        _failed_below(db, period, failed)
         .order_by("message_id", *_READING_ORDER)
         .distinct("message_id")
         .select_related("tool")
@@ -235,27 +236,29 @@ def failed_runs(scope: ProjectScope, period: Period) -> Runs:
     return Runs(rows=rows, errors={call.message_id: call for call in calls} if failed else {})
 
 
-def slow_runs(scope: ProjectScope, period: Period) -> Runs:
+def slow_runs(db: Database, scope: ProjectScope, period: Period) -> Runs:
     """Return the runs that took longest."""
-    return Runs(rows=list(_listed(_runs(scope, period).filter(duration_ms__gt=0).order_by("-duration_ms", "-pk"))))
+    return Runs(rows=list(_listed(_runs(db, scope, period).filter(duration_ms__gt=0).order_by("-duration_ms", "-pk"))))
 
 
-def open_runs(scope: ProjectScope) -> OpenRuns:
+def open_runs(db: Database, scope: ProjectScope) -> OpenRuns:
     """Return the runs that are not complete: three statements, and one if any waits."""
-    rows = visible_to(Message.objects.filter(role=Message.Role.ASSISTANT, is_completed=False), scope).order_by("pk")
+    rows = visible_to(db.rows(Message.objects).filter(role=Message.Role.ASSISTANT, is_completed=False), scope).order_by(
+        "pk"
+    )
     counts = rows.order_by().aggregate(running=Count("pk", filter=~WAITS), waiting=Count("pk", filter=WAITS))
     runs = OpenRuns(**counts)
     runs.running_rows = list(_listed(rows.exclude(WAITS)))
     runs.waiting_rows = list(_listed(rows.filter(WAITS)))
-    runs.pending_calls = waiting_calls([row.pk for row in runs.waiting_rows])
+    runs.pending_calls = waiting_calls(db, [row.pk for row in runs.waiting_rows])
     return runs
 
 
-def failing_tools(scope: ProjectScope, period: Period) -> list[FailingTool]:
+def failing_tools(db: Database, scope: ProjectScope, period: Period) -> list[FailingTool]:
     """Return the tools with the most failed calls, in the order of their page; one more than MOST, if there are more."""
-    failed = ToolCall.with_deleted.filter(status=ToolCall.Status.ERROR, **period.in_period)
+    failed = db.rows(ToolCall.with_deleted).filter(status=ToolCall.Status.ERROR, **period.in_period)
     most = (
-        _alive(visible_to(failed, scope))
+        _alive(db, visible_to(failed, scope))
         .values("tool_id")
         .annotate(failures=Count("pk"), last=Max(Cast("message_id", TextField())))
         .order_by("-failures", Collate("tool__name", "C"), "tool_id")[: MOST + 1]
@@ -266,7 +269,7 @@ def failing_tools(scope: ProjectScope, period: Period) -> list[FailingTool]:
     now, finished = Q(pk__gte=period.first_id), ~Q(status=ToolCall.Status.PENDING)
     both = replace(period, begin=period.before.begin).in_period
     counted = (
-        _alive(ToolCall.with_deleted.filter(tool_id__in=failing, **both))
+        _alive(db, db.rows(ToolCall.with_deleted).filter(tool_id__in=failing, **both))
         .values("tool_id")
         .annotate(
             calls=Count("pk", filter=now & finished),
@@ -276,7 +279,7 @@ def failing_tools(scope: ProjectScope, period: Period) -> list[FailingTool]:
     )
     counts = {row["tool_id"]: row for row in counted}
     firsts = (
-        _failed_below(period, {UUID(row["last"]) for row in failing.values()})
+        _failed_below(db, period, {UUID(row["last"]) for row in failing.values()})
         .filter(tool_id__in=failing)
         .order_by("tool_id", "message_id", *_READING_ORDER)
         .distinct("tool_id", "message_id")
@@ -286,7 +289,7 @@ def failing_tools(scope: ProjectScope, period: Period) -> list[FailingTool]:
     examples = {(tool, str(message)): (pk, message, error) for tool, message, pk, error in firsts}
     names = {
         pk: (name, slug)
-        for pk, name, slug in Tool.objects.filter(pk__in=failing).values_list("pk", "name", "project__slug")
+        for pk, name, slug in db.rows(Tool.objects).filter(pk__in=failing).values_list("pk", "name", "project__slug")
     }
     return [
         FailingTool(
@@ -307,20 +310,20 @@ def failing_tools(scope: ProjectScope, period: Period) -> list[FailingTool]:
     ]
 
 
-def _failed_below(period: Period, messages: Collection[UUID]) -> QuerySet[ToolCall]:
+def _failed_below(db: Database, period: Period, messages: Collection[UUID]) -> QuerySet[ToolCall]:
     """Return the failed calls of messages of a period."""
     in_period = {f"{table}{name}": value for table in ("", "step__") for name, value in period.in_period.items()}
-    return ToolCall.with_deleted.filter(message_id__in=messages, status=ToolCall.Status.ERROR, **in_period)
+    return db.rows(ToolCall.with_deleted).filter(message_id__in=messages, status=ToolCall.Status.ERROR, **in_period)
 
 
-def models_used(scope: ProjectScope, period: Period, width: Width) -> dict[datetime, list[ModelUse]]:
+def models_used(db: Database, scope: ProjectScope, period: Period, width: Width) -> dict[datetime, list[ModelUse]]:
     """Return the use of each model in each minute, hour, day or month of the period, by its beginning.
 
     Requests without a model are left out unless their cost is known.
     """
-    requests = AgentStep.with_deleted.filter(~Q(model="") | Q(cost__isnull=False), **period.in_period)
+    requests = db.rows(AgentStep.with_deleted).filter(~Q(model="") | Q(cost__isnull=False), **period.in_period)
     rows = (
-        _alive(visible_to(requests, scope, "message__project_id"))
+        _alive(db, visible_to(requests, scope, "message__project_id"))
         .annotate(bucket=Trunc(TimeOfId("pk"), width, tzinfo=zone_of(width)))
         .values("bucket", "model")
         .annotate(
@@ -357,13 +360,13 @@ def whole_use(uses: Iterable[ModelUse]) -> list[ModelUse]:
     return sorted(whole.values(), key=lambda use: (-(use.cost or 0), -use.requests, use.model))
 
 
-def _runs(scope: ProjectScope, period: Period) -> QuerySet[Message]:
-    return visible_to(Message.objects.filter(role=Message.Role.ASSISTANT, **period.in_period), scope)
+def _runs(db: Database, scope: ProjectScope, period: Period) -> QuerySet[Message]:
+    return visible_to(db.rows(Message.objects).filter(role=Message.Role.ASSISTANT, **period.in_period), scope)
 
 
-def _alive(rows: QuerySet[T]) -> QuerySet[T]:
+def _alive(db: Database, rows: QuerySet[T]) -> QuerySet[T]:
     """Leave out the rows of deleted messages and sessions, by the small indexes of the trash: see queries.tools."""
-    message = Message.with_deleted.order_by().filter(pk=OuterRef("message_id"))
+    message = db.rows(Message.with_deleted).order_by().filter(pk=OuterRef("message_id"))
     return rows.order_by().filter(
         ~Exists(message.filter(deleted_at__isnull=False)), ~Exists(message.filter(session__deleted_at__isnull=False))
     )

@@ -13,8 +13,8 @@ from itertools import chain
 from typing import Any, TypeVar
 from uuid import UUID
 
+from access_app.readable import first_of
 from messages_app.models import Message
-from messages_app.sql.merged import first_of
 
 from .histograms import quantile
 from .intake import Arrivals, Backlog

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from access_app.db.reading import reading_connection
+from access_app.db import Database
 from access_app.db.statements import read_prepared
 
 _SEALED_AT = """
@@ -16,6 +16,6 @@ _SEALED_AT = """
     """
 
 
-def read_sealed_at(message_id: UUID) -> datetime | None:
+def read_sealed_at(db: Database, message_id: UUID) -> datetime | None:
     """Return when a message was sealed; None if it is open, or was written since. Whether it is intact, verify_traces says."""
-    return next((sealed_at for (sealed_at,) in read_prepared(_SEALED_AT, [message_id], reading_connection())), None)
+    return next((sealed_at for (sealed_at,) in read_prepared(_SEALED_AT, [message_id], db.read_connection)), None)

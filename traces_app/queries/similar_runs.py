@@ -18,6 +18,7 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from access_app.db import Database
 from access_app.encryption.keys import refuse_encrypted
 from messages_app.models import Message
 from messages_app.sql.batch import LIST_MS, Query, copied
@@ -80,6 +81,7 @@ class _Found(Struct, frozen=True):
 
 
 def similar_runs(
+    db: Database,
     message_id: UUID,
     rows: ListRows,
     limit: int,
@@ -93,26 +95,26 @@ def similar_runs(
     The run itself is left out, and runs that have nothing in common with it; `by` errors those whose errors are less alike than
     LEAST_LIKENESS. Raise InvalidInput if finding the runs takes longer than LIST_MS.
     """
-    with one_snapshot(read_only=True):
-        given = list(read_runs([message_id]))
+    with one_snapshot(db, read_only=True):
+        given = list(read_runs(db, [message_id]))
         if not given:
             return None
         refuse_encrypted(given[0].project_id)
-        embedder = EmbedderInUse.objects.filter(name=current_name()).first()
+        embedder = db.rows(EmbedderInUse.objects).filter(name=current_name()).first()
         if embedder is None:
             keys = rows.keys(newest_first=True, limit=MOST_READ + 1)
             more = len(keys) > MOST_READ
             candidates = set(keys[:MOST_READ]) - {message_id}
             compared = {key.bytes for key in keys[:MOST_READ]}
         else:
-            stored = _stored(given[0].project_id, rows.ids, embedder)
+            stored = _stored(db, given[0].project_id, rows.ids, embedder)
             more = len(stored) > MOST_COMPARED
-            stored = _passing(stored[:MOST_COMPARED], given[0].project_id, rows, is_filtered)
-            waiting = rows.among(_waiting())
+            stored = _passing(db, stored[:MOST_COMPARED], given[0].project_id, rows, is_filtered)
+            waiting = rows.among(_waiting(db))
             compared = {*stored["id"].tolist(), *(key.bytes for key in waiting)}
-            candidates = {*_nearest(given[0], stored, embedder, limit, by), *waiting} - {message_id}
-        similar = nlargest(limit, _compared(given[0], candidates, embedder, by), key=lambda run: run.rank)
-        tools = Tool.objects.in_bulk({tool for result in similar for tool in result.run.features.tools})
+            candidates = {*_nearest(db, given[0], stored, embedder, limit, by), *waiting} - {message_id}
+        similar = nlargest(limit, _compared(db, given[0], candidates, embedder, by), key=lambda run: run.rank)
+        tools = db.rows(Tool.objects).in_bulk({tool for result in similar for tool in result.run.features.tools})
     names = {key: tool.name for key, tool in tools.items()}
     return SimilarRuns(
         results=[_schema(result, names) for result in similar],
@@ -127,9 +129,9 @@ def current_name() -> str:
     return embedder.name if embedder else HASHED
 
 
-def _stored(project_id: int, id_range: IdRange, embedder: EmbedderInUse) -> NDArray[Any]:
+def _stored(db: Database, project_id: int, id_range: IdRange, embedder: EmbedderInUse) -> NDArray[Any]:
     """Return the ids and stored vectors of the newest runs of a project, one more than are compared."""
-    vectors = RunVector.objects.filter(project_id=project_id, embedder_id=embedder.pk).order_by("-pk")
+    vectors = db.rows(RunVector.objects).filter(project_id=project_id, embedder_id=embedder.pk).order_by("-pk")
     if id_range.lower is not None:
         vectors = vectors.filter(pk__gte=id_range.lower)
     if id_range.upper is not None:
@@ -139,10 +141,10 @@ def _stored(project_id: int, id_range: IdRange, embedder: EmbedderInUse) -> NDAr
         *(("columns", ">i2"), ("id_length", ">i4"), ("id", "V16")),
         *(("length", ">i4"), ("vector", stored_type(embedder.width))),
     ]
-    return np.frombuffer(copied(newest, at_most_ms=LIST_MS), dtype=row)
+    return np.frombuffer(copied(db, newest, at_most_ms=LIST_MS), dtype=row)
 
 
-def _passing(stored: NDArray[Any], project_id: int, rows: ListRows, is_filtered: bool) -> NDArray[Any]:
+def _passing(db: Database, stored: NDArray[Any], project_id: int, rows: ListRows, is_filtered: bool) -> NDArray[Any]:
     """Return those of the vectors whose runs are among `rows`."""
     if not len(stored):
         return stored
@@ -150,25 +152,27 @@ def _passing(stored: NDArray[Any], project_id: int, rows: ListRows, is_filtered:
         passing = {key.bytes for key in rows.keys(newest_first=True, limit=MOST_COMPARED)}
         return stored[[key in passing for key in stored["id"].tolist()]]
     # The trash is small, and has an index.
-    deleted = Message.with_deleted.filter(project_id=project_id, role=Message.Role.ASSISTANT).deleted()
+    deleted = db.rows(Message.with_deleted).filter(project_id=project_id, role=Message.Role.ASSISTANT).deleted()
     first = UUID(bytes=stored["id"][-1].tobytes())
     gone = {key.bytes for key in deleted.filter(pk__gte=first).order_by().values_list("pk", flat=True)}
     return stored[[key not in gone for key in stored["id"].tolist()]] if gone else stored
 
 
-def _waiting() -> list[UUID]:
+def _waiting(db: Database) -> list[UUID]:
     """Return the newest messages of both queues: that of the search, which fills the other one, and that of the vectors."""
     waiting: set[UUID] = set()
     for queue in (UnindexedMessage, UnvectoredMessage):
-        waiting.update(queue.objects.order_by("-pk").values_list("message_id", flat=True)[:MOST_WAITING])
+        waiting.update(db.rows(queue.objects).order_by("-pk").values_list("message_id", flat=True)[:MOST_WAITING])
     return sorted(waiting)[-MOST_WAITING:]
 
 
-def _nearest(given: Run, stored: NDArray[Any], embedder: EmbedderInUse, limit: int, by: SimilarBy) -> list[UUID]:
+def _nearest(
+    db: Database, given: Run, stored: NDArray[Any], embedder: EmbedderInUse, limit: int, by: SimilarBy
+) -> list[UUID]:
     """Return the runs that are probably most like one."""
     vector = folded(vectors([given.features]))
     if embedder.name != HASHED:
-        vector["question"] = _embedded([given], embedder)
+        vector["question"] = _embedded(db, [given], embedder)
     near = nearly(vector, stored["vector"])
     score = near.score if by == "everything" else near.parts["errors"]
     count = min(limit + CANDIDATES, len(score))
@@ -176,16 +180,16 @@ def _nearest(given: Run, stored: NDArray[Any], embedder: EmbedderInUse, limit: i
     return [UUID(bytes=stored["id"][position].tobytes()) for position in places if score[position] > 0]
 
 
-def _vectors(runs: Sequence[Run], embedder: EmbedderInUse | None) -> Vectors:
+def _vectors(db: Database, runs: Sequence[Run], embedder: EmbedderInUse | None) -> Vectors:
     made = vectors([run.features for run in runs])
     if embedder is not None and embedder.name != HASHED:
-        made["question"] = _embedded(runs, embedder)
+        made["question"] = _embedded(db, runs, embedder)
     return made
 
 
-def _embedded(runs: Sequence[Run], embedder: EmbedderInUse) -> NDArray[np.float32]:
+def _embedded(db: Database, runs: Sequence[Run], embedder: EmbedderInUse) -> NDArray[np.float32]:
     """Return the embedded questions of runs; 0 if the stored one is missing or that of another question."""
-    stored = RunVector.objects.filter(pk__in=[run.id for run in runs], embedder_id=embedder.pk)
+    stored = db.rows(RunVector.objects).filter(pk__in=[run.id for run in runs], embedder_id=embedder.pk)
     by_run = dict(stored.values_list("pk", "vector"))
     rows = np.zeros((len(runs), embedder.width), dtype=np.float32)
     for position, run in enumerate(runs):
@@ -195,14 +199,16 @@ def _embedded(runs: Sequence[Run], embedder: EmbedderInUse) -> NDArray[np.float3
     return rows
 
 
-def _compared(one: Run, keys: Collection[UUID], embedder: EmbedderInUse | None, by: SimilarBy) -> Iterator[_Found]:
-    vector = _vectors([one], embedder)
+def _compared(
+    db: Database, given: Run, keys: Collection[UUID], embedder: EmbedderInUse | None, by: SimilarBy
+) -> Iterator[_Found]:
+    vector = _vectors(db, [given], embedder)
     in_order = sorted(keys)
     for first in range(0, len(in_order), _AT_A_TIME):
-        runs = list(read_runs(in_order[first : first + _AT_A_TIME]))
+        runs = list(read_runs(db, in_order[first : first + _AT_A_TIME]))
         if not runs:
             continue
-        likenesses = likeness(vector, _vectors(runs, embedder))
+        likenesses = likeness(vector, _vectors(db, runs, embedder))
         for position, run in enumerate(runs):
             score = float(likenesses.score[position])
             parts = {name: float(values[position]) for name, values in likenesses.parts.items()}
@@ -211,18 +217,19 @@ def _compared(one: Run, keys: Collection[UUID], embedder: EmbedderInUse | None, 
                 yield _Found(rank, score, parts, run)
 
 
-def read_runs(keys: Collection[UUID]) -> Iterator[Run]:
+def read_runs(db: Database, keys: Collection[UUID]) -> Iterator[Run]:
     """Yield the runs of some ids. One query."""
     if not keys:
         return
     periods = IdRange(lower=min(keys), upper=UUID(int=max(keys).int + 1)).periods_of
-    questions = Message.with_deleted.filter(
+    questions = db.rows(Message.with_deleted).filter(
         session_id=OuterRef("session_id"), pk__lt=OuterRef("pk"), role=Message.Role.USER, deleted_at__isnull=True
     )
-    calls = ToolCall.with_deleted.filter(message_id=OuterRef("pk"), **periods("pk"))
+    calls = db.rows(ToolCall.with_deleted).filter(message_id=OuterRef("pk"), **periods("pk"))
     in_order = calls.filter(**periods("step__pk")).order_by("step__iteration", "step__ordinal", "position", "pk")
     rows: QuerySet[Any, Any] = (
-        Message.with_deleted.order_by()
+        db.rows(Message.with_deleted)
+        .order_by()
         .filter(pk__in=keys, role=Message.Role.ASSISTANT, **periods("pk"))
         .annotate(
             question=Subquery(

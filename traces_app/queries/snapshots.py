@@ -12,9 +12,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from msgspec import UNSET, Raw
 
-from access_app.db.reading import reading_connection
+from access_app.db import Database
 from access_app.errors import Conflict, NotFound, TooLarge
-from access_app.masked_reading import is_masked, masked, rules_of_reader
+from access_app.masked_reading import masked
 from access_app.visibility import ProjectScope
 from messages_app.models import FORKED_FROM, IS_FORK, Session
 from messages_app.queries import as_uuid
@@ -58,36 +58,36 @@ SNAPSHOTS = Source(
 )
 
 
-def newest_snapshots(session_id: UUID, most: int) -> list[Snapshot]:
+def newest_snapshots(db: Database, session_id: UUID, most: int) -> list[Snapshot]:
     """Return the newest snapshots of a session, for its page."""
-    return list(Snapshot.objects.filter(session_id=session_id).order_by("-pk")[:most])
+    return list(db.rows(Snapshot.objects).filter(session_id=session_id).order_by("-pk")[:most])
 
 
-def snapshot_of_page(session_id: UUID, snapshot_id: UUID) -> tuple[Snapshot, Snapshot | None] | None:
+def snapshot_of_page(db: Database, session_id: UUID, snapshot_id: UUID) -> tuple[Snapshot, Snapshot | None] | None:
     """Return a snapshot of a session and the one before it, for its page; None if there is none. Two queries."""
-    rows = Snapshot.objects.filter(session_id=session_id)
+    rows = db.rows(Snapshot.objects).filter(session_id=session_id)
     row = rows.filter(pk=snapshot_id).first()
     return None if row is None else (row, rows.filter(pk__lt=row.pk).order_by("-pk").first())
 
 
-def snapshots_of(session_id: UUID, node: str | None = None) -> ListRows:
+def snapshots_of(db: Database, session_id: UUID, node: str | None = None) -> ListRows:
     """Return the snapshots of a session, or those that hold a node."""
-    rows = Snapshot.objects.filter(session_id=session_id)
+    rows = db.rows(Snapshot.objects).filter(session_id=session_id)
     if node is not None:
         rows = rows.filter(node_ids__contains=[pg_text.text(node)])
-    return ListRows(find=lambda _ids: rows)
+    return ListRows(db=db, find=lambda _ids: rows)
 
 
-def snapshots(keys: Collection[str]) -> list[snapshot_schemas.Snapshot]:
+def snapshots(db: Database, keys: Collection[str]) -> list[snapshot_schemas.Snapshot]:
     """Return the snapshots of these ids, in this order."""
-    rows = SNAPSHOTS.read(keys)
+    rows = SNAPSHOTS.read(db, keys)
     by_id = dict(zip((row[0] for row in rows), SNAPSHOTS.make(rows), strict=True))
     return [by_id[key] for key in keys if key in by_id]
 
 
-def find_snapshot(scope: ProjectScope, name: str) -> Snapshot:
+def find_snapshot(db: Database, scope: ProjectScope, name: str) -> Snapshot:
     """Return the snapshot whose id or external id is `name`, of a session that is not deleted. Raise NotFound."""
-    alive = Snapshot.objects.filter(session__in=Session.objects.order_by().visible_to(scope))
+    alive = db.rows(Snapshot.objects).filter(session__in=db.rows(Session.objects).order_by().visible_to(scope))
     snapshot_id = as_uuid(name)
     snapshot = alive.filter(pk=snapshot_id).first() if snapshot_id is not None else None
     if snapshot is None and "\x00" not in name:
@@ -97,28 +97,28 @@ def find_snapshot(scope: ProjectScope, name: str) -> Snapshot:
     return snapshot
 
 
-def whole_snapshot(row: Snapshot) -> snapshot_schemas.WholeSnapshot:
+def whole_snapshot(db: Database, row: Snapshot) -> snapshot_schemas.WholeSnapshot:
     """Return a snapshot with its content, like `context_of`."""
-    (listed,) = snapshots([str(row.pk)])
+    (listed,) = snapshots(db, [str(row.pk)])
     fields = {name: getattr(listed, name) for name in listed.__struct_fields__}
-    content = context_of(row)
+    content = context_of(db, row)
     return snapshot_schemas.WholeSnapshot(
         **fields, context=UNSET if content is UNSET else Raw(msgspec.json.encode(content))
     )
 
 
-def context_of(row: Snapshot) -> Any:
+def context_of(db: Database, row: Snapshot) -> Any:
     """Return the content of a snapshot, masked if the reader reads masked values; UNSET if it was removed. Raise
     SnapshotTooLarge and SnapshotBroken, because earlier versions stored what is refused now."""
     if row.is_purged:
         return UNSET
-    rules = None
-    if is_masked():
-        project_id = Session.with_deleted.values_list("project_id", flat=True).get(pk=row.session_id)
-        rules = rules_of_reader(project_id)
+    rules, mask = None, db.read_connection.mask
+    if mask is not None:
+        project_id = db.rows(Session.with_deleted).values_list("project_id", flat=True).get(pk=row.session_id)
+        rules = mask.rules_of(project_id)
     # A part has not the names by which rules hide what it holds, so the whole is masked.
     with masked(None):
-        parts = parts_of(row.session_id, [row.context_ref], snapshot_parts.MOST_SIZE)
+        parts = parts_of(db, row.session_id, [row.context_ref], snapshot_parts.MOST_SIZE)
     if sum(map(len, parts.values())) >= snapshot_parts.MOST_SIZE:
         raise SnapshotTooLarge
     try:
@@ -143,9 +143,9 @@ class SnapshotBroken(Conflict):
     )
 
 
-def parts_of(session_id: UUID, refs: Collection[str], most: int) -> Mapping[str, bytes]:
+def parts_of(db: Database, session_id: UUID, refs: Collection[str], most: int) -> Mapping[str, bytes]:
     """Return these parts of a session and all that they name, of these at most about so many bytes."""
-    with reading_connection().cursor() as cursor:
+    with db.read_connection.cursor() as cursor:
         cursor.execute(_CLOSURE, [list(refs), session_id, list(refs), session_id, most])
         return {ref: bytes(content) for ref, content in cursor}
 
@@ -163,9 +163,9 @@ class BesideSession(NamedTuple):
     """Its periods that were dropped from the database after they were archived, in their order."""
 
 
-def beside_session(session_id: UUID, most_refs: int) -> BesideSession:
+def beside_session(db: Database, session_id: UUID, most_refs: int) -> BesideSession:
     """Return the newest contexts, the sums of the snapshots, the origin and the archives of a session. One query."""
-    with reading_connection().cursor() as cursor:
+    with db.read_connection.cursor() as cursor:
         cursor.execute(_BESIDE, [most_refs, session_id])
         refs, has_sums, count, size, left_out, generation, fork, parts = cursor.fetchone()
     sums = None
@@ -183,7 +183,7 @@ _BESIDE = f"""
         CASE WHEN sums.session_id IS NOT NULL THEN
             (SELECT count(*) FROM traces_app_snapshot WHERE session_id = session.id)
         END,
-        sums.size, sums.left_out::text, sums.generation, coalesce(sums.fork, session.metadata -> 'forked_from')::text,
+        sums.size, sums.left_out::text AS "traces_app_snapshotsums.left_out", sums.generation, coalesce(sums.fork, session.metadata -> 'forked_from')::text,
         ARRAY(
             SELECT ARRAY[archive.url, archive.period] FROM traces_app_archivedsession AS part
             JOIN traces_app_archive AS archive ON archive.id = part.archive_id
@@ -215,15 +215,15 @@ def _object(value: Any) -> Raw:
     return Raw(msgspec.json.encode(value if isinstance(value, dict) else {}))
 
 
-def forks_of(project_id: int, names: Collection[str]) -> ListRows:
+def forks_of(db: Database, project_id: int, names: Collection[str]) -> ListRows:
     """Return the sessions that have replayed the session of these ids."""
-    rows = forked_among(project_id, names)
-    return ListRows(find=lambda _ids: rows)
+    rows = forked_among(db, project_id, names)
+    return ListRows(db=db, find=lambda _ids: rows)
 
 
-def forked_among(project_id: int, names: Collection[str]) -> QuerySet[Session, Any]:
+def forked_among(db: Database, project_id: int, names: Collection[str]) -> QuerySet[Session, Any]:
     """Return the sessions that have replayed one of those with these ids, each with its id as `source`."""
-    rows = Session.objects.filter(IS_FORK, project_id=project_id).annotate(source=FORKED_FROM)
+    rows = db.rows(Session.objects).filter(IS_FORK, project_id=project_id).annotate(source=FORKED_FROM)
     return rows.filter(source__in=names)
 
 
@@ -232,10 +232,14 @@ def names_of(session_id: UUID, external_id: str | None) -> list[str]:
     return [str(session_id), *([external_id] if external_id else [])]
 
 
-def forks(keys: Collection[str]) -> list[snapshot_schemas.Fork]:
+def forks(db: Database, keys: Collection[str]) -> list[snapshot_schemas.Fork]:
     """Return the forks of these ids of sessions, in this order."""
-    rows = Session.objects.filter(pk__in=list(keys)).only("external_id", "title", "status", "created_at", "metadata")
-    stored = dict(SnapshotSums.objects.filter(pk__in=list(keys), fork__isnull=False).values_list("pk", "fork"))
+    rows = (
+        db.rows(Session.objects)
+        .filter(pk__in=list(keys))
+        .only("external_id", "title", "status", "created_at", "metadata")
+    )
+    stored = dict(db.rows(SnapshotSums.objects).filter(pk__in=list(keys), fork__isnull=False).values_list("pk", "fork"))
     by_id: dict[str, snapshot_schemas.Fork] = {}
     for row in rows:
         of = forked_from(stored.get(row.pk, row.metadata.get("forked_from")))

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Count, Sum
 
-from access_app.db.reading import reading_connection
+from access_app.db import Database
 from messages_app.models import Message, MessageKey, PurgedPeriod, Reference, Session
 from messages_app.sql.periods import Period
 from traces_app.ingest.partitions import TABLES
@@ -117,11 +117,11 @@ class Storage:
         return newest.size / (time / timedelta(days=1)) if time >= timedelta(days=1) else None
 
 
-def storage() -> Storage:
+def storage(db: Database) -> Storage:
     """Read the sizes: four statements, and the small indexes of the trash."""
     partitioned = [table.name for table in TABLES]
     others = [name for names in KINDS.values() for name in names if name not in partitioned]
-    with reading_connection().cursor() as cursor:
+    with db.read_connection.cursor() as cursor:
         cursor.execute(_SIZES, [partitioned, others])
         rows = cursor.fetchall()
     total = 0
@@ -151,12 +151,12 @@ def storage() -> Storage:
             for period, size in sorted(by_period.items(), reverse=True)
         ],
         messages=counted if is_counted else None,
-        trash=_trash(),
-        last_purged=PurgedPeriod.objects.order_by("-purged_at").first(),
+        trash=_trash(db),
+        last_purged=db.rows(PurgedPeriod.objects).order_by("-purged_at").first(),
     )
 
 
-def _trash() -> Trash:
-    sums = Session.with_deleted.deleted().aggregate(sessions=Count("pk"), below=Sum("message_count"))
-    alone = Message.with_deleted.filter(deleted_at__isnull=False)
+def _trash(db: Database) -> Trash:
+    sums = db.rows(Session.with_deleted).deleted().aggregate(sessions=Count("pk"), below=Sum("message_count"))
+    alone = db.rows(Message.with_deleted).filter(deleted_at__isnull=False)
     return Trash(sessions=sums["sessions"], messages=alone.count(), messages_below=sums["below"] or 0)

@@ -6,7 +6,7 @@ Each reads a bounded number of calls, the newest ones of the range, so that a to
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,11 +16,12 @@ from django.db.models import Count, F, Func, Max, QuerySet, Sum, TextField, UUID
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Cast, Coalesce
 
+from access_app.db import Database
+from access_app.readable import Readable
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.models import is_alive
 from messages_app.sql.batch import LIST_MS, limited
 from messages_app.sql.beginnings import Beginning
-from messages_app.sql.merged import in_each
 from messages_app.sql.pagination import IdRange
 from messages_app.timestamps import instant_text
 from traces_app.models import Context, Tool, ToolCall
@@ -75,19 +76,19 @@ class Slow:
         return ids.created_at_of(self.last_id)
 
 
-def examples(tool_id: int, id_range: IdRange, which: CallFilter) -> ToolExamples:
+def examples(db: Database, tool_id: int, id_range: IdRange, which: CallFilter) -> ToolExamples:
     """Return all examples of a tool in the form of the API. Raise InvalidInput if a query takes longer than LIST_MS."""
-    with limited(LIST_MS):
+    with limited(db, LIST_MS):
         return ToolExamples(
             slowest=[
                 _example(call.pk, call.message_id, call.arguments, 1, call.duration_ms, call.duration_ms)  # type: ignore[attr-defined]  # annotated
-                for call in slowest(tool_id, id_range, which)
+                for call in slowest(db, tool_id, id_range, which)
             ],
-            arguments=[_slow_example(group) for group in slow_arguments(tool_id, id_range, which)],
-            runs=[_slow_example(group) for group in slow_runs(tool_id, id_range, which)],
+            arguments=[_slow_example(group) for group in slow_arguments(db, tool_id, id_range, which)],
+            runs=[_slow_example(group) for group in slow_runs(db, tool_id, id_range, which)],
             repeated=[
                 _example(group.last_id, group.message_id, group.arguments, group.calls, None, None)
-                for group in repeated(tool_id, id_range, which)
+                for group in repeated(db, tool_id, id_range, which)
             ],
             calls_read=CALLS_READ,
         )
@@ -112,12 +113,12 @@ def _example(
     )
 
 
-def unused(scopes: Mapping[str, ProjectScope], id_range: IdRange) -> UnusedTools:
-    """Return the tools that models were offered and did not call, of projects by the aliases of their databases.
+def unused(readable: Readable, id_range: IdRange) -> UnusedTools:
+    """Return the tools that models were offered and did not call, of projects by their databases.
 
     Raise InvalidInput if a query takes longer than LIST_MS.
     """
-    of_each = in_each(scopes, lambda scope: _offered_and_called(scope, id_range)).values()
+    of_each = readable.each(lambda db, scope: _offered_and_called(db, scope, id_range))
     # One that is called in a project is not unused, whichever database has it.
     names = (
         set().union(*(offered for offered, _called in of_each)).difference(*(called for _offered, called in of_each))
@@ -125,31 +126,31 @@ def unused(scopes: Mapping[str, ProjectScope], id_range: IdRange) -> UnusedTools
     return UnusedTools(results=sorted(names), inputs_read=INPUTS_READ)
 
 
-def _offered_and_called(scope: ProjectScope, id_range: IdRange) -> tuple[set[str], set[str]]:
-    with limited(LIST_MS):
-        offered = declared(scope.project_ids, id_range)
-        rows = visible_to(Tool.objects.filter(name__in=offered), scope).values_list("pk", "project_id", "name")
+def _offered_and_called(db: Database, scope: ProjectScope, id_range: IdRange) -> tuple[set[str], set[str]]:
+    with limited(db, LIST_MS):
+        offered = declared(db, scope.project_ids, id_range)
+        rows = visible_to(db.rows(Tool.objects).filter(name__in=offered), scope).values_list("pk", "project_id", "name")
         tools = {pk: (project_id, name) for pk, project_id, name in rows}
     projects = {project_id for project_id, _name in tools.values()}
-    called = statistics(list(tools), projects, id_range).by_tool if tools else {}
+    called = statistics(db, list(tools), projects, id_range).by_tool if tools else {}
     return offered, {tools[pk][1] for pk in called}
 
 
-def slowest(tool_id: int, id_range: IdRange, which: CallFilter = ALL_CALLS) -> list[ToolCall]:
+def slowest(db: Database, tool_id: int, id_range: IdRange, which: CallFilter = ALL_CALLS) -> list[ToolCall]:
     """Return the slowest calls with the beginning of their arguments as `arguments`. Reads all calls of the range, so limit
     its time."""
-    timed = _calls(tool_id, id_range, which).filter(duration_ms__isnull=False).annotate(arguments=_ARGUMENTS)
+    timed = _calls(db, tool_id, id_range, which).filter(duration_ms__isnull=False).annotate(arguments=_ARGUMENTS)
     return list(timed.order_by("-duration_ms", "-pk").only("pk", "message_id", "status", "duration_ms")[:LISTED])
 
 
-def slow_arguments(tool_id: int, id_range: IdRange, which: CallFilter = ALL_CALLS) -> list[Slow]:
+def slow_arguments(db: Database, tool_id: int, id_range: IdRange, which: CallFilter = ALL_CALLS) -> list[Slow]:
     """Return the arguments with which the tool took most time, among its newest CALLS_READ calls."""
-    return _slow(_newest(tool_id, id_range, which), "digest", F("arguments"), Value(None, UUIDField()))
+    return _slow(_newest(db, tool_id, id_range, which), "digest", F("arguments"), Value(None, UUIDField()))
 
 
-def slow_runs(tool_id: int, id_range: IdRange, which: CallFilter = ALL_CALLS) -> list[Slow]:
+def slow_runs(db: Database, tool_id: int, id_range: IdRange, which: CallFilter = ALL_CALLS) -> list[Slow]:
     """Return the messages whose calls of the tool took most time, among its newest CALLS_READ calls."""
-    return _slow(_newest(tool_id, id_range, which), "message_id", Value(""), F("message_id"))
+    return _slow(_newest(db, tool_id, id_range, which), "message_id", Value(""), F("message_id"))
 
 
 def _slow(calls: QuerySet[Any, Any], key: str, arguments: Any, message: Any) -> list[Slow]:
@@ -171,9 +172,9 @@ def _slow(calls: QuerySet[Any, Any], key: str, arguments: Any, message: Any) -> 
     ]
 
 
-def repeated(tool_id: int, id_range: IdRange, which: CallFilter = ALL_CALLS) -> list[Repeated]:
+def repeated(db: Database, tool_id: int, id_range: IdRange, which: CallFilter = ALL_CALLS) -> list[Repeated]:
     """Return the messages that called the tool most often with the same arguments, among its newest CALLS_READ calls."""
-    calls = _newest(tool_id, id_range, which)
+    calls = _newest(db, tool_id, id_range, which)
     groups = calls.order_by().values("message_id", "digest", "arguments").annotate(n=Count("pk"), last=_LAST)
     rows = groups.filter(n__gt=1).order_by("-n", F("last").desc())
     return [
@@ -186,16 +187,16 @@ _LAST = Max(Cast("pk", TextField()))
 _ARGUMENTS = Beginning(Cast("args", TextField()), ARGUMENTS_CHARACTERS)
 
 
-def _newest(tool_id: int, id_range: IdRange, which: CallFilter) -> QuerySet[Any, Any]:
+def _newest(db: Database, tool_id: int, id_range: IdRange, which: CallFilter) -> QuerySet[Any, Any]:
     """Return the newest CALLS_READ calls with the digest and the beginning of their arguments."""
-    newest = list(_calls(tool_id, id_range, which).order_by("-pk").values_list("pk", flat=True)[:CALLS_READ])
+    newest = list(_calls(db, tool_id, id_range, which).order_by("-pk").values_list("pk", flat=True)[:CALLS_READ])
     oldest = newest[-1] if len(newest) == CALLS_READ else None
-    return _calls(tool_id, id_range & IdRange(lower=oldest), which).annotate(
+    return _calls(db, tool_id, id_range & IdRange(lower=oldest), which).annotate(
         digest=Func(Cast("args", TextField()), function="md5", output_field=TextField()), arguments=_ARGUMENTS
     )
 
 
-def _calls(tool_id: int, id_range: IdRange, which: CallFilter) -> QuerySet[ToolCall]:
+def _calls(db: Database, tool_id: int, id_range: IdRange, which: CallFilter) -> QuerySet[ToolCall]:
     given = {
         "status": which.status,
         "step__agent_name": which.agent,
@@ -205,15 +206,15 @@ def _calls(tool_id: int, id_range: IdRange, which: CallFilter) -> QuerySet[ToolC
         "message__session__tags__contains": list(which.tags) or None,
     }
     conditions = {name: value for name, value in given.items() if value is not None}
-    return ToolCall.objects.filter(tool_id=tool_id, **id_range.of("pk"), **conditions)
+    return db.rows(ToolCall.objects).filter(tool_id=tool_id, **id_range.of("pk"), **conditions)
 
 
-def declared(project_ids: Collection[int] | None, id_range: IdRange) -> set[str]:
+def declared(db: Database, project_ids: Collection[int] | None, id_range: IdRange) -> set[str]:
     """Return the names of the tools that models were offered in their newest INPUTS_READ requests of projects, or of all.
 
     Tools without a name at the usual places are left out.
     """
-    inputs = Context.objects.filter(kind="input", **id_range.of("pk")).filter(is_alive("message__"))
+    inputs = db.rows(Context.objects).filter(kind="input", **id_range.of("pk")).filter(is_alive("message__"))
     if project_ids is not None:
         inputs = inputs.filter(session__project_id__in=project_ids)
     keys: set[UUID] = set()
@@ -224,7 +225,7 @@ def declared(project_ids: Collection[int] | None, id_range: IdRange) -> set[str]
     if not keys:
         return set()
     # The range spares the other months.
-    stored = Context.objects.filter(pk__in=keys, pk__gte=min(keys), pk__lte=max(keys))
+    stored = db.rows(Context.objects).filter(pk__in=keys, pk__gte=min(keys), pk__lte=max(keys))
     # OpenAI has the name one level deeper.
     names = Coalesce(KeyTextTransform("name", _TOOL), KeyTextTransform("name", KeyTransform("function", _TOOL)))
     return {name for name in stored.values_list(names, flat=True) if name}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from access_app.db import Database
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.http.filters import InstantFilter, ListFilterSet, NameFilter, NamesFilter, TextFilter, WordFilter
 from messages_app.queries import FoundSession
@@ -21,12 +22,12 @@ class ToolFilterSet(ListFilterSet):
 
     rows = Tool.objects.all()
 
-    def found(self, scope: ProjectScope) -> ListRows:
+    def found(self, db: Database, scope: ProjectScope) -> ListRows:
         """Return the tools that pass. The range of times limits the counted calls: the ids of tools carry no time."""
-        rows = self.narrow(visible_to(Tool.objects.all(), scope), self.narrowing)
+        rows = self.narrow(visible_to(db.rows(Tool.objects).all(), scope), self.narrowing)
         # The tool "" holds the calls without a tool name.
         rows = rows if "tool" in self.given else rows.exclude(name="")
-        return ListRows(find=lambda _ids: rows)
+        return ListRows(db=db, find=lambda _ids: rows)
 
 
 class ToolStatisticsFilterSet(ToolFilterSet):

@@ -31,10 +31,11 @@ from uuid import UUID
 
 from django.utils import timezone
 
+from access_app.db import Database
+from access_app.readable import Parts
 from messages_app.changed_hours import HOUR
 from messages_app.models import ChangedHour
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
-from messages_app.sql.merged import in_each
 from messages_app.sql.pagination import IdRange
 from messages_app.sql.periods import Period
 from messages_app.sql.snapshot import one_snapshot
@@ -281,6 +282,7 @@ class Found:
 
 
 def statistics(
+    db: Database,
     tool_ids: Sequence[int],
     project_ids: Collection[int],
     id_range: IdRange,
@@ -293,39 +295,40 @@ def statistics(
     `with_histograms_of_steps` also fills in the histograms of the steps, which is meant for a single tool.
     Raise InvalidInput if reading the calls takes longer than LIST_MS.
     """
-    with one_snapshot(read_only=True):
-        begin, end = _ends(project_ids, id_range)
+    with one_snapshot(db, read_only=True):
+        begin, end = _ends(db, project_ids, id_range)
         step = next((step for step in STEPS if (end - begin) / step <= MOST_POINTS), STEPS[-1])
         if which.is_stored:
-            rolled_until, changed = _rolled_until(), _changed_hours(project_ids, begin, end)
+            rolled_until, changed = _rolled_until(db), _changed_hours(db, project_ids, begin, end)
         else:
             rolled_until, changed = ids.EPOCH, []
         spans = list(cover(begin, end, step, rolled_until, changed))
-        (rows,) = fetch([_figures(tool_ids, spans, id_range, which, with_histograms_of_steps)], at_most_ms=LIST_MS)
+        (rows,) = fetch(db, [_figures(tool_ids, spans, id_range, which, with_histograms_of_steps)], at_most_ms=LIST_MS)
         by_tool = _by_tool(rows, step)
         if few := [tool_id for tool_id, figures in by_tool.items() if figures.whole.calls <= FEW]:
-            (timed,) = fetch([_durations(few, begin, end, id_range, which)], at_most_ms=LIST_MS)
+            (timed,) = fetch(db, [_durations(few, begin, end, id_range, which)], at_most_ms=LIST_MS)
             _add_durations(by_tool, few, timed, step)
     return Found(begin=begin, end=end, step=step, by_tool=by_tool)
 
 
 def statistics_in(
-    tools: Mapping[str, Sequence[Tool]],
+    tools: Parts[Sequence[Tool]],
     id_range: IdRange,
     *,
     which: CallFilter = ALL_CALLS,
     with_histograms_of_steps: bool = False,
 ) -> Found:
-    """Return the statistics of tools by the aliases of their databases, at least one, as `statistics` does.
+    """Return the statistics of tools by their databases, at least one, as `statistics` does.
 
     Each tool is in one database, so nothing is added up; but the steps have the same times in each.
     """
-    if len(tools) > 1 and id_range.lower is None:
-        begins = in_each(tools, lambda own: _ends(_projects_of(own), id_range)[0])
-        id_range = IdRange(lower=ids.first_id_at(min(begins.values())), upper=id_range.upper)
+    if not tools.is_one and id_range.lower is None:
+        begins = tools.each(lambda db, own: _ends(db, _projects_of(own), id_range)[0])
+        id_range = IdRange(lower=ids.first_id_at(min(begins)), upper=id_range.upper)
 
-    def of_each(own: Sequence[Tool]) -> Found:
+    def of_each(db: Database, own: Sequence[Tool]) -> Found:
         return statistics(
+            db,
             [tool.pk for tool in own],
             _projects_of(own),
             id_range,
@@ -333,7 +336,7 @@ def statistics_in(
             with_histograms_of_steps=with_histograms_of_steps,
         )
 
-    first, *others = in_each(tools, of_each).values()
+    first, *others = tools.each(of_each)
     if not others:
         return first
     by_tool = {tool_id: figures for part in (first, *others) for tool_id, figures in part.by_tool.items()}
@@ -378,7 +381,7 @@ def _stored(slot: int, first: datetime, after: datetime) -> Iterator[Span]:
     yield from (Span(slot, ToolPeriod.Unit.HOUR, *hours) for hours in ends if hours[0] < hours[1])
 
 
-def _ends(project_ids: Collection[int], id_range: IdRange) -> tuple[datetime, datetime]:
+def _ends(db: Database, project_ids: Collection[int], id_range: IdRange) -> tuple[datetime, datetime]:
     """Return the times of a range; one without a beginning begins with the day of the first call, one without an end ends now."""
     # Calls of later times are not accepted, and steps and months until the end of the calendar would be too many.
     latest = timezone.now() + 2 * DAY
@@ -386,21 +389,26 @@ def _ends(project_ids: Collection[int], id_range: IdRange) -> tuple[datetime, da
     if id_range.lower is not None:
         begin = min(ids.created_at_of(id_range.lower), latest)
     else:
-        calls = ToolCall.with_deleted.filter(project_id__in=project_ids).order_by("pk").values_list("pk", flat=True)
+        calls = (
+            db.rows(ToolCall.with_deleted)
+            .filter(project_id__in=project_ids)
+            .order_by("pk")
+            .values_list("pk", flat=True)
+        )
         oldest = calls.first()
         begin = end if oldest is None else _down(ids.created_at_of(oldest), DAY)
     end = max(end, ids.EPOCH + _MICROSECOND)
     return min(begin, end - _MICROSECOND), end
 
 
-def _rolled_until() -> datetime:
-    until = ToolRollUp.objects.values_list("rolled_until", flat=True).first()
+def _rolled_until(db: Database) -> datetime:
+    until = db.rows(ToolRollUp.objects).values_list("rolled_until", flat=True).first()
     return ids.EPOCH if until is None else until
 
 
-def _changed_hours(project_ids: Collection[int], begin: datetime, end: datetime) -> list[datetime]:
+def _changed_hours(db: Database, project_ids: Collection[int], begin: datetime, end: datetime) -> list[datetime]:
     # Of any of the projects: hours that did not change in one of them are read from its rows, too.
-    changed = ChangedHour.objects.filter(project_id__in=project_ids, begin__gt=begin - HOUR, begin__lt=end)
+    changed = db.rows(ChangedHour.objects).filter(project_id__in=project_ids, begin__gt=begin - HOUR, begin__lt=end)
     return list(changed.order_by("begin").values_list("begin", flat=True).distinct())
 
 

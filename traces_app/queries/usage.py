@@ -15,8 +15,8 @@ from django.utils.translation import gettext as _
 from msgspec import Raw
 
 from access_app.errors import InvalidInput
+from access_app.readable import ReadableRows
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
-from messages_app.sql.merged import MergedRows
 from messages_app.sql.pagination import ListRows
 from tracesite_sdk.normalize.records import TOKENS_IN, TOKENS_OUT
 
@@ -40,13 +40,13 @@ _WITH_TOTALS = """
     """
 
 
-def usage(rows: MergedRows[ListRows], group_by: UsageBy, limit: int) -> Usage:
+def usage(rows: ReadableRows[ListRows], group_by: UsageBy, limit: int) -> Usage:
     """Add up the requests of `rows`: the `limit` dearest groups, or newest days, and the total of all groups.
 
     Raise InvalidInput if it takes longer than LIST_MS, or if one of several databases has more than MOST_MERGED groups.
     """
     is_one = len(rows.parts) == 1
-    parts = rows.in_each(lambda part: _groups(part, group_by, limit if is_one else MOST_MERGED)).values()
+    parts = rows.each(lambda part: _groups(part, group_by, limit if is_one else MOST_MERGED))
     if is_one:
         (groups,) = parts
     else:
@@ -64,7 +64,7 @@ def _groups(rows: ListRows, group_by: UsageBy, limit: int) -> list[Row]:
     """Return the first groups of one database, each with the number of all and their total behind it."""
     grouped = _grouped(rows, group_by)
     sql = _WITH_TOTALS.format(grouped=grouped.sql, order=_ORDER.get(group_by, _BY_COST), limit=limit)
-    (groups,) = fetch([Query(sql=sql, parameters=grouped.parameters)], at_most_ms=LIST_MS)
+    (groups,) = fetch(rows.db, [Query(sql=sql, parameters=grouped.parameters)], at_most_ms=LIST_MS)
     return groups
 
 

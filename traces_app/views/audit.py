@@ -9,7 +9,9 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 
 from access_app.errors import NotFound
+from access_app.masked_reading import mask_of
 from access_app.permissions import owned_projects, project_in
+from access_app.request_database import database
 from access_app.rest import extend_schema
 from access_app.visibility import ProjectScope
 from messages_app.audit_log import AuditFilterSet, entries
@@ -33,11 +35,14 @@ class AuditViewSet(TraceViewSet):
     )
     def list(self, request: Request) -> HttpResponseBase:
         """List entries of the audit log, newest first. For logins that own the project, and superusers."""
+        db = database(request)
         parameters = request.query_params
         page = page_request(parameters)
         scope = _scope(request)
-        rows = AuditFilterSet(parameters, also=("limit", "cursor", "order", "project")).found(scope)
-        with limited(LIST_MS):
+        rows = AuditFilterSet(parameters, mask=mask_of(request), also=("limit", "cursor", "order", "project")).found(
+            scope
+        )
+        with limited(db, LIST_MS):
             listed = read_page(QuerySetKeys(rows), page)
         return list_answer(listed, lambda ids: entries(ids, scope))
 
@@ -56,4 +61,4 @@ class AuditViewSet(TraceViewSet):
 def _scope(request: Request) -> ProjectScope:
     """Return the project that the request names, otherwise all that the login owns. Raise NotFound."""
     scope, slug = owned_projects(request), request.query_params.get("project")
-    return ProjectScope(frozenset({project_in(scope, slug).pk})) if slug else scope
+    return ProjectScope(frozenset({project_in(request, scope, slug).pk})) if slug else scope

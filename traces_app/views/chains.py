@@ -9,19 +9,20 @@ from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
 
-from access_app.db import using
 from access_app.errors import NotFound
+from access_app.masked_reading import mask_of
+from access_app.readable import ReadableRows
+from access_app.request_database import database
 from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.responses import answer, list_answer, words
-from messages_app.sql.merged import MergedRows, rows_in
 from messages_app.sql.pagination import ListRows, page_request, read_page, read_sifted_page
 from traces_app.queries.chains import CHAIN_FIELDS, chain, find_chain, rooted_in, summaries
 from traces_app.queries.filters import ChainFilterSet
 from traces_app.queries.schemas.chains import Chain, ChainPage
 
-from .parameters import PAGING, requested_scope, requested_scopes, session_and_scopes
+from .parameters import PAGING, named_session, readable_by, requested_scope
 from .viewset import TraceViewSet
 
 
@@ -43,29 +44,26 @@ class ChainViewSet(TraceViewSet):
         With `root_tool` a page can be short or even empty although `next` leads to more chains.
         """
         parameters = request.query_params
-        scopes = requested_scopes(request)
+        readable = readable_by(request)
         page = page_request(parameters)
         fields = words(parameters, "fields", CHAIN_FIELDS) or CHAIN_FIELDS
-        filters = ChainFilterSet(parameters, also=PAGING)
-        session, scopes = session_and_scopes(request, scopes)
-        rows = rows_in(scopes, lambda scope: filters.found(scope, session))
+        filters = ChainFilterSet(parameters, mask=mask_of(request), also=PAGING)
+        session, readable = named_session(request, readable)
+        rows = readable.rows(lambda db, scope: filters.found(db, scope, session))
         roots = filters.given.get("root_tool")
         chains = read_sifted_page(rows, page, lambda ids: _rooted(rows, ids, roots)) if roots else read_page(rows, page)
-        return list_answer(chains, lambda ids: rows.read(ids, lambda own: summaries(own, fields)))
+        return list_answer(chains, lambda ids: rows.read(ids, lambda db, own: summaries(db, own, fields)))
 
     @extend_schema(parameters=[openapi.PROJECT], responses={200: Chain, **openapi.errors(404, 409)})
     def retrieve(self, request: Request, chain_id: str) -> HttpResponseBase:
         """Return one chain with all its calls, as the tree of `root_calls` and `child_calls`."""
+        db = database(request)
         check_parameters(request.query_params, ("project",))
-        whole = chain(str(find_chain(requested_scope(request), chain_id).pk))
+        whole = chain(db, str(find_chain(db, requested_scope(request), chain_id).pk))
         if whole is None:
             raise NotFound(_("There is no chain with this id."), code="chain_not_found")
         return answer(whole)
 
 
-def _rooted(rows: MergedRows[ListRows], ids: Sequence[UUID], roots: Collection[str]) -> set[UUID]:
-    rooted: set[UUID] = set()
-    for alias, own in rows.by_database(ids).items():
-        with using(alias):
-            rooted |= rooted_in(own, roots)
-    return rooted
+def _rooted(rows: ReadableRows[ListRows], ids: Sequence[UUID], roots: Collection[str]) -> set[UUID]:
+    return set().union(*rows.ask(ids, lambda db, own: rooted_in(db, own, roots)))

@@ -12,7 +12,9 @@ from drf_spectacular.utils import OpenApiParameter
 from msgspec import UNSET, Raw
 from rest_framework.request import Request
 
+from access_app.db import Database
 from access_app.errors import InvalidInput, NotFound
+from access_app.request_database import database
 from access_app.rest import extend_schema
 from access_app.visibility import ProjectScope
 from messages_app.http import openapi
@@ -60,16 +62,17 @@ class ComparisonViewSet(TraceViewSet):
 
         Of a session and its replay (`forked_from`), what the session did before the replayed node is left out, because the
         replay takes it over, and so are the prompts of the replay; `replayed_since` is the time of that node's snapshot."""
+        db = database(request)
         check_parameters(request.query_params, ("left", "right", "project"))
         scope = requested_scope(request)
         left, right = (_find(request, scope, side) for side in ("left", "right"))
         if type(left) is not type(right):
             raise InvalidInput(_("Compare two sessions or two messages, not one with the other."), field="right")
         replay = replay_between(left, right) if isinstance(left, Session) and isinstance(right, Session) else None
-        compared = compare_messages(_messages(left), _messages(right), replay)
+        compared = compare_messages(db, _messages(db, left), _messages(db, right), replay)
         changed = [pair for pair in compared.pairs if pair.change == "changed"][:MOST_DETAILED]
         words = WordChanges(WORDS_SECONDS)
-        details = {id(pair): fields for pair, fields in zip(changed, differences(changed, words), strict=True)}
+        details = {id(pair): fields for pair, fields in zip(changed, differences(db, changed, words), strict=True)}
         return answer(
             schemas.Comparison(
                 kind="message" if isinstance(left, Message) else "session",
@@ -95,21 +98,24 @@ class ComparisonViewSet(TraceViewSet):
 
 
 def _find(request: Request, scope: ProjectScope, side: str) -> Message | Session:
+    db = database(request)
     name = request.query_params.get(side, "")
     if not name:
         raise InvalidInput(_("Give the id of a message or a session."), field=side)
     try:
-        return Message.objects.only(*_FACTS_OF_MESSAGE).get(pk=find_message(scope, name, None).pk)
+        return db.rows(Message.objects).only(*_FACTS_OF_MESSAGE).get(pk=find_message(db, scope, name, None).pk)
     except NotFound:
-        return Session.objects.only("external_id", "metadata", *_FACTS_OF_SESSION).get(
-            pk=find_session_here(scope, name, field=side).pk
+        return (
+            db.rows(Session.objects)
+            .only("external_id", "metadata", *_FACTS_OF_SESSION)
+            .get(pk=find_session_here(db, scope, name, field=side).pk)
         )
 
 
-def _messages(side: Message | Session) -> Sequence[UUID]:
+def _messages(db: Database, side: Message | Session) -> Sequence[UUID]:
     if isinstance(side, Message):
         return [side.pk]
-    rows = Message.objects.filter(session_id=side.pk).order_by("pk")
+    rows = db.rows(Message.objects).filter(session_id=side.pk).order_by("pk")
     return list(rows.values_list("pk", flat=True)[: MOST_COMPARED + 1])
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 
 from access_app.errors import InvalidInput, NotFound
+from access_app.request_database import database
 from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
@@ -41,10 +44,11 @@ class ContextViewSet(TraceViewSet):
     )
     def list(self, request: Request, session_id: str) -> HttpResponseBase:
         """List the contexts of a session with kind and size, newest run first. A content has one for each of its runs."""
+        db = database(request)
         check_parameters(request.query_params, ("limit", "cursor", "order", "project"))
         page = page_request(request.query_params)
-        session = find_session_here(requested_scope(request), session_id)
-        return list_answer(read_page(contexts_of(session.pk), page), contexts)
+        session = find_session_here(db, requested_scope(request), session_id)
+        return list_answer(read_page(contexts_of(db, session.pk), page), partial(contexts, db))
 
     @extend_schema(
         parameters=[openapi.PROJECT],
@@ -52,9 +56,10 @@ class ContextViewSet(TraceViewSet):
     )
     def retrieve(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
         """Return the whole content of a context."""
+        db = database(request)
         check_parameters(request.query_params, ("project",))
-        session, context = _found(request, session_id, ref)
-        return answer(whole_context(context, ref, session))
+        session, found = _found(request, session_id, ref)
+        return answer(whole_context(db, found, ref, session))
 
     @extend_schema(
         parameters=[
@@ -69,16 +74,17 @@ class ContextViewSet(TraceViewSet):
     )
     def conversation(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
         """Return the entries of a conversation, in order. 400 `no_conversation` if the context has no conversation."""
+        db = database(request)
         check_parameters(request.query_params, ("last", "project"))
         last = whole_number(request.query_params, "last", None, at_least=1, at_most=_MOST_ENTRIES)
-        session, context = _found(request, session_id, ref)
-        if not context.has_conversation:
+        session, found = _found(request, session_id, ref)
+        if not found.has_conversation:
             raise InvalidInput(
-                _("This context has no conversation. Its kind is “%(kind)s”.") % {"kind": context.kind},
+                _("This context has no conversation. Its kind is “%(kind)s”.") % {"kind": found.kind},
                 code="no_conversation",
                 field="ref",
             )
-        return answer(Conversation(ref=ref, length=context.length, entries=conversation(context, session, last)))
+        return answer(Conversation(ref=ref, length=found.length, entries=conversation(db, found, session, last)))
 
     @extend_schema(
         parameters=[
@@ -95,21 +101,23 @@ class ContextViewSet(TraceViewSet):
     )
     def variables(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
         """Return variables by name. 400 `no_variables` if the context has no variables."""
+        db = database(request)
         check_parameters(request.query_params, ("keys", "project"))
-        session, context = _found(request, session_id, ref)
-        if not context.has_variables:
+        session, found = _found(request, session_id, ref)
+        if not found.has_variables:
             raise InvalidInput(
-                _("This context has no variables. Its kind is “%(kind)s”.") % {"kind": context.kind},
+                _("This context has no variables. Its kind is “%(kind)s”.") % {"kind": found.kind},
                 code="no_variables",
                 field="ref",
             )
         keys = request.query_params.get("keys")
-        return answer(Variables(ref=ref, variables=variables(context, session, keys.split(",") if keys else None)))
+        return answer(Variables(ref=ref, variables=variables(db, found, session, keys.split(",") if keys else None)))
 
 
 def _found(request: Request, session_id: str, ref: str) -> tuple[FoundSession, FoundContext]:
-    session = find_session_here(requested_scope(request), session_id)
-    context = find_context(session.pk, ref)
-    if context is None:
+    db = database(request)
+    session = find_session_here(db, requested_scope(request), session_id)
+    found = find_context(db, session.pk, ref)
+    if found is None:
         raise NotFound(_("The session has no context with this reference."), code="context_not_found", field="ref")
-    return session, context
+    return session, found

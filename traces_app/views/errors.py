@@ -6,16 +6,16 @@ from django.http import HttpResponseBase
 from drf_spectacular.utils import OpenApiExample
 from rest_framework.request import Request
 
+from access_app.masked_reading import mask_of
 from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.responses import answer
-from messages_app.sql.merged import rows_in
 from messages_app.sql.pagination import page_request
 from traces_app.queries.error_groups import answer_of, error_groups
 from traces_app.queries.filters import ErrorFilterSet
 from traces_app.queries.schemas.errors import ErrorGroups
 
-from .parameters import requested_scopes, session_and_scopes
+from .parameters import named_session, readable_by
 from .viewset import TraceViewSet
 
 _EXAMPLE = OpenApiExample(
@@ -66,9 +66,9 @@ class ErrorViewSet(TraceViewSet):
         Calls of deleted messages are left out. The answer has at most `limit` groups. The newest failed calls are grouped,
         20,000 or fewer if their errors are long; if the range has more, `counted_from` says since when.
         """
-        scopes = requested_scopes(request)
-        filters = ErrorFilterSet(request.query_params, also=("limit", "project"))
+        readable = readable_by(request)
+        filters = ErrorFilterSet(request.query_params, mask=mask_of(request), also=("limit", "project"))
         limit = page_request(request.query_params).limit
-        session, scopes = session_and_scopes(request, scopes)
-        rows = rows_in(scopes, lambda scope: filters.found(scope, session))
+        session, readable = named_session(request, readable)
+        rows = readable.rows(lambda db, scope: filters.found(db, scope, session))
         return answer(answer_of(error_groups(rows, filters.given.get("sort", "count"), limit)))

@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from access_app.errors import InvalidInput
 from access_app.masking import masking_of
 from access_app.permissions import project_for_write
+from access_app.request_database import database
 from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
@@ -81,13 +82,14 @@ class EventViewSet(TraceViewSet):
         Invalid data: 400, and nothing is stored. Valid events for deleted or purged sessions and messages are listed under
         `refused`, and the rest is stored.
         """
+        db = database(request)
         check_parameters(request.query_params, ("project",))
         media_type, body = read_body(request, (JSON, NDJSON))
         events = decode_events(body, ndjson=media_type == NDJSON)
         del body  # may be 64 MB
         project = project_for_write(request, request.query_params.get("project"))
         rules = masking_of(project.pk)
-        return answer(sent_events(record_events(project.pk, [redact_event(event, rules) for event in events])))
+        return answer(sent_events(record_events(db, project.pk, [redact_event(event, rules) for event in events])))
 
 
 class SessionEventViewSet(TraceViewSet):
@@ -97,13 +99,14 @@ class SessionEventViewSet(TraceViewSet):
     def list(self, request: Request, session_id: str) -> HttpResponseBase:
         """List the events of a session after a number, in order. For later events repeat the request with the last `seq`
         as `after`."""
+        db = database(request)
         parameters = request.query_params
         check_parameters(parameters, ("after", "limit", *_WORDS, "project"), repeatable=tuple(_WORDS))
         after = whole_number(parameters, "after", 0, at_least=0, at_most=_LAST)
         limit = whole_number(parameters, "limit", DEFAULT_EVENTS, at_least=1, at_most=MOST_EVENTS)
         types, levels, categories = (_words(parameters, name) for name in _WORDS)
-        session = find_session_here(requested_scope(request), session_id)
-        events = events_after(session.pk, after, limit, types=types, levels=levels, categories=categories)
+        session = find_session_here(db, requested_scope(request), session_id)
+        events = events_after(db, session.pk, after, limit, types=types, levels=levels, categories=categories)
         return answer(EventPage(results=events, next=events[-1].seq if len(events) == limit else None))
 
 

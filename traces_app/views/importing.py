@@ -21,6 +21,7 @@ from rest_framework.request import Request
 from access_app.conf import conf
 from access_app.errors import InvalidInput
 from access_app.permissions import project_for_write
+from access_app.request_database import database
 from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
@@ -88,6 +89,7 @@ class ImportViewSet(TraceViewSet):
         Send a file, or an archive of files (zip, tar; gzip, bzip2, xz, zstd). The content decides the format. The report
         lists other files, too; without any transcript: 400. Packed files may unpack to the maximum size of a body.
         """
+        db = database(request)
         check_parameters(request.query_params, _PARAMETERS)
         reports: list[FileReport] = []
         with kept_body(request, (FORM, ANYTHING, JSON, NDJSON, *_PACKED)) as (media_type, body):
@@ -98,7 +100,7 @@ class ImportViewSet(TraceViewSet):
                 project = project_for_write(request, parameters.get("project"))
                 budget = budget_of_upload()
                 for source in sources:
-                    reports += import_source(source, None if is_dry else project.pk, format_=format_, budget=budget)
+                    reports += import_source(db, source, None if is_dry else project.pk, format_=format_, budget=budget)
         if not any(report.status == "read" for report in reports):
             raise _nothing_read(reports)
         return answer({"project": project.slug, "dry_run": is_dry, "files": reports, "totals": totals_of(reports)})

@@ -6,6 +6,7 @@ from django.http import HttpResponseBase
 from rest_framework.request import Request
 
 from access_app.permissions import project_for_write
+from access_app.request_database import database
 from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
@@ -50,9 +51,10 @@ class IngestViewSet(TraceViewSet):
         Invalid data: 400, and nothing is stored. Valid data for deleted, purged or completed targets is listed under
         `refused`, and the rest is stored.
         """
+        db = database(request)
         check_parameters(request.query_params, ("project",))
         media_type, body = read_body(request, (JSON, NDJSON))
         batch = decode_ingest(body, ndjson=media_type == NDJSON)
         del body  # may be 64 MB
         project = project_for_write(request, request.query_params.get("project"))
-        return answer(sent_sessions(ingest(project.pk, batch)))
+        return answer(sent_sessions(ingest(db, project.pk, batch)))

@@ -9,11 +9,12 @@ from django.utils.translation import gettext as _
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 
-from access_app.db import alias_in_use
 from access_app.errors import InvalidInput
 from access_app.models import ApiKey
 from access_app.permissions import names_database, project_in, project_scope
-from access_app.places import scopes_by_database
+from access_app.readable import Parts, Readable
+from access_app.readable_pages import readable
+from access_app.request_database import database, use_database_of
 from access_app.visibility import ProjectScope
 from messages_app.http.responses import words
 from messages_app.queries import Among, FoundMessage, FoundSession, find_message
@@ -52,39 +53,36 @@ def requested_scope(request: Request, needed: str | None = None, *, in_several: 
     key = request.auth
     if isinstance(key, ApiKey) and key.project.slug == slug:
         return scope
-    return ProjectScope(frozenset({project_in(scope, slug).pk}))
+    project = project_in(request, scope, slug)
+    use_database_of(request, project.pk)
+    return ProjectScope(frozenset({project.pk}))
 
 
-def requested_scopes(request: Request, needed: str | None = None) -> dict[str, ProjectScope]:
-    """Return the projects of a request for a list, by the aliases of their databases. Raise NotFound."""
+def readable_by(request: Request, needed: str | None = None) -> Readable:
+    """Return the projects of a request for a list, `needed` as of requested_scope. Raise NotFound."""
     scope = requested_scope(request, needed, in_several=True)
-    return {alias_in_use(): scope} if names_database(request) else scopes_by_database(scope)
+    return Parts({database(request): scope}) if names_database(request) else readable(request, scope)
 
 
-def session_in(request: Request, scope: ProjectScope, *, among: Among = "alive") -> FoundSession | None:
-    """Return the session that the parameter `session` names; None without it. Raise NotFound and Conflict."""
-    name = request.query_params.get("session")
-    return find_session_here(scope, name, among=among, field="session") if name else None
-
-
-def session_and_scopes(
-    request: Request, scopes: dict[str, ProjectScope], *, among: Among = "alive"
-) -> tuple[FoundSession | None, dict[str, ProjectScope]]:
-    """Return the session that the parameter `session` names, with the scope in its database; None and all scopes without it.
+def named_session(
+    request: Request, projects: Readable, *, among: Among = "alive"
+) -> tuple[FoundSession | None, Readable]:
+    """Return the session that the parameter `session` names, with the projects beside it; None and all projects without it.
 
     Raise NotFound and Conflict.
     """
     name = request.query_params.get("session")
-    return find_session_here_in(scopes, name, among=among, field="session") if name else (None, scopes)
+    return find_session_here_in(projects, name, among=among, field="session") if name else (None, projects)
 
 
 def requested_message(
     request: Request, message_id: str, session_id: str | None = None, *, deleted: bool = False
 ) -> FoundMessage:
     """Return the message that the URL names. Raise NotFound, also if it belongs to another session than that of the URL."""
+    db = database(request)
     scope = requested_scope(request)
-    session = None if session_id is None else find_session_here(scope, session_id)
-    return find_message(scope, message_id, session, deleted=deleted)
+    session = None if session_id is None else find_session_here(db, scope, session_id)
+    return find_message(db, scope, message_id, session, deleted=deleted)
 
 
 def query_in(request: Request) -> SearchQuery | None:

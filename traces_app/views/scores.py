@@ -11,15 +11,16 @@ from rest_framework.request import Request
 from rest_framework.reverse import reverse
 
 from access_app.errors import Conflict
+from access_app.masked_reading import mask_of
 from access_app.masking import masking_of
 from access_app.models import ApiKey
 from access_app.permissions import may_read, project_for_write
+from access_app.request_database import database
 from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer, list_answer, no_content, words
-from messages_app.sql.merged import rows_in
 from messages_app.sql.pagination import page_request, read_page
 from traces_app.ingest.decode import decode_score_patch, decode_scores
 from traces_app.ingest.scores import PlacedScore, change_score, delete_score, store_scores
@@ -30,7 +31,7 @@ from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_score, redact_score_patch
 
 from . import examples
-from .parameters import PAGING, requested_scope, requested_scopes, sender_of, session_and_scopes
+from .parameters import PAGING, named_session, readable_by, requested_scope, sender_of
 from .viewset import TraceViewSet
 
 _IDENTITY = frozenset({"id", "project", "external_id"})
@@ -56,13 +57,13 @@ class ScoreViewSet(TraceViewSet):
     def list(self, request: Request) -> HttpResponseBase:
         """List scores, newest first."""
         parameters = request.query_params
-        scopes = requested_scopes(request)
+        readable = readable_by(request)
         page = page_request(parameters)
         fields = words(parameters, "fields", SCORE_FIELDS) or SCORE_FIELDS
-        filters = ScoreFilterSet(parameters, also=PAGING)
-        session, scopes = session_and_scopes(request, scopes)
-        rows = rows_in(scopes, lambda scope: filters.found(scope, session))
-        return list_answer(read_page(rows, page), lambda ids: rows.read(ids, lambda own: scores(own, fields)))
+        filters = ScoreFilterSet(parameters, mask=mask_of(request), also=PAGING)
+        session, readable = named_session(request, readable)
+        rows = readable.rows(lambda db, scope: filters.found(db, scope, session))
+        return list_answer(read_page(rows, page), lambda ids: rows.read(ids, lambda db, own: scores(db, own, fields)))
 
     @extend_schema(
         parameters=[openapi.PROJECT],
@@ -72,18 +73,19 @@ class ScoreViewSet(TraceViewSet):
     )
     def create(self, request: Request) -> HttpResponseBase:
         """Store a score, or a list of scores: all or none. A score with a known `external_id` replaces that one."""
+        db = database(request)
         check_parameters(request.query_params, ("project",))
         received, is_list = decode_scores(read_body(request)[1])
         project = project_for_write(request, request.query_params.get("project"))
         placed = [
             PlacedScore(
                 redacted=redact_score(_signed(score, request), masking_of(project.pk)),
-                place=find_place(project.pk, score, f"[{index}]." if is_list else ""),
+                place=find_place(db, project.pk, score, f"[{index}]." if is_list else ""),
             )
             for index, score in enumerate(received)
         ]
-        ids = [str(score_id) for score_id in store_scores(project.pk, placed)]
-        stored = scores(ids, SCORE_FIELDS if may_read(request) else _IDENTITY)
+        ids = [str(score_id) for score_id in store_scores(db, project.pk, placed)]
+        stored = scores(db, ids, SCORE_FIELDS if may_read(request) else _IDENTITY)
         if is_list:
             return answer(StoredScores(results=stored), status=status.HTTP_201_CREATED)
         if not stored:
@@ -97,9 +99,10 @@ class ScoreViewSet(TraceViewSet):
     )
     def retrieve(self, request: Request, score_id: str) -> HttpResponseBase:
         """Return one score."""
+        db = database(request)
         check_parameters(request.query_params, ("fields", "project"))
         fields = words(request.query_params, "fields", SCORE_FIELDS) or SCORE_FIELDS
-        return answer(scores([str(find_score(requested_scope(request), score_id).pk)], fields)[0])
+        return answer(scores(db, [str(find_score(db, requested_scope(request), score_id).pk)], fields)[0])
 
     @extend_schema(
         parameters=[openapi.PROJECT],
@@ -109,17 +112,19 @@ class ScoreViewSet(TraceViewSet):
     )
     def partial_update(self, request: Request, score_id: str) -> HttpResponseBase:
         """Update the given fields; null empties a field."""
+        db = database(request)
         check_parameters(request.query_params, ("project",))
-        score = find_score(requested_scope(request), score_id)
+        score = find_score(db, requested_scope(request), score_id)
         patch = decode_score_patch(read_body(request)[1])
-        change_score(score.pk, redact_score_patch(patch, masking_of(score.project_id)))
-        return answer(scores([str(score.pk)], SCORE_FIELDS if may_read(request) else _IDENTITY)[0])
+        change_score(db, score.pk, redact_score_patch(patch, masking_of(score.project_id)))
+        return answer(scores(db, [str(score.pk)], SCORE_FIELDS if may_read(request) else _IDENTITY)[0])
 
     @extend_schema(parameters=[openapi.PROJECT], responses={204: None, **openapi.errors(404)})
     def destroy(self, request: Request, score_id: str) -> HttpResponseBase:
         """Delete a score for good."""
+        db = database(request)
         check_parameters(request.query_params, ("project",))
-        delete_score(find_score(requested_scope(request), score_id).pk)
+        delete_score(db, find_score(db, requested_scope(request), score_id).pk)
         return no_content()
 
 

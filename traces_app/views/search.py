@@ -9,12 +9,13 @@ from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
 
+from access_app.db import Database
 from access_app.errors import InvalidInput
+from access_app.masked_reading import mask_of
 from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.responses import answer
 from messages_app.models import Message
-from messages_app.sql.merged import rows_in
 from messages_app.sql.pagination import page_request
 from messages_app.timestamps import instant_text
 from traces_app.queries.filters import MessageFilterSet
@@ -23,7 +24,7 @@ from traces_app.queries.search.found import Hit
 from traces_app.queries.search.pages import FoundPage, found_page, indexed_until_in
 from traces_app.queries.search.places import api_path, page_path
 
-from .parameters import query_in, requested_scopes, search_parameter, session_and_scopes
+from .parameters import named_session, query_in, readable_by, search_parameter
 from .viewset import TraceViewSet
 
 
@@ -42,14 +43,14 @@ class SearchViewSet(TraceViewSet):
     def list(self, request: Request) -> HttpResponseBase:
         """Find messages by what they, their steps, calls, results and references say; newest first."""
         parameters = request.query_params
-        scopes = requested_scopes(request)
+        readable = readable_by(request)
         page = page_request(parameters)
-        filters = MessageFilterSet(parameters, also=("q", "limit", "cursor", "order", "project"))
+        filters = MessageFilterSet(parameters, mask=mask_of(request), also=("q", "limit", "cursor", "order", "project"))
         query = query_in(request)
         if query is None:
             raise InvalidInput(_("Give the terms to search for."), field="q")
-        session, scopes = session_and_scopes(request, scopes)
-        rows = rows_in(scopes, lambda scope: filters.found(scope, session))
+        session, readable = named_session(request, readable)
+        rows = readable.rows(lambda db, scope: filters.found(db, scope, session))
         until = indexed_until_in(rows)
         results = found_page(rows, query, "message", page)
         return answer(
@@ -63,8 +64,12 @@ class SearchViewSet(TraceViewSet):
         )
 
 
-def _messages(ids: Sequence[UUID]) -> list[Message]:
-    messages = Message.with_deleted.select_related("project").only("session_id", "role", "created_at", "project__slug")
+def _messages(db: Database, ids: Sequence[UUID]) -> list[Message]:
+    messages = (
+        db.rows(Message.with_deleted)
+        .select_related("project")
+        .only("session_id", "role", "created_at", "project__slug")
+    )
     rows = messages.in_bulk(ids)
     return [rows[message_id] for message_id in ids if message_id in rows]
 

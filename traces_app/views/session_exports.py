@@ -16,6 +16,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from msgspec.structs import replace
 
+from access_app.db import Database
 from messages_app.models import Message
 from messages_app.queries import FoundSession, sessions
 from messages_app.safe_text import duration, one_line, plainly_visible
@@ -40,54 +41,56 @@ NAME_CHARACTERS = 200
 class ExportFormat:
     """A format in which a session is exported."""
 
-    pieces: Callable[[FoundSession], Iterator[bytes]]
+    pieces: Callable[[Database, FoundSession], Iterator[bytes]]
     content_type: str
     extension: str
     of_messages: Callable[[Iterable[message_schemas.Message]], Iterator[bytes]] | None = None
     """Writes some messages only; None if the format is one of whole sessions."""
 
 
-def own_json(session: FoundSession) -> Iterator[bytes]:
+def own_json(db: Database, session: FoundSession) -> Iterator[bytes]:
     """Yield a schemas.SessionExport, which POST /sessions/ accepts."""
     entries: dict[str, str] = {}
 
     def read(keys: Collection[InputKey]) -> Mapping[InputKey, context_schemas.ModelInput]:
-        inputs, refs = inputs_by_reference(keys)
+        inputs, refs = inputs_by_reference(db, keys)
         entries.update(refs)
         return inputs
 
-    head = msgspec.json.encode(sessions([str(session.pk)])[0])
+    head = msgspec.json.encode(sessions(db, [str(session.pk)])[0])
     yield head[:-1] + b',"messages":['
-    yield from _with_commas(_with_inputs(chunk, read) for chunk in _chunks(session))
+    yield from _with_commas(_with_inputs(chunk, read) for chunk in _chunks(db, session))
     yield b'],"contexts":{'
     separator = b""
     refs = sorted(entries)
     for first in range(0, len(refs), EXPORT_CHUNK):
         some = refs[first : first + EXPORT_CHUNK]
-        values = entry_values([entries[ref] for ref in some])
+        values = entry_values(db, [entries[ref] for ref in some])
         for ref in some:
             if entries[ref] in values:
                 yield separator + msgspec.json.encode(ref) + b":" + bytes(values[entries[ref]])
                 separator = b","
-    yield b'},"scores":' + msgspec.json.encode(_scores_of(session)) + b"}"
+    yield b'},"scores":' + msgspec.json.encode(_scores_of(db, session)) + b"}"
 
 
-def otlp(session: FoundSession) -> Iterator[bytes]:
+def otlp(db: Database, session: FoundSession) -> Iterator[bytes]:
     """Yield the spans that the session was made of, as a request that POST /v1/traces accepts."""
     yield b'{"resourceSpans":['
-    yield from _with_commas(resource_spans(spans_of(session.project_id, trace)) for trace in traces_of(session.pk))
+    yield from _with_commas(
+        resource_spans(spans_of(db, session.project_id, trace)) for trace in traces_of(db, session.pk)
+    )
     yield b"]}"
 
 
-def json_lines(session: FoundSession) -> Iterator[bytes]:
+def json_lines(db: Database, session: FoundSession) -> Iterator[bytes]:
     """Yield a message a line, as GET /messages/{id}/ has it."""
-    for message in _all_messages(session):
+    for message in _all_messages(db, session):
         yield msgspec.json.encode(message) + b"\n"
 
 
-def text(session: FoundSession) -> Iterator[bytes]:
+def text(db: Database, session: FoundSession) -> Iterator[bytes]:
     """Yield the conversation as plain text, with each chain as steps and lines of calls."""
-    return text_of(_all_messages(session))
+    return text_of(_all_messages(db, session))
 
 
 def text_of(some: Iterable[message_schemas.Message]) -> Iterator[bytes]:
@@ -98,24 +101,24 @@ def text_of(some: Iterable[message_schemas.Message]) -> Iterator[bytes]:
         separator = "\n"
 
 
-def openai_chat(session: FoundSession) -> Iterator[bytes]:
+def openai_chat(db: Database, session: FoundSession) -> Iterator[bytes]:
     """Yield `{"messages": [...]}` as the chat completions API of OpenAI takes it.
 
     A step is a message with its tool calls, followed by one message for each result; then comes the answer. Open calls
     have no result, which that API refuses. https://platform.openai.com/docs/api-reference/chat/create
     """
     yield b'{"messages":['
-    yield from _with_commas(_chat_messages(message) for message in _all_messages(session))
+    yield from _with_commas(_chat_messages(message) for message in _all_messages(db, session))
     yield b"]}"
 
 
-def markdown(session: FoundSession) -> Iterator[bytes]:
+def markdown(db: Database, session: FoundSession) -> Iterator[bytes]:
     """Yield the conversation for people. What the trace says stands in code blocks, so that none of it becomes markup."""
-    row = sessions([str(session.pk)])[0]
+    row = sessions(db, [str(session.pk)])[0]
     yield f"# {_('Session')}\n\n{row.id} · {row.created_at}\n".encode()
     if row.title:
         yield f"\n{_block(row.title)}\n".encode()
-    for message in _all_messages(session):
+    for message in _all_messages(db, session):
         yield "".join(f"\n{part}\n" for part in _passages(message)).encode()
 
 
@@ -133,17 +136,17 @@ EXPORTS = {
 # --- What is exported -------------------------------------------------------------------------------------------------
 
 
-def _chunks(session: FoundSession) -> Iterator[list[message_schemas.Message]]:
+def _chunks(db: Database, session: FoundSession) -> Iterator[list[message_schemas.Message]]:
     """Yield the messages that are not deleted, oldest first."""
     remaining = IdRange()
-    rows = Message.objects.filter(session_id=session.pk).order_by("pk").values_list("pk", flat=True)
+    rows = db.rows(Message.objects).filter(session_id=session.pk).order_by("pk").values_list("pk", flat=True)
     while chunk := list(rows.filter(**remaining.of("pk"))[:EXPORT_CHUNK]):
-        yield messages([str(message_id) for message_id in chunk])
+        yield messages(db, [str(message_id) for message_id in chunk])
         remaining = Cursor(position=chunk[-1], newer=True).ids
 
 
-def _all_messages(session: FoundSession) -> Iterator[message_schemas.Message]:
-    for chunk in _chunks(session):
+def _all_messages(db: Database, session: FoundSession) -> Iterator[message_schemas.Message]:
+    for chunk in _chunks(db, session):
         yield from chunk
 
 
@@ -156,9 +159,11 @@ def _with_inputs(
     return [replace(message, agent_steps=[next(whole) for _step in message.agent_steps]) for message in chunk]
 
 
-def _scores_of(session: FoundSession) -> list[score_schemas.Score]:
-    ids: Collection[UUID] = Score.objects.filter(session_id=session.pk).order_by("pk").values_list("pk", flat=True)
-    return scores([str(score_id) for score_id in ids])
+def _scores_of(db: Database, session: FoundSession) -> list[score_schemas.Score]:
+    ids: Collection[UUID] = (
+        db.rows(Score.objects).filter(session_id=session.pk).order_by("pk").values_list("pk", flat=True)
+    )
+    return scores(db, [str(score_id) for score_id in ids])
 
 
 def _with_commas(lists: Iterator[Collection[Any]]) -> Iterator[bytes]:

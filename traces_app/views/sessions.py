@@ -15,9 +15,12 @@ from rest_framework.request import Request
 from rest_framework.reverse import reverse
 
 from access_app.errors import Conflict, InvalidInput
+from access_app.masked_reading import mask_of
 from access_app.masking import masking_of
 from access_app.models import Role, Scope
 from access_app.permissions import may_read, project_for_write, require_scope
+from access_app.readable import ReadableRows
+from access_app.request_database import database
 from access_app.rest import extend_schema
 from access_app.roles import access
 from access_app.visibility import ProjectScope, visible_to
@@ -27,7 +30,6 @@ from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer, list_answer, no_content, streamed, words
 from messages_app.models import Session
 from messages_app.queries import SESSION_FIELDS, find_message, find_session, sessions
-from messages_app.sql.merged import MergedRows, rows_in
 from messages_app.sql.pagination import ListRows, page_request, read_page
 from messages_app.timestamps import instant_text
 from messages_app.writes import delete_session, restore_session
@@ -53,7 +55,7 @@ from tracesite_sdk.normalize.redacted import redact_session_patch
 
 from . import examples
 from .outcomes import refusal_text, sent_messages
-from .parameters import PAGING, SEARCH, query_in, requested_scope, requested_scopes, sender_of
+from .parameters import PAGING, SEARCH, query_in, readable_by, requested_scope, sender_of
 from .search import found_place
 from .session_exports import EXPORTS
 from .viewset import TraceViewSet
@@ -99,15 +101,17 @@ class SessionViewSet(TraceViewSet):
         """List sessions, newest first; with `q`, those with a message that has all terms, and where."""
         parameters = request.query_params
         page = page_request(parameters)
-        filters = SessionFilterSet(parameters, also=(*PAGING, "q"))
+        filters = SessionFilterSet(parameters, mask=mask_of(request), also=(*PAGING, "q"))
         in_trash = bool(filters.given.get("deleted"))
         if in_trash:
             require_scope(request, Scope.DELETE)
-        rows = rows_in(requested_scopes(request, Scope.DELETE if in_trash else None), filters.found)
+        rows = readable_by(request, Scope.DELETE if in_trash else None).rows(filters.found)
         fields = words(parameters, "fields", SESSION_FIELDS) or SESSION_FIELDS
         query = query_in(request)
         if query is None:
-            return list_answer(read_page(rows, page), lambda ids: rows.read(ids, lambda own: sessions(own, fields)))
+            return list_answer(
+                read_page(rows, page), lambda ids: rows.read(ids, lambda db, own: sessions(db, own, fields))
+            )
         until = indexed_until_in(rows)
         results = found_page(rows, query, "session", page)
         return answer(
@@ -132,10 +136,11 @@ class SessionViewSet(TraceViewSet):
     )
     def create(self, request: Request) -> HttpResponseBase:
         """Create a session, optionally with messages. A session with an existing external id is merged into that one."""
+        db = database(request)
         check_parameters(request.query_params, ("project",))
         record = decode_session(read_body(request)[1])
         project = project_for_write(request, request.query_params.get("project"))
-        outcome = ingest(project.pk, [record])[0]
+        outcome = ingest(db, project.pk, [record])[0]
         if outcome.refused:
             raise Conflict(refusal_text(outcome.refused), code=outcome.refused)
         assert outcome.id is not None, "only refused sessions have no id"
@@ -156,9 +161,10 @@ class SessionViewSet(TraceViewSet):
     )
     def retrieve(self, request: Request, session_id: str) -> HttpResponseBase:
         """Return one session, with the references of its contexts."""
+        db = database(request)
         check_parameters(request.query_params, ("fields", "project"))
         fields = words(request.query_params, "fields", _ONE_SESSION_FIELDS) or _ONE_SESSION_FIELDS
-        return answer(_one_session(request, find_session_here(requested_scope(request), session_id).pk, fields))
+        return answer(_one_session(request, find_session_here(db, requested_scope(request), session_id).pk, fields))
 
     @extend_schema(
         parameters=[openapi.PROJECT],
@@ -168,18 +174,20 @@ class SessionViewSet(TraceViewSet):
     )
     def partial_update(self, request: Request, session_id: str) -> HttpResponseBase:
         """Update the given fields; null empties a field."""
+        db = database(request)
         check_parameters(request.query_params, ("project",))
-        session = find_session_here(requested_scope(request), session_id)
+        session = find_session_here(db, requested_scope(request), session_id)
         patch = decode_session_patch(read_body(request)[1])
-        change_session(session.pk, redact_session_patch(patch, masking_of(session.project_id)))
+        change_session(db, session.pk, redact_session_patch(patch, masking_of(session.project_id)))
         return answer(_one_session(request, session.pk, _readable_fields(request)))
 
     @extend_schema(parameters=[openapi.PROJECT], responses={204: None, **openapi.errors(404)})
     def destroy(self, request: Request, session_id: str) -> HttpResponseBase:
         """Move a session with all its messages to the trash; see restore."""
+        db = database(request)
         check_parameters(request.query_params, ("project",))
-        session = find_session_here(requested_scope(request), session_id)
-        delete_session(session.pk, by=sender_of(request))
+        session = find_session_here(db, requested_scope(request), session_id)
+        delete_session(db, session.pk, by=sender_of(request))
         return no_content()
 
     @extend_schema(
@@ -189,9 +197,10 @@ class SessionViewSet(TraceViewSet):
     )
     def restore(self, request: Request, session_id: str) -> HttpResponseBase:
         """Restore a deleted session with the messages deleted with it. Messages that were deleted individually stay deleted."""
+        db = database(request)
         check_parameters(request.query_params, ("project",))
-        session = find_session(requested_scope(request), session_id, among="deleted")
-        restore_session(session.pk)
+        session = find_session(db, requested_scope(request), session_id, among="deleted")
+        restore_session(db, session.pk)
         return answer(_one_session(request, session.pk, _readable_fields(request)))
 
     @extend_schema(
@@ -210,18 +219,19 @@ class SessionViewSet(TraceViewSet):
         Other formats: the spans that it was made of, as an OTLP request that POST /v1/traces accepts; a message a line;
         Markdown, or plain text, for people; the messages of an OpenAI chat. `message` limits the text to one message.
         """
+        db = database(request)
         check_parameters(request.query_params, ("project", "format", "message"))
         chosen = request.query_params.get("format", "tracesite")
         if chosen not in EXPORTS:
             raise InvalidInput(_("Invalid value. Allowed: %(words)s.") % {"words": ", ".join(EXPORTS)}, field="format")
-        session = find_session_here(requested_scope(request), session_id)
+        session = find_session_here(db, requested_scope(request), session_id)
         written = EXPORTS[chosen]
-        pieces, name = written.pieces(session), f"session-{session.pk}"
+        pieces, name = written.pieces(db, session), f"session-{session.pk}"
         if (wanted := request.query_params.get("message")) is not None:
             if written.of_messages is None:
                 raise InvalidInput(_("A single message is exported with format=text."), field="message")
-            message = find_message(ProjectScope(frozenset([session.project_id])), wanted, session)
-            pieces, name = written.of_messages(messages([str(message.pk)])), f"message-{message.pk}"
+            message = find_message(db, ProjectScope(frozenset([session.project_id])), wanted, session)
+            pieces, name = written.of_messages(messages(db, [str(message.pk)])), f"message-{message.pk}"
         headers = {"Content-Disposition": f'attachment; filename="{name}.{written.extension}"'}
         return streamed(pieces, content_type=written.content_type, headers=headers)
 
@@ -232,7 +242,7 @@ def _readable_fields(request: Request) -> frozenset[str]:
 
 
 def _found_sessions(
-    request: Request, rows: MergedRows[ListRows], results: FoundPage, fields: frozenset[str]
+    request: Request, rows: ReadableRows[ListRows], results: FoundPage, fields: frozenset[str]
 ) -> list[FoundSession]:
     ids = [str(session_id) for session_id in results.page.ids]
     hits = {str(session_id): some for session_id, some in results.hits.items()}
@@ -241,15 +251,16 @@ def _found_sessions(
             **{name: getattr(session, name) for name in session.__struct_fields__},
             hits=[found_place(request, hit) for hit in hits[session_id]],
         )
-        for session_id, session in zip(ids, rows.read(ids, lambda own: sessions(own, fields)), strict=True)
+        for session_id, session in zip(ids, rows.read(ids, lambda db, own: sessions(db, own, fields)), strict=True)
     ]
 
 
 def _one_session(
     request: Request, session_id: UUID, fields: frozenset[str] = _ONE_SESSION_FIELDS
 ) -> SessionWithContexts:
-    session = sessions([str(session_id)], fields & SESSION_FIELDS)[0]
-    beside = beside_session(session_id, REFS_LISTED) if fields & _BESIDE else None
+    db = database(request)
+    session = sessions(db, [str(session_id)], fields & SESSION_FIELDS)[0]
+    beside = beside_session(db, session_id, REFS_LISTED) if fields & _BESIDE else None
     beside_fields = {} if beside is None else beside._asdict()
     return SessionWithContexts(
         **{name: getattr(session, name) for name in session.__struct_fields__},
@@ -266,9 +277,10 @@ def _archived_parts(
     request: Request, session_id: UUID, parts: Sequence[ArchivedPart]
 ) -> list[ArchivedPart] | UnsetType:
     """Return the parts, with their folders for logins of owners: a path of the server or a bucket is of no use to others."""
+    db = database(request)
     if not parts:
         return UNSET
-    own = visible_to(Session.with_deleted.filter(pk=session_id), access(request).scope(Role.OWNER))
+    own = visible_to(db.rows(Session.with_deleted).filter(pk=session_id), access(request).scope(Role.OWNER))
     if request.auth is None and own.exists():
         return list(parts)
     return [ArchivedPart(period=part.period) for part in parts]

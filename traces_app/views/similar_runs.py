@@ -7,6 +7,8 @@ from django.utils.translation import gettext as _
 from rest_framework.request import Request
 
 from access_app.errors import NotFound
+from access_app.masked_reading import mask_of
+from access_app.request_database import database
 from access_app.rest import extend_schema
 from access_app.visibility import ProjectScope
 from messages_app.http import openapi
@@ -32,13 +34,19 @@ class SimilarRunViewSet(TraceViewSet):
 
         The newest 50,000 runs of the range are compared. At most `limit` are returned, the most similar ones first.
         """
+        db = database(request)
         parameters = request.query_params
-        filters = SimilarFilterSet(parameters, also=("limit", "project"))
+        filters = SimilarFilterSet(parameters, mask=mask_of(request), also=("limit", "project"))
         limit = page_request(parameters).limit
         message = requested_message(request, message_id)
-        rows = filters.found(ProjectScope(frozenset([message.project_id])))
+        rows = filters.found(db, ProjectScope(frozenset([message.project_id])))
         similar = similar_runs(
-            message.pk, rows, limit, filters.given.get("by", "everything"), is_filtered="has_errors" in filters.given
+            db,
+            message.pk,
+            rows,
+            limit,
+            filters.given.get("by", "everything"),
+            is_filtered="has_errors" in filters.given,
         )
         if similar is None:
             raise NotFound(_("There is no run with this id. A run is a message of the assistant."))

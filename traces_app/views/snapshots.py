@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
 from drf_spectacular.utils import OpenApiParameter
@@ -10,9 +12,9 @@ from rest_framework import status
 from rest_framework.request import Request
 
 from access_app.errors import InvalidInput, NotPermitted
-from access_app.masked_reading import rules_of_reader
 from access_app.masking import masking_of
 from access_app.permissions import project_for_write
+from access_app.request_database import database
 from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
@@ -73,6 +75,7 @@ class SnapshotViewSet(TraceViewSet):
         """Store a snapshot with its new parts, or a fork. Sending it again changes nothing. 409 `snapshots_purged`: the parts
         that it relies on were removed; `parts_missing`: they never arrived, or are not known for this place or size: send all.
         413 `snapshots_too_large`: the context or the session."""
+        db = database(request)
         check_parameters(request.query_params, ("project",))
         sent = decode_snapshots(read_body(request)[1])
         project = project_for_write(request, request.query_params.get("project"))
@@ -80,7 +83,7 @@ class SnapshotViewSet(TraceViewSet):
             redacted = redact_snapshots(sent, masking_of(project.pk))
         except (BrokenPartError, TooLargeContextError) as error:
             raise refused(error) from error
-        sums = store_snapshots(project.pk, redacted)
+        sums = store_snapshots(db, project.pk, redacted)
         stored = None if sent.snapshot is None else str(snapshot_id_of(sums.session_id, sent.snapshot))
         return answer(
             StoredSnapshot(session_id=str(sums.session_id), snapshot_id=stored), status=status.HTTP_201_CREATED
@@ -92,52 +95,58 @@ class SnapshotViewSet(TraceViewSet):
     )
     def list(self, request: Request, session_id: str) -> HttpResponseBase:
         """List the snapshots of a session without their contents, newest first."""
+        db = database(request)
         check_parameters(request.query_params, ("node", "limit", "cursor", "order", "project"))
         page = page_request(request.query_params)
-        session = find_session_here(requested_scope(request), session_id)
+        session = find_session_here(db, requested_scope(request), session_id)
         node = request.query_params.get("node")
-        return list_answer(read_page(snapshots_of(session.pk, node), page), snapshots)
+        return list_answer(read_page(snapshots_of(db, session.pk, node), page), partial(snapshots, db))
 
     @extend_schema(parameters=[_REFS, openapi.PROJECT], responses={200: SnapshotParts, **openapi.errors(400, 404)})
     def parts(self, request: Request, session_id: str) -> HttpResponseBase:
         """Return parts of contexts and the parts that they name, up to about 4 MiB: ask again for those that are missing.
         403 `masked_reader`: whoever reads masked values reads whole snapshots, because a part has no names by which to mask it."""
+        db = database(request)
         check_parameters(request.query_params, ("refs", "project"))
         refs = request.query_params.get("refs", "").split(",")
         if not all(refs) or len(refs) > MOST_REFS or "\x00" in "".join(refs):
             raise InvalidInput(
                 _("Expected 1 to %(most)d names of parts, separated by commas.") % {"most": MOST_REFS}, field="refs"
             )
-        session = find_session_here(requested_scope(request), session_id)
-        if rules_of_reader(session.project_id) is not None:
+        session = find_session_here(db, requested_scope(request), session_id)
+        mask = db.read_connection.mask
+        if mask is not None and mask.rules_of(session.project_id) is not None:
             raise NotPermitted(
                 _("Parts of snapshots cannot be masked. Read whole snapshots: /api/v1/snapshots/{id}/."),
                 code="masked_reader",
             )
-        contents = parts_of(session.pk, refs, MOST_AT_ONCE)
+        contents = parts_of(db, session.pk, refs, MOST_AT_ONCE)
         body = b",".join(b'"%s":%s' % (ref.encode(), content) for ref, content in contents.items())
         return answer(SnapshotParts(parts=Raw(b"{%s}" % body)))
 
     @extend_schema(parameters=[openapi.PROJECT], responses={204: None, **openapi.errors(404)})
     def destroy(self, request: Request, session_id: str) -> HttpResponseBase:
         """Remove the contents of all snapshots of a session for good. Their index stays, marked as purged."""
+        db = database(request)
         check_parameters(request.query_params, ("project",))
-        remove_contents(find_session_here(requested_scope(request), session_id).pk)
+        remove_contents(db, find_session_here(db, requested_scope(request), session_id).pk)
         return no_content()
 
     @extend_schema(parameters=[openapi.PROJECT], responses={200: WholeSnapshot, **openapi.errors(400, 404, 409, 413)})
     def retrieve(self, request: Request, snapshot_id: str) -> HttpResponseBase:
         """Return a snapshot with its content. Of those that earlier versions have stored, 413 `snapshots_too_large`: it is larger
         than what is stored now; 409 `snapshot_broken`: parts are missing or are none."""
+        db = database(request)
         check_parameters(request.query_params, ("project",))
-        return answer(whole_snapshot(find_snapshot(requested_scope(request), snapshot_id)))
+        return answer(whole_snapshot(db, find_snapshot(db, requested_scope(request), snapshot_id)))
 
     @extend_schema(parameters=[*openapi.PAGE, openapi.PROJECT], responses={200: ForkPage, **openapi.errors(400, 404)})
     def forks(self, request: Request, session_id: str) -> HttpResponseBase:
         """List the sessions that have replayed a node of this one, newest first."""
+        db = database(request)
         check_parameters(request.query_params, ("limit", "cursor", "order", "project"))
         page = page_request(request.query_params)
-        session = find_session_here(requested_scope(request), session_id)
-        external_id = Session.objects.values_list("external_id", flat=True).get(pk=session.pk)
+        session = find_session_here(db, requested_scope(request), session_id)
+        external_id = db.rows(Session.objects).values_list("external_id", flat=True).get(pk=session.pk)
         names = names_of(session.pk, external_id)
-        return list_answer(read_page(forks_of(session.project_id, names), page), forks)
+        return list_answer(read_page(forks_of(db, session.project_id, names), page), partial(forks, db))

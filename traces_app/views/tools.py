@@ -14,13 +14,13 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse
 from rest_framework.request import Request
 
-from access_app.db import using
+from access_app.db import Database
 from access_app.errors import InvalidInput, NotFound
+from access_app.masked_reading import mask_of
 from access_app.rest import extend_schema
 from messages_app.admin.exports import FORMULA_STARTS
 from messages_app.http import openapi
 from messages_app.http.responses import answer, list_answer, words
-from messages_app.sql.merged import rows_in
 from messages_app.sql.pagination import page_request, read_page
 from traces_app.queries.schemas.tools import (
     ToolExample,
@@ -39,7 +39,7 @@ from traces_app.queries.tool_filters import (
 )
 from traces_app.queries.tools import tool_statistics, tools
 
-from .parameters import requested_scopes, session_and_scopes, session_in
+from .parameters import named_session, readable_by
 from .viewset import TraceViewSet
 
 MOST_CSV_ROWS = 1_000
@@ -106,11 +106,13 @@ class ToolViewSet(TraceViewSet):
     def list(self, request: Request) -> HttpResponseBase:
         """List tools with statistics of their calls, newest tool first. The times limit the calls that are counted."""
         page = page_request(request.query_params)
-        filters = ToolFilterSet(request.query_params, also=("limit", "cursor", "order", "project"))
-        rows = rows_in(requested_scopes(request), filters.found)
+        filters = ToolFilterSet(
+            request.query_params, mask=mask_of(request), also=("limit", "cursor", "order", "project")
+        )
+        rows = readable_by(request).rows(filters.found)
         return list_answer(
             read_page(rows, page),
-            lambda ids: rows.read(ids, lambda own: tools([int(key) for key in own], filters.ids)),
+            lambda ids: rows.read(ids, lambda db, own: tools(db, [int(key) for key in own], filters.ids)),
         )
 
     @extend_schema(
@@ -126,18 +128,20 @@ class ToolViewSet(TraceViewSet):
         """
         chosen = words(request.query_params, "format", ("json", "csv"))
         page = page_request(request.query_params)
-        filters = ToolStatisticsFilterSet(request.query_params, also=("limit", "cursor", "order", "project", "format"))
-        session, scopes = session_and_scopes(request, requested_scopes(request))
-        rows, which = rows_in(scopes, filters.found), filters.which(session)
+        filters = ToolStatisticsFilterSet(
+            request.query_params, mask=mask_of(request), also=("limit", "cursor", "order", "project", "format")
+        )
+        session, readable = named_session(request, readable_by(request))
+        rows, which = readable.rows(filters.found), filters.which(session)
 
-        def statistics_of(keys: Sequence[Any], *, of_one: bool = False) -> list[ToolStatistics]:
-            return tool_statistics([int(key) for key in keys], filters.ids, which, with_p95_of_steps=of_one)
+        def statistics_of(db: Database, keys: Sequence[Any], *, of_one: bool = False) -> list[ToolStatistics]:
+            return tool_statistics(db, [int(key) for key in keys], filters.ids, which, with_p95_of_steps=of_one)
 
         if not chosen or "csv" not in chosen:
             of_one = len(filters.given.get("tool", ())) == 1
             return list_answer(
                 read_page(rows, page),
-                lambda keys: rows.read(keys, lambda own: statistics_of(own, of_one=of_one)),
+                lambda keys: rows.read(keys, lambda db, own: statistics_of(db, own, of_one=of_one)),
             )
         keys = rows.keys(newest_first=True, limit=MOST_CSV_ROWS + 1)
         if len(keys) > MOST_CSV_ROWS:
@@ -155,11 +159,11 @@ class ToolViewSet(TraceViewSet):
     def examples(self, request: Request) -> HttpResponseBase:
         """Show where a tool is slow: its slowest calls, the arguments and runs that took most time; and repeated calls."""
         chosen = words(request.query_params, "format", ("json", "csv"))
-        scopes = requested_scopes(request)
-        filters = ToolExamplesFilterSet(request.query_params, also=("project", "format"))
+        readable = readable_by(request)
+        filters = ToolExamplesFilterSet(request.query_params, mask=mask_of(request), also=("project", "format"))
         if "tool" not in filters.given:
             raise InvalidInput(_("The name of a tool is required."), field="tool")
-        named = rows_in(scopes, filters.found)
+        named = readable.rows(filters.found)
         tools = named.keys(newest_first=True, limit=2)
         if not tools:
             raise NotFound(_("No tool has this name."), field="tool")
@@ -167,9 +171,12 @@ class ToolViewSet(TraceViewSet):
             raise InvalidInput(
                 _("Several projects have a tool of this name. Choose one with project."), field="project"
             )
-        (alias,) = named.by_database(tools)
-        with using(alias):
-            tool_examples = examples(tools[0], filters.ids, filters.which(session_in(request, scopes[alias])))
+
+        def read(db: Database, own: list[int]) -> ToolExamples:
+            session, _projects = named_session(request, readable.of(db))
+            return examples(db, own[0], filters.ids, filters.which(session))
+
+        (tool_examples,) = named.ask(tools, read)
         if not chosen or "csv" not in chosen:
             return answer(tool_examples)
         columns = list(ToolExample.__struct_fields__)
@@ -186,8 +193,8 @@ class ToolViewSet(TraceViewSet):
     def unused(self, request: Request) -> HttpResponseBase:
         """List tools that models were offered in a range of times and did not call in it."""
         chosen = words(request.query_params, "format", ("json", "csv"))
-        filters = UnusedToolsFilterSet(request.query_params, also=("project", "format"))
-        tools = unused(requested_scopes(request), filters.ids)
+        filters = UnusedToolsFilterSet(request.query_params, mask=mask_of(request), also=("project", "format"))
+        tools = unused(readable_by(request), filters.ids)
         if not chosen or "csv" not in chosen:
             return answer(tools)
         return _csv("unused-tools", ["name"], [[name] for name in tools.results])

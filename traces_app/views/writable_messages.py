@@ -16,6 +16,7 @@ from rest_framework.reverse import reverse
 from access_app.errors import Conflict, InvalidInput, NotFound, PreconditionRequired
 from access_app.masking import masking_of
 from access_app.permissions import may_read
+from access_app.request_database import database
 from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
@@ -74,11 +75,12 @@ class WritableMessageViewSet(MessageViewSet):
 
         A message with an existing id or external id is merged: new parts are added, empty values overwrite nothing.
         """
+        db = database(request)
         check_parameters(request.query_params, ("project",))
-        session = find_session_here(requested_scope(request), session_id)
+        session = find_session_here(db, requested_scope(request), session_id)
         body = read_body(request)[1]
         sent = decode_messages(body)
-        outcome = ingest(session.project_id, [records.Session(id=str(session.pk), messages=sent)])[0]
+        outcome = ingest(db, session.project_id, [records.Session(id=str(session.pk), messages=sent)])[0]
         if outcome.refused:
             raise NotFound(refusal_text(outcome.refused), code=outcome.refused)
         if body.lstrip()[:1] == b"[":
@@ -89,7 +91,7 @@ class WritableMessageViewSet(MessageViewSet):
         assert one.id is not None, "only refused messages have no id"
         created = one.state == "created"
         stored = message_answer(
-            one.id, _readable(request), code=status.HTTP_201_CREATED if created else status.HTTP_200_OK
+            db, one.id, _readable(request), code=status.HTTP_201_CREATED if created else status.HTTP_200_OK
         )
         stored.headers["Location"] = reverse("tracesite:message", [one.id], request=request)
         return stored
@@ -105,6 +107,7 @@ class WritableMessageViewSet(MessageViewSet):
 
         Send the version that you have read, as `If-Match` or as `version` in the body.
         """
+        db = database(request)
         check_parameters(request.query_params, ("project",))
         message = requested_message(request, message_id, session_id)
         if_match = _version(request.headers.get("If-Match"))
@@ -115,15 +118,16 @@ class WritableMessageViewSet(MessageViewSet):
                 field="version",
             )
         redacted = redact_message_patch(normalise_patch(patch), masking_of(message.project_id))
-        change_message([message.project_id], message.pk, redacted, if_match=if_match)
-        return message_answer(message.pk, _readable(request))
+        change_message(db, [message.project_id], message.pk, redacted, if_match=if_match)
+        return message_answer(db, message.pk, _readable(request))
 
     @extend_schema(parameters=[openapi.PROJECT], responses={204: None, **openapi.errors(404)})
     def destroy(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
         """Move a message with its trace to the trash; see restore."""
+        db = database(request)
         check_parameters(request.query_params, ("project",))
         message = requested_message(request, message_id, session_id)
-        delete_message(message.pk, by=sender_of(request), session_id=message.session_id)
+        delete_message(db, message.pk, by=sender_of(request), session_id=message.session_id)
         return no_content()
 
     @extend_schema(
@@ -133,10 +137,11 @@ class WritableMessageViewSet(MessageViewSet):
     )
     def restore(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
         """Restore a deleted message with its trace. A message deleted with its session is restored with the session."""
+        db = database(request)
         check_parameters(request.query_params, ("project",))
         message = requested_message(request, message_id, session_id, deleted=True)
-        restore_message(message.pk, session_id=message.session_id)
-        return message_answer(message.pk, _readable(request))
+        restore_message(db, message.pk, session_id=message.session_id)
+        return message_answer(db, message.pk, _readable(request))
 
 
 def _readable(request: Request) -> Selection:

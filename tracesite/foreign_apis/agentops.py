@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from msgspec import Struct
 from rest_framework.request import Request
 
+from access_app.audit.trail import actor_of
 from access_app.errors import InvalidInput, NotAuthenticated
 from access_app.keys import admitted_key
 from access_app.logins import client_address
@@ -44,7 +45,7 @@ class TokenView(ApiView):
             raise InvalidInput(
                 _('Send {"api_key": "ts_…"}: %(reason)s') % {"reason": error}, field="api_key"
             ) from error
-        key = admitted_key(token, client_address(request))
+        key = admitted_key(token, client_address(request), actor=actor_of(request))
         if key is None:
             raise NotAuthenticated(
                 _("Invalid API key: unknown, expired or revoked. Set AGENTOPS_API_KEY to a key of Tracesite."),

@@ -18,6 +18,7 @@ from access_app.conf import conf
 from access_app.errors import InvalidInput, NotFound
 from access_app.masking import masking_of
 from access_app.permissions import project_for_write
+from access_app.request_database import database
 from access_app.rest import ApiView
 from messages_app.http.request_body import JSON, media_type_of, read_body
 from messages_app.http.responses import answer
@@ -91,28 +92,32 @@ class RunView(LangSmithView):
 
 class FeedbackView(LangSmithView):
     def post(self, request: Request) -> HttpResponseBase:
+        db = database(request)
         project = project_for_write(request, None)
         _media_type, body = read_body(request)
         try:
             score, value = langsmith_runs.decode_feedback(body)
         except (InvalidBody, InvalidItem) as error:
             raise InvalidInput(_("The body is not a feedback: %(reason)s") % {"reason": error}) from error
-        store_named_scores(project.pk, [score])
+        store_named_scores(db, project.pk, [score])
         return answer(value)
 
 
 class FeedbackChangeView(LangSmithView):
     def patch(self, request: Request, feedback_id: str) -> HttpResponseBase:
+        db = database(request)
         project = project_for_write(request, None)
         _media_type, body = read_body(request)
         try:
             change, value = langsmith_runs.decode_feedback_change(body)
         except (InvalidBody, InvalidItem) as error:
             raise InvalidInput(_("The body is not a feedback: %(reason)s") % {"reason": error}) from error
-        score = Score.objects.filter(project_id=project.pk, external_id=feedback_id.replace("\x00", "")).first()
+        score = (
+            db.rows(Score.objects).filter(project_id=project.pk, external_id=feedback_id.replace("\x00", "")).first()
+        )
         if score is None:
             raise NotFound(_("There is no score with this id."), code="score_not_found")
-        change_score(score.pk, redact_score_patch(change, masking_of(project.pk)))
+        change_score(db, score.pk, redact_score_patch(change, masking_of(project.pk)))
         return answer({**value, "id": feedback_id})
 
 
@@ -120,6 +125,7 @@ def _stored(
     request: Request, media_type: str, decode: Callable[[bytes], Decoded], *, is_single: bool = False
 ) -> HttpResponseBase:
     """Store the valid runs of a request, and name the others; a single run that is refused is an error."""
+    db = database(request)
     project = project_for_write(request, None)
     _media_type, body = read_body(request, (media_type,))
     try:
@@ -128,8 +134,8 @@ def _stored(
         raise InvalidInput(
             _("The body is not a request with runs: %(reason)s") % {"reason": error}, code="invalid_runs"
         ) from error
-    outcome = record_spans(project.pk, decoded.spans)
-    store_named_scores(project.pk, decoded.feedback)
+    outcome = record_spans(db, project.pk, decoded.spans)
+    store_named_scores(db, project.pk, decoded.feedback)
     errors = langsmith_runs.refused([*decoded.errors, *outcome.reasons])
     if errors and is_single:
         raise InvalidInput(" ".join(errors), code="invalid_run")

@@ -12,6 +12,7 @@ from rest_framework.request import Request
 
 from access_app.errors import InvalidInput
 from access_app.permissions import project_for_write
+from access_app.request_database import database
 from access_app.rest import ApiView
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer
@@ -26,6 +27,7 @@ class TraceIngestView(ApiView):
     schema = None
 
     def post(self, request: Request) -> HttpResponseBase:
+        db = database(request)
         project = project_for_write(request, None)
         _media_type, body = read_body(request)
         try:
@@ -36,7 +38,7 @@ class TraceIngestView(ApiView):
                 field="data",
                 code="invalid_traces",
             ) from error
-        outcome = record_spans(project.pk, spans)
+        outcome = record_spans(db, project.pk, spans)
         for reason in invalid:
             outcome.refuse(reason)
         count_otlp("traces", accepted=outcome.accepted, refused=outcome.refused)

@@ -22,7 +22,7 @@ from rest_framework import exceptions
 from rest_framework.permissions import SAFE_METHODS
 
 from access_app import errors
-from access_app.db import project_aliases
+from access_app.db import PRIMARY, REPLICA
 from access_app.db.base import CANNOT_CONNECT
 from access_app.mounting import below_base
 from tracesite_sdk.spans.span import TooManyItems
@@ -188,7 +188,7 @@ def _project_database_away(error: BaseException) -> str | None:
     """Return the alias of the database of projects that could not be connected to, if it was that."""
     for note in getattr(error.__cause__ or error, "__notes__", ()):
         alias = note.removeprefix(CANNOT_CONNECT)
-        if alias in project_aliases():
+        if alias != note and alias not in (PRIMARY, REPLICA):
             return str(alias)
     return None
 

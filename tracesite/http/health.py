@@ -11,8 +11,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from access_app.db.earlier_migrations import TOO_OLD, is_too_old
-from access_app.db.project_databases import project_database_states
 from access_app.db.replica import STARTING_SECONDS, replica_state
+from access_app.db.states import database_states
 from access_app.db.unapplied import unapplied_migrations
 from access_app.errors import Unavailable
 from access_app.program import program
@@ -55,7 +55,7 @@ def _project_databases() -> dict[str, Any]:
 
     The other projects work, and another process would not find more, so these do not make the service unready.
     """
-    states = project_database_states()
+    states = database_states()
     return {"project_databases": dict(Counter(state.reason or "ready" for state in states))} if states else {}
 
 

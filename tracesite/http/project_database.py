@@ -1,27 +1,29 @@
 """Each request writes in one database, and most read in one: that of its project. See docs/project_databases.md.
 
 Authentication finds the project of a key. For a login it is the project in the address, else that of the ids in it. Without
-either lists and figures are merged of all databases (messages_app.sql.merged); other pages show the projects of one, and say which
+either lists and figures are merged of all databases (access_app.readable); other pages show the projects of one, and say which
 are not shown.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 from django.db import OperationalError
-from django.http import HttpRequest, StreamingHttpResponse
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import Resolver404, resolve
 from django.utils.functional import SimpleLazyObject
 
-from access_app.db import PRIMARY, alias_in_use, all_aliases, use, using
+from access_app.db import PRIMARY, Database, all_aliases
 from access_app.models import Project, Role
 from access_app.places import alias_of, aliases_of, id_of, places
+from access_app.readable_pages import databases_shown
+from access_app.request_database import use_alias
 from access_app.roles import access
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.models import Message, Session
@@ -40,16 +42,10 @@ class ProjectDatabaseMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        with using(PRIMARY):
-            if request.user.is_authenticated:
-                use(_alias_for_login(request))
-            request.projects_elsewhere = SimpleLazyObject(partial(_elsewhere, request))  # type: ignore[attr-defined]
-            response = self.get_response(request)
-            alias = alias_in_use()
-        if isinstance(response, StreamingHttpResponse):
-            # Exports read their rows while they are sent.
-            response.streaming_content = _streamed(response.streaming_content, alias)
-        return response
+        if request.user.is_authenticated:
+            use_alias(request, _alias_for_login(request))
+        request.projects_elsewhere = SimpleLazyObject(partial(_elsewhere, request))  # type: ignore[attr-defined]
+        return self.get_response(request)
 
 
 def _alias_for_login(request: HttpRequest) -> str:
@@ -70,16 +66,15 @@ def _alias_with_rows(request: HttpRequest) -> str | None:
     tool = _tool_in(request)
     away: OperationalError | None = None
     for alias in all_aliases() if ids or tool else ():
-        with using(alias):
-            named: list[Any] = [(model, {"pk__in": ids}) for model in _WITH_ID if ids]
-            if tool:
-                named.append((Tool, {"pk": tool}))
-            try:
-                if any(model._base_manager.filter(**which).exists() for model, which in named):
-                    return alias
-            except OperationalError as error:
-                # What another has is shown.
-                away = error
+        named: list[Any] = [(model, {"pk__in": ids}) for model in _WITH_ID if ids]
+        if tool:
+            named.append((Tool, {"pk": tool}))
+        try:
+            if any(Database(alias).rows(model._base_manager).filter(**which).exists() for model, which in named):
+                return alias
+        except OperationalError as error:
+            # What another has is shown.
+            away = error
     if away is not None:
         raise away
     return None
@@ -98,16 +93,6 @@ def _tool_in(request: HttpRequest) -> int | None:
 
 def _elsewhere(request: HttpRequest) -> list[Project]:
     """Return the projects that the login may read, and that are not in the database of this response."""
-    where, shown = places(), getattr(request, "databases_shown", {alias_in_use()})
+    where, shown = places(), {db.alias for db in databases_shown(request)}
     scope: ProjectScope = access(request).scope(Role.VIEWER)
     return [one for one in visible_to(Project.objects.all(), scope, "pk") if where.get(one.pk, PRIMARY) not in shown]
-
-
-def _streamed(parts: Any, alias: str) -> Iterator[Any]:
-    rest = iter(parts)
-    while True:
-        with using(alias):
-            part = next(rest, None)
-        if part is None:
-            return
-        yield part

@@ -9,17 +9,15 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 from django.conf import settings
 from django.db import Error, connections
-from django.http import HttpRequest, StreamingHttpResponse
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 from access_app.conf import conf
 from access_app.db import REPLICA
-from access_app.db.reading import reading_from_replica
 from access_app.db.replica import note_failure, usable_replica, written_position
 
 logger = logging.getLogger(__name__)
@@ -50,18 +48,16 @@ class ReplicaReadingMiddleware:
         if not usable_replica(_written_before(request)):
             return self.get_response(request)
         began = time.monotonic()
-        with reading_from_replica():
-            response = self.get_response(request)
+        request.reads_from_replica = True  # type: ignore[attr-defined]  # read only by access_app.places.database
+        response = self.get_response(request)
         failed = response.status_code == 503 and connections[REPLICA].errors_occurred
         if failed and time.monotonic() - began < RETRIED_WITHIN_SECONDS:
             # The replica was stopped, or cancelled a statement that was in the way of what it replays.
             logger.warning("a read failed on the replica and goes to the primary")
             connections[REPLICA].close()
             note_failure()
+            request.reads_from_replica = False  # type: ignore[attr-defined]
             return self.get_response(request)
-        if isinstance(response, StreamingHttpResponse):
-            # Exports read their rows while they are sent.
-            response.streaming_content = _streamed(response.streaming_content)
         return response
 
 
@@ -87,13 +83,3 @@ def _say_written(request: HttpRequest, response: HttpResponseBase) -> None:
             httponly=True,
             samesite="Lax",
         )
-
-
-def _streamed(parts: Any) -> Iterator[Any]:
-    rest = iter(parts)
-    while True:
-        with reading_from_replica():
-            part = next(rest, None)
-        if part is None:
-            return
-        yield part

@@ -15,13 +15,14 @@ from django.http import HttpRequest
 from django.http.request import split_domain_port, validate_host
 from django.utils.translation import gettext as _
 
-from access_app.audit.record import Origin, origin_of_user, record
-from access_app.db import PRIMARY
+from access_app.audit.record import origin_of_user, record
+from access_app.audit.trail import Origin
+from access_app.db import primary
 from access_app.errors import NotAuthenticated, NotFound, NotPermitted
 from access_app.keys import admitted_key
 from access_app.masked_reading import MaskedReader, masked, masked_key, masked_login
 from access_app.models import ActorKind, ApiKey, AuditAction, Role, Scope
-from access_app.places import alias_of
+from access_app.request_database import database_of
 from access_app.roles import access_of
 from access_app.single_sign_on import agrees
 from access_app.two_factor import must_set_up
@@ -66,7 +67,7 @@ def viewer_of_key(token: str, address: str) -> Viewer:
     key = admitted_key(token, address)
     if key is None:
         raise NotAuthenticated(_("Invalid API key: unknown, expired or revoked."), code="invalid_api_key")
-    if alias_of(key.project_id) != PRIMARY:
+    if not database_of(key.project_id).is_primary:
         raise NotPermitted(_("A project with a database of its own cannot be followed live."), code="not_live")
     if Scope.READ not in key.scopes:
         raise NotPermitted(
@@ -102,14 +103,14 @@ def find_session(viewer: Viewer, name: str, field: str) -> FoundSession | None:
     """
     close_old_connections()
     try:
-        session = queries.find_session(viewer.projects, name, field=field)
+        session = queries.find_session(primary, viewer.projects, name, field=field)
         _record(viewer, "session", session.pk, session.project_id)
         return session
     except NotFound:
         if viewer.project_id is None or not 0 < len(name) <= LONGEST_NAME or "\x00" in name:
             raise session_not_found(name, field) from None
     try:
-        queries.find_session(viewer.projects, name, among="deleted")
+        queries.find_session(primary, viewer.projects, name, among="deleted")
     except NotFound:
         # Not by its name, which comes from outside; when the session begins, it has an id.
         _record(viewer, "session", "", viewer.project_id)
@@ -120,7 +121,9 @@ def find_session(viewer: Viewer, name: str, field: str) -> FoundSession | None:
 def find_message(viewer: Viewer, session: str, message: str) -> FoundMessage:
     """Find a message of a session named by id or external id. Raises NotFound."""
     close_old_connections()
-    found_message = queries.find_message(viewer.projects, message, queries.find_session(viewer.projects, session))
+    found_message = queries.find_message(
+        primary, viewer.projects, message, queries.find_session(primary, viewer.projects, session)
+    )
     _record(viewer, "message", found_message.pk, found_message.project_id)
     return found_message
 
@@ -129,6 +132,7 @@ def _record(viewer: Viewer, kind: str, object_id: UUID | str, project_id: int | 
     """Record that a viewer begins to follow something: once, however much is pushed."""
     record(
         AuditAction.READ,
+        None,
         project_id=project_id,
         object_type=kind,
         object_id=object_id,
@@ -141,7 +145,7 @@ def read_message(viewer: Viewer, message_id: UUID, *, whole: bool) -> Message | 
     """Read a message with everything below it, or only a few fields; None if it was removed meanwhile."""
     close_old_connections()
     with masked(viewer.masked):
-        records = messages([str(message_id)], EVERYTHING if whole else _ABOUT)
+        records = messages(primary, [str(message_id)], EVERYTHING if whole else _ABOUT)
     return records[0] if records and records[0].deleted_at is None else None
 
 

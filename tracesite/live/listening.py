@@ -9,7 +9,7 @@ from uuid import UUID
 
 import psycopg
 
-from access_app.db import PRIMARY
+from access_app.db import primary
 from access_app.db.direct import connection_parameters
 from access_app.db.statements import ACCESS_CHANGED
 from traces_app.events.feed import CHANNEL
@@ -26,7 +26,7 @@ async def listen(hub: Hub, access_changed: Callable[[], None]) -> None:
     while True:
         try:
             async with await psycopg.AsyncConnection.connect(
-                **connection_parameters(PRIMARY), autocommit=True
+                **connection_parameters(primary), autocommit=True
             ) as connection:
                 # The channel of events comes last, so that pg_stat_activity shows it for this connection.
                 for channel in (ACCESS_CHANGED, CHANNEL):

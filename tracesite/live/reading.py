@@ -13,7 +13,7 @@ import psycopg
 from asgiref.sync import sync_to_async
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from access_app.db import PRIMARY, base
+from access_app.db import primary
 from access_app.db.base import PLANS_FOR_ANY_SIZE, PLANS_FOR_ANY_VALUES
 from access_app.db.direct import connection_parameters
 from access_app.encryption.envelope import PREFIX, row_bytes
@@ -55,7 +55,7 @@ class Tables:
 
     def __init__(self) -> None:
         self._pool = AsyncConnectionPool(
-            kwargs=connection_parameters(PRIMARY) | {"autocommit": True, "prepare_threshold": 0},
+            kwargs=connection_parameters(primary) | {"autocommit": True, "prepare_threshold": 0},
             min_size=1,
             max_size=CONNECTIONS,
             # The pool keeps connecting, and `_rows` retries after this timeout.
@@ -107,10 +107,14 @@ class Tables:
                     cursors = [await connection.execute(sql, parameters) for sql, parameters in queries]
                     rows = [await cursor.fetchall() for cursor in cursors]
                 # In a thread, because looking up a key is a query of Django.
-                return rows if base.opening is None else await sync_to_async(_opened)(rows)
+                return await sync_to_async(_opened)(rows) if _is_some_encrypted(rows) else rows
             except (psycopg.OperationalError, PoolTimeout) as error:
                 logger.warning("Live: the database does not respond, retrying: %s", type(error).__name__)
                 await asyncio.sleep(RETRY_SECONDS)
+
+
+def _is_some_encrypted(answers: Sequence[Sequence[Sequence[Any]]]) -> bool:
+    return any(isinstance(value, str) and PREFIX in value for rows in answers for row in rows for value in row)
 
 
 def _opened(answers: Sequence[Sequence[Sequence[Any]]]) -> list[list[Any]]:

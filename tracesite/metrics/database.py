@@ -21,8 +21,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from access_app.db import primary
-from access_app.db.project_databases import DatabaseState, project_database_states
 from access_app.db.replica import STARTING_SECONDS, ReplicaState, replica_state
+from access_app.db.states import DatabaseState, database_states
 from messages_app.models import SealMark
 from messages_app.sql.periods import Period
 from traces_app.ingest.metrics import MESSAGES
@@ -56,7 +56,7 @@ def database_metrics() -> list[Metric]:
     """
     is_up = _gauge("tracesite_database_up", "1 if the database responds, else 0.")
     metrics: list[Metric] = [is_up]
-    own = primary.copy()
+    own = primary.connection.copy()
     own.settings_dict["OPTIONS"] = {
         **own.settings_dict["OPTIONS"],
         "connect_timeout": CONNECT_SECONDS,
@@ -83,7 +83,7 @@ def database_metrics() -> list[Metric]:
             else:
                 metrics += metrics_of(rows)
         try:
-            metrics += project_database_metrics(project_database_states())
+            metrics += project_database_metrics(database_states())
         except Error as error:
             logger.warning("metrics are missing: %s", type(error.__cause__ or error).__name__)
     return metrics
@@ -126,7 +126,7 @@ def project_database_metrics(states: list[DatabaseState]) -> list[Metric]:
 
 def _questions() -> Iterator[tuple[str, list[Any], Callable[[list[Row]], Iterable[Metric]]]]:
     tables = [table.name for table in TABLES]
-    application = primary.settings_dict["OPTIONS"].get("application_name", "")
+    application = primary.connection.settings_dict["OPTIONS"].get("application_name", "")
     yield (
         """
         SELECT CASE WHEN datname = current_database() AND application_name = %s THEN 'tracesite' ELSE 'other' END,

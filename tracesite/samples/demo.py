@@ -11,7 +11,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.password_validation import validate_password
 
 from access_app.conf import conf
-from access_app.db import transaction
+from access_app.db import Database
 from access_app.keys import create_key
 from access_app.models import Project, Scope
 from traces_app.ingest.prices import forget_prices
@@ -34,7 +34,7 @@ class Made:
     api_key: str | None
 
 
-def prepare() -> Made:
+def prepare(db: Database) -> Made:
     """Load the samples into a database without projects and create a superuser if there is none.
 
     ADMIN's password is conf.ADMIN_PASSWORD if that is set. The next run completes an interrupted one. Raises
@@ -48,9 +48,9 @@ def prepare() -> Made:
     is_new = demo is not None and not demo.api_keys.filter(name=KEY_NAME).exists()
     if demo is not None and is_new:
         _price_models(demo)
-        sessions = load_samples(demo)
+        sessions = load_samples(db, demo)
     # In one transaction, because a password or key that is stored but never shown is useless.
-    with transaction.atomic():
+    with db.atomic():
         password = _provide_admin()
         api_key = None
         if demo is not None and is_new:

@@ -19,6 +19,7 @@ from typing import TypeVar
 from django.utils import timezone
 from msgspec.structs import replace
 
+from access_app.db import Database
 from access_app.masking import masking_of
 from access_app.models import Project
 from messages_app.models import Session
@@ -50,7 +51,7 @@ class _Recording:
     events: Sequence[records.Event]
 
 
-def load_samples(project: Project) -> int:
+def load_samples(db: Database, project: Project) -> int:
     """Load the samples that the project never had and return their number. Existing and deleted ones are not touched."""
     sessions = [session for content in _files(".json") for session in decode_ingest(content, ndjson=False)]
     samples: list[records.Session | _Recording] = [*sessions, *_recordings()]
@@ -59,7 +60,9 @@ def load_samples(project: Project) -> int:
     earlier = earlier_sessions(now)
     names = [REPLAYED, *(sample.external_id for sample in (*samples, *earlier))]
     there = set(
-        Session.with_deleted.filter(project=project, external_id__in=names).values_list("external_id", flat=True)
+        db.rows(Session.with_deleted)
+        .filter(project=project, external_id__in=names)
+        .values_list("external_id", flat=True)
     )
     # Newest first.
     fresh = [
@@ -69,21 +72,21 @@ def load_samples(project: Project) -> int:
     ]
     missing = [session for session in earlier if session.external_id not in there]
     recorded = [_shift_session(sample, start) for sample, start in fresh if isinstance(sample, records.Session)]
-    ingest(project.pk, [*recorded, *missing], source="import")
+    ingest(db, project.pk, [*recorded, *missing], source="import")
     rules = masking_of(project.pk)
     for sample, start in fresh:
         if isinstance(sample, _Recording):
             by = start - sample.created_at
             events = [redact_event(_shift_times(event, by, "timestamp"), rules) for event in sample.events]
-            record_events(project.pk, events)
+            record_events(db, project.pk, events)
     names_of_missing = {session.external_id for session in missing}
     judged = [score for score in judgements(now) if score.session_id in names_of_missing]
     store_scores(
-        project.pk, [PlacedScore(redacted=redact_score(score, rules), place=place_named(score)) for score in judged]
+        db, project.pk, [PlacedScore(redacted=redact_score(score, rules), place=place_named(score)) for score in judged]
     )
     replayed = 0
     if REPLAYED not in there:
-        load_replayed(project, now - _REPLAYED_AGE)
+        load_replayed(db, project, now - _REPLAYED_AGE)
         replayed = 2
     return len(fresh) + len(missing) + replayed
 

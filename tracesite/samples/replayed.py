@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from access_app.db import Database
 from access_app.masking import masking_of
 from access_app.models import Project
 from traces_app.events.decode import decode_events
@@ -47,7 +48,7 @@ class _Sent(MemoryStore):
         self.bodies.append(msgspec.json.encode({"session_id": session_id, **entry}))
 
 
-def load_replayed(project: Project, start: datetime) -> None:
+def load_replayed(db: Database, project: Project, start: datetime) -> None:
     """Store both sessions with their snapshots. The first one begins at `start`."""
     store, sink = _Sent(), MemorySink()
     recorder = Recorder(sink=sink, clock=_clock(start).__next__)
@@ -55,9 +56,9 @@ def load_replayed(project: Project, start: datetime) -> None:
     recorder.close()
     rules = masking_of(project.pk)
     events = decode_events(msgspec.json.encode({"events": sink.events}), ndjson=False)
-    record_events(project.pk, [redact_event(event, rules) for event in events])
+    record_events(db, project.pk, [redact_event(event, rules) for event in events])
     for body in store.bodies:
-        store_snapshots(project.pk, redact_snapshots(decode_snapshots(body), rules))
+        store_snapshots(db, project.pk, redact_snapshots(decode_snapshots(body), rules))
 
 
 def _fail_and_replay(recorder: Recorder, store: _Sent) -> None:

@@ -34,6 +34,7 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.workers import gasgi
 
 from access_app.conf import conf
+from access_app.db import Database
 from messages_app.sql.batch import REQUEST_MS
 
 from . import embedded_postgres
@@ -95,7 +96,14 @@ def socket_of_systemd() -> socket.socket | None:
 
 
 def serve(
-    listener: socket.socket, *, workers: int, threads: int, grace: float, live: str, handover: Handover | None
+    db: Database,
+    listener: socket.socket,
+    *,
+    workers: int,
+    threads: int,
+    grace: float,
+    live: str,
+    handover: Handover | None,
 ) -> None:
     """Serve until SIGINT or SIGTERM; requests in flight have `grace` seconds to end. `live` is one of LIVE.
 

@@ -63,6 +63,7 @@ class Command(AuditedCommand):
                 allowed_networks=options["allow"],
                 requests_per_minute=options["requests_per_minute"],
                 reads_masked=options["masked"],
+                actor=self.actor,
             )
         except InvalidInput as error:
             raise CommandError(error.message, returncode=2) from error

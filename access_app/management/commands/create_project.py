@@ -11,11 +11,10 @@ from django.utils.text import slugify
 
 from access_app.arguments import add_retention_arguments, set_retention_fields
 from access_app.audit.record import AuditedCommand
-from access_app.db import PRIMARY, transaction
 from access_app.errors import Conflict
 from access_app.models import AuditAction, Project
-from access_app.places import place
 from access_app.program import program
+from access_app.projects import add_project
 
 
 class Command(AuditedCommand):
@@ -37,9 +36,7 @@ class Command(AuditedCommand):
         except ValidationError as error:
             raise CommandError(_problem(slug, error), returncode=2) from error
         try:
-            with transaction.atomic(using=PRIMARY):
-                project.save(force_insert=True)
-                place(project)
+            add_project(project)
         except Conflict as error:
             raise CommandError(f"The project was not created. {error}") from error
         if options["json"]:

@@ -20,7 +20,7 @@ class Command(AuditedCommand):
         parser.add_argument("--project", required=True, metavar="SLUG")
 
     def handle(self, *, name: str, project: str, **options: Any) -> None:
-        if not delete_rule(project_named(project), name):
+        if not delete_rule(project_named(project), name, actor=self.actor):
             raise CommandError(
                 f"{project} has no masking rule {name!r}. List them with: {program()} list_masking_rules",
                 returncode=2,

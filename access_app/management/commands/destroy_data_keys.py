@@ -28,4 +28,4 @@ class Command(AuditedCommand):
                 f"Everything that {project} has stored would be unreadable for ever. Add --yes if you want that.",
                 returncode=2,
             )
-        self.stdout.write(f"{destroy_keys(row)} data keys of {project} were destroyed.")
+        self.stdout.write(f"{destroy_keys(row, actor=self.actor)} data keys of {project} were destroyed.")

@@ -20,5 +20,5 @@ class Command(AuditedCommand):
         parser.add_argument("--role", required=True, choices=Role.values, help="each role includes those before it")
 
     def handle(self, *, project: str, user: str | None, group: str | None, role: str, **options: Any) -> None:
-        membership = grant_role(project_named(project), find_member(user, group), Role(role))
+        membership = grant_role(project_named(project), find_member(user, group), Role(role), actor=self.actor)
         self.stdout.write(f"{membership.user or membership.group} is {role} of {project} now.")

@@ -36,7 +36,7 @@ class Command(AuditedCommand):
             raise CommandError(
                 f"--older-than {older_than} is invalid. Use a number of days from 1 to 36500.", returncode=2
             )
-        removed = purge_before(timezone.now() - dt.timedelta(days=older_than))
+        removed = purge_before(self.actor, timezone.now() - dt.timedelta(days=older_than))
         for chain, count in removed.items():
             self.stdout.write(f"{chain}: {count} entries removed")
         if not removed:

@@ -21,6 +21,6 @@ class Command(AuditedCommand):
     def handle(self, *, user: str, **options: Any) -> None:
         member = find_member(user, None)
         assert not isinstance(member, Group), "no group was named"
-        if not remove(member):
+        if not remove(member, actor=self.actor):
             raise CommandError(f"{user} has no two-factor login.")
         self.stdout.write(f"{user} now logs in by password alone, and can set up two-factor login again.")

@@ -21,7 +21,7 @@ class Command(AuditedCommand):
 
     def handle(self, *, key: str, **options: Any) -> None:
         row = key_named(key)
-        if revoke_key(row):
+        if revoke_key(row, actor=self.actor):
             self.stdout.write(f"Revoked the API key {row.name!r} of {row.project.slug}.")
         else:
             self.stdout.write(

@@ -19,6 +19,6 @@ class Command(AuditedCommand):
         add_member_arguments(parser)
 
     def handle(self, *, project: str, user: str | None, group: str | None, **options: Any) -> None:
-        if not revoke_role(project_named(project), find_member(user, group)):
+        if not revoke_role(project_named(project), find_member(user, group), actor=self.actor):
             raise CommandError(f"{user or group} has no role in {project}. List the roles with: {program()} list_roles")
         self.stdout.write(f"{user or group} has no role in {project} any more.")

@@ -20,7 +20,7 @@ class Command(AuditedCommand):
 
     def handle(self, **options: Any) -> None:
         try:
-            changed = rewrap_keys()
+            changed = rewrap_keys(actor=self.actor)
         except (ApiError, ImproperlyConfigured) as error:
             raise CommandError(str(error)) from error
         self.stdout.write(f"{changed} data keys were wrapped anew.")

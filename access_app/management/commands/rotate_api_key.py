@@ -31,7 +31,7 @@ class Command(AuditedCommand):
             )
         old = key_named(key)
         try:
-            _successor, token = rotate_key(old, dt.timedelta(hours=overlap_hours))
+            _successor, token = rotate_key(old, dt.timedelta(hours=overlap_hours), actor=self.actor)
         except InvalidInput as error:
             raise CommandError(error.message) from error
         self.stderr.write(

@@ -33,7 +33,9 @@ class Command(AuditedCommand):
         self, *, name: str, project: str, kind: str, value: str, when: str, disabled: bool, **options: Any
     ) -> None:
         try:
-            rule = save_rule(project_named(project), name, kind, value, when=when, enabled=not disabled)
+            rule = save_rule(
+                project_named(project), name, kind, value, when=when, enabled=not disabled, actor=self.actor
+            )
         except ValidationError as error:
             faults = (f"{field}: {' '.join(texts)}" for field, texts in error.message_dict.items())
             raise CommandError(" ".join(faults), returncode=2) from error

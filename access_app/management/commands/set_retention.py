@@ -9,7 +9,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from access_app.arguments import add_retention_arguments, project_named, retention_in_words, set_retention_fields
 from access_app.audit.record import AuditedCommand, record_project_change
-from access_app.places import alias_of, copy_project
+from access_app.projects import project_changed
 from access_app.retention import DAYS_FIELDS, EXCEPTION_FIELDS
 
 
@@ -35,7 +35,7 @@ class Command(AuditedCommand):
                 faults = (f"{field}: {' '.join(texts)}" for field, texts in error.message_dict.items())
                 raise CommandError(" ".join(faults), returncode=2) from error
             row.save()
-            copy_project(row, alias_of(row.pk))
+            project_changed(row)
             kept = {name: getattr(row, name) for name in (*DAYS_FIELDS, *EXCEPTION_FIELDS)}
-            record_project_change(row, {**kept, "keep_pinned": int(row.keep_pinned)})
+            record_project_change(self.actor, row, {**kept, "keep_pinned": int(row.keep_pinned)})
         self.stdout.write(retention_in_words(row))

@@ -62,7 +62,7 @@ def empty_log(db: None) -> None:
 def chained(project: Project) -> Project:
     """A project with a chain of LENGTH entries."""
     for number in range(LENGTH):
-        record(AuditAction.READ, project_id=project.pk, object_type="session", object_id=number, detail={"a": 1})
+        record(AuditAction.READ, None, project_id=project.pk, object_type="session", object_id=number, detail={"a": 1})
     append_recorded()
     return project
 
@@ -122,7 +122,7 @@ def test_entry_is_gone_if_the_change_is_rolled_back(project: Project) -> None:
 
 
 def test_texts_that_postgresql_cannot_store_are_replaced(project: Project) -> None:
-    record(AuditAction.READ, object_id="a\x00b\ud800" + "c" * 300)
+    record(AuditAction.READ, None, object_id="a\x00b\ud800" + "c" * 300)
     assert AuditEntry.objects.get().object_id == "a\ufffdb?" + "c" * 251
 
 
@@ -150,15 +150,15 @@ def test_hash_of_entry_never_changes() -> None:
 
 
 def test_entries_are_chained_for_each_project(chained: Project, stranger: Project) -> None:
-    record(AuditAction.READ, project_id=stranger.pk)
-    record(AuditAction.LOGIN)
-    record(AuditAction.READ, project_id=chained.pk)
+    record(AuditAction.READ, None, project_id=stranger.pk)
+    record(AuditAction.LOGIN, None)
+    record(AuditAction.READ, None, project_id=chained.pk)
     report = append_recorded()
 
     assert report.chained == 3
     assert [head_of(chain).number for chain in (chained.pk, stranger.pk, None)] == [6, 1, 1]
     assert append_recorded().chained == 0
-    record(AuditAction.LOGIN)
+    record(AuditAction.LOGIN, None)
     output = verify()
     assert "owner: intact until entry 6, hash " in output
     assert output.count("1 newer entries are not chained yet") == 1
@@ -241,7 +241,7 @@ def test_anchor_file_of_another_form_is_refused(db: None, tmp_path: Path) -> Non
 
 
 def test_database_refuses_changes_of_entries(chained: Project) -> None:
-    record(AuditAction.READ, project_id=chained.pk)
+    record(AuditAction.READ, None, project_id=chained.pk)
     for change in (
         lambda: AuditEntry.objects.filter(sequence=2).update(actor_name="x"),
         lambda: AuditEntry.objects.filter(sequence=2).update(hash="x"),
@@ -264,7 +264,7 @@ def test_purged_log_is_intact_and_records_it(chained: Project, tmp_path: Path, s
     append_recorded()
     anchors.unlink()
     verify(anchor_file=anchors)
-    record(AuditAction.READ, project_id=chained.pk)
+    record(AuditAction.READ, None, project_id=chained.pk)
     out = StringIO()
     call_command("purge_audit", stdout=StringIO(), stderr=out)
     assert out.getvalue() == "TRACESITE_AUDIT_DAYS is 0: all entries are kept.\n"
@@ -284,8 +284,8 @@ def test_purged_log_is_intact_and_records_it(chained: Project, tmp_path: Path, s
 
 
 def test_purge_while_the_chain_is_verified_is_no_break(chained: Project) -> None:
-    purge_before(timezone.now())
-    record(AuditAction.READ, project_id=chained.pk)
+    purge_before(None, timezone.now())
+    record(AuditAction.READ, None, project_id=chained.pk)
     append_recorded()
     purged: list[dict[str, int]] = []
 
@@ -293,7 +293,7 @@ def test_purge_while_the_chain_is_verified_is_no_break(chained: Project) -> None
         result = execute(sql, params, many, context)
         if not purged and "access_app_auditentry" in sql:
             purged.append({})
-            purged.append(purge_before(timezone.now()))
+            purged.append(purge_before(None, timezone.now()))
         return result
 
     with connection.execute_wrapper(purge_after_reading):
@@ -304,9 +304,9 @@ def test_purge_while_the_chain_is_verified_is_no_break(chained: Project) -> None
 
 @pytest.mark.parametrize("change", ["hash = repeat('0', 64)", "previous_hash = repeat('0', 64)", "detail = '{}'"])
 def test_change_where_a_purge_ended_is_found(chained: Project, change: str) -> None:
-    purge_before(timezone.now())
+    purge_before(None, timezone.now())
     anchor = head_of(chained.pk)
-    record(AuditAction.READ, project_id=chained.pk)
+    record(AuditAction.READ, None, project_id=chained.pk)
     append_recorded()
     tamper(f"UPDATE access_app_auditentry SET {change} WHERE sequence = {LENGTH + 1}")
     assert broken_at(chained.pk) == LENGTH + 1
@@ -315,12 +315,12 @@ def test_change_where_a_purge_ended_is_found(chained: Project, change: str) -> N
 
 
 def test_purge_that_contradicts_the_anchor_is_found(chained: Project) -> None:
-    purge_before(timezone.now())
+    purge_before(None, timezone.now())
     assert broken_at(chained.pk, Head(LENGTH, "0" * 64)) == LENGTH + 1
 
 
 def test_command_chains_new_entries(chained: Project) -> None:
-    record(AuditAction.READ, project_id=chained.pk, object_type="session", object_id=6)
+    record(AuditAction.READ, None, project_id=chained.pk, object_type="session", object_id=6)
     out = StringIO()
     call_command("chain_audit", stdout=out)
     head = head_of(chained.pk)

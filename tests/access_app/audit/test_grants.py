@@ -37,7 +37,7 @@ def test_role_with_the_documented_grants_only_appends(application_role: str, pro
         for grant in grants:
             cursor.execute(f"{grant} TO {application_role}")
         cursor.execute(f"SET LOCAL ROLE {application_role}")
-        record(AuditAction.READ, project_id=project.pk)
+        record(AuditAction.READ, None, project_id=project.pk)
         assert append_recorded().chained >= 1
         assert first_broken_link(project.pk) is None
         for statement in (

@@ -18,12 +18,14 @@ from django.test.utils import CaptureQueriesContext
 from psycopg.conninfo import make_conninfo
 from pytest_django import DjangoAssertNumQueries
 
+from access_app.db import primary
 from access_app.db.base import DatabaseWrapper
+from access_app.db.conflicts import was_stopped
 from access_app.db.statements import execute_at_once, prepared_cursor, read_prepared
 from access_app.errors import InvalidInput
 from access_app.keys import create_key, find_key
 from access_app.models import Project
-from messages_app.sql.batch import LIST_MS, Query, fetch, was_stopped
+from messages_app.sql.batch import LIST_MS, Query, fetch
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -174,9 +176,9 @@ def test_fetch_statement_over_the_limit_raises_too_slow(monkeypatch: pytest.Monk
     monkeypatch.setattr(DatabaseWrapper, "longest_statement_ms", 500)
     sleep = Query(sql="SELECT pg_sleep(%s)", parameters=[30], prepared=True)
     with pytest.raises(OperationalError):
-        fetch([sleep])
+        fetch(primary, [sleep])
     with pytest.raises(InvalidInput) as refused:
-        fetch([sleep], at_most_ms=LIST_MS)
+        fetch(primary, [sleep], at_most_ms=LIST_MS)
     assert (refused.value.status, refused.value.code) == (400, "too_slow")
 
 
@@ -193,15 +195,15 @@ VALUES = [
 
 
 def test_read_prepared_returns_the_rows_of_a_cursor() -> None:
-    with prepared_cursor() as cursor:
+    with prepared_cursor(primary.connection) as cursor:
         cursor.execute(EVERYTHING, VALUES)
         expected = cursor.fetchall()
-    assert [read_prepared(EVERYTHING, VALUES) for _again in range(3)] == [expected] * 3
+    assert [read_prepared(EVERYTHING, VALUES, primary.connection) for _again in range(3)] == [expected] * 3
     assert expected[0][:3] == ("上\t海 $1 '\\", UUID(int=7), 3)
 
 
 def test_read_prepared_same_text_takes_values_of_other_types() -> None:
-    assert [read_prepared("SELECT %s", [value]) for value in (1, "a", 2, 2**40, None)] == [
+    assert [read_prepared("SELECT %s", [value], primary.connection) for value in (1, "a", 2, 2**40, None)] == [
         [(1,)], [("a",)], [(2,)], [(2**40,)], [(None,)],
     ]  # fmt: skip
 
@@ -214,7 +216,7 @@ def prepared(part: str) -> list[str]:
 
 def test_read_prepared_prepares_a_repeated_statement_once() -> None:
     for number in range(3):
-        assert read_prepared("SELECT 'once', %s", [number]) == [("once", number)]
+        assert read_prepared("SELECT 'once', %s", [number], primary.connection) == [("once", number)]
     assert prepared("'once'") == ["SELECT 'once', $1"]
 
 
@@ -226,16 +228,16 @@ def test_read_prepared_works_after_an_error(other: psycopg.Connection) -> None:
         ("SELECT %s::text", ["a\x00b"], DataError),
     ):
         with pytest.raises(expected):
-            read_prepared(statement, values)
-        assert read_prepared("SELECT 1 / %s", [1]) == [(1,)]
+            read_prepared(statement, values, primary.connection)
+        assert read_prepared("SELECT 1 / %s", [1], primary.connection) == [(1,)]
     assert backend() == before
 
 
 def test_read_prepared_prepares_deallocated_statement_again() -> None:
-    assert read_prepared("SELECT %s", ["a"]) == [("a",)]
+    assert read_prepared("SELECT %s", ["a"], primary.connection) == [("a",)]
     with connection.cursor() as cursor:
         cursor.execute("DEALLOCATE ALL")
-    assert read_prepared("SELECT %s", ["b"]) == [("b",)]
+    assert read_prepared("SELECT %s", ["b"], primary.connection) == [("b",)]
 
 
 def test_read_prepared_lost_connection_is_closed(other: psycopg.Connection) -> None:
@@ -245,33 +247,33 @@ def test_read_prepared_lost_connection_is_closed(other: psycopg.Connection) -> N
         if how == "before":
             ending.join()
         with pytest.raises(OperationalError):
-            read_prepared("SELECT pg_sleep(%s)", [30])
+            read_prepared("SELECT pg_sleep(%s)", [30], primary.connection)
         ending.join()
         assert connection.connection.closed
         next_request()
-        assert read_prepared("SELECT %s", ["a"]) == [("a",)]
+        assert read_prepared("SELECT %s", ["a"], primary.connection) == [("a",)]
 
 
 def test_read_prepared_in_a_transaction_sees_its_changes(written: Callable[[], list[str]]) -> None:
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute("INSERT INTO at_once VALUES ('a')")
-        assert read_prepared("SELECT said FROM at_once WHERE said = %s", ["a"]) == [("a",)]
+        assert read_prepared("SELECT said FROM at_once WHERE said = %s", ["a"], primary.connection) == [("a",)]
         raise ZeroDivisionError
-    assert read_prepared("SELECT said FROM at_once WHERE said = %s", ["a"]) == []
+    assert read_prepared("SELECT said FROM at_once WHERE said = %s", ["a"], primary.connection) == []
 
 
 def test_read_prepared_can_begin_a_transaction(other: psycopg.Connection) -> None:
     with transaction.atomic():
-        now = read_prepared("SELECT now()", [])
+        now = read_prepared("SELECT now()", [], primary.connection)
         time.sleep(0.01)
-        assert read_prepared("SELECT now()", []) == now
-    assert read_prepared("SELECT now()", []) != now
+        assert read_prepared("SELECT now()", [], primary.connection) == now
+    assert read_prepared("SELECT now()", [], primary.connection) != now
 
 
 def test_read_prepared_is_logged_with_its_values() -> None:
     with CaptureQueriesContext(connection) as queries:
-        read_prepared("SELECT %s", ["a"])
+        read_prepared("SELECT %s", ["a"], primary.connection)
     assert [query["sql"] for query in queries] == ["SELECT 'a'"]
 
 
@@ -301,7 +303,7 @@ def is_ready() -> bool:
 
 def test_execute_at_once_commits_one_transaction(written: Callable[[], list[str]], other: psycopg.Connection) -> None:
     read = "SELECT said, length(said) FROM at_once ORDER BY said"
-    answers = execute_at_once([(WRITE, ["a"]), (WRITE, ["上\t海"]), (read, []), (WRITE, [None]), (read, [])])
+    answers = execute_at_once(primary, [(WRITE, ["a"]), (WRITE, ["上\t海"]), (read, []), (WRITE, [None]), (read, [])])
     assert answers == [[], [], [("a", "1"), ("上\t海", "3")], [], [("a", "1"), ("上\t海", "3"), (None, None)]]
     assert written() == ["a", "上\t海", None]
     assert other.execute("SELECT count(DISTINCT xmin::text) FROM at_once").fetchone() == (1,)
@@ -322,26 +324,26 @@ def test_execute_at_once_failure_rolls_back_all_statements(
 ) -> None:
     before = backend()
     with pytest.raises(expected) as error:
-        execute_at_once([(WRITE, ["a"]), failing, ("INSERT INTO at_once VALUES ('x' || $1)", ["b"])])
+        execute_at_once(primary, [(WRITE, ["a"]), failing, ("INSERT INTO at_once VALUES ('x' || $1)", ["b"])])
     assert isinstance(error.value.__cause__, psycopg.Error) and error.value.__cause__.sqlstate
     assert written() == []
     assert is_ready()
-    execute_at_once([("INSERT INTO at_once VALUES ('x' || $1)", ["b"]), (WRITE, ["c"])])
+    execute_at_once(primary, [("INSERT INTO at_once VALUES ('x' || $1)", ["b"]), (WRITE, ["c"])])
     assert (written(), backend()) == (["c", "xb"], before)
 
 
 def test_execute_at_once_text_with_nul_is_refused(written: Callable[[], list[str]]) -> None:
     with pytest.raises(DataError):
-        execute_at_once([(WRITE, ["a"]), (WRITE, ["b\x00c"])])
+        execute_at_once(primary, [(WRITE, ["a"]), (WRITE, ["b\x00c"])])
     assert written() == []
     next_request()
-    execute_at_once([(WRITE, ["d"])])
+    execute_at_once(primary, [(WRITE, ["d"])])
     assert written() == ["d"]
 
 
 def test_execute_at_once_prepares_each_statement_once(written: Callable[[], list[str]]) -> None:
     for number in range(3):
-        execute_at_once([(WRITE, [f"{number}a"]), (WRITE, [f"{number}b"])])
+        execute_at_once(primary, [(WRITE, [f"{number}a"]), (WRITE, [f"{number}b"])])
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM pg_prepared_statements WHERE statement = %s", [WRITE])
         assert cursor.fetchone() == (1,)
@@ -349,21 +351,21 @@ def test_execute_at_once_prepares_each_statement_once(written: Callable[[], list
 
 
 def test_execute_at_once_prepares_deallocated_statement_again(written: Callable[[], list[str]]) -> None:
-    execute_at_once([(WRITE, ["a"])])
+    execute_at_once(primary, [(WRITE, ["a"])])
     find_key("trc_of_nobody")  # prepared by psycopg, which deallocates all when it has prepared something
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         backend()
         raise ZeroDivisionError
     with connection.cursor() as cursor:
         cursor.execute("DEALLOCATE ALL")
-    execute_at_once([(WRITE, ["b"]), (WRITE, ["c"])])
+    execute_at_once(primary, [(WRITE, ["b"]), (WRITE, ["c"])])
     assert written() == ["a", "b", "c"]
 
 
 def test_execute_at_once_new_connection_prepares_again(written: Callable[[], list[str]]) -> None:
-    execute_at_once([(WRITE, ["a"])])
+    execute_at_once(primary, [(WRITE, ["a"])])
     connection.close()
-    execute_at_once([(WRITE, ["b"])])
+    execute_at_once(primary, [(WRITE, ["b"])])
     assert written() == ["a", "b"]
 
 
@@ -371,12 +373,12 @@ def test_execute_at_once_lost_connection_is_closed(written: Callable[[], list[st
     ending = threading.Timer(0.3, end, [other, backend()])
     ending.start()
     with pytest.raises(OperationalError):
-        execute_at_once([(WRITE, ["a"]), ("SELECT pg_sleep($1)", ["30"]), (WRITE, ["b"])])
+        execute_at_once(primary, [(WRITE, ["a"]), ("SELECT pg_sleep($1)", ["30"]), (WRITE, ["b"])])
     ending.join()
     assert connection.connection.closed
     assert written() == []
     next_request()
-    execute_at_once([(WRITE, ["c"])])
+    execute_at_once(primary, [(WRITE, ["c"])])
     assert written() == ["c"]
 
 
@@ -386,7 +388,7 @@ def test_execute_at_once_obeys_the_statement_timeout(
     monkeypatch.setattr(DatabaseWrapper, "longest_statement_ms", 500)
     connection.close()
     with pytest.raises(OperationalError) as stopped:
-        execute_at_once([(WRITE, ["a"]), ("SELECT pg_sleep($1)", ["30"])])
+        execute_at_once(primary, [(WRITE, ["a"]), ("SELECT pg_sleep($1)", ["30"])])
     assert was_stopped(stopped.value)
     assert is_ready()
     assert written() == []
@@ -395,18 +397,19 @@ def test_execute_at_once_obeys_the_statement_timeout(
 def test_execute_at_once_large_statements_do_not_deadlock(written: Callable[[], list[str]]) -> None:
     large = "长\\\t\n\r\"'{}%s$1 " * 20_000
     execute_at_once(
-        [("INSERT INTO at_once VALUES ($1 || $2) RETURNING said", [str(number), large]) for number in range(20)]
+        primary,
+        [("INSERT INTO at_once VALUES ($1 || $2) RETURNING said", [str(number), large]) for number in range(20)],
     )
     assert written() == sorted(f"{number}{large}" for number in range(20))
 
 
 def test_execute_at_once_in_a_transaction_is_refused(written: Callable[[], list[str]]) -> None:
     with transaction.atomic(), pytest.raises(transaction.TransactionManagementError):
-        execute_at_once([(WRITE, ["a"])])
+        execute_at_once(primary, [(WRITE, ["a"])])
     assert written() == []
 
 
 def test_execute_at_once_is_logged_as_one_query(written: Callable[[], list[str]]) -> None:
     with CaptureQueriesContext(connection) as queries:
-        execute_at_once([(WRITE, ["a"]), (WRITE, ["b"])])
+        execute_at_once(primary, [(WRITE, ["a"]), (WRITE, ["b"])])
     assert [query["sql"] for query in queries] == [f"{WRITE}; {WRITE}"]

@@ -8,10 +8,10 @@ from uuid import uuid4
 import pytest
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
+from django.db import connection
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
-from access_app.db import connection
 from access_app.db.earlier_migrations import EARLIER, TOO_OLD, is_too_old
 from traces_app.models import SnapshotPart
 

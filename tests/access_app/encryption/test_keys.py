@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from access_app.db import base
+from access_app.db.base import DatabaseWrapper
 from access_app.encryption.columns import ENCRYPTED
 from access_app.encryption.envelope import PREFIX, DataKey
 from access_app.encryption.errors import Damaged, Locked, NotWhileEncrypted
@@ -103,13 +103,13 @@ def test_new_connection_of_a_server_without_master_key_finds_the_data_keys() -> 
     project = Project.objects.create(slug="owner")
     with master_key(MASTER_KEY):
         add_key(project)
-    assert base.opening is None
+    assert not DatabaseWrapper.decrypts
     connection.close()
     try:
         with pytest.raises(Locked):
             key_of(project.pk) or connection.ensure_connection() or key_of(project.pk)
     finally:
-        base.open_with(None)
+        DatabaseWrapper.decrypts = False
         forget_keys()
 
 

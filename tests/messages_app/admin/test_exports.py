@@ -17,6 +17,7 @@ from django.http import StreamingHttpResponse
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app import writes
 from messages_app.admin import exports, keyset, walks
@@ -55,7 +56,7 @@ def store(project: Project, external_id: str, **fields: Any) -> None:
             agent_steps=[records.AgentStep(iteration=0, tool_calls=[call])],
         ),
     ]
-    ingest(project.pk, [records.Session(external_id=external_id, created_at=at, messages=messages, **fields)])
+    ingest(primary, project.pk, [records.Session(external_id=external_id, created_at=at, messages=messages, **fields)])
 
 
 def exported(client: Client, url: str, form: str, **query: str) -> list[dict[str, Any]]:
@@ -134,7 +135,7 @@ def test_export_has_the_filters_and_search_of_the_page(staff: Client, project: P
     store(project, "s1", title="apple")
     store(project, "s2", title="pear", at=NOON + timedelta(hours=1))
     store(stranger, "s3", title="apple")
-    index_queued(patience=timedelta(0))
+    index_queued(primary, patience=timedelta(0))
 
     def names(url: str, **query: str) -> list[str]:
         return [row.get("session_external_id") or row["external_id"] for row in exported(staff, url, "jsonl", **query)]
@@ -163,7 +164,7 @@ def test_links_of_the_list_keep_its_filters_but_not_its_place(staff: Client, pro
 
 def test_deleted_rows_are_not_exported(staff: Client, project: Project) -> None:
     store(project, "s1")
-    writes.delete_session(Session.objects.get().pk, by="ada")
+    writes.delete_session(primary, Session.objects.get().pk, by="ada")
     for url in (SESSIONS, MESSAGES, CALLS):
         assert exported(staff, url, "jsonl") == []
 

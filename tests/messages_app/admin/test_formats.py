@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from django.test import Client
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message, Session
 from tests.admin_pages import html_of, rows_of, text_of
@@ -22,7 +23,7 @@ NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 def run(project: Project) -> Message:
     """A run with large numbers, still going on."""
     message = records.Message(role="assistant", external_id="m", created_at=NOON, is_completed=False)
-    ingest(project.pk, [records.Session(external_id="s", created_at=NOON, messages=[message])])
+    ingest(primary, project.pk, [records.Session(external_id="s", created_at=NOON, messages=[message])])
     large = {"call_count": 1_234, "input_tokens": 404_850, "output_tokens": 27_000}
     Session.objects.update(message_count=7_059, last_event=12_345, **large)
     Message.objects.update(step_count=1_100, **large)

@@ -11,6 +11,7 @@ from django.core.exceptions import ValidationError
 from django.test import Client
 from django.utils import timezone
 
+from access_app.db import primary
 from access_app.models import Project
 from access_app.visibility import ALL_PROJECTS
 from messages_app.admin.time_zones import COOKIE, entered
@@ -29,7 +30,7 @@ NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 @pytest.fixture
 def session(project: Project) -> Session:
     message = records.Message(role="assistant", external_id="m", content="Hello", created_at=NOON)
-    stored = ingest(project.pk, [records.Session(external_id="s", created_at=NOON, messages=[message])])[0]
+    stored = ingest(primary, project.pk, [records.Session(external_id="s", created_at=NOON, messages=[message])])[0]
     return Session.objects.get(pk=stored.id)
 
 
@@ -148,7 +149,7 @@ def test_api_and_exports_stay_in_utc(staff: Client, session: Session) -> None:
 def test_days_of_the_home_page_begin_at_midnight_of_the_zone(session: Session) -> None:
     period = overview.Period(NOON - timedelta(days=1), NOON + timedelta(days=1))
     with timezone.override("Asia/Kolkata"):
-        days = overview.activity(ALL_PROJECTS, period, "day")
+        days = overview.activity(primary, ALL_PROJECTS, period, "day")
     assert [(f"{day.begin:%m-%d %H:%M%z}", day.runs) for day in days] == [
         ("02-28 00:00+0530", 0),
         ("03-01 00:00+0530", 1),
@@ -157,6 +158,7 @@ def test_days_of_the_home_page_begin_at_midnight_of_the_zone(session: Session) -
     with timezone.override("Europe/Berlin"):
         march = overview.Period(datetime(2026, 3, 28, 12, tzinfo=UTC), datetime(2026, 3, 30, 12, tzinfo=UTC))
         lengths = [
-            day.end.astimezone(UTC) - day.begin.astimezone(UTC) for day in overview.activity(ALL_PROJECTS, march, "day")
+            day.end.astimezone(UTC) - day.begin.astimezone(UTC)
+            for day in overview.activity(primary, ALL_PROJECTS, march, "day")
         ]
     assert lengths == [timedelta(hours=24), timedelta(hours=23), timedelta(hours=24)]

@@ -12,6 +12,7 @@ from django.db import connection, models
 from django.test.utils import CaptureQueriesContext
 from msgspec import UNSET, Meta, Raw, UnsetType
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.http.schemas import Resource
 from messages_app.models import Message, Session
@@ -71,7 +72,7 @@ def keys(db: None) -> list[str]:
 
 
 def test_make_converts_values_and_omits_empty_ones(keys: list[str]) -> None:
-    rows = sorted(ROWS.read(keys), key=lambda row: keys.index(row[0]))
+    rows = sorted(ROWS.read(primary, keys), key=lambda row: keys.index(row[0]))
     assert [row[:2] for row in rows] == [(key, "running") for key in keys]
     assert [msgspec.json.encode(one).decode() for one in ROWS.make(rows, extra=["e", "e"])] == [
         '{"name":"FULL","at":"2026-03-01T12:00:00.000005Z","gone":null,"workflow":0,"tags":["x"],"extra":"e",'
@@ -82,20 +83,20 @@ def test_make_converts_values_and_omits_empty_ones(keys: list[str]) -> None:
 
 def test_read_selects_wanted_fields_only(keys: list[str]) -> None:
     with CaptureQueriesContext(connection) as queries:
-        rows = ROWS.read(keys[:1], frozenset({"name", "extra"}))
+        rows = ROWS.read(primary, keys[:1], frozenset({"name", "extra"}))
     assert "metadata" not in queries[0]["sql"]
     assert msgspec.json.encode(ROWS.make(rows, frozenset({"name", "extra"}), extra=UNSET)) == b'[{"name":"FULL"}]'
 
 
 def test_read_without_keys_sends_no_query(db: None) -> None:
     with CaptureQueriesContext(connection) as queries:
-        assert ROWS.read([]) == []
+        assert ROWS.read(primary, []) == []
         assert ROWS.make([]) == []
     assert not queries.captured_queries
 
 
 def test_make_keeps_row_order_and_adds_other_values(keys: list[str]) -> None:
-    rows = sorted(ROWS.read(keys, frozenset({"name"})), key=lambda row: keys.index(row[0]), reverse=True)
+    rows = sorted(ROWS.read(primary, keys, frozenset({"name"})), key=lambda row: keys.index(row[0]), reverse=True)
     fields = frozenset({"name", "extra"})
     assert msgspec.json.encode(ROWS.make(rows, fields, extra=["1", "2"])) == (
         b'[{"name":"BARE","extra":"1"},{"name":"FULL","extra":"2"}]'
@@ -125,7 +126,7 @@ def test_joined_source_appends_its_columns(db: None) -> None:
     made = [str(Message.objects.get(session_id=of).pk) for of in sessions]
     query = contents.query(made[1:], joined=titles)
     assert query.prepared
-    pairs, rows = fetch([look_up("session_id::text", "messages_app_message", made), query])
+    pairs, rows = fetch(primary, [look_up("session_id::text", "messages_app_message", made), query])
     assert dict(pairs) == dict(zip(made, sessions, strict=True))
     assert rows == [(made[1], "of 1", sessions[1], "of 1")]
 
@@ -156,7 +157,7 @@ def test_listed_field_that_the_resource_lacks_is_refused() -> None:
 
 def test_made_field_without_values_is_refused_by_name(keys: list[str]) -> None:
     with pytest.raises(TypeError, match=r"Row: \['extra'\]"):
-        ROWS.make(ROWS.read(keys))
+        ROWS.make(ROWS.read(primary, keys))
 
 
 class Kinds(Resource, frozen=True):
@@ -171,7 +172,8 @@ class Kinds(Resource, frozen=True):
 def test_columns_of_fields_follow_from_model_and_type() -> None:
     kinds = Source(resource=Kinds, model=Session, table="messages_app_session AS s")
     assert kinds.selected() == (
-        "s.id::text AS row_id, s.id::text, s.last_run_id::text, s.workflow, s.tags, s.last_run_failed, s.title"
+        's.id::text AS row_id, s.id::text AS "messages_app_session.id", '
+        's.last_run_id::text AS "messages_app_session.last_run_id", s.workflow, s.tags, s.last_run_failed, s.title'
     )
     (made,) = kinds.make([("key", "key", None, None, ["a"], False, "")])
     assert msgspec.json.encode(made) == b'{"id":"key","tags":["a"],"last_run_failed":false}'
@@ -202,5 +204,5 @@ def test_decimal_column_is_answered_as_the_exact_number(db: None) -> None:
             "INSERT INTO unmigrated_amount VALUES (%s, '0.1234567890'), (%s, 30), (%s, NULL)",
             [UUID(int=n) for n in range(3)],
         )
-        rows = sorted(amounts.read([str(UUID(int=n)) for n in range(3)]))
+        rows = sorted(amounts.read(primary, [str(UUID(int=n)) for n in range(3)]))
     assert msgspec.json.encode(amounts.make(rows)) == b'[{"exact":0.123456789},{"exact":30},{"exact":null}]'

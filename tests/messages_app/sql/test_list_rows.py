@@ -10,6 +10,7 @@ from django.db import connection
 from django.db.models import Value
 from django.test.utils import CaptureQueriesContext
 
+from access_app.db import primary
 from access_app.errors import InvalidInput
 from access_app.models import Project
 from access_app.visibility import ALL_PROJECTS, NO_PROJECTS, ProjectScope
@@ -41,7 +42,7 @@ def sessions(db: None) -> list[Session]:
 
 
 def rows_of(scope: ProjectScope) -> ListRows:
-    return ListRows(find=lambda _ids: Session.objects.visible_to(scope))
+    return ListRows(db=primary, find=lambda _ids: Session.objects.visible_to(scope))
 
 
 # --- Statements -------------------------------------------------------------------------------------------------------
@@ -53,7 +54,7 @@ def test_value_is_never_part_of_the_sql(sessions: list[Session], value: str) -> 
     named = Session.objects.order_by("pk").annotate(said=Value(value)).values_list("external_id", "said")
     query = Query.of(named.filter(external_id=value))
     assert query.sql == Query.of(named.filter(external_id="a")).sql
-    assert fetch([query]) == [[(value, value)]]
+    assert fetch(primary, [query]) == [[(value, value)]]
 
 
 def test_partial_index_serves_a_list(sessions: list[Session]) -> None:
@@ -67,7 +68,7 @@ def test_partial_index_serves_a_list(sessions: list[Session]) -> None:
 
 def test_queryset_that_can_have_no_rows_is_a_statement(db: None) -> None:
     for empty in (Session.objects.none(), Session.objects.filter(pk__in=[])):
-        (rows,) = fetch([Query.of(empty.values_list("pk", "title"))])
+        (rows,) = fetch(primary, [Query.of(empty.values_list("pk", "title"))])
         assert rows == []
 
 
@@ -98,7 +99,7 @@ def test_range_includes_its_lower_bound_only(sessions: list[Session]) -> None:
 def test_rows_are_found_for_the_range_of_the_page(sessions: list[Session]) -> None:
     a, b, c = (one.pk for one in sessions)
     asked: list[IdRange] = []
-    rows = ListRows(find=lambda page: asked.append(page) or Session.objects.all())
+    rows = ListRows(db=primary, find=lambda page: asked.append(page) or Session.objects.all())
     rows.within(IdRange(lower=a)).within(IdRange(upper=c)).keys(newest_first=True, limit=9)
     assert asked == [IdRange(lower=a, upper=c)]
     assert rows.among([c, b]) == [b, c]
@@ -122,7 +123,7 @@ def test_reader_sees_open_projects_only(sessions: list[Session]) -> None:
 def test_whole_number_keys_accept_every_cursor(db: None) -> None:
     project = Project.objects.create(slug="owner")
     keys = [Tool.objects.create(project=project, name=name).pk for name in "abc"]
-    tools = ListRows(find=lambda _ids: Tool.objects.all())
+    tools = ListRows(db=primary, find=lambda _ids: Tool.objects.all())
     assert tools.within(IdRange(lower=UUID(int=keys[1]))).keys(newest_first=False, limit=9) == keys[1:]
     assert tools.within(IdRange(upper=UUID(int=keys[1]))).keys(newest_first=True, limit=9) == keys[:1]
     # The cursor of a list of UUIDs is a number that no column can hold.
@@ -152,5 +153,5 @@ def test_slow_page_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     Project.objects.create(slug="owner")
     slow = Project.objects.extra(where=["pg_sleep(30) IS NOT NULL"])
     with pytest.raises(InvalidInput) as refused:
-        ListRows(find=lambda _ids: slow).keys(newest_first=True, limit=1)
+        ListRows(db=primary, find=lambda _ids: slow).keys(newest_first=True, limit=1)
     assert refused.value.code == "too_slow"

@@ -14,6 +14,7 @@ from django.contrib import admin
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from access_app.db import primary
 from access_app.keys import create_key
 from access_app.models import AuditEntry, Project, Scope
 from messages_app import writes
@@ -65,7 +66,7 @@ def url_words(model_admin: Any) -> list[str]:
 def stored_pages(owner: User) -> list[str]:
     """Store something for every page, and return the paths of the pages. The first ones are home and the lists."""
     project = Project.objects.create(slug="demo", name="Demo")
-    load_samples(project)
+    load_samples(primary, project)
     asked = {"messages": [{"role": "user", "content": "Which?"}], "system": "Be brief.", "tools": [{"name": "search"}]}
     steps = answer()["agent_steps"]
     steps[0] |= {"model": "gpt-5", "agent_name": "researcher", "input": asked}
@@ -88,13 +89,13 @@ def stored_pages(owner: User) -> list[str]:
     assert session is not None
     for place in (Place(session_id=session), Place(session_id=session, message_id=run)):
         score = records.Score(name="helpful", value=True, comment="Good.", author="ada")
-        store_scores(project.pk, [PlacedScore(redacted=redact_score(score, DEFAULT_RULES), place=place)])
+        store_scores(primary, project.pk, [PlacedScore(redacted=redact_score(score, DEFAULT_RULES), place=place)])
     deleted = store(project, question(), external_id="deleted", title="Was deleted").id
     assert deleted is not None
-    writes.delete_session(deleted, by="ada")
+    writes.delete_session(primary, deleted, by="ada")
     answered = store(project, question(), external_id="answered", title="Answered").messages[0].id
     assert answered is not None
-    writes.delete_message(answered, by="ada")
+    writes.delete_message(primary, answered, by="ada")
     key, _token = create_key(project, "Agents", Scope.values)
     view = SavedView.objects.create(
         owner=owner, name="Sessions that wait", list_name="messages_app.session", query="status=paused"
@@ -106,16 +107,16 @@ def stored_pages(owner: User) -> list[str]:
         query="has_errors=yes",
         shared=True,
     )
-    index_queued(patience=timedelta(0))
+    index_queued(primary, patience=timedelta(0))
     kept = Snapshot.objects.filter(session_id__isnull=False).earliest("pk")
     for number, attributes in enumerate([{"gen_ai.operation.name": "chat", "gen_ai.completion": "31"}, {}], 1):
         began = 1_790_000_000 * 10**9
         ids: Any = {"trace_id": f"{number:032x}", "span_id": f"{number:016x}", "parent_id": "", "name": "chat"}
-        record_spans(project.pk, [Span(**ids, start=began, end=began + 10**9, attributes=attributes)])
+        record_spans(primary, project.pk, [Span(**ids, start=began, end=began + 10**9, attributes=attributes)])
     spanned = Message.objects.get(request_id=f"{1:032x}")
     unread = Session.objects.get(external_id=f"{2:032x}")
     price = ModelPrice.objects.create(model="gpt-5", input=1, output=2, as_of=date(2026, 1, 1))
-    run_job(next(job for job in JOBS if job.name == "purge"))
+    run_job(primary, next(job for job in JOBS if job.name == "purge"))
     MaskingRun.objects.create(project=project, rules=[], requested_by=owner, requested_at=timezone.now())
     failed = ToolCall.objects.get(message_id=run, status="error")
     tool = Tool.objects.get(project=project, name="get_weather")

@@ -18,6 +18,7 @@ from django.test import Client
 from django.utils import timezone
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app import writes
 from messages_app.models import Message, Session
@@ -71,10 +72,10 @@ def pages(transactional_db: None) -> list[str]:
     deleted = store(project, question(content=HOSTILE), external_id="deleted", title=HOSTILE)
     assert isinstance(message, UUID)
     assert deleted.id is not None
-    writes.delete_session(deleted.id, by=HOSTILE)
+    writes.delete_session(primary, deleted.id, by=HOSTILE)
     for place in (Place(session_id=outcome.id), Place(session_id=outcome.id, message_id=message)):
         score = records.Score(name=HOSTILE, value=HOSTILE, comment=HOSTILE, author=HOSTILE)
-        store_scores(project.pk, [PlacedScore(redacted=redact_score(score, DEFAULT_RULES), place=place)])
+        store_scores(primary, project.pk, [PlacedScore(redacted=redact_score(score, DEFAULT_RULES), place=place)])
     price = ModelPrice.objects.create(
         project=project, model=HOSTILE, input=1, output=2, as_of=date(2026, 1, 1), source=HOSTILE
     )
@@ -194,11 +195,11 @@ def test_failed_call_is_at_most_two_clicks_from_home(
 ) -> None:
     project = Project.objects.create(slug="demo")
     if data == "samples":
-        load_samples(project)
+        load_samples(primary, project)
     elif not REAL_TRACE.exists():
         pytest.skip("the shared data are not on this machine")
     else:
-        assert [report.status for report in import_paths([REAL_TRACE], project.pk)] == ["read"]
+        assert [report.status for report in import_paths(primary, [REAL_TRACE], project.pk)] == ["read"]
     for context in browse(browser, session_key, live_server.url):
         page, complaints = watched(context)
         page.goto("/admin/?created=30d")
@@ -225,7 +226,7 @@ def test_failed_call_is_at_most_two_clicks_from_home(
 def test_failures_are_two_clicks_from_a_search_and_from_the_tools(
     transactional_db: None, session_key: str, browser: Browser, live_server: Any
 ) -> None:
-    load_samples(Project.objects.create(slug="demo"))
+    load_samples(primary, Project.objects.create(slug="demo"))
     for context in browse(browser, session_key, live_server.url):
         page, complaints = watched(context)
         # Why did the refund fail?
@@ -438,7 +439,7 @@ def test_undo_works_without_scripts(weather: str, session_key: str, browser: Bro
 def samples(transactional_db: None) -> None:
     """Load the sessions of `make run`; one run has 5,000 calls, and one took long."""
     project = Project.objects.create(slug="demo")
-    load_samples(project)
+    load_samples(primary, project)
     long = Message.objects.filter(call_count__gt=0).order_by("-pk").first()
     assert long is not None
     Message.objects.filter(pk=long.pk).update(call_count=5_000, failure_count=5_000, duration_ms=3_599_000)
@@ -480,7 +481,7 @@ def test_message_list_fits_laptops_in_both_languages(
 def test_failed_run_leads_to_its_replay_and_snapshots_in_both_languages(
     transactional_db: None, session_key: str, browser: Browser, live_server: Any
 ) -> None:
-    load_replayed(Project.objects.create(slug="owner"), timezone.now() - timedelta(days=1))
+    load_replayed(primary, Project.objects.create(slug="owner"), timezone.now() - timedelta(days=1))
     failed = Session.objects.get(external_id="sample-parcel-desk").pk
     for context in browse(browser, session_key, live_server.url):
         page, complaints = watched(context)

@@ -12,6 +12,7 @@ from django.contrib.admin.models import LogEntry
 from django.http import HttpResponse
 from django.test import Client
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app import writes
 from messages_app.admin import selection
@@ -58,7 +59,7 @@ def test_all_that_match_are_moved_to_the_trash_and_back(staff: Client, sessions:
     assert "… and 10 more" in text_of(page)
     assert Session.objects.count() == 61
     # A session that matches since then was not shown, and stays.
-    writes.add_tags([sessions[0]], ["old"])
+    writes.add_tags(primary, [sessions[0]], ["old"])
     done = staff.post(url, confirmed(page), follow=True)
     assert "60 sessions were moved to the trash." in text_of(done)
     assert [session.pk for session in Session.objects.all()] == [sessions[0]]
@@ -70,7 +71,7 @@ def test_all_that_match_are_moved_to_the_trash_and_back(staff: Client, sessions:
 
 def test_all_of_the_trash_are_restored(staff: Client, sessions: list[UUID]) -> None:
     for key in sessions:
-        writes.delete_session(key, by="ada")
+        writes.delete_session(primary, key, by="ada")
     url = f"{SESSIONS}trash/"
     page = staff.post(url, all_of("restore_selected", sessions[0]))
     assert "61 sessions match the filters." in text_of(page)
@@ -80,7 +81,7 @@ def test_all_of_the_trash_are_restored(staff: Client, sessions: list[UUID]) -> N
 
 def test_purge_is_for_one_page_of_all_that_match(staff: Client, sessions: list[UUID]) -> None:
     for key in sessions:
-        writes.delete_session(key, by="ada")
+        writes.delete_session(primary, key, by="ada")
     page = staff.post(f"{SESSIONS}trash/", all_of("purge_selected", sessions[0]))
     assert "More than 50 sessions match the filters. This is for the newest 50" in text_of(page)
     staff.post(f"{SESSIONS}trash/", confirmed(page))
@@ -109,7 +110,7 @@ def test_all_messages_of_a_search_are_deleted(staff: Client, project: Project) -
 
 
 def test_tag_is_added_to_all_that_match(staff: Client, sessions: list[UUID]) -> None:
-    writes.add_tags(sessions[:2], ["reviewed"])
+    writes.add_tags(primary, sessions[:2], ["reviewed"])
     url = f"{SESSIONS}?tag=old"
     page = staff.post(url, all_of("tag_selected", sessions[-1]))
     assert "Tag for these 60 sessions" in text_of(page)
@@ -167,7 +168,7 @@ def test_score_is_given_to_all_sessions_that_match(staff: Client, sessions: list
     page = staff.post(url, all_of("score_selected", sessions[-1]))
     assert "60 sessions match the filters." in text_of(page)
     # A session that matches since then was not shown, and gets none.
-    writes.add_tags([sessions[0]], ["old"])
+    writes.add_tags(primary, [sessions[0]], ["old"])
     done = staff.post(url, confirmed(page, name="reviewed", value="yes", comment="All read."), follow=True)
     assert "60 sessions have the score “reviewed” now." in text_of(done)
     scores = Score.objects.all()

@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app import writes
 from messages_app.models import Message
@@ -62,7 +63,7 @@ def test_page_of_failed_call_leads_to_calls_and_runs_that_failed_alike(staff: Cl
     alike = rows_of(staff.get(target(page, "Calls with this error")))
     assert sorted(row[0] for row in alike) == ["read", "search"]
     assert "Failures like this one" in text_of(staff.get(target(page, "Failures like this one")))
-    writes.delete_session(failed.message.session_id, by="ada")
+    writes.delete_session(primary, failed.message.session_id, by="ada")
     assert "Failures like this one" not in links_of(staff.get(f"/admin/traces_app/toolcall/{failed.pk}/change/"))
     store(
         project,
@@ -110,7 +111,7 @@ def test_groups_are_sorted_by_each_time(staff: Client) -> None:
 
 @pytest.mark.usefixtures("traces")
 def test_deleted_calls_are_in_no_group(staff: Client) -> None:
-    writes.delete_message(Message.objects.get(external_id="one").pk, by="ada")
+    writes.delete_message(primary, Message.objects.get(external_id="one").pk, by="ada")
     assert "2 failed calls in 2 groups" in text_of(staff.get(ERRORS))
 
 

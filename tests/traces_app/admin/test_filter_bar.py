@@ -14,6 +14,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from access_app.db import primary
 from access_app.models import Project, Role
 from access_app.roles import grant_role
 from messages_app.models import ListColumns, SavedView
@@ -59,7 +60,9 @@ def runs(project: Project) -> dict[str, UUID]:
 def score(project: Project, name: str, value: Any, **place: str) -> None:
     record = records.Score(name=name, value=value, **place)
     store_scores(
-        project.pk, [PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=find_place(project.pk, record))]
+        primary,
+        project.pk,
+        [PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=find_place(primary, project.pk, record))],
     )
 
 
@@ -114,7 +117,7 @@ def test_list_and_its_api_request_find_the_same_rows(
 
 
 def test_deleted_score_is_not_found(staff: Client, runs: dict[str, UUID]) -> None:
-    delete_score(Score.objects.get(name="solved").pk)
+    delete_score(primary, Score.objects.get(name="solved").pk)
     assert rows_of(staff.get(f"{SESSIONS}?score=solved")) == []
 
 

@@ -15,6 +15,7 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app import writes
 from messages_app.models import Message, PurgedPeriod, Session
@@ -86,7 +87,7 @@ def traces(project: Project) -> None:
     )
     deleted = store(project, run("deleted", ago(minutes=20), "x"), external_id="deleted")
     assert deleted.id is not None
-    writes.delete_session(deleted.id, by="ada")
+    writes.delete_session(primary, deleted.id, by="ada")
 
 
 @pytest.mark.usefixtures("traces")
@@ -218,8 +219,8 @@ def test_intake_tells_rate_wait_and_backlog(staff: Client) -> None:
     assert re.search(r"Arrival 50 min \d+ s after the end of a message · p95 3 h 0 min · of 5 messages", intake)
     assert re.search(r"Search index up to 20\S+ \S+ · \d+ writes wait", intake)
     assert "Tool statistics nothing added up yet" in intake
-    index_queued(patience=timedelta(0))
-    roll_up()
+    index_queued(primary, patience=timedelta(0))
+    roll_up(primary)
     UnindexedMessage.objects.create(message_id=uuid4(), queued_at=ago(minutes=30))
     ToolRollUp.objects.update(rolled_until=ago(hours=20))
     behind = text_of(staff.get(f"{HOME}?created=1h"))
@@ -298,7 +299,7 @@ def test_command_of_the_empty_page_is_a_valid_request(staff: Client, project: Pr
     html = html_of(staff.get(HOME))
     body = json.loads(unescape(part_of(html, "-d '", "'</pre>").removeprefix("-d '")))
     assert "No traces yet Make an API key ." in text_of(staff.get(HOME))
-    ingest(project.pk, decode_ingest(json.dumps(body).encode(), ndjson=False), source="live")
+    ingest(primary, project.pk, decode_ingest(json.dumps(body).encode(), ndjson=False), source="live")
     assert "All is well: the 1 run of this period has no error." in text_of(staff.get(HOME))
 
 
@@ -407,7 +408,7 @@ def test_part_that_takes_too_long_says_so(staff: Client, project: Project, monke
     store(project, run("one", ago(minutes=10), "x"))
     monkeypatch.setattr(home, "SECTION_MS", 1)
     slow = Message.objects.extra(select={"slow": "pg_sleep(0.1)"})
-    monkeypatch.setattr(home.overview, "slow_runs", lambda _scope, _period: home.overview.Runs(rows=list(slow)))
+    monkeypatch.setattr(home.overview, "slow_runs", lambda _db, _scope, _period: home.overview.Runs(rows=list(slow)))
     page = staff.get(HOME)
     assert page.status_code == 200
     assert "This period holds too much to count it now." in text_of(page)

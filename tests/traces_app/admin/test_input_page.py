@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message
 from messages_app.writes import delete_message
@@ -70,10 +71,10 @@ def test_input_that_is_too_large_is_said(
 
 def test_messages_of_the_request_before_are_folded(project: Project) -> None:
     first, none, second = run(project, asked(2), None, asked(4))
-    page = read_input(second)
+    page = read_input(primary, second)
     assert page is not None
     assert ([item.is_new for item in page.messages], page.repeated) == ([False, False, True, True], 2)
-    assert read_input(first).repeated == 0  # type: ignore[union-attr]  # it has an input
+    assert read_input(primary, first).repeated == 0  # type: ignore[union-attr]  # it has an input
     assert none.input_ref == ""
 
 
@@ -87,7 +88,7 @@ def test_items_that_are_no_messages_are_shown_as_json(project: Project) -> None:
         None,
     ]
     (step,) = run(project, {"messages": items})
-    page = read_input(step)
+    page = read_input(primary, step)
     assert page is not None
     assert [(item.name, item.content.head, "".join(item.others.head.split())) for item in page.messages] == [
         ("", "Hi", ""),
@@ -103,7 +104,7 @@ def test_long_conversation_shows_its_newest_messages(admin_client: Client, proje
     (step,) = run(
         project, {"messages": [{"role": "user", "content": f"{n}:{'x' * 9000}"} for n in range(MOST_ITEMS + 9)]}
     )
-    page = read_input(step)
+    page = read_input(primary, step)
     assert page is not None
     assert (len(page.messages), page.messages[0].content.head[:2], page.message_count) == (
         MOST_ITEMS,
@@ -119,7 +120,7 @@ def test_input_of_trash_is_shown_and_missing_ones_are_said(
     admin_client: Client, client: Client, project: Project
 ) -> None:
     (step,) = run(project, asked(1))
-    delete_message(step.message_id, by="test")
+    delete_message(primary, step.message_id, by="test")
     assert "said 0" in text_of(admin_client.get(url_of(step)))
     Context.objects.filter(kind="input").delete()
     assert "no longer available" in text_of(admin_client.get(url_of(step)))

@@ -11,6 +11,7 @@ from django.http import HttpResponse
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from access_app.db import primary
 from access_app.masking import compiled, save_rule
 from access_app.models import AuditEntry, Project, Role
 from access_app.roles import grant_role
@@ -97,11 +98,11 @@ def test_rules_are_applied_in_the_background(owner: Client, project: Project, pa
     assert "EMP-" in Message.objects.get().content
 
     # Interrupted after a batch, it goes on after the message that it has reached.
-    continue_runs(is_stopped=lambda: True)
+    continue_runs(primary, is_stopped=lambda: True)
     run = MaskingRun.objects.get()
     assert (run.read, run.changed, run.reached, run.finished_at) == (1, 1, Message.objects.get().pk, None)
-    assert continue_runs().finished == 1
-    assert vars(continue_runs()) == {"read": 0, "changed": 0, "finished": 0}
+    assert continue_runs(primary).finished == 1
+    assert vars(continue_runs(primary)) == {"read": 0, "changed": 0, "finished": 0}
     message = Message.objects.select_related("session").get()
     assert (message.content, message.session.title) == ("by [redacted]", "of [redacted]")
     assert text_of(owner.get(page)).endswith("olga staff completed 2 2 staff: 2")
@@ -120,7 +121,7 @@ def test_rule_that_is_no_longer_allowed_ends_its_run(owner: Client, project: Pro
     owner.post(page, APPLIED)
     settings.TRACESITE_MASKING_FUNCTIONS = []
     compiled.cache_clear()  # of another process
-    assert continue_runs().finished == 1
+    assert continue_runs(primary).finished == 1
     assert "failed This function is not allowed." in text_of(owner.get(page))
 
 

@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
+from access_app.db import primary
 from access_app.models import Project, Role
 from access_app.roles import grant_role
 from messages_app.models import Message, Session
@@ -60,7 +61,7 @@ def trace(stranger: Project) -> dict[str, Any]:
     run = outcome.messages[1].id
     place = Place(session_id=outcome.id, message_id=run)
     score = records.Score(name=f"score {SIGN}", value=1.0, author="ada")
-    store_scores(stranger.pk, [PlacedScore(redacted=redact_score(score, DEFAULT_RULES), place=place)])
+    store_scores(primary, stranger.pk, [PlacedScore(redacted=redact_score(score, DEFAULT_RULES), place=place)])
     call = ToolCall.objects.get()
     objects = {
         "session": outcome.id,

@@ -17,6 +17,7 @@ from django.contrib.auth.models import User
 from django.template.defaultfilters import filesizeformat
 from django.test import Client
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app import writes
 from messages_app.models import Message, Reference, Session
@@ -481,7 +482,9 @@ def test_download_of_unknown_value_leads_to_list(staff: Client, client: Client, 
 
 def test_session_page_lists_its_contexts(staff: Client, project: Project) -> None:
     prompts = [{"session_id": "weather", "type": "prompt_build", "data": {"text": f"Be kind. {n}"}} for n in range(60)]
-    record_events(project.pk, [redact_event(msgspec.convert(one, records.Event), DEFAULT_RULES) for one in prompts])
+    record_events(
+        primary, project.pk, [redact_event(msgspec.convert(one, records.Event), DEFAULT_RULES) for one in prompts]
+    )
     session = Session.objects.get()
     page = f"{SESSIONS}{session.pk}/change/"
     refs = {label: url for label, url in links_of(staff.get(page)).items() if label.startswith("ctx_")}
@@ -489,7 +492,7 @@ def test_session_page_lists_its_contexts(staff: Client, project: Project) -> Non
     texts = {staff.get(url).json()["text"] for url in refs.values()}
     assert texts <= {one["data"]["text"] for one in prompts}
     assert len(staff.get(links_of(staff.get(page))["Show all"]).json()["results"]) == 20
-    writes.delete_session(session.pk, by="test")
+    writes.delete_session(primary, session.pk, by="test")
     assert "ctx_" not in html_of(staff.get(page))
 
 
@@ -503,7 +506,7 @@ def test_session_page_lists_contexts_of_every_kind(staff: Client, project: Proje
         {"type": "tool_call_start", "data": {"call_id": "c", "name": "search", "args": {"q": "x" * 20_000}}},
     ]
     events = [redact_event(msgspec.convert({"session_id": "s", **one}, records.Event), DEFAULT_RULES) for one in sent]
-    record_events(project.pk, events)
+    record_events(primary, project.pk, events)
     assert {context.kind for context in Context.objects.all()} - {"entry"} == set(get_args(ContextKind))
     page = text_of(staff.get(f"{SESSIONS}{Session.objects.get().pk}/change/"))
     assert {kind for _ref, kind in re.findall(r"(ctx_\w+) (\w+)", page)} == set(get_args(ContextKind))
@@ -617,7 +620,7 @@ def test_call_search_finds_the_generated_id(staff: Client, run: UUID) -> None:
 
 
 def test_calls_of_deleted_messages_are_not_listed(staff: Client, run: UUID) -> None:
-    writes.delete_message(run, by="ada")
+    writes.delete_message(primary, run, by="ada")
     assert rows_of(staff.get(CALLS)) == []
     # The page of the message still shows them, for the decision whether to restore it.
     assert "ask_researcher" in text_of(staff.get(page_of(run)))
@@ -788,7 +791,7 @@ def test_used_external_id_is_refused_at_its_field(staff: Client, project: Projec
     outcome = store(project, question())
     assert outcome.id is not None
     if state == "deleted":
-        writes.delete_session(outcome.id, by="ada")
+        writes.delete_session(primary, outcome.id, by="ada")
     response = staff.post(f"{SESSIONS}add/", {"project": project.pk, "external_id": "weather", "title": "new"})
     assert "already has a session with this external ID. It may be in the trash." in text_of(response)
     form = {"session": str(outcome.id), "role": "user", "content": "again", "external_id": "q1"}
@@ -857,7 +860,7 @@ def test_session_in_trash_is_purged_after_confirmation() -> None:
     )
     for session in (gone, kept):
         assert session is not None
-        writes.delete_session(session, by="ada")
+        writes.delete_session(primary, session, by="ada")
     chosen = {"action": "purge_selected", "_selected_action": [str(gone)]}
     asked = client.post(f"{SESSIONS}trash/", chosen)
     assert "Delete this permanently? This includes 2 messages and 4 tool calls. This cannot be undone." in text_of(
@@ -883,7 +886,7 @@ def test_message_in_trash_is_purged_from_its_page() -> None:
     assert run is not None and other is not None
     alive = client.post(f"{MESSAGES}{run}/purge/", {"post": "yes"}, follow=True)
     assert "is not in the trash. Only what is in the trash can be purged." in text_of(alive)
-    writes.delete_message(run, by="ada")
+    writes.delete_message(primary, run, by="ada")
     address = links_of(client.get(page_of(run)))["Purge for good"]
     assert "Delete this permanently? This includes 4 tool calls. This cannot be undone." in text_of(client.get(address))
     done = client.post(address, {"post": "yes"}, follow=True)
@@ -894,7 +897,7 @@ def test_message_in_trash_is_purged_from_its_page() -> None:
     session = Session.objects.get()
     assert (session.message_count, session.call_count) == (2, 4)
     assert [entry.action_flag for entry in LogEntry.objects.all()] == [3]
-    writes.delete_message(other, by="ada")
+    writes.delete_message(primary, other, by="ada")
     chosen = {"action": "purge_selected", "_selected_action": [str(other), str(asked)], "post": "yes"}
     assert "1 message was purged." in text_of(client.post(f"{MESSAGES}trash/", chosen, follow=True))
     assert Message.with_deleted.get().pk == asked
@@ -903,7 +906,7 @@ def test_message_in_trash_is_purged_from_its_page() -> None:
 def test_purging_needs_access(client: Client, project: Project) -> None:
     session = store(project, question(), answer()).id
     assert session is not None
-    writes.delete_session(session, by="ada")
+    writes.delete_session(primary, session, by="ada")
     client.force_login(User.objects.create_user("eve", is_staff=True))
     chosen = {"action": "purge_selected", "_selected_action": [str(session)], "post": "yes"}
     assert client.post(f"{SESSIONS}trash/", chosen).status_code == 403

@@ -12,12 +12,11 @@ from django.core.management import call_command
 from django.test import Client
 
 from access_app.models import Project
-from access_app.places import database_of
 from tests.admin_pages import html_of
 from tests.project_databases import copies
 from tests.traces_app.admin.pages import NO_PAGES, admins
 from tests.traces_app.conftest import answer, store
-from traces_app.maintenance.project_databases import prepare
+from traces_app.maintenance.moving import prepare
 
 pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")
 
@@ -46,9 +45,8 @@ def test_pages_show_the_projects_of_all_databases(transactional_db: None, settin
     for slug in ("small", "big"):
         call_command("create_project", slug, stdout=StringIO())
         project = Project.objects.get(slug=slug)
-        with database_of(project.pk):
-            store(project, answer())
+        store(project, answer())
     paths = list(pages_of_projects())
     assert len(paths) >= 10
     left_out = [path for path in paths if "Not shown are these projects" in html_of(staff.get(path))]
-    assert left_out == [], "Take the projects from scopes_of_figures."
+    assert left_out == [], "Take the projects from readable_on_page."

@@ -13,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import given
 from hypothesis import strategies as st
 
+from access_app.db import primary
 from access_app.models import Project
 from tests.traces_app.conftest import NOON, answer, answered, store
 from traces_app.admin import run_page, run_tree
@@ -144,7 +145,7 @@ def texts_of(node: CallNode | StepNode) -> Any:
 
 
 def test_read_run_returns_steps_and_calls_with_texts(project: Project) -> None:
-    run = read_run(answered(project))
+    run = read_run(primary, answered(project))
     assert [(step.iteration, texts_of(step).thought.head) for step in run.steps] == [
         (0, "Ask for both cities at once."),
         (1, "Ask the researcher."),
@@ -169,12 +170,12 @@ def test_read_run_returns_steps_and_calls_with_texts(project: Project) -> None:
 
 
 def test_run_without_steps_and_call_without_result_are_read(project: Project) -> None:
-    assert read_run(answered(project, agent_steps=[])).steps == []
+    assert read_run(primary, answered(project, agent_steps=[])).steps == []
     pending = store(
         project, answer(agent_steps=[{"tool_calls": [{"id": "c", "name": "t"}]}], is_completed=False), external_id="p"
     )
     assert pending.messages[0].id is not None
-    (step,) = read_run(pending.messages[0].id).steps
+    (step,) = read_run(primary, pending.messages[0].id).steps
     (call,) = step.below
     assert isinstance(call, CallNode)
     assert (call.status, texts_of(call).has_result, texts_of(call).output.head) == ("pending", False, "")
@@ -196,7 +197,7 @@ def many_steps(count: int, calls: int = 3, **result: Any) -> list[dict[str, Any]
 
 def test_steps_of_very_long_run_are_each_on_one_page(project: Project) -> None:
     message_id = answered(project, agent_steps=many_steps(2_000, 1))
-    pages = [read_run(message_id, page=number) for number in range(1, 41)]
+    pages = [read_run(primary, message_id, page=number) for number in range(1, 41)]
     assert {page.pages for page in pages} == {40}
     assert [step.iteration for page in pages for step in page.steps] == list(range(2_000))
     assert not any(page.is_cut for page in pages)
@@ -206,18 +207,18 @@ def test_long_run_has_pages_and_call_selects_its_page(project: Project) -> None:
     steps = many_steps(60)
     steps[50]["tool_calls"][1]["result"] = {"success": False, "error": "boom"}
     message_id = answered(project, agent_steps=steps)
-    pages = [read_run(message_id, page=number) for number in (1, 2, 3)]
+    pages = [read_run(primary, message_id, page=number) for number in (1, 2, 3)]
     assert [page.pages for page in pages] == [3, 3, 3]
     assert [step.iteration for page in pages for step in page.steps] == list(range(60))
     (failure,) = pages[0].failures
     assert (failure.error, failure.page) == ("boom", 3)
-    by_call = read_run(message_id, call=failure.call_id)
+    by_call = read_run(primary, message_id, call=failure.call_id)
     assert by_call.number == 3
     assert [
         node.id for step in by_call.steps for node in step.below if isinstance(node, CallNode) and node.is_open
     ] == [failure.call_id]
-    assert read_run(message_id, page=99).number == 3
-    assert read_run(message_id, call=UUID(int=1)).number == 1
+    assert read_run(primary, message_id, page=99).number == 3
+    assert read_run(primary, message_id, call=UUID(int=1)).number == 1
 
 
 def test_run_beyond_its_limit_has_its_first_steps_and_all_failures(
@@ -227,7 +228,7 @@ def test_run_beyond_its_limit_has_its_first_steps_and_all_failures(
     steps[5]["tool_calls"][1]["result"] = {"success": False, "error": "late"}
     message_id = answered(project, agent_steps=steps)
     monkeypatch.setattr(run_page, "SKELETON_ROWS", 7)
-    run = read_run(message_id)
+    run = read_run(primary, message_id)
     assert run.is_cut
     assert [len(step.below) for step in run.steps] == [3, 3, 2, 0, 0, 1]
     assert [(failure.step, failure.error) for failure in run.failures] == [("6", "late")]
@@ -239,19 +240,19 @@ def test_failures_are_numbered_across_pages(project: Project) -> None:
     for step, call in ((3, 0), (30, 2), (50, 1)):
         steps[step]["tool_calls"][call]["result"] = {"success": False, "error": f"boom {step}"}
     message_id = answered(project, agent_steps=steps)
-    run = read_run(message_id)
+    run = read_run(primary, message_id)
     assert (run.place.total, run.place.number, run.place.current, run.place.previous) == (3, None, None, None)
     # From failure to failure, forwards and back.
     seen = []
     following = run.place.next
     while following is not None:
-        run = read_run(message_id, call=following.call_id)
+        run = read_run(primary, message_id, call=following.call_id)
         assert run.place.current == following
         seen.append((run.place.number, run.number, following.step, following.error))
         following = run.place.next
     assert seen == [(1, 1, "4", "boom 3"), (2, 2, "31", "boom 30"), (3, 3, "51", "boom 50")]
     assert run.place.previous is not None
-    assert read_run(message_id, call=run.place.previous.call_id).place.number == 2
+    assert read_run(primary, message_id, call=run.place.previous.call_id).place.number == 2
 
 
 def test_page_without_chosen_call_is_between_failures(project: Project) -> None:
@@ -259,12 +260,12 @@ def test_page_without_chosen_call_is_between_failures(project: Project) -> None:
     for step in (3, 50):
         steps[step]["tool_calls"][0]["result"] = {"success": False, "error": f"boom {step}"}
     message_id = answered(project, agent_steps=steps)
-    place = read_run(message_id, page=2).place
+    place = read_run(primary, message_id, page=2).place
     assert place.previous is not None and place.next is not None
     assert (place.number, place.previous.error, place.next.error) == (None, "boom 3", "boom 50")
     # A successful call also has a place between failures.
     good = ToolCall.objects.filter(message_id=message_id, step__iteration=50).order_by("position")[1]
-    place = read_run(message_id, call=good.pk).place
+    place = read_run(primary, message_id, call=good.pk).place
     assert place.previous is not None
     assert (place.number, place.previous.error, place.next) == (None, "boom 50", None)
 
@@ -280,9 +281,9 @@ def test_failures_of_sub_agents_are_in_reading_order(project: Project) -> None:
         {"iteration": 2, "tool_calls": [inner]},
     ]
     message_id = answered(project, agent_steps=steps)
-    assert [failure.tool for failure in read_run(message_id).failures] == ["ask", "look", "send"]
-    assert first_failure(message_id) == ToolCall.objects.get(tool__name="ask").pk
-    assert first_failure(answered(project, agent_steps=many_steps(1), external_id="good")) is None
+    assert [failure.tool for failure in read_run(primary, message_id).failures] == ["ask", "look", "send"]
+    assert first_failure(primary, message_id) == ToolCall.objects.get(tool__name="ask").pk
+    assert first_failure(primary, answered(project, agent_steps=many_steps(1), external_id="good")) is None
 
 
 @pytest.mark.parametrize(
@@ -292,11 +293,11 @@ def test_steps_count_from_one(project: Project, iterations: list[int], numbers: 
     steps = [
         {**step, "iteration": number} for step, number in zip(many_steps(len(iterations), 1), iterations, strict=True)
     ]
-    run = read_run(answered(project, agent_steps=steps))
+    run = read_run(primary, answered(project, agent_steps=steps))
     assert [step.iteration for step in run.steps] == iterations
     assert " ".join(step.number for step in run.steps) == numbers
     stored = AgentStep.objects.order_by("iteration", "ordinal")
-    assert " ".join(map(step_number, stored)) == numbers
+    assert " ".join(step_number(primary, step) for step in stored) == numbers
 
 
 def called(second: float | None = None, **fields: Any) -> dict[str, Any]:
@@ -309,8 +310,8 @@ def test_time_in_tools_counts_no_call_twice(project: Project) -> None:
     inner = called(1, parent="outer", duration=3_000)
     parallel = called(2, duration=4_000)
     run = answered(project, agent_steps=[{"tool_calls": [outer, inner, parallel]}])
-    assert read_tool_time(run) == 9_000
-    assert read_tool_time(answered(project, agent_steps=[{"thought": "none"}], external_id="plain")) is None
+    assert read_tool_time(primary, run) == 9_000
+    assert read_tool_time(primary, answered(project, agent_steps=[{"thought": "none"}], external_id="plain")) is None
 
 
 def test_read_run_takes_constant_queries(project: Project) -> None:
@@ -320,13 +321,13 @@ def test_read_run_takes_constant_queries(project: Project) -> None:
     counts = []
     for message_id in (small, large.messages[0].id):
         with CaptureQueriesContext(connection) as queries:
-            read_run(message_id)
+            read_run(primary, message_id)
         counts.append(len(queries))
     assert counts == [7, 7]
 
 
 def test_step_with_very_many_calls_is_cut_and_marked(project: Project) -> None:
-    run = read_run(answered(project, agent_steps=many_steps(1, 700)))
+    run = read_run(primary, answered(project, agent_steps=many_steps(1, 700)))
     (step,) = run.steps
     assert len(step.below) == run_tree.MOST_ROWS - 1
     assert run.is_cut
@@ -335,13 +336,13 @@ def test_step_with_very_many_calls_is_cut_and_marked(project: Project) -> None:
 
 def test_long_values_share_the_room_of_a_page(project: Project) -> None:
     long = "0123456789" * 100_000
-    run = read_run(answered(project, agent_steps=many_steps(1, 2, output=long)))
+    run = read_run(primary, answered(project, agent_steps=many_steps(1, 2, output=long)))
     first, second = (texts_of(node).output for node in run.steps[0].below)
     assert (first.shown_bytes, first.total_bytes) == (run_page.VALUE_CHARACTERS, 1_000_000)
     assert first.head + first.rest == long[: run_page.VALUE_CHARACTERS]
     crowded = store(project, answer(agent_steps=many_steps(1, 400, output=long[:100_000])), external_id="crowded")
     assert crowded.messages[0].id is not None
-    (step,) = read_run(crowded.messages[0].id).steps
+    (step,) = read_run(primary, crowded.messages[0].id).steps
     shown = sum(texts_of(node).output.shown_bytes for node in step.below)
     assert shown <= run_page.TOTAL_CHARACTERS
 
@@ -349,7 +350,7 @@ def test_long_values_share_the_room_of_a_page(project: Project) -> None:
 def test_arguments_of_several_lines_are_shown_one_by_one(project: Project) -> None:
     args = {"code": "a = 1\nprint(a)\n", "timeout": 1.50, "big": 2**70, "env": ["A", None], "on": True}
     steps = [{"tool_calls": [{"id": "c", "name": "run", "args": args, "result": {"output": ""}}]}]
-    (step,) = read_run(answered(project, agent_steps=steps)).steps
+    (step,) = read_run(primary, answered(project, agent_steps=steps)).steps
     fields = {name: value.head for name, value in texts_of(step.below[0]).fields}
     assert fields == {
         "code": "a = 1\nprint(a)\n",
@@ -364,8 +365,8 @@ def test_read_call_returns_longer_texts(project: Project) -> None:
     message_id = answered(project, agent_steps=many_steps(30, 3, output="y" * 300_000))
     call = ToolCall.objects.filter(message_id=message_id)[random.randrange(90)]
     with CaptureQueriesContext(connection) as queries:
-        node = read_call(call.pk)
+        node = read_call(primary, call.pk)
     assert node is not None
     assert texts_of(node).output.shown_bytes == run_page.VALUE_CHARACTERS
     assert len(queries) == 2
-    assert read_call(UUID(int=5)) is None
+    assert read_call(primary, UUID(int=5)) is None

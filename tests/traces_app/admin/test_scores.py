@@ -8,6 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app import writes
 from messages_app.models import Message
@@ -48,7 +49,9 @@ def press(staff: Client, message: UUID, thumb: str, comment: str = "", back: str
 def judge(project: Project, **fields: object) -> None:
     record = records.Score(**fields)  # type: ignore[arg-type]
     store_scores(
-        project.pk, [PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=find_place(project.pk, record))]
+        primary,
+        project.pk,
+        [PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=find_place(primary, project.pk, record))],
     )
 
 
@@ -106,7 +109,7 @@ def test_judging_is_refused_without_permission_or_message(staff: Client, run: UU
     assert press(staff, run, "up", "x" * 20_001).endswith(f"#scores-{run}")
     assert not Score.objects.exists()
     assert press(staff, run, "up", back="https://evil.example/").startswith(page_of(run))
-    writes.delete_message(run, by="ada")
+    writes.delete_message(primary, run, by="ada")
     press(staff, run, "down")
     assert Score.with_deleted.get().number == 1
     assert "judge/" not in html_of(staff.get(page_of(run)))
@@ -126,7 +129,7 @@ def test_scores_of_calls_sessions_and_evaluators_are_shown(staff: Client, run: U
         assert "<script>alert(1)" not in html_of(response)
         assert "0.25 <script>alert(1)</script>" in text_of(response).replace("\ufffd", "")
     assert "mood calm" in text_of(staff.get(conversation_of(run)))
-    writes.delete_session(Message.objects.get(pk=run).session_id, by="ada")
+    writes.delete_session(primary, Message.objects.get(pk=run).session_id, by="ada")
     assert "mood calm" in text_of(staff.get(conversation_of(run)))
 
 

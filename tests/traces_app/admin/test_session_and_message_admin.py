@@ -15,12 +15,13 @@ from django.db import OperationalError, connection
 from django.test import Client
 from django.utils import translation
 
+from access_app.db import primary
+from access_app.db.conflicts import was_stopped
 from access_app.models import Project
 from messages_app import interruptions, writes
 from messages_app.admin.row_pages import nested_loops, time_limit
 from messages_app.admin.trash import Trash
 from messages_app.models import Message, Session
-from messages_app.sql.batch import was_stopped
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
 from traces_app.admin.call_admin import ToolCallAdmin
 from traces_app.admin.conversation import PAGE_SIZE
@@ -50,7 +51,7 @@ def store(project: Project, external_id: str, count: int = 2, **fields: Any) -> 
     ]
     fields.pop("content", None)
     session = records.Session(external_id=external_id, created_at=start, messages=messages, **fields)
-    return found_id(ingest(project.pk, [session])[0].id)
+    return found_id(ingest(primary, project.pk, [session])[0].id)
 
 
 def found_id(value: UUID | None) -> UUID:
@@ -111,9 +112,9 @@ def test_list_uses_no_count_and_constant_queries(staff: Client, project: Project
         for number in range(first, last):
             session = store(project, f"s{number}", title=f"word {number}")
             if number % 2:
-                writes.delete_session(session, by="ada")
+                writes.delete_session(primary, session, by="ada")
             else:
-                writes.delete_message(message_at(session, 0).pk, by="ada")
+                writes.delete_message(primary, message_at(session, 0).pk, by="ada")
 
     grow(0, 4)
     few = statements_of(staff, url)
@@ -141,7 +142,7 @@ def test_column_that_is_added_to_a_list_is_read_with_it(
     answers = [
         records.Message(role="assistant", agent_steps=[records.AgentStep(tool_calls=calls)]) for _answer in range(2)
     ]
-    ingest(project.pk, [records.Session(external_id=name, messages=answers) for name in ("one", "two")])
+    ingest(primary, project.pk, [records.Session(external_id=name, messages=answers) for name in ("one", "two")])
     before = len(statements_of(staff, url))
     columns = owner.get_list_display
     monkeypatch.setattr(owner, "get_list_display", lambda self, request: [*columns(self, request), column])
@@ -151,7 +152,9 @@ def test_column_that_is_added_to_a_list_is_read_with_it(
 
 def test_list_pages_lead_to_the_end_and_back(staff: Client, project: Project) -> None:
     # All have the same time, so that only their ids differ.
-    ingest(project.pk, [records.Session(external_id=f"s{number:03}", created_at=NOON) for number in range(120)])
+    ingest(
+        primary, project.pk, [records.Session(external_id=f"s{number:03}", created_at=NOON) for number in range(120)]
+    )
     expected = [str(pk) for pk in Session.objects.order_by("-pk").values_list("pk", flat=True)]
 
     def ids_on(url: str) -> list[str]:
@@ -171,16 +174,16 @@ def test_list_pages_lead_to_the_end_and_back(staff: Client, project: Project) ->
 
 
 def test_going_back_to_the_first_page_shows_all_of_it(staff: Client, project: Project) -> None:
-    ingest(project.pk, [records.Session(external_id=f"s{number:03}", created_at=NOON) for number in range(60)])
+    ingest(primary, project.pk, [records.Session(external_id=f"s{number:03}", created_at=NOON) for number in range(60)])
     second = SESSIONS + links_of(staff.get(SESSIONS))["Older →"]
     newest = Session.objects.order_by("-pk").values_list("pk", flat=True)
     for session in list(newest[:20]):
-        writes.delete_session(session, by="ada")
+        writes.delete_session(primary, session, by="ada")
     assert len(rows_of(staff.get(SESSIONS + links_of(staff.get(second))["← Newer"]))) == 40
 
 
 def test_filters_are_kept_by_pages_and_reset_the_cursor(staff: Client, project: Project) -> None:
-    ingest(project.pk, [records.Session(external_id=f"s{number:03}", created_at=NOON) for number in range(60)])
+    ingest(primary, project.pk, [records.Session(external_id=f"s{number:03}", created_at=NOON) for number in range(60)])
     links = links_of(staff.get(f"{SESSIONS}?project=owner&status=running"))
     assert {"project=owner", "status=running"} < set(links["Older →"].removeprefix("?").split("&"))
     second = staff.get(SESSIONS + links["Older →"])
@@ -227,7 +230,7 @@ def test_sessions_are_filtered(staff: Client, project: Project, query: str, expe
         tags=["b,c"],
         end_user="ada",
     )
-    ingest(Project.objects.create(slug="other").pk, [foreign])
+    ingest(primary, Project.objects.create(slug="other").pk, [foreign])
     assert [row[0] for row in rows_of(staff.get(f"{SESSIONS}?{query}", follow=True))] == expected
 
 
@@ -257,6 +260,7 @@ def test_sessions_are_filtered(staff: Client, project: Project, query: str, expe
 )
 def test_messages_are_filtered(staff: Client, project: Project, query: str, expected: list[str]) -> None:
     outcome = ingest(
+        primary,
         project.pk,
         [
             records.Session(
@@ -339,7 +343,7 @@ def test_messages_are_filtered_by_external_id_of_session(staff: Client, project:
     store(project, "two", count=1)
     if among:
         for session in Session.objects.all():
-            writes.delete_message(message_at(session.pk, 0).pk, by="ada")
+            writes.delete_message(primary, message_at(session.pk, 0).pk, by="ada")
     for name in ("one", str(key), key.hex):
         assert [row[0] for row in rows_of(staff.get(f"{MESSAGES}{among}?session={name}"))] == ["one says 0"]
     assert rows_of(staff.get(f"{MESSAGES}{among}?session=none")) == []
@@ -409,6 +413,7 @@ def test_messages_are_found_by_their_ids_and_by_their_session(staff: Client, pro
     session = store(project, "order-1", title="Where is my Parcel?")
     store(project, "other")
     ingest(
+        primary,
         project.pk,
         [
             records.Session(
@@ -448,10 +453,10 @@ def test_slow_list_query_is_stopped_with_a_notice(
 
 @pytest.mark.django_db
 def test_time_limit_ends_with_its_block() -> None:
-    with pytest.raises(OperationalError) as stopped, time_limit(20), connection.cursor() as cursor:
+    with pytest.raises(OperationalError) as stopped, time_limit(primary, 20), connection.cursor() as cursor:
         cursor.execute("SELECT pg_sleep(5)")
     assert was_stopped(stopped.value)
-    with time_limit(20):
+    with time_limit(primary, 20):
         pass
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_sleep(0.05)")
@@ -464,7 +469,7 @@ def test_joins_are_limited_within_their_block() -> None:
             cursor.execute("SELECT current_setting('enable_hashjoin'), current_setting('enable_mergejoin')")
             return list(cursor.fetchone())
 
-    with nested_loops():
+    with nested_loops(primary):
         assert allowed() == ["off", "off"]
     assert allowed() == ["on", "on"]
 
@@ -553,7 +558,7 @@ def test_conversation_takes_constant_queries(staff: Client, project: Project) ->
 def test_hostile_texts_are_shown_as_text_everywhere(staff: Client, project: Project) -> None:
     session = store(project, "s", title=HOSTILE, content=HOSTILE, end_user=HOSTILE, tags=[HOSTILE], description=HOSTILE)
     message = message_at(session, 1)
-    writes.delete_message(message_at(session, 0).pk, by=HOSTILE)
+    writes.delete_message(primary, message_at(session, 0).pk, by=HOSTILE)
     urls = [
         *(SESSIONS, MESSAGES, page_of(session), f"{MESSAGES}{message.pk}/change/", f"{MESSAGES}{message.pk}/delete/"),
         *(f"{SESSIONS}{session}/delete/", f"{SESSIONS}{session}/history/", f"{MESSAGES}trash/"),
@@ -594,7 +599,7 @@ def test_references_are_shown_and_bounded(staff: Client, project: Project) -> No
         records.Reference(id=f"r{n}", content="passage " * 10_000, knowledge_title=f"Book {n}") for n in range(120)
     ]
     message = records.Message(role="assistant", content="a", knowledge_references=references)
-    outcome = ingest(project.pk, [records.Session(external_id="s", messages=[message])])
+    outcome = ingest(primary, project.pk, [records.Session(external_id="s", messages=[message])])
     response = staff.get(f"{MESSAGES}{outcome[0].messages[0].id}/change/")
     text = text_of(response)
     assert "Book 0 score" in text
@@ -662,7 +667,7 @@ def test_person_is_named_in_list_and_trash_and_deleting_keeps_filters(staff: Cli
 
 def test_deleting_twice_reports_it_is_in_the_trash(staff: Client, project: Project) -> None:
     session = store(project, "s", title="Talk")
-    writes.delete_session(session, by="key ci")
+    writes.delete_session(primary, session, by="key ci")
     for send in (staff.get, staff.post):
         response = send(f"{SESSIONS}{session}/delete/", {"post": "yes"}, follow=True)
         assert response.redirect_chain == [(page_of(session), 302)]
@@ -678,7 +683,7 @@ def test_deleting_twice_reports_it_is_in_the_trash(staff: Client, project: Proje
 def test_deleting_message_of_deleted_session_reports_it(staff: Client, project: Project) -> None:
     session = store(project, "s")
     message = message_at(session, 1).pk
-    writes.delete_session(session, by="ada")
+    writes.delete_session(primary, session, by="ada")
     response = staff.get(f"{MESSAGES}{message}/delete/", follow=True)
     assert response.redirect_chain == [(f"{MESSAGES}{message}/change/", 302)]
     assert "“assistant: s says 1” is in the trash with its session." in text_of(response)
@@ -720,7 +725,7 @@ def test_undo_after_deleting_restores(staff: Client, project: Project) -> None:
 
 def test_undo_needs_post_and_known_rows(staff: Client, client: Client, project: Project) -> None:
     session = store(project, "s")
-    writes.delete_session(session, by="ada")
+    writes.delete_session(primary, session, by="ada")
     url = f"{SESSIONS}undo/"
     assert staff.get(url, {"rows": str(session)}).headers["Location"] == SESSIONS
     assert staff.post(url, {"rows": "junk,,x"}).headers["Location"] == SESSIONS
@@ -733,7 +738,7 @@ def test_undo_needs_post_and_known_rows(staff: Client, client: Client, project: 
 def test_question_before_deleting_has_numbers(staff: Client, project: Project) -> None:
     calls = [records.ToolCall(id=str(n), name="look") for n in range(3)]
     answer = records.Message(role="assistant", content="a", agent_steps=[records.AgentStep(tool_calls=calls)])
-    session = ingest(project.pk, [records.Session(external_id="s", messages=[answer])])[0].id
+    session = ingest(primary, project.pk, [records.Session(external_id="s", messages=[answer])])[0].id
     assert "to the trash? This includes 1 message and 3 tool calls." in text_of(
         staff.get(f"{SESSIONS}{session}/delete/")
     )
@@ -745,7 +750,7 @@ def test_question_before_deleting_has_numbers(staff: Client, project: Project) -
 
 
 def test_lists_begin_with_what_fits_a_phone(staff: Client, project: Project) -> None:
-    writes.delete_session(store(project, "gone"), by="ada")
+    writes.delete_session(primary, store(project, "gone"), by="ada")
     store(project, "there")
     listed = [
         re.findall(r'<th scope="col" class="[^"]*column-(\w+)', html_of(staff.get(url)))
@@ -791,7 +796,7 @@ def test_lists_offer_only_actions_valid_for_their_rows(staff: Client, project: P
         "tag_selected",
         "score_selected",
     ]
-    writes.delete_session(session, by="ada")
+    writes.delete_session(primary, session, by="ada")
     offered = re.findall(r'<option value="(\w+_selected)">', html_of(staff.get(f"{SESSIONS}trash/")))
     assert offered == ["restore_selected", "purge_selected"]
     # A crafted form does not get around it.
@@ -825,7 +830,7 @@ def restore_button_of(response: Any) -> tuple[str, dict[str, str]]:
 def test_row_of_the_trash_is_restored_by_its_own_button(staff: Client, project: Project) -> None:
     kept, session = store(project, "kept", title="Kept"), store(project, "s", title="<b>Talk</b>")
     for one in (kept, session):
-        writes.delete_session(one, by="ada")
+        writes.delete_session(primary, one, by="ada")
     url = f"{SESSIONS}trash/?project=owner"
     page = staff.get(url)
     assert rows_of(page)[0][6:8] == ["2", "0"]
@@ -838,21 +843,21 @@ def test_row_of_the_trash_is_restored_by_its_own_button(staff: Client, project: 
     foreign = f"{address.partition('?')[0]}?back=https://example.org/"
     assert staff.post(foreign, data).headers["Location"] == page_of(kept)
     message = message_at(session, 0)
-    writes.delete_message(message.pk, by="ada")
+    writes.delete_message(primary, message.pk, by="ada")
     trash = staff.get(f"{MESSAGES}trash/")
     assert "Restoring a message brings back its place in the conversation" in text_of(trash)
-    writes.delete_session(session, by="ada")
+    writes.delete_session(primary, session, by="ada")
     page = staff.get(f"{MESSAGES}trash/")
     assert links_of(page)["Restore its session first"] == page_of(session)
     assert "restore-row" not in re.sub(r'<form id="restore-row".*', "", html_of(page))
-    writes.restore_session(session)
+    writes.restore_session(primary, session)
     staff.post(*restore_button_of(staff.get(f"{MESSAGES}trash/")))
     assert Message.objects.filter(pk=message.pk).exists()
 
 
 def test_trash_shows_when_its_rows_are_purged(staff: Client, project: Project, settings: Any) -> None:
     session = store(project, "s")
-    writes.delete_session(session, by="ada")
+    writes.delete_session(primary, session, by="ada")
     Session.with_deleted.update(deleted_at=NOON)
     assert "No date is set: what is here stays" in text_of(staff.get(f"{SESSIONS}trash/"))
     assert "No date is set on which it is purged." in text_of(staff.get(page_of(session)))
@@ -872,8 +877,8 @@ def test_trash_shows_when_its_rows_are_purged(staff: Client, project: Project, s
 def test_message_of_deleted_session_is_not_restored(staff: Client, project: Project) -> None:
     session = store(project, "s")
     message = message_at(session, 0)
-    writes.delete_message(message.pk, by="ada")
-    writes.delete_session(session, by="ada")
+    writes.delete_message(primary, message.pk, by="ada")
+    writes.delete_session(primary, session, by="ada")
     page = staff.get(f"{MESSAGES}{message.pk}/change/")
     assert "The session of this message is in the trash." in text_of(page)
     response = staff.post(f"{MESSAGES}{message.pk}/restore/", {"post": "yes"}, follow=True)
@@ -966,7 +971,9 @@ def test_session_that_failed_just_now_is_found_by_last_activity(staff: Client, p
     for number in range(60):
         store(project, f"s{number}", created_at=NOON + timedelta(minutes=number))
     ingest(
-        project.pk, [records.Session(external_id="s0", messages=[records.Message(role="assistant", error="Broke.")])]
+        primary,
+        project.pk,
+        [records.Session(external_id="s0", messages=[records.Message(role="assistant", error="Broke.")])],
     )
     assert "s0" not in [row[0] for row in rows_of(staff.get(SESSIONS))], "it began before those on the first page"
     first = rows_of(staff.get(f"{SESSIONS}?order=activity"))[0]
@@ -1041,20 +1048,20 @@ def test_trash_is_ordered_by_time_of_deletion_on_all_pages(staff: Client, projec
 def test_message_trash_is_ordered_by_time_of_deletion(staff: Client, project: Project) -> None:
     session = store(project, "s", count=3)
     for place in (1, 0, 2):
-        writes.delete_message(message_at(session, place).pk, by="ada")
+        writes.delete_message(primary, message_at(session, place).pk, by="ada")
     found = [row[0] for row in rows_of(staff.get(f"{MESSAGES}trash/"))]
     assert found == ["s says 2", "s says 0", "s says 1"]
 
 
 def test_trashes_link_to_each_other_and_to_their_items(staff: Client, project: Project) -> None:
     session, other = store(project, "s", count=3), store(project, "gone")
-    writes.delete_message(message_at(session, 0).pk, by="ada")
+    writes.delete_message(primary, message_at(session, 0).pk, by="ada")
     page = staff.get(page_of(session))
     assert links_of(page)["1 message in the trash"] == f"{MESSAGES}trash/?session={session}"
-    writes.delete_message(message_at(session, 1).pk, by="ada")
+    writes.delete_message(primary, message_at(session, 1).pk, by="ada")
     assert "2 messages in the trash" in links_of(staff.get(page_of(session)))
     assert "in the trash" not in text_of(staff.get(page_of(store(project, "whole"))))
-    writes.delete_session(other, by="ada")
+    writes.delete_session(primary, other, by="ada")
     assert links_of(staff.get(f"{SESSIONS}trash/"))["Deleted messages"] == f"{MESSAGES}trash/"
     assert links_of(staff.get(f"{MESSAGES}trash/"))["Deleted sessions"] == f"{SESSIONS}trash/"
 

@@ -9,6 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app import writes
 from messages_app.models import Message
@@ -52,9 +53,9 @@ def test_failed_run_leads_to_failures_like_it(staff: Client, run: UUID) -> None:
 
 
 def test_trash_is_not_compared(staff: Client, run: UUID) -> None:
-    writes.delete_message(Message.objects.get(external_id="same").pk, by="ada")
+    writes.delete_message(primary, Message.objects.get(external_id="same").pk, by="ada")
     assert "same 100%" not in text_of(staff.get(page_of(run)))
-    writes.delete_message(run, by="ada")
+    writes.delete_message(primary, run, by="ada")
     assert staff.get(page_of(run)).status_code == 302
     assert "Runs like this one" not in links_of(staff.get(f"/admin/messages_app/message/{run}/change/"))
 

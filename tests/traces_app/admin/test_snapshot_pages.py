@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from django.test import Client
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Session
 from tests.admin_pages import html_of, links_of, statements_of, text_of
@@ -29,7 +30,7 @@ def keep(project: Project, number: int, context: Any, node: str) -> str:
     ref = ref_of(content)
     snapshot = records.Snapshot(id=f"s{number}", ts=10**18 + number * 10**9, node_ids=[node], context_ref=ref)
     sent = records.Snapshots(session_id="task", snapshot=snapshot, parts={ref: msgspec.Raw(content)})
-    store_snapshots(project.pk, redact_snapshots(sent, DEFAULT_RULES))
+    store_snapshots(primary, project.pk, redact_snapshots(sent, DEFAULT_RULES))
     return str(Snapshot.objects.get(external_id=f"s{number}").pk)
 
 
@@ -117,7 +118,7 @@ def test_snapshot_is_shown_with_its_difference_to_the_one_before(
     assert links_of(shown)["The snapshot before"] == f"{page}{first}/"
     assert "Changed since" not in text_of(staff.get(f"{page}{first}/"))
     assert '"city":"Oslo now"' in text_of(staff.get(f"/api/v1/snapshots/{second}/"))
-    remove_contents(session.pk)
+    remove_contents(primary, session.pk)
     assert "The content of this snapshot was purged." in text_of(staff.get(f"{page}{second}/"))
     for wrong in (
         f"{page}00000000-0000-7000-8000-000000000000/",

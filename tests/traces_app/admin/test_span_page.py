@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message, Session
 from tests.admin_pages import text_of
@@ -60,7 +61,7 @@ def test_lines_are_limited_in_number_depth_and_size() -> None:
 def test_page_shows_every_attribute_escaped(admin_client: Client) -> None:
     project = Project.objects.create(slug="spans")
     attributes = {"gen_ai.operation.name": "chat", "gen_ai.completion": "31", "odd.name": "<script>alert(1)</script>"}
-    record_spans(project.pk, [span(1, attributes=attributes, status="error"), span(2, 1, end=0)])
+    record_spans(primary, project.pk, [span(1, attributes=attributes, status="error"), span(2, 1, end=0)])
     message = Message.objects.get(role="assistant")
     run = admin_client.get(f"/admin/messages_app/message/{message.pk}/change/")
     assert f"/admin/messages_app/message/{message.pk}/spans/" in run.content.decode()
@@ -75,7 +76,7 @@ def test_page_shows_every_attribute_escaped(admin_client: Client) -> None:
 @pytest.mark.django_db
 def test_session_of_other_spans_leads_to_them(admin_client: Client) -> None:
     project = Project.objects.create(slug="spans")
-    record_spans(project.pk, [span(1, name="GET /health"), span(2, 1, name="SELECT")])
+    record_spans(primary, project.pk, [span(1, name="GET /health"), span(2, 1, name="SELECT")])
     session = Session.objects.get()
     page = admin_client.get(f"/admin/messages_app/session/{session.pk}/change/")
     assert "Spans were received, but none describes an agent" in text_of(page)

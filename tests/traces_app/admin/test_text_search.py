@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from django.test import Client
 
+from access_app.db import primary
 from access_app.models import Project
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
 from tests.traces_app.conftest import NOON, answer, question, store
@@ -24,7 +25,7 @@ CALLS = "/admin/traces_app/toolcall/"
 def weather(request: pytest.FixtureRequest, project: Project) -> None:
     store(project, question(), answer(), title="The weather")
     if request.param == "indexed":
-        index_queued(patience=timedelta(0))
+        index_queued(primary, patience=timedelta(0))
 
 
 def test_lists_find_the_error_that_is_on_the_screen(admin_client: Client) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection, transaction
 
+from access_app.db import primary
 from access_app.errors import NotFound
 from access_app.models import Project
 from messages_app.models import Message, Session
@@ -118,7 +119,7 @@ def test_flush_in_an_event_loop_works(sink: DatabaseSink) -> None:
 def test_invalid_event_does_not_affect_others(sink: DatabaseSink) -> None:
     delete_me = str(ids.message_id(NOON, "assistant"))
     sink.send([event(id="first", message_id=delete_me)])
-    delete_message(ids.UUID(delete_me), by="test")
+    delete_message(primary, ids.UUID(delete_me), by="test")
     events = [
         call(1),
         Clean(b"{broken"),

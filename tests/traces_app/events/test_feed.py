@@ -10,6 +10,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Session
 from messages_app.writes import delete_message, delete_session
@@ -53,13 +54,13 @@ def run(project: Project) -> tuple[Session, Any]:
 def test_event_of_session_without_external_id_names_our_id(run: tuple[Session, Any]) -> None:
     session, _message_id = run
     Session.objects.filter(pk=session.pk).update(external_id="")
-    (event,) = events_after(session.pk, 0, 10)
+    (event,) = events_after(primary, session.pk, 0, 10)
     assert event.session_name == str(session.pk)
 
 
 def test_event_is_read_with_all_of_its_fields(run: tuple[Session, Any]) -> None:
     session, message_id = run
-    (event,) = events_after(session.pk, 0, 10)
+    (event,) = events_after(primary, session.pk, 0, 10)
     assert msgspec.json.decode(msgspec.json.encode(event)) == {
         "id": str(message_id),
         "session_id": str(session.pk),
@@ -77,15 +78,18 @@ def test_event_is_read_with_all_of_its_fields(run: tuple[Session, Any]) -> None:
 
 def test_events_are_read_after_a_number_and_of_a_kind(run: tuple[Session, Any]) -> None:
     session, _message_id = run
-    assert events_after(session.pk, 1, 10) == []
-    assert events_after(session.pk, 0, 10, types=["agent_error"]) == []
-    assert len(events_after(session.pk, 0, 10, types=["agent_start"], levels=["info"], categories=["execution"])) == 1
+    assert events_after(primary, session.pk, 1, 10) == []
+    assert events_after(primary, session.pk, 0, 10, types=["agent_error"]) == []
+    assert (
+        len(events_after(primary, session.pk, 0, 10, types=["agent_start"], levels=["info"], categories=["execution"]))
+        == 1
+    )
 
 
 def test_events_of_a_message_in_the_trash_are_not_read(run: tuple[Session, Any]) -> None:
     session, message_id = run
-    delete_message(message_id, by="test")
-    assert events_after(session.pk, 0, 10) == []
+    delete_message(primary, message_id, by="test")
+    assert events_after(primary, session.pk, 0, 10) == []
 
 
 def test_events_are_in_the_month_of_their_message(run: tuple[Session, Any]) -> None:
@@ -96,17 +100,17 @@ def test_events_are_in_the_month_of_their_message(run: tuple[Session, Any]) -> N
 
 def test_purge_of_message_removes_its_events(run: tuple[Session, Any]) -> None:
     session, message_id = run
-    delete_message(message_id, by="test")
-    report = purge(Scope(deleted_before=timezone.now() + timedelta(seconds=1)))
+    delete_message(primary, message_id, by="test")
+    report = purge(primary, Scope(deleted_before=timezone.now() + timedelta(seconds=1)))
     assert (report.tables["events"].rows, report.tables["messages"].rows) == (1, 1)
     assert not Event.objects.exists()
 
 
 def test_purge_of_session_removes_its_events(run: tuple[Session, Any]) -> None:
     session, _message_id = run
-    delete_session(session.pk, by="test")
+    delete_session(primary, session.pk, by="test")
     later = timezone.now() + timedelta(seconds=1)
-    counted = survey(Scope(deleted_before=later))
+    counted = survey(primary, Scope(deleted_before=later))
     assert counted.tables["events"].rows == 1
-    purge(Scope(deleted_before=later))
+    purge(primary, Scope(deleted_before=later))
     assert not Event.objects.exists()

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message
 from sdk.tests.length import examples
@@ -39,7 +40,7 @@ def end(number: int, step: str = "s1", **data: Any) -> dict[str, Any]:
 def asked() -> list[Any]:
     """Return the inputs of all steps, in order, as they are read; None for a step without one."""
     steps = list(AgentStep.objects.order_by("ordinal"))
-    found = inputs([(str(step.message_id), step.input_ref) for step in steps if step.input_ref])
+    found = inputs(primary, [(str(step.message_id), step.input_ref) for step in steps if step.input_ref])
     return [
         msgspec.json.decode(msgspec.json.encode(found[(str(step.message_id), step.input_ref)]))
         if step.input_ref
@@ -81,7 +82,7 @@ def test_request_of_any_shape_becomes_input(project: Project, data: dict[str, An
     send(project, start(1, **data))
     send(project, end(2, thought="Hm."))
     assert asked() == [expected]
-    assert list(check(tally=Tally())) == []
+    assert list(check(primary, tally=Tally())) == []
 
 
 def test_input_is_the_last_request_in_any_arrival_order(project: Project) -> None:
@@ -123,7 +124,7 @@ def test_conversation_that_grows_is_stored_once(project: Project, name: str) -> 
     values = Context.objects.filter(kind="value").count()
     assert values == len(tools), "the rest of the request is in the events by reference"
     assert Event.objects.get(external_id="e19").data["conversationLength"] == 10
-    assert list(check(tally=Tally())) == []
+    assert list(check(primary, tally=Tally())) == []
 
 
 def test_secret_in_request_is_redacted_with_path_of_input(project: Project) -> None:
@@ -176,6 +177,6 @@ def test_any_values_give_the_same_input_in_both_orders(project: Project, data: l
         for one in order:
             send(project, one)
         found.append((asked(), AgentStep.objects.get().time_to_first_token_ms))
-        assert list(check(tally=Tally())) == []
+        assert list(check(primary, tally=Tally())) == []
         forget_all()
     assert found[0] == found[1]

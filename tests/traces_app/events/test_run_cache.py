@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from access_app.db import primary
 from traces_app.events import run_cache
 from traces_app.events.run_cache import RunCache, RunSoFar, recall, remember, run_id
 from tracesite_sdk.events.projection import Subject
@@ -24,11 +25,11 @@ def cache() -> Iterator[None]:
 
 def put(run: int, seq: int, steps: int = 1) -> None:
     layout = laid_out({f"step:{number}": Subject((number, 0), "", "", None, "") for number in range(steps)})
-    remember(SESSION, UUID(int=run), f"run {run}", RunSoFar(seq=seq, layout=layout))
+    remember(primary, SESSION, UUID(int=run), f"run {run}", RunSoFar(seq=seq, layout=layout))
 
 
 def seqs(*runs: int) -> list[int]:
-    return [recall(SESSION, UUID(int=run)).seq for run in runs]
+    return [recall(primary, SESSION, UUID(int=run)).seq for run in runs]
 
 
 def test_later_state_is_not_replaced_by_an_earlier_one() -> None:
@@ -57,7 +58,7 @@ def test_run_larger_than_the_cache_is_the_only_cached_one() -> None:
 def test_expired_entries_are_not_returned() -> None:
     run_cache.use(RunCache())
     put(1, 1)
-    assert (seqs(1), run_id(SESSION, "run 1")) == ([1], UUID(int=1))
+    assert (seqs(1), run_id(primary, SESSION, "run 1")) == ([1], UUID(int=1))
     run_cache.use(RunCache(max_age=0.0))
     put(1, 1)
-    assert (seqs(1), run_id(SESSION, "run 1")) == ([0], None)
+    assert (seqs(1), run_id(primary, SESSION, "run 1")) == ([0], None)

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message, Reference, Session
 from messages_app.writes import delete_message, delete_session
@@ -47,7 +48,7 @@ def events_of(*documents: dict[str, Any], session: str = "task-1") -> list[recor
 
 def send(project: Project, *documents: dict[str, Any], session: str = "task-1") -> list[EventOutcome]:
     return record_events(
-        project.pk, [redact_event(event, DEFAULT_RULES) for event in events_of(*documents, session=session)]
+        primary, project.pk, [redact_event(event, DEFAULT_RULES) for event in events_of(*documents, session=session)]
     )
 
 
@@ -266,7 +267,7 @@ def test_events_of_a_recorder_become_rows(project: Project) -> None:
     assert inner.completed_at == NOON + timedelta(seconds=5)
     assert run.redactions == [{"path": f"tool_calls[{inner.pk}].args.key", "rule": "key"}]
     assert Event.objects.get(external_id="e4").data["redactions"] == [{"path": "data.args.key", "rule": "key"}]
-    assert list(check(tally=Tally())) == []
+    assert list(check(primary, tally=Tally())) == []
 
 
 def test_losses_are_counted_once_however_often_sent(project: Project) -> None:
@@ -331,7 +332,9 @@ def test_run_is_readable_at_every_moment(project: Project) -> None:
     for at, one in enumerate(TRACE, 1):
         send(project, one)
         assert Message.objects.get(role="assistant").is_completed is (at == len(TRACE))
-        assert [event.seq for event in events_after(Session.objects.get().pk, 0, 100)] == list(range(1, at + 1))
+        assert [event.seq for event in events_after(primary, Session.objects.get().pk, 0, 100)] == list(
+            range(1, at + 1)
+        )
 
 
 @settings(
@@ -424,7 +427,7 @@ def test_calls_without_ids_are_paired_in_any_arrival_order(transactional_db: Non
         ({"q": "first"}, "error", "No."), ({"q": "other"}, "error", "Gone."), ({}, "success", {"rows": [1]}),
         ({"q": "third"}, "success", "Found."), ({}, "success", "Nobody asked."),
     ]  # fmt: skip
-    assert {problem.kind for problem in check(tally=Tally())} == {"orphan_result"}
+    assert {problem.kind for problem in check(primary, tally=Tally())} == {"orphan_result"}
 
 
 @pytest.mark.parametrize("at_once", [1, 3, len(TRACE)])
@@ -469,7 +472,9 @@ def test_two_senders_of_the_same_events_write_rows_once() -> None:
     with ThreadPoolExecutor(2) as senders:
         list(senders.map(tell, halves))
     assert rows() == wanted
-    assert [event.seq for event in events_after(Session.objects.get().pk, 0, 100)] == list(range(1, len(TRACE) + 1))
+    assert [event.seq for event in events_after(primary, Session.objects.get().pk, 0, 100)] == list(
+        range(1, len(TRACE) + 1)
+    )
 
 
 @pytest.mark.django_db(transaction=True)
@@ -497,6 +502,7 @@ def test_one_notification_per_batch_names_every_session(transactional_db: None) 
     with connection.cursor() as cursor:
         cursor.execute("LISTEN traces_app_events")
         record_events(
+            primary,
             project.pk,
             [
                 redact_event(event, DEFAULT_RULES)
@@ -546,7 +552,7 @@ def test_late_event_changes_a_completed_run(project: Project) -> None:
 
 def test_event_of_trashed_run_is_refused_and_blocks_nothing(project: Project) -> None:
     send(project, TRACE[0])
-    delete_message(UUID(RUN_ID), by="test")
+    delete_message(primary, UUID(RUN_ID), by="test")
     other = {"type": "agent_start", "id": "other", "message_id": "second"}
     outcomes = send(project, TRACE[6], other, TRACE[7])
     assert [(one.state, one.refused, one.seq) for one in outcomes] == [
@@ -561,8 +567,8 @@ def test_purged_run_is_not_revived(
 ) -> None:
     with django_capture_on_commit_callbacks(execute=is_remembered):
         send(project, *TRACE[:8])
-    delete_message(UUID(RUN_ID), by="test")
-    purge(Scope(deleted_before=timezone.now() + timedelta(seconds=1)))
+    delete_message(primary, UUID(RUN_ID), by="test")
+    purge(primary, Scope(deleted_before=timezone.now() + timedelta(seconds=1)))
     (outcome,) = send(project, TRACE[8])
     assert (outcome.state, outcome.refused) == ("refused", "message_purged")
     assert not AgentStep.with_deleted.exists()
@@ -571,8 +577,8 @@ def test_purged_run_is_not_revived(
 
 def test_purged_session_is_not_revived(project: Project) -> None:
     send(project, TRACE[0])
-    delete_session(Session.objects.get().pk, by="test")
-    purge(Scope(deleted_before=timezone.now() + timedelta(seconds=1)))
+    delete_session(primary, Session.objects.get().pk, by="test")
+    purge(primary, Scope(deleted_before=timezone.now() + timedelta(seconds=1)))
     (outcome,) = send(project, TRACE[1])
     assert (outcome.state, outcome.refused) == ("refused", "session_purged")
     assert not Session.with_deleted.exists()
@@ -675,7 +681,7 @@ def send_as(project: Project, type_: EventType, *documents: dict[str, Any]) -> N
     typed = [
         replace(event, type=type_) if name == "a_note" else event for event, name in zip(events, names, strict=True)
     ]
-    record_events(project.pk, [redact_event(event, DEFAULT_RULES) for event in typed])
+    record_events(primary, project.pk, [redact_event(event, DEFAULT_RULES) for event in typed])
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from access_app.db import primary
 from access_app.models import Project
 from sdk.tests.eko import test_transcripts as eko_transcripts
 from sdk.tests.formats import (
@@ -84,7 +85,7 @@ STATES: dict[str, list[Any]] = {
 
 def imported(path: Path, document: object, project: Project) -> Project:
     path.write_text(json.dumps(document))
-    (report,) = import_paths([path], project.pk)
+    (report,) = import_paths(primary, [path], project.pk)
     assert (report.status, report.reason) == ("read", "")
     return project
 

@@ -25,6 +25,7 @@ from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message, Session
 from messages_app.writes import delete_session
@@ -75,7 +76,7 @@ def write(path: Path, document: object) -> Path:
 
 
 def import_file(path: Path, project_id: int) -> FileReport:
-    (report,) = import_paths([path], project_id)
+    (report,) = import_paths(primary, [path], project_id)
     return report
 
 
@@ -293,7 +294,7 @@ def test_conversations_with_own_ids_stay_separate(project: Project, tmp_path: Pa
     write(tmp_path / "day1.json", {"id": "day1", "title": "Invoice", "messages": INVOICE})
     write(tmp_path / "day2.json", {"id": "day2", "title": "Trip", "messages": TRIP})
     for state in ("created", "unchanged"):
-        assert [report.stored for report in import_paths([tmp_path], project.pk)] == [{state: 4}] * 2
+        assert [report.stored for report in import_paths(primary, [tmp_path], project.pk)] == [{state: 4}] * 2
         assert contents(project) == [("Invoice", said_in(INVOICE)), ("Trip", said_in(TRIP))]
 
 
@@ -340,7 +341,7 @@ def test_names_of_a_batch_are_assigned_together(project: Project, tmp_path: Path
     (one,) = openai_chat.transcripts(document, lambda _where, _why: None)
     found += [outline.outline(one, openai_chat.NAME)] * 9
     with CaptureQueriesContext(connection) as queries:
-        settled = storing._assign_names(found, project.pk)
+        settled = storing._assign_names(primary, found, project.pk)
     # One lookup, and one more for each divergence.
     assert len(queries) == 3
     assert {one.name for one in settled[3:]} < {session[0] for session in stored(project)}
@@ -392,7 +393,7 @@ def test_import_digests_of_session_grow_with_it(project: Project, tmp_path: Path
 def test_deleted_session_stays_deleted_after_import(project: Project, tmp_path: Path) -> None:
     path = write(tmp_path / "talk.json", TALK)
     imported(path, project)
-    delete_session(Session.objects.get(project=project).pk, by="somebody")
+    delete_session(primary, Session.objects.get(project=project).pk, by="somebody")
     assert imported(path, project).stored == {"session_deleted": 5}
     assert stored(project) == []
 
@@ -426,7 +427,7 @@ def test_broken_file_does_not_stop_the_others(project: Project, tmp_path: Path) 
     write(tmp_path / "sub" / "h.traj", {"history": TALK[1:]})
     (tmp_path / ".git").mkdir()
     write(tmp_path / ".git" / "i.json", TALK)
-    reports = list(import_paths([tmp_path, tmp_path / "a.json", tmp_path / "missing.json"], project.pk))
+    reports = list(import_paths(primary, [tmp_path, tmp_path / "a.json", tmp_path / "missing.json"], project.pk))
     found = [(Path(report.path).name, report.status, report.reason.split(":")[0]) for report in reports]
     assert found == [
         (".git", "skipped", "a hidden folder"),
@@ -444,12 +445,12 @@ def test_broken_file_does_not_stop_the_others(project: Project, tmp_path: Path) 
 
 
 def test_named_file_without_transcript_has_failed(project: Project, tmp_path: Path) -> None:
-    (report,) = import_paths([write(tmp_path / "e.json", {"name": "a package"})], project.pk)
+    (report,) = import_paths(primary, [write(tmp_path / "e.json", {"name": "a package"})], project.pk)
     assert (report.status, report.reason) == ("failed", "not a transcript in a known format")
 
 
 def test_named_file_with_any_suffix_is_read(project: Project, tmp_path: Path) -> None:
-    (report,) = import_paths([write(tmp_path / "transcript", TALK)], project.pk)
+    (report,) = import_paths(primary, [write(tmp_path / "transcript", TALK)], project.pk)
     assert report.status == "read"
 
 
@@ -481,7 +482,7 @@ EVALUATION: dict[str, Any] = {
 @given(data=zip_archives({name: json.dumps(value).encode() for name, value in EVALUATION.items()}))
 def test_importing_evaluation_with_wrong_numbers_ends(data: bytes) -> None:
     with steps.at_most(300_000):
-        reports = list(import_source(Source("log.eval", lambda: BufferedReader(BytesIO(data))), None))  # type: ignore[arg-type]
+        reports = list(import_source(primary, Source("log.eval", lambda: BufferedReader(BytesIO(data))), None))  # type: ignore[arg-type]
     assert {report.status for report in reports} <= {"read", "skipped", "failed"} != set()
 
 
@@ -534,7 +535,7 @@ def test_rest_of_archive_is_not_read_after_a_file_that_spins(
     with zipfile.ZipFile(tmp_path / "runs.zip", "w") as archive:
         for name in ("a", "spin", "z"):
             archive.writestr(f"{name}.json", json.dumps(talk(name)))
-    first, second = import_paths([tmp_path / "runs.zip"], project.pk)
+    first, second = import_paths(primary, [tmp_path / "runs.zip"], project.pk)
     assert (first.path, first.stored) == (f"{tmp_path}/runs.zip/a.json", {"created": 2})
     assert (second.path, second.status, second.reason) == (
         f"{tmp_path}/runs.zip/spin.json",
@@ -552,7 +553,7 @@ def test_archive_that_spins_while_unpacked_fails(
     with tarfile.open(tmp_path / "runs.tar", "w") as archive:
         for name in ("a", "spin"):
             archive.add(write(tmp_path / f"{name}.json", talk(name)), f"{name}.json")
-    first, second = import_paths([tmp_path / "runs.tar"], project.pk)
+    first, second = import_paths(primary, [tmp_path / "runs.tar"], project.pk)
     assert (first.status, first.stored) == ("read", {"created": 2})
     assert (second.path, second.status, second.reason) == (
         f"{tmp_path}/runs.tar",
@@ -732,7 +733,9 @@ def test_hidden_files_of_an_archive_are_skipped(project: Project, tmp_path: Path
     with zipfile.ZipFile(path, "w") as archive:
         for name in (".claude/talk.json", "__MACOSX/.claude/._talk.json", "._other.json", "a/.hidden.json"):
             archive.writestr(name, b"\0\5\x16\7" if "._" in name else json.dumps(TALK))
-    found = [(report.path.removeprefix(f"{path}/"), report.status) for report in import_paths([path], project.pk)]
+    found = [
+        (report.path.removeprefix(f"{path}/"), report.status) for report in import_paths(primary, [path], project.pk)
+    ]
     assert found == [
         (".claude/talk.json", "read"),
         ("__MACOSX/.claude/._talk.json", "skipped"),
@@ -770,7 +773,7 @@ def test_files_of_an_archive_are_reported_individually(project: Project, tmp_pat
     path = zipped(tmp_path / "all.zip", **files)
     found = [
         (report.path.removeprefix(f"{path}/"), report.status, report.reason.partition(":")[0])
-        for report in import_paths([path], project.pk)
+        for report in import_paths(primary, [path], project.pk)
     ]
     assert found == [
         ("a.json", "read", ""),
@@ -805,7 +808,7 @@ def test_archive_that_is_one_transcript_is_read_as_one(project: Project, tmp_pat
 def test_standard_input_and_pipes_are_read(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = b"\n".join(json.dumps(message).encode() for message in TALK)
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(lines)))
-    (report,) = import_paths([Path("-")], project.pk)
+    (report,) = import_paths(primary, [Path("-")], project.pk)
     assert (report.path, report.status, report.stored) == ("standard input", "read", {"created": 5})
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -819,7 +822,9 @@ def test_files_of_a_folder_are_read_if_they_look_like_json(project: Project, tmp
     write(tmp_path / "talk", TALK)
     (tmp_path / "module.py").write_text("[print(1)]")
     (tmp_path / "image.png").write_bytes(b"\x89PNG")
-    found = [(Path(r.path).name, r.status, r.reason.partition(":")[0]) for r in import_paths([tmp_path], project.pk)]
+    found = [
+        (Path(r.path).name, r.status, r.reason.partition(":")[0]) for r in import_paths(primary, [tmp_path], project.pk)
+    ]
     assert found == [
         ("image.png", "skipped", "neither JSON nor an archive"),
         ("module.py", "skipped", "not JSON"),
@@ -859,7 +864,7 @@ def test_session_with_parts_in_several_files_counts_once(project: Project, tmp_p
     for name, lines in (("main", [main]), ("agent-a1", [agent, reply]), ("other", [main | {"sessionId": "s-2"}])):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
     totals = Counts()
-    reports = list(import_paths([tmp_path], project.pk))
+    reports = list(import_paths(primary, [tmp_path], project.pk))
     for report in reports:
         totals.include(report.counts)
     assert [report.counts.sessions for report in reports] == [1, 1, 1]

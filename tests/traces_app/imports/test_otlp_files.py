@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from django.test import Client
 
+from access_app.db import primary
 from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Message
@@ -29,7 +30,7 @@ def test_file_and_wire_make_one_trace(tmp_path: Path) -> None:
     file = tmp_path / "spans.jsonl"
     file.write_text(json.dumps(request_of(child)) + "\n" + body)
     for state in ("updated", "unchanged"):
-        [report] = import_paths([file], project.pk)
+        [report] = import_paths(primary, [file], project.pk)
         assert (report.status, report.format, report.reason, report.left_out) == ("read", "otlp", "", [])
         assert (dict(report.stored), report.counts.sessions) == ({state: Message.objects.count()}, 1)
     assert (SpanRow.objects.count(), ToolCall.objects.get().tool.name) == (2, "get_weather")

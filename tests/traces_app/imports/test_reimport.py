@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message
 from sdk.tests.formats.test_claude_code import FILES, QUEUED, SHARED, again, done, line, text, use
@@ -42,7 +43,7 @@ def write(path: Path, lines: list[Any]) -> Path:
 
 
 def imported(path: Path, project: Project) -> None:
-    for report in import_paths([path], project.pk):
+    for report in import_paths(primary, [path], project.pk):
         assert report.status == "read", report.reason
 
 
@@ -151,7 +152,7 @@ def test_tail_of_a_real_session_and_the_whole_are_the_whole(name: str, project: 
     other = Project.objects.create(slug="whole")
     imported(whole, other)
     tail = write(tmp_path / "tail.jsonl", rows[len(rows) // 2 :])
-    for report in import_paths([tail], project.pk):
+    for report in import_paths(primary, [tail], project.pk):
         if report.status != "read":
             pytest.skip("the second half of this file is no transcript")
     imported(whole, project)

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from access_app.db import Database, primary
 from access_app.models import Project
 from messages_app.models import Message, MessageKey, Session
 from messages_app.sql.periods import Period
@@ -94,11 +95,11 @@ def test_any_order_and_batches_give_the_same_rows(scenario: str, seed: random.Ra
     project, _created = Project.objects.get_or_create(slug="order")
     clear()
     spans = spans_of(scenario)
-    record_spans(project.pk, spans)
+    record_spans(primary, project.pk, spans)
     expected = snapshot()
     clear()
     for batch in batches(spans, seed):
-        outcome = record_spans(project.pk, batch)
+        outcome = record_spans(primary, project.pk, batch)
         assert (outcome.reasons, outcome.accepted) == ([], len(batch))
     # The ids of tools are those of the first run.
     assert snapshot() == expected
@@ -137,11 +138,11 @@ def test_pieces_in_any_order_give_the_rows_of_whole_spans(scenario: str, seed: r
     project, _created = Project.objects.get_or_create(slug="pieces")
     clear()
     spans = spans_of(scenario)
-    record_spans(project.pk, spans)
+    record_spans(primary, project.pk, spans)
     expected = snapshot()
     clear()
     for batch in batches([piece for span in spans for piece in pieces_of(span, seed)], seed):
-        outcome = record_spans(project.pk, batch)
+        outcome = record_spans(primary, project.pk, batch)
         assert (outcome.reasons, outcome.accepted) == ([], len(batch))
     assert snapshot() == expected
 
@@ -151,7 +152,7 @@ def test_pieces_in_any_order_give_the_rows_of_whole_spans(scenario: str, seed: r
 def test_concurrent_senders_give_the_rows_of_one_batch() -> None:
     project = Project.objects.create(slug="senders")
     spans = [span for scenario in SCENARIOS for span in spans_of(scenario)]
-    record_spans(project.pk, spans)
+    record_spans(primary, project.pk, spans)
     expected = snapshot()
     for number in range(3):
         clear()
@@ -159,7 +160,7 @@ def test_concurrent_senders_give_the_rows_of_one_batch() -> None:
 
         def send(batch: list[Span]) -> int:
             try:
-                return record_spans(project.pk, batch).refused
+                return record_spans(primary, project.pk, batch).refused
             finally:
                 connection.close()
 
@@ -183,13 +184,13 @@ def test_month_dropped_by_another_process_is_made_again(is_whole: bool) -> None:
             attributes={"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"},
         )
 
-    record_spans(project.pk, [span(1)])
+    record_spans(primary, project.pk, [span(1)])
     month = Period.month(2025, 6)
     tables = [table.name for table in TABLES] if is_whole else ["traces_app_span"]
     with connection.cursor() as cursor:
         # Parents last.
         cursor.execute(f"DROP TABLE {', '.join(month.leaf(table) for table in reversed(tables))}")
-    outcome = record_spans(project.pk, [span(2)])
+    outcome = record_spans(primary, project.pk, [span(2)])
     assert not outcome.reasons
     assert [row.trace_id.int for row in SpanRow.objects.all() if row.trace_id.int == 2] == [2]
     assert Message.objects.filter(request_id=f"{2:032x}").count() == 1
@@ -200,14 +201,14 @@ def test_many_traces_are_stored_some_at_a_time(project: Project, monkeypatch: py
     locked: list[int] = []
     take_turns = span_store.take_turns
 
-    def counted(project_id: int, trace_ids: set[str]) -> None:
+    def counted(db: Database, project_id: int, trace_ids: set[str]) -> None:
         locked.append(len(trace_ids))
-        take_turns(project_id, trace_ids)
+        take_turns(db, project_id, trace_ids)
 
     monkeypatch.setattr(span_store, "take_turns", counted)
     monkeypatch.setattr(span_store, "TRACES_AT_ONCE", 2)
     spans = [Span(trace_id=f"{number:032x}", span_id=f"{number:016x}", name="a") for number in (1, 2, 3, 4, 5, 1)]
-    outcome = record_spans(project.pk, [*spans, replace(spans[1], span_id="f" * 16)])
+    outcome = record_spans(primary, project.pk, [*spans, replace(spans[1], span_id="f" * 16)])
     assert (outcome.accepted, outcome.refused, locked) == (7, 0, [2, 2, 1])
     assert SpanRow.objects.count() == 6
 
@@ -216,6 +217,6 @@ def test_spans_of_too_many_traces_are_refused(project: Project, monkeypatch: pyt
     monkeypatch.setattr(span_store, "MOST_TRACES", 2)
     spans = [Span(trace_id=f"{number:032x}", span_id=f"{number:016x}", name="a") for number in (1, 2, 3, 1)]
     with pytest.raises(TooManyItems, match="more than 2 traces"):
-        record_spans(project.pk, spans)
+        record_spans(primary, project.pk, spans)
     assert SpanRow.objects.count() == 0
-    assert record_spans(project.pk, [*spans[:2], spans[3]]).accepted == 3
+    assert record_spans(primary, project.pk, [*spans[:2], spans[3]]).accepted == 3

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message, Session
 from sdk.tests.formats.test_claude_code import AFTER, AGENT, BEFORE, LINES, OF_AGENT, SCENES, of_agent, progress
@@ -30,7 +31,7 @@ def imported(folder: Path, project: Project, *documents: list[Any]) -> dict[str,
     for number, lines in enumerate(documents):
         path = folder / f"{number}.jsonl"
         path.write_text("\n".join(map(json.dumps, [{"type": "summary", "summary": "-", "leafUuid": "-"}, *lines])))
-        for report in import_paths([path], project.pk):
+        for report in import_paths(primary, [path], project.pk):
             assert report.status == "read"
             for state, count in report.stored.items():
                 states[state] = states.get(state, 0) + count

@@ -10,6 +10,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import translation
 
+from access_app.db import primary
 from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Message
@@ -86,7 +87,7 @@ def test_unknown_health_flag_is_refused_with_known_ones(project: Project, client
 
 
 def test_problems_are_described_with_their_numbers(named: dict[str, Message]) -> None:
-    assert {name: problems_of(message) for name, message in named.items()} == {
+    assert {name: problems_of(primary, message) for name, message in named.items()} == {
         "fine": [],
         "open": ["2 calls without result"],
         "running": [],
@@ -95,7 +96,7 @@ def test_problems_are_described_with_their_numbers(named: dict[str, Message]) ->
         "broken": ["2 calls with invalid JSON arguments", "mine"],
     }
     with translation.override("zh-hans"):
-        assert problems_of(named["open"]) == ["2 个没有结果的调用"]
+        assert problems_of(primary, named["open"]) == ["2 个没有结果的调用"]
 
 
 def test_admin_lists_names_and_filters_health_flags(named: dict[str, Message], admin_client: Client) -> None:
@@ -113,15 +114,15 @@ def test_losses_of_recorder_are_described_in_sentences(project: Project, admin_c
     recorder = {"dropped": 12, "sampled_out": 3, "truncated": 1, "redacted": 2, "odd": "x"}
     store(project, question(), run(call(args={"password": "s3cret-word"}), metadata={"recorder": recorder}))
     asked, answered = Message.objects.order_by("pk")
-    assert losses_of(asked) == []
-    assert losses_of(answered) == [
+    assert losses_of(primary, asked) == []
+    assert losses_of(primary, answered) == [
         "12 events were lost.",
         "3 calls were sampled out.",
         "1 value was truncated.",
         "2 secrets were redacted.",
     ]
     with translation.override("zh-hans"):
-        assert losses_of(answered)[:2] == ["丢失了 12 个事件。", "3 个调用被采样舍弃。"]
+        assert losses_of(primary, answered)[:2] == ["丢失了 12 个事件。", "3 个调用被采样舍弃。"]
     page = admin_client.get(reverse("admin:messages_app_message_change", args=[answered.pk])).content.decode()
     assert "12 events were lost. 3 calls were sampled out." in page
 
@@ -131,14 +132,14 @@ def test_own_redactions_are_described_and_non_counts_ignored(project: Project) -
     for name, recorder in (("odd", "broken"), ("none", {"dropped": "many"})):
         store(project, run(secret, metadata={"recorder": recorder}, health=["truncated"]), external_id=name)
     for message in Message.objects.all():
-        assert losses_of(message) == ["1 secret was redacted.", "Values were truncated."]
+        assert losses_of(primary, message) == ["1 secret was redacted.", "Values were truncated."]
 
 
 def test_losses_are_shown_to_readers_and_can_be_filtered(project: Project, client: Client) -> None:
     lost = {"dropped": 12, "sampled_out": 3}
     for name, said in (("lossy", {"recorder": lost}), ("whole", {})):
         document = {"session_id": name, "message_id": name, "type": "workflow_execute_start", "data": said}
-        record_events(project.pk, [redact_event(msgspec.convert(document, records.Event), DEFAULT_RULES)])
+        record_events(primary, project.pk, [redact_event(msgspec.convert(document, records.Event), DEFAULT_RULES)])
     token = create_key(project, "reader", ["read"])[1]
     for flag in ("events_dropped", "sampled"):
         found = client.get("/api/v1/messages/", {"health": flag}, headers={"X-API-Key": token}).json()["results"]

@@ -11,6 +11,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone, translation
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app import interruptions, writes
 from messages_app.interruptions import NO_NEWS, PROCESS_ENDED, TEXTS
@@ -50,7 +51,7 @@ def run() -> Message:
 def state() -> tuple[bool, str, list[str], str]:
     """Of the run and its session: completed, error, flags, status."""
     found = run()
-    assert list(check(tally=Tally())) == [] or ToolCall.objects.filter(status="pending").exists()
+    assert list(check(primary, tally=Tally())) == [] or ToolCall.objects.filter(status="pending").exists()
     return found.is_completed, found.error, found.health, Session.objects.get().status
 
 
@@ -295,7 +296,7 @@ def test_aborted_session_says_why_and_ends_with_a_later_run(project: Project, ow
     assert owner.get(url).json["status"] == "aborted"
     store(project, {**earlier, "external_id": "later", "created_at": timezone.now()}, external_id="s")
     assert owner.get(url).json["status"] == "completed"
-    writes.delete_message(Message.objects.get(external_id="later").pk, by="ada")
+    writes.delete_message(primary, Message.objects.get(external_id="later").pk, by="ada")
     assert owner.get(url).json["status_reason"] == reason
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Reference
 from messages_app.writes import delete_session
@@ -63,7 +64,7 @@ def test_metrics_count_repeated_message_without_rows(project: Project) -> None:
 def test_messages_for_a_deleted_session_are_counted_as_refused(project: Project) -> None:
     stored = store(project, question())
     assert stored.id is not None
-    delete_session(stored.id, by="staff")
+    delete_session(primary, stored.id, by="staff")
     counts = Counts()
     store(project, question(), question(external_id="q2"))
     assert counts.added() == {"refused": 2, "batches": 1}

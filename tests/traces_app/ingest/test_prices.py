@@ -12,6 +12,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message, Session
 from messages_app.session_counters import disagreements, recount
@@ -48,7 +49,7 @@ def run(*steps: dict[str, Any], name: str = "a1", **fields: Any) -> dict[str, An
 
 def costs() -> tuple[list[Decimal | None], list[tuple[Decimal | None, int]], tuple[Decimal | None, int]]:
     """Return the cost of each step, cost and unpriced steps of each message, and those of the session; check the sums."""
-    assert [problem.detail for problem in check(tally=Tally()) if problem.kind.endswith("_counts")] == []
+    assert [problem.detail for problem in check(primary, tally=Tally()) if problem.kind.endswith("_counts")] == []
     session = Session.with_deleted.get()
     return (
         list(AgentStep.with_deleted.order_by("id").values_list("cost", flat=True)),
@@ -122,7 +123,10 @@ def test_patch_prices_new_steps(project: Project) -> None:
     assert stored is not None
     body = b'{"agent_steps": [{"id": "s2", "model": "m", "usage": {"input_tokens": 500000}}], "is_completed": true}'
     change_message(
-        [project.pk], stored, redact_message_patch(normalise_patch(decode.decode_message_patch(body)), DEFAULT_RULES)
+        primary,
+        [project.pk],
+        stored,
+        redact_message_patch(normalise_patch(decode.decode_message_patch(body)), DEFAULT_RULES),
     )
     assert costs()[1:] == ([(D("1.003"), 0)], (D("1.003"), 0))
 
@@ -132,7 +136,7 @@ def send(project: Project, *documents: dict[str, Any]) -> None:
     message = str(ids.message_id(NOON, "assistant", 0, ("test", "run")))
     about = {"session_id": "task", "timestamp": NOON, "message_id": message}
     batch = [msgspec.convert({**about, **document}, records.Event) for document in documents]
-    record_events(project.pk, [redact_event(one, DEFAULT_RULES) for one in batch])
+    record_events(primary, project.pk, [redact_event(one, DEFAULT_RULES) for one in batch])
 
 
 def test_late_events_price_the_step(project: Project) -> None:
@@ -152,14 +156,14 @@ def test_deleted_messages_do_not_cost(project: Project) -> None:
     first = store(project, run({"id": "s1", "model": "m", "usage": USAGE})).messages[0].id
     session = store(project, run({"id": "s1", "model": "m", "usage": USAGE}, name="a2")).id
     assert isinstance(first, UUID) and isinstance(session, UUID)
-    delete_message(first, by="x")
+    delete_message(primary, first, by="x")
     assert costs()[2] == (D("0.003"), 0)
-    restore_message(first)
+    restore_message(primary, first)
     assert costs()[2] == (D("0.006"), 0)
-    clear_session(session, by="x")
+    clear_session(primary, session, by="x")
     assert costs()[2] == (None, 0)
-    restore_message(first)
-    remove_messages([first])
+    restore_message(primary, first)
+    remove_messages(primary, [first])
     assert costs()[2] == (None, 0)
 
 
@@ -168,10 +172,12 @@ def test_counters_of_cost_are_checked_and_recounted(project: Project) -> None:
     assert isinstance(session, UUID)
     Session.objects.update(cost_sum=9, priced_count=3, unpriced_count=4)
     Message.objects.update(unpriced_count=4)
-    assert disagreements([session])[session] == {"cost_sum": (D(9), D("0.003")), "priced_count": (3, 1)}
-    assert "unpriced_count 4, found 0" in next(p.detail for p in check(tally=Tally()) if p.kind == "message_counts")
+    assert disagreements(primary, [session])[session] == {"cost_sum": (D(9), D("0.003")), "priced_count": (3, 1)}
+    assert "unpriced_count 4, found 0" in next(
+        p.detail for p in check(primary, tally=Tally()) if p.kind == "message_counts"
+    )
     Message.objects.update(unpriced_count=0)
-    recount([session])
+    recount(primary, [session])
     assert costs()[2] == (D("0.003"), 0)
 
 

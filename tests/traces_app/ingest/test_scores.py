@@ -10,6 +10,7 @@ import pytest
 from django.db import connection, connections
 from msgspec.structs import replace
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message, Session
 from messages_app.writes import delete_message
@@ -52,7 +53,7 @@ def project(db: None) -> Project:
 
 def judge(project: Project, name: str, place: Place, value: float = 1, **fields: str) -> None:
     record = records.Score(name=name, value=value, external_id=fields.pop("id", name), **fields)  # type: ignore[arg-type]
-    store_scores(project.pk, [PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=place)])
+    store_scores(primary, project.pk, [PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=place)])
 
 
 def judge_all(project: Project) -> None:
@@ -80,15 +81,15 @@ def assert_attached(project: Project) -> None:
 @pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
 def test_scores_are_attached_in_any_order(project: Project, order: tuple[int, ...]) -> None:
     works: list[Callable[[], object]] = [
-        lambda: record_spans(project.pk, SPANS[2:]),
+        lambda: record_spans(primary, project.pk, SPANS[2:]),
         lambda: judge_all(project),
-        lambda: record_spans(project.pk, SPANS[:2]),
+        lambda: record_spans(primary, project.pk, SPANS[:2]),
     ]
     for place in order:
         works[place]()
     assert_attached(project)
     judge_all(project)
-    record_spans(project.pk, SPANS)
+    record_spans(primary, project.pk, SPANS)
     assert_attached(project)
 
 
@@ -96,6 +97,7 @@ def test_pending_scores_are_visible_and_belong_to_nothing(project: Project) -> N
     judge_all(project)
     assert set(Score.objects.values_list("session", "message", "call")) == {(None, None, None)}
     record_spans(
+        primary,
         project.pk,
         [span("f" * 16, "", 0, 1, "x", openinference__span__kind="AGENT", input__value="a", output__value="b")],
     )
@@ -105,15 +107,15 @@ def test_pending_scores_are_visible_and_belong_to_nothing(project: Project) -> N
 
 
 def test_score_of_a_row_follows_it_when_its_trace_is_made_anew(project: Project) -> None:
-    record_spans(project.pk, SPANS[1:])
+    record_spans(primary, project.pk, SPANS[1:])
     call, answer = ToolCall.objects.get(), Message.objects.get(role="assistant")
     for name, record in (
         ("call", records.Score(name="a", value=1, call_id=str(call.pk))),
         ("message", records.Score(name="a", value=1, message_id=str(answer.pk))),
         ("session", records.Score(name="a", value=1, session_id=str(answer.session_id))),
     ):
-        judge(project, name, find_place(project.pk, record))
-    record_spans(project.pk, SPANS[:1])
+        judge(project, name, find_place(primary, project.pk, record))
+    record_spans(primary, project.pk, SPANS[:1])
     new_call, new_answer = ToolCall.objects.get(), Message.objects.get(role="assistant")
     assert new_answer.pk != answer.pk
     scores = {score.name: score for score in Score.objects.all()}
@@ -123,22 +125,24 @@ def test_score_of_a_row_follows_it_when_its_trace_is_made_anew(project: Project)
 
 
 def test_scores_of_a_deleted_message_stay_hidden(project: Project) -> None:
-    record_spans(project.pk, SPANS)
+    record_spans(primary, project.pk, SPANS)
     judge_all(project)
-    delete_message(Message.objects.get(role="assistant").pk, by="ada")
+    delete_message(primary, Message.objects.get(role="assistant").pk, by="ada")
     judge(project, "later", Place(trace_id=TRACE))
-    record_spans(project.pk, [span(OTHER, ROOT, 6, 7, "more", openinference__span__kind="TOOL", input__value="{}")])
+    record_spans(
+        primary, project.pk, [span(OTHER, ROOT, 6, 7, "more", openinference__span__kind="TOOL", input__value="{}")]
+    )
     assert list(Score.objects.values_list("name", flat=True)) == ["session"]
     assert Score.with_deleted.filter(message__isnull=False).count() == 7
 
 
 def test_deleted_score_of_a_trace_stays_deleted_without_content(project: Project) -> None:
-    record_spans(project.pk, SPANS)
+    record_spans(primary, project.pk, SPANS)
     judge(project, "tool", Place(trace_id=TRACE, span_id=TOOL), comment="secret thoughts")
-    delete_score(Score.objects.get().pk)
+    delete_score(primary, Score.objects.get().pk)
     record = records.Score(name="tool", value=1, external_id="tool", comment="secret thoughts")
     placed = PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=Place(trace_id=TRACE, span_id=TOOL))
-    store_scores(project.pk, [placed], keep_existing=True)
+    store_scores(primary, project.pk, [placed], keep_existing=True)
     row = Score.with_deleted.get()
     assert (Score.objects.count(), row.comment, row.number) == (0, "", None)
 
@@ -154,7 +158,7 @@ def test_scores_and_spans_sent_at_once_find_each_other() -> None:
             connections.close_all()
 
     works: list[Callable[[], object]] = [
-        *(lambda one=one: record_spans(project.pk, [one]) for one in SPANS),  # type: ignore[misc]
+        *(lambda one=one: record_spans(primary, project.pk, [one]) for one in SPANS),  # type: ignore[misc]
         *(lambda: judge_all(project) for _time in range(3)),
     ]
     with ThreadPoolExecutor(len(works)) as threads:
@@ -178,12 +182,14 @@ def test_evaluation_events_of_spans_become_scores(project: Project, in_log: bool
             LogRecord(name="gen_ai.evaluation.result", trace_id=TRACE, span_id=TOOL, time=_START, attributes=one)
             for one in (about, bad)
         ]
-        record_spans(project.pk, SPANS[:2], logs)
-        record_spans(project.pk, SPANS[2:], logs)
+        record_spans(primary, project.pk, SPANS[:2], logs)
+        record_spans(primary, project.pk, SPANS[2:], logs)
     else:
         events = [SpanEvent(name="gen_ai.evaluation.result", time=_START, attributes=one) for one in (about, bad)]
         for _time in range(2):
-            record_spans(project.pk, [replace(one, events=events) if one.span_id == TOOL else one for one in SPANS])
+            record_spans(
+                primary, project.pk, [replace(one, events=events) if one.span_id == TOOL else one for one in SPANS]
+            )
     score, call = Score.objects.get(), ToolCall.objects.get()
     assert (score.name, score.value, score.label, score.comment) == (
         "relevance",
@@ -192,6 +198,6 @@ def test_evaluation_events_of_spans_become_scores(project: Project, in_log: bool
         "It names the city.",
     )
     assert (score.source, score.call_id, score.message_id) == ("evaluator", call.pk, call.message_id)
-    delete_score(score.pk)
-    record_spans(project.pk, [span(OTHER, ROOT, 6, 7, "more")])
+    delete_score(primary, score.pk)
+    record_spans(primary, project.pk, [span(OTHER, ROOT, 6, 7, "more")])
     assert not Score.objects.exists()

@@ -10,6 +10,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app import writes
 from messages_app.models import Message, Session
@@ -42,7 +43,7 @@ def run(external_id: str, minute: int = 0, **fields: Any) -> dict[str, Any]:
 def test_session_of_complete_messages_is_completed(project: Project, source: str) -> None:
     store(project, question(), answer(), source=source)
     assert status() == "completed"
-    assert list(check(tally=Tally())) == []
+    assert list(check(primary, tally=Tally())) == []
 
 
 def test_open_message_makes_session_running_until_it_ends(project: Project) -> None:
@@ -50,7 +51,7 @@ def test_open_message_makes_session_running_until_it_ends(project: Project) -> N
     assert status() == "running"
     store(project, run("a1"))
     assert status() == "completed"
-    assert list(check(tally=Tally())) == []
+    assert list(check(primary, tally=Tally())) == []
 
 
 @pytest.mark.django_db(transaction=True)
@@ -106,14 +107,14 @@ def test_status_survives_delete_and_restore(project: Project) -> None:
     ids = [message.id for message in outcome.messages]
     seen = [status()]
     for change in (
-        lambda: writes.delete_message(ids[2], by="ada"),  # type: ignore[arg-type]
-        lambda: writes.delete_message(ids[1], by="ada"),  # type: ignore[arg-type]
-        lambda: writes.restore_message(ids[1]),  # type: ignore[arg-type]
-        lambda: writes.clear_session(outcome.id, by="ada"),  # type: ignore[arg-type]
+        lambda: writes.delete_message(primary, ids[2], by="ada"),  # type: ignore[arg-type]
+        lambda: writes.delete_message(primary, ids[1], by="ada"),  # type: ignore[arg-type]
+        lambda: writes.restore_message(primary, ids[1]),  # type: ignore[arg-type]
+        lambda: writes.clear_session(primary, outcome.id, by="ada"),  # type: ignore[arg-type]
     ):
         change()
         seen.append(status())
-        assert list(check(tally=Tally())) == []
+        assert list(check(primary, tally=Tally())) == []
     assert seen == ["running", "error", "completed", "error", "completed"]
 
 
@@ -159,7 +160,7 @@ def test_problems_are_counted_and_found(project: Project, owner: Caller, fields:
     words = ("true", "false") if problems else ("false", "true")
     for path, only in (("sessions/", {}), ("messages/", {"role": "assistant"})):
         assert [len(owner.get(path, has_errors=word, **only).results) for word in words] == [1, 0], path
-    assert list(check(tally=Tally())) == []
+    assert list(check(primary, tally=Tally())) == []
 
 
 def test_chain_with_caught_model_error_is_found_and_a_success(project: Project, owner: Caller) -> None:
@@ -181,7 +182,7 @@ def test_model_error_in_events_is_counted(project: Project) -> None:
     send(project, event("llm_request_complete", 3, step="two", error="No."), event("workflow_execute_complete", 4))
     session = Session.objects.get()
     assert (session.problem_count, session.status) == (2, "completed")
-    assert list(check(tally=Tally())) == []
+    assert list(check(primary, tally=Tally())) == []
 
 
 # --- Last activity ---------------------------------------------------------------------------------------------------

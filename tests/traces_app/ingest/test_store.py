@@ -13,6 +13,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils.timezone import now
 
+from access_app.db import primary
 from access_app.errors import Conflict, NotFound, PreconditionFailed
 from access_app.models import Project
 from messages_app.models import Message, MessageKey, Reference, Session, SessionTombstone, session_key
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.django_db
 
 def patch(project: Project, message_id: UUID, body: str, **fields: int) -> Message:
     change = redact_message_patch(normalise_patch(decode.decode_message_patch(body.encode())), DEFAULT_RULES)
-    return change_message([project.pk], message_id, change, **fields)
+    return change_message(primary, [project.pk], message_id, change, **fields)
 
 
 def test_whole_run_is_stored_as_rows(project: Project) -> None:
@@ -128,7 +129,7 @@ def test_messages_without_times_keep_their_order(project: Project) -> None:
 
 def test_messages_without_times_get_distinct_times_in_a_batch(project: Project) -> None:
     untimed = [question(external_id=f"q{i}", created_at=None) for i in range(3)]
-    ingest(project.pk, [session_of(*untimed, external_id=f"s{n}") for n in range(4)])
+    ingest(primary, project.pk, [session_of(*untimed, external_id=f"s{n}") for n in range(4)])
     assert len(set(Message.objects.values_list("created_at", flat=True))) == 12
 
 
@@ -195,7 +196,7 @@ def test_messages_of_one_batch_with_one_id_are_one(project: Project, others: int
         session_of(question(external_id="q1", id=str(ours)), external_id="elsewhere"),
     ]
     for states in (["created", "updated"], ["unchanged", "unchanged"]):
-        here, there = ingest(project.pk, batch)
+        here, there = ingest(primary, project.pk, batch)
         assert [(message.id, message.state) for message in here.messages[:2]] == [(ours, state) for state in states]
         assert there.messages[0].id != ours
     assert Message.objects.get(pk=ours).request_id == "req-2"
@@ -211,7 +212,9 @@ def test_sessions_of_one_batch_with_one_id_are_one(project: Project, written: Ca
         session_of(question(external_id="q2"), id=str(ours), external_id="second", created_at=NOON),
     ]
     for _attempt in range(2):
-        assert [(outcome.id, outcome.external_id) for outcome in ingest(project.pk, batch)] == [(ours, "first")] * 2
+        assert [(outcome.id, outcome.external_id) for outcome in ingest(primary, project.pk, batch)] == [
+            (ours, "first")
+        ] * 2
     assert list(Session.objects.values_list("id", "message_count")) == [(ours, 2)]
 
 
@@ -448,10 +451,10 @@ def test_result_is_a_row_of_its_own_and_rewrites_no_content(project: Project) ->
 def test_data_for_deleted_rows_is_refused_and_rest_stored(project: Project) -> None:
     outcome = store(project, question(), answer())
     assert outcome.id is not None and outcome.messages[0].id is not None
-    delete_message(outcome.messages[0].id, by="ada")
+    delete_message(primary, outcome.messages[0].id, by="ada")
     again = store(project, question(), question(external_id="q2"))
     assert [(m.state, m.refused) for m in again.messages] == [("refused", "message_deleted"), ("created", None)]
-    delete_session(outcome.id, by="ada")
+    delete_session(primary, outcome.id, by="ada")
     gone = store(project, question(external_id="q3"))
     assert (gone.refused, gone.messages[0].refused) == ("session_deleted", "session_deleted")
     assert Message.with_deleted.filter(external_id="q3").count() == 0
@@ -474,7 +477,7 @@ def test_delete_and_restore_keep_the_session_counters(project: Project) -> None:
     outcome = store(project, question(), answer())
     assert outcome.id is not None and outcome.messages[1].id is not None
     before = Session.objects.values().get()
-    delete_message(outcome.messages[1].id, by="ada")
+    delete_message(primary, outcome.messages[1].id, by="ada")
     session = Session.objects.get()
     assert (session.message_count, session.call_count, session.failure_count, session.input_tokens) == (1, 0, 0, 0)
     assert not ToolCall.objects.exists()
@@ -482,14 +485,14 @@ def test_delete_and_restore_keep_the_session_counters(project: Project) -> None:
     row = Message.with_deleted.get(pk=outcome.messages[1].id)
     assert row.deleted_at is not None and row.deleted_by == "ada"
     with pytest.raises(NotFound):
-        delete_message(outcome.messages[1].id, by="ada")
+        delete_message(primary, outcome.messages[1].id, by="ada")
 
-    restore_message(outcome.messages[1].id)
-    delete_session(outcome.id, by="ada")
+    restore_message(primary, outcome.messages[1].id)
+    delete_session(primary, outcome.id, by="ada")
     assert not Message.objects.exists()
     with pytest.raises(NotFound):
-        restore_message(outcome.messages[1].id)
-    restore_session(outcome.id)
+        restore_message(primary, outcome.messages[1].id)
+    restore_session(primary, outcome.id)
     after = Session.objects.values().get()
     assert {**after, "updated_at": None} == {**before, "updated_at": None}
     assert Message.objects.count() == 2
@@ -500,7 +503,7 @@ def test_message_of_another_session_is_not_deleted(project: Project) -> None:
     there = store(project, question(), external_id="other")
     assert here.messages[0].id is not None
     with pytest.raises(NotFound):
-        delete_message(here.messages[0].id, by="ada", session_id=there.id)
+        delete_message(primary, here.messages[0].id, by="ada", session_id=there.id)
     assert Message.objects.count() == 2
 
 
@@ -575,9 +578,9 @@ def test_writes_are_logged_with_ids_and_without_content(project: Project, caplog
     message_id = outcome.messages[0].id
     assert outcome.id is not None and message_id is not None
     patch(project, message_id, '{"content": "another secret"}', if_match=1)
-    delete_message(message_id, by="ada")
-    delete_session(outcome.id, by="ada")
-    restore_session(outcome.id)
+    delete_message(primary, message_id, by="ada")
+    delete_session(primary, outcome.id, by="ada")
+    restore_session(primary, outcome.id)
 
     assert [record.getMessage() for record in caplog.records] == [
         "stored a batch", "changed a message", "deleted a message", "deleted a session", "restored a session"
@@ -605,13 +608,13 @@ def with_messages(size: int) -> list[records.Session]:
 def test_items_of_one_session_take_linear_time(
     project: Project, made: Callable[[int], list[records.Session]], size: int
 ) -> None:
-    assert grows_linearly(lambda sessions: ingest(project.pk, sessions), made, size, spare=0.5)
+    assert grows_linearly(lambda sessions: ingest(primary, project.pk, sessions), made, size, spare=0.5)
 
 
 def test_items_of_one_session_are_merged_in_order(project: Project) -> None:
-    ingest(project.pk, [records.Session(external_id="s", metadata={"a": 0, "password": "hunter2"})])
+    ingest(primary, project.pk, [records.Session(external_id="s", metadata={"a": 0, "password": "hunter2"})])
     items = [{"a": 1, "b": 1}, {"b": 2, "api_key": "hunter2"}, {"a": 1, "api_key": "hunter3"}]
-    ingest(project.pk, [records.Session(external_id="s", metadata=each) for each in items])
+    ingest(primary, project.pk, [records.Session(external_id="s", metadata=each) for each in items])
     stored = Session.objects.get(external_id="s")
     assert stored.metadata == {"a": 1, "b": 2, "password": "[redacted]", "api_key": "[redacted]"}
     assert [receipt["path"] for receipt in stored.redactions] == ["metadata.password", "metadata.api_key"]

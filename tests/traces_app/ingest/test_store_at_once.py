@@ -13,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from access_app.db import primary
 from access_app.db.base import DatabaseWrapper
 from access_app.models import Project
 from messages_app.models import Message, MessageKey, Reference, Session
@@ -107,7 +108,7 @@ def test_insert_at_once_gives_the_rows_of_step_by_step(
                     )
                     for name, fields, of_session in batch
                 ]
-                outcomes = ingest(project.pk, sent)
+                outcomes = ingest(primary, project.pk, sent)
                 assert {message.state for outcome in outcomes for message in outcome.messages} == {"created"}
         assert at_once.call_count == (len(batches) if is_at_once else 0)
         rows.append({model.__name__: rows_of(model) for model in TABLES})
@@ -134,7 +135,7 @@ def test_batch_with_new_sessions_takes_two_round_trips() -> None:
     store(project, answer())
     batch = [session_of(*(answer(external_id=f"a{n}") for n in range(20)), external_id=name) for name in ("x", "y")]
     with CaptureQueriesContext(connection) as queries:
-        ingest(project.pk, batch)
+        ingest(primary, project.pk, batch)
     # The sessions that exist or are purged, and the write.
     assert len(queries) == 2
 

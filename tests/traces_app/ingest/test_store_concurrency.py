@@ -15,6 +15,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message, MessageKey, Session
 from messages_app.sql.periods import Period
@@ -63,7 +64,7 @@ def test_senders_of_the_same_batches_do_not_deadlock() -> None:
         shuffled = list(sessions)
         random.Random(seed).shuffle(shuffled)
         for _ in range(5):
-            ingest(project.pk, shuffled)
+            ingest(primary, project.pk, shuffled)
 
     in_threads(*(lambda seed=seed: send(seed) for seed in range(4)))  # type: ignore[misc]
 
@@ -105,7 +106,7 @@ def test_session_deleted_during_write_refuses_it(monkeypatch: pytest.MonkeyPatch
 
     def rows_while_another_deletes(*args: Any) -> Any:
         if Session.objects.filter(pk=session).exists():
-            in_threads(lambda: delete_session(session, by="ada"))
+            in_threads(lambda: delete_session(primary, session, by="ada"))
         return new_rows(*args)
 
     monkeypatch.setattr(writes, "_new_rows", rows_while_another_deletes)
@@ -197,7 +198,7 @@ def test_number_of_queries_does_not_grow_with_the_batch(project: Project) -> Non
     for size in (30, 60):  # too many rows for INSERT
         batch = [session_of(question(), answer(), external_id=f"{size}-{n}") for n in range(size)]
         with CaptureQueriesContext(connection) as captured:
-            ingest(project.pk, batch)
+            ingest(primary, project.pk, batch)
         counts.append(len(captured))
     assert counts[0] == counts[1]
 
@@ -220,16 +221,16 @@ def test_purge_beside_senders_leaves_no_input_without_its_entries() -> None:
             store(project, answer(external_id=f"{sender} {number}", agent_steps=[step]), external_id="busy")
             message = Message.objects.get(external_id=f"{sender} {number}")
             if number % 3:
-                delete_message(message.pk, by="test")
+                delete_message(primary, message.pk, by="test")
 
     def remove() -> None:
         for _time in range(30):
-            purge(Scope(deleted_before=timezone.now() + timedelta(days=1)))
+            purge(primary, Scope(deleted_before=timezone.now() + timedelta(days=1)))
 
     in_threads(lambda: send(0), lambda: send(1), remove)
 
-    assert list(check(tally=Tally())) == []
-    purge(Scope(deleted_before=timezone.now() + timedelta(days=1)))
+    assert list(check(primary, tally=Tally())) == []
+    purge(primary, Scope(deleted_before=timezone.now() + timedelta(days=1)))
     left = Context.objects.filter(kind="input")
     assert left.count() == 20
     used = {entry for context in left for entry in context.entries}

@@ -14,6 +14,7 @@ from django.db import connection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message, Session
 from sdk.tests.length import examples
@@ -113,6 +114,7 @@ def send(project: Project, prefix: str, batch: Sequence[tuple[str, dict[str, Any
         of_session[session].append(message)
     try:
         ingest(
+            primary,
             project.pk,
             [session_of(*said, external_id=prefix + session) for session, said in of_session.items()],
         )

@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 from django.core.management import CommandError, call_command
 
+from access_app.db import Database, primary
 from access_app.models import Project
 from messages_app.models import Message, Session
 from messages_app.writes import delete_message, restore_message
@@ -43,7 +44,7 @@ def run(name: str, *steps: dict[str, Any], day: int = 0) -> dict[str, Any]:
 def recompute(**options: Any) -> str:
     out = StringIO()
     call_command("recompute_costs", stdout=out, **options)
-    assert list(check(tally=Tally())) == []
+    assert list(check(primary, tally=Tally())) == []
     return out.getvalue()
 
 
@@ -97,11 +98,11 @@ def test_deleted_messages_are_priced_but_not_counted(project: Project) -> None:
     outcome = store(project, run("a", {"model": "m", "usage": USAGE}))
     message = outcome.messages[0].id
     assert message is not None
-    delete_message(message, by="x")
+    delete_message(primary, message, by="x")
     price("m", 2)
     recompute()
     assert Session.objects.get().cost is None
-    restore_message(message)
+    restore_message(primary, message)
     assert Session.objects.get().cost == 2
 
 
@@ -112,11 +113,11 @@ def test_interrupted_run_says_where_to_continue(project: Project, monkeypatch: p
     real = costs.set_costs
     batches: list[int] = []
 
-    def set_costs(new: Any) -> int:
+    def set_costs(db: Database, new: Any) -> int:
         if len(batches) == 2:
             raise KeyboardInterrupt
         batches.append(1)
-        return real(new)
+        return real(db, new)
 
     with patch.object(costs, "set_costs", set_costs), pytest.raises(CommandError) as caught:
         recompute()

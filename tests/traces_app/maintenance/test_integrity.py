@@ -15,6 +15,7 @@ from django.db import connection
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
+from access_app.db import primary
 from access_app.models import AuditAction, AuditEntry, Project
 from messages_app.models import Message, MessageKey, SealMark, Session, message_key
 from messages_app.sql.periods import Period
@@ -50,7 +51,7 @@ def outcome(project: Project) -> SessionOutcome:
 
 def found(**scope: Any) -> list[tuple[str, str]]:
     """Return (kind, detail) of all problems."""
-    return [(problem.kind, problem.detail) for problem in check(tally=Tally(), **scope)]
+    return [(problem.kind, problem.detail) for problem in check(primary, tally=Tally(), **scope)]
 
 
 def steps(project: Project, *said: dict[str, Any], **fields: Any) -> None:
@@ -81,11 +82,11 @@ def test_stored_data_has_no_problems_deleted_or_not(project: Project, outcome: S
     )
     store(project, external_id="no messages")
     tally = Tally()
-    assert list(check(tally=tally)) == []
+    assert list(check(primary, tally=tally)) == []
     assert tally == Tally(sessions=4, messages=5, steps=3, calls=5)
-    delete_message(outcome.messages[1].id, by="test")
+    delete_message(primary, outcome.messages[1].id, by="test")
     assert found() == []
-    delete_session(outcome.id, by="test")
+    delete_session(primary, outcome.id, by="test")
     assert found() == []
 
 
@@ -187,7 +188,9 @@ def test_orphans_are_reported_only_by_a_full_check(project: Project, outcome: Se
         ("session_counts", "message_count 2, found 1; call_count 4, found 0; failure_count 1, found 0; "
          "problem_count 1, found 0; input_tokens 120, found 0; output_tokens 30, found 0; duration_ms 142, found 0")
     ]  # fmt: skip
-    kinds = [(problem.kind, problem.message_id) for problem in check(tally=Tally()) if problem.session_id is None]
+    kinds = [
+        (problem.kind, problem.message_id) for problem in check(primary, tally=Tally()) if problem.session_id is None
+    ]
     assert kinds == [("orphan_row", lost.pk)] * 7 + [("orphan_result", None), ("orphan_row", lost.pk)]
     store(project, answer(health=["orphan_result"]), external_id="flagged")
     assert ("orphan_result", "flagged on arrival") in found(project_id=project.pk)
@@ -217,7 +220,7 @@ def test_parent_cycles_are_reported(outcome: SessionOutcome) -> None:
 def test_counts_that_disagree_are_reported(project: Project, outcome: SessionOutcome) -> None:
     Message.objects.filter(role="assistant").update(step_count=3, failure_count=0, duration_ms=None)
     Session.objects.update(message_count=F("message_count") + 1, output_tokens=0)
-    problems = list(check(tally=Tally(), session_id=outcome.id))
+    problems = list(check(primary, tally=Tally(), session_id=outcome.id))
     assert problems == [
         Problem(
             kind="message_counts",
@@ -272,7 +275,7 @@ def test_pages_are_read_in_a_bounded_number_of_queries(project: Project) -> None
         store(project, *messages, external_id=f"s{number}")
     tally = Tally()
     with CaptureQueriesContext(connection) as queries:
-        assert list(check(tally=tally, project_id=project.pk)) == []
+        assert list(check(primary, tally=tally, project_id=project.pk)) == []
     assert tally == Tally(sessions=3, messages=300)
     reads = [query["sql"] for query in queries.captured_queries if "SAVEPOINT" not in query["sql"]]
     # A page of messages, their verdicts between two settings, and an empty page; a page of sessions with its counters, too.
@@ -378,7 +381,7 @@ def test_help_names_every_kind_of_problem(capsys: pytest.CaptureFixture[str]) ->
 
 def test_repair_mends_counters_keys_and_index(project: Project, outcome: SessionOutcome) -> None:
     empty = store(project, answer(external_id="no texts", content="", agent_steps=[]), external_id="other")
-    index_queued(patience=timedelta(0))
+    index_queued(primary, patience=timedelta(0))
     asked, answered = (message.id for message in outcome.messages)
     assert run_command()[1] == 0, "a message without texts is not missing in the index"
     assert empty.messages[0].id

@@ -24,6 +24,7 @@ from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
 
+from access_app.db import primary
 from access_app.db.direct import connection_parameters
 from access_app.models import AuditAction, AuditEntry, Project
 from messages_app.models import Message, Session
@@ -137,7 +138,7 @@ def test_program_error_of_job_is_noted_and_tried_again(staff: Client, settings: 
     may_go_on = threading.Event()
     runs: list[int] = []
 
-    def run(_is_stopped: Any) -> dict[str, int]:
+    def run(_db: Any, _is_stopped: Any) -> dict[str, int]:
         runs.append(len(runs))
         if runs[-1]:
             may_go_on.wait(120)
@@ -159,7 +160,7 @@ def test_program_error_of_job_is_noted_and_tried_again(staff: Client, settings: 
 @pytest.mark.django_db(transaction=True)
 def test_job_runs_once_at_a_time(project: Project) -> None:
     stale_run(project)
-    with psycopg.connect(**connection_parameters()) as other:
+    with psycopg.connect(**connection_parameters(primary)) as other:
         other.execute("SELECT pg_advisory_lock(%s)", [BY_NAME["close_stale_runs"].lock])
         assert work("--job", "close_stale_runs") == {"close_stale_runs": "runs elsewhere"}
         other.execute("SELECT pg_advisory_unlock_all()")

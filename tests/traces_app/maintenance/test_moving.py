@@ -22,20 +22,20 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 from django.test import Client
 
-from access_app.db import PRIMARY, using
+from access_app.db import PRIMARY
 from access_app.db.reading import is_of_traces
 from access_app.keys import create_key
 from access_app.models import Project, Scope
-from access_app.places import alias_of, database_of, scopes_by_database
+from access_app.places import alias_of, scopes_by_database
+from access_app.readable import Parts
 from access_app.visibility import ALL_PROJECTS
 from messages_app.models import Message, PurgedPeriod, SealMark, Session, SessionTombstone
-from messages_app.sql.merged import in_each
 from sdk.tests.length import examples
 from tests.admin_pages import html_of
 from tests.project_databases import copies
 from tests.traces_app.conftest import answer, question, store
 from traces_app.maintenance import moving
-from traces_app.maintenance.project_databases import prepare
+from traces_app.maintenance.moving import prepare
 from traces_app.models import (
     EmbedderInUse,
     Erasure,
@@ -157,16 +157,14 @@ def test_project_moves_there_and_back_and_is_the_same(client: Client) -> None:
         assert f"to {alias}" in moved(alias)
         assert alias_of(big.pk) == alias
         assert exported(client) == before
-        with using(other):
-            assert not Session.with_deleted.filter(project=big).exists()
+        assert not Session.with_deleted.using(other).filter(project=big).exists()
         call_command("work", "--once", stdout=StringIO())
         for command in ("seal_traces", "check_traces", "verify_traces"):
             call_command(command, stdout=StringIO())
         # What is sent again is known, and what is new goes on.
         body = msgspec.json.encode({"sessions": [{"external_id": "weather", "messages": [question(), answer()]}]})
         assert client.post("/api/v1/ingest/", body, "application/json").status_code in (200, 201)
-        with using(alias):
-            assert Message.with_deleted.filter(project=big).count() == 2
+        assert Message.with_deleted.using(alias).filter(project=big).count() == 2
         assert exported(client) == before
     assert "Removed 0 rows elsewhere" in moved(PRIMARY)
     assert Session.objects.filter(project=small).exists()
@@ -210,9 +208,9 @@ def test_move_under_load_loses_and_doubles_nothing(client: Client) -> None:
         for thread in threads:
             thread.join()
     assert len(accepted) == SENDERS * SESSIONS
-    with using("tenant"):
-        assert sorted(Session.with_deleted.values_list("external_id", flat=True)) == sorted(accepted)
-        assert Message.with_deleted.count() == 2 * len(accepted)
+    there = Session.with_deleted.using("tenant").values_list("external_id", flat=True)
+    assert sorted(there) == sorted(accepted)
+    assert Message.with_deleted.using("tenant").count() == 2 * len(accepted)
     assert not Session.with_deleted.exists()
     call_command("check_traces", stdout=StringIO())
 
@@ -229,8 +227,7 @@ def test_interrupted_move_is_taken_back_or_ended(client: Client, monkeypatch: py
     assert client.post("/api/v1/ingest/", body, "application/json").status_code in (200, 201)
     moving._close(big.pk, PRIMARY)
     moved("tenant")
-    with database_of(big.pk):
-        assert Session.objects.count() == 2
+    assert Session.objects.using("tenant").count() == 2
     with pytest.raises(CommandError, match="no database"):
         moved("elsewhere")
 
@@ -245,17 +242,16 @@ def test_maintenance_reaches_projects_in_three_databases(transactional_db: None,
             call_command("move_project", project.slug, alias, stdout=StringIO())
         _key, token = create_key(project, "test", Scope.values)
         clients[alias] = Client(headers={"authorization": f"Bearer {token}"})
-        with using(alias):
-            for user, month in (("ada", 2), ("bob", 2), ("bob", 3)):
-                when = f"2024-0{month}-10T12:00:00Z"
-                store(
-                    project,
-                    question(created_at=when),
-                    answer(created_at=when),
-                    external_id=f"{user}-{month}",
-                    created_at=when,
-                    end_user=user,
-                )
+        for user, month in (("ada", 2), ("bob", 2), ("bob", 3)):
+            when = f"2024-0{month}-10T12:00:00Z"
+            store(
+                project,
+                question(created_at=when),
+                answer(created_at=when),
+                external_id=f"{user}-{month}",
+                created_at=when,
+                end_user=user,
+            )
 
     def run(*arguments: str, **options: Any) -> str:
         call_command(*arguments, stdout=(out := StringIO()), stderr=out, **options)
@@ -264,8 +260,7 @@ def test_maintenance_reaches_projects_in_three_databases(transactional_db: None,
     def sessions() -> dict[str, list[str]]:
         found = {}
         for alias in projects:
-            with using(alias):
-                found[alias] = sorted(Session.objects.values_list("external_id", flat=True))
+            found[alias] = sorted(Session.objects.using(alias).values_list("external_id", flat=True))
         return found
 
     def in_each(*names: str) -> dict[str, list[str]]:
@@ -275,8 +270,7 @@ def test_maintenance_reaches_projects_in_three_databases(transactional_db: None,
     run("erase", "--end-user", "ada", "--yes")
     assert sessions() == in_each("bob-2", "bob-3")
     for alias in projects:
-        with using(alias):
-            assert Erasure.objects.count() == 1, alias
+        assert Erasure.objects.using(alias).count() == 1, alias
     before = {alias: exported(client) for alias, client in clients.items()}
     run("archive", "--older-than", "2024-03-01", "--to", str(tmp_path), "--drop")
     assert sessions() == in_each("bob-3")
@@ -286,7 +280,7 @@ def test_maintenance_reaches_projects_in_three_databases(transactional_db: None,
     assert {alias: exported(client) for alias, client in clients.items()} == before
     for command in ("seal_traces", "check_traces", "verify_traces", "verify_audit"):
         run(command)
-    with using("tenant"), connections["tenant"].cursor() as cursor:
+    with connections["tenant"].cursor() as cursor:
         cursor.execute("UPDATE messages_app_message SET content = 'another' WHERE role = 'user'")
     with pytest.raises(CommandError):
         run("verify_traces")
@@ -355,7 +349,9 @@ def part_of_page(staff: Client, path: str, begin: str, end: str) -> str:
 
 def arrivals_in(period: Period) -> Arrivals:
     return arrivals_of(
-        list(in_each(scopes_by_database(ALL_PROJECTS), lambda scope: arrivals(scope, period, with_waits=True)).values())
+        list(
+            Parts(scopes_by_database(ALL_PROJECTS)).each(lambda db, scope: arrivals(db, scope, period, with_waits=True))
+        )
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from django.db import connection, transaction
 from django.db.models import F
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message
 from tests.traces_app.conftest import NOON, store
@@ -54,11 +55,11 @@ def changed_steps(**fields: Any) -> list[dict[str, Any]]:
 
 
 def kinds() -> set[str]:
-    return {problem.kind for problem in check(tally=Tally())}
+    return {problem.kind for problem in check(primary, tally=Tally())}
 
 
 def verdict_on(message_id: UUID) -> bool:
-    (found,) = verdicts([message_id])
+    (found,) = verdicts(primary, [message_id])
     return found.is_plain
 
 
@@ -80,7 +81,7 @@ def test_usual_messages_are_plainly_in_order(project: Project, fields: dict[str,
     message_id = store(project, plain(**fields)).messages[0].id
     assert message_id
     steps, calls = AgentStep.objects.count(), ToolCall.objects.count()
-    assert verdicts([message_id]) == [(message_id, steps, calls, True)]
+    assert verdicts(primary, [message_id]) == [(message_id, steps, calls, True)]
     assert kinds() == set()
 
 
@@ -177,7 +178,7 @@ def test_tokens_are_counted_like_those_that_are_stored(project: Project) -> None
     for message_id, (of_message, of_steps) in zip(several(project, len(forms)), forms, strict=True):
         Message.objects.filter(pk=message_id).update(usage=of_message)
         AgentStep.objects.filter(message=message_id).update(usage=of_steps)
-        counted[message_id] = count_below(message_id, of_message).input_tokens
+        counted[message_id] = count_below(primary, message_id, of_message).input_tokens
     assert len(set(counted.values())) == 6
     for said in {0, 3, 10**12 + 1, *counted.values()}:
         Message.objects.update(input_tokens=said, output_tokens=0)
@@ -214,4 +215,4 @@ def several(project: Project, number: int) -> list[UUID]:
 
 
 def with_wrong_counts() -> set[UUID | None]:
-    return {problem.message_id for problem in check(tally=Tally()) if problem.kind == "message_counts"}
+    return {problem.message_id for problem in check(primary, tally=Tally()) if problem.kind == "message_counts"}

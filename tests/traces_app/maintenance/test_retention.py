@@ -10,6 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
+from access_app.db import primary
 from access_app.models import KeptStatus, Project
 from messages_app.models import Message, Session
 from messages_app.session_counters import disagreements
@@ -46,8 +47,9 @@ def tell(project: Project, name: str, *days: float, **fields: Any) -> None:
 def judge(project: Project, name: str, value: float, **place: str) -> None:
     record = records.Score(name=name, value=value, created_at=NOW, **place)
     store_scores(
+        primary,
         project.pk,
-        [PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=find_place(project.pk, record))],
+        [PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=find_place(primary, project.pk, record))],
     )
 
 
@@ -65,12 +67,12 @@ def left() -> dict[str, int]:
 
 def purge_by_policy() -> dict[str, int]:
     """Apply the rules; return the number of removed rows, which is what a dry run has counted."""
-    counted = survey(*scopes_of(Project.objects.all()))
-    removed = apply_retention()
+    counted = survey(primary, *scopes_of(primary, Project.objects.all()))
+    removed = apply_retention(primary)
     assert removed.periods == counted.periods
     rows = {name: table.rows for name, table in removed.tables.items()}
     assert rows == {name: table.rows for name, table in counted.tables.items()}
-    assert disagreements(list(Session.with_deleted.values_list("pk", flat=True))) == {}
+    assert disagreements(primary, list(Session.with_deleted.values_list("pk", flat=True))) == {}
     return rows
 
 
@@ -142,18 +144,18 @@ def test_whole_months_go_once_all_of_them_has_expired(project: Project, stranger
     tell(project, "partly", max(partly, 90.001))
     tell(stranger, "exact", expired, 40)
     tell(stranger, "kept by another rule", expired, tags=["golden"])
-    assert month in survey(*scopes_of(Project.objects.all())).periods
-    assert month in apply_retention().periods
+    assert month in survey(primary, *scopes_of(primary, Project.objects.all())).periods
+    assert month in apply_retention(primary).periods
     assert left() == {"partly": 2}
-    assert disagreements(list(Session.with_deleted.values_list("pk", flat=True))) == {}
+    assert disagreements(primary, list(Session.with_deleted.values_list("pk", flat=True))) == {}
     # One that is kept, or whose project has no days, keeps its month; the others go by rows.
     tell(project, "kept", expired, tags=["golden"])
     tell(project, "expired again", expired)
-    assert month not in apply_retention().periods
+    assert month not in apply_retention(primary).periods
     assert left() == {"partly": 2, "kept": 2}
     tell(Project.objects.create(slug="no-days"), "for ever", expired)
     set_rules(project, keep_tags=[])
-    assert month not in apply_retention().periods
+    assert month not in apply_retention(primary).periods
     assert left() == {"partly": 2, "for ever": 2}
 
 
@@ -166,10 +168,10 @@ def test_trash_has_days_of_its_project(project: Project, stranger: Project, sett
     tell(project, "kept in the trash", 100, tags=["golden"])
     tell(project, "kept, too long in the trash", 100, tags=["golden"])
     tell(project, "message", 10)
-    delete_message(Message.objects.get(external_id="message-10-q").pk, by="ada")
+    delete_message(primary, Message.objects.get(external_id="message-10-q").pk, by="ada")
     Message.with_deleted.filter(deleted_at__isnull=False).update(deleted_at=ago(6))
     for session in Session.objects.exclude(external_id="message"):
-        delete_session(session.pk, by="ada")
+        delete_session(primary, session.pk, by="ada")
         days = 4 if session.external_id in ("owner new trash", "kept in the trash", "stranger new trash") else 6
         Session.with_deleted.filter(pk=session.pk).update(deleted_at=ago(days))
     Session.with_deleted.filter(external_id="stranger old trash").update(deleted_at=ago(31))

@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 from django.http import QueryDict
 
+from access_app.db import primary
 from access_app.models import Project
 from access_app.visibility import ProjectScope
 from messages_app import writes
@@ -36,15 +37,17 @@ QUESTION = "Weather in Shanghai?"
 
 def brought_up_to_date() -> int:
     """Run both jobs; return the number of vectors that were made."""
-    index_queued(patience=timedelta(0))
-    return store_vectors().runs
+    index_queued(primary, patience=timedelta(0))
+    return store_vectors(primary).runs
 
 
 def found(run: UUID, **given: Any) -> dict[str, tuple[float, float]]:
     """Return the score of each similar run and that of its question, by external id."""
     message = Message.objects.get(pk=run)
-    rows = SimilarFilterSet(QueryDict(urlencode(given))).found(ProjectScope(frozenset([message.project_id])))
-    answer = similar_runs.similar_runs(run, rows, 20, is_filtered="has_errors" in given)
+    rows = SimilarFilterSet(QueryDict(urlencode(given)), mask=None).found(
+        primary, ProjectScope(frozenset([message.project_id]))
+    )
+    answer = similar_runs.similar_runs(primary, run, rows, 20, is_filtered="has_errors" in given)
     assert answer is not None
     names = dict(Message.objects.values_list("pk", "external_id"))
     return {names[UUID(one.id)]: (one.score, one.question_score) for one in answer.results}
@@ -74,18 +77,18 @@ def test_stored_vectors_find_what_comparing_everything_finds(runs: UUID, monkeyp
     monkeypatch.setattr(similar_runs, "MOST_READ", 5_000)
     assert found(runs) == stored
     assert not UnvectoredMessage.objects.exists()
-    assert store_vectors().runs == 3  # an unknown embedder begins with everything
-    assert store_vectors().runs == 0
+    assert store_vectors(primary).runs == 3  # an unknown embedder begins with everything
+    assert store_vectors(primary).runs == 0
 
 
 @pytest.mark.django_db
 def test_waiting_messages_are_compared_before_their_vectors_are_stored(project: Project, runs: UUID) -> None:
     asked(project, "new", NOON, QUESTION, ("search", ""))
     assert found(runs)["new"][1] == 1
-    index_queued(patience=timedelta(0))
+    index_queued(primary, patience=timedelta(0))
     assert not UnindexedMessage.objects.exists()
     assert found(runs)["new"][1] == 1
-    assert store_vectors().runs == 1
+    assert store_vectors(primary).runs == 1
     assert found(runs)["new"][1] == 1
 
 
@@ -94,7 +97,7 @@ def test_vectors_follow_changed_and_late_questions(project: Project, runs: UUID)
     before = dict(RunVector.objects.values_list("message__external_id", "vector"))
     question = Message.objects.get(role="user", session__external_id="near")
     patch = redact_message_patch(normalise_patch(records.MessagePatch(content=QUESTION)), DEFAULT_RULES)
-    change_message([project.pk], question.pk, patch)
+    change_message(primary, [project.pk], question.pk, patch)
     run = {"role": "assistant", "external_id": "unasked", "created_at": NOON}
     store(project, run, external_id="late")
     assert brought_up_to_date() == 2
@@ -112,27 +115,27 @@ def test_vectors_follow_changed_and_late_questions(project: Project, runs: UUID)
 @pytest.mark.django_db
 def test_trash_is_not_found_by_its_vector(runs: UUID) -> None:
     question = Message.objects.get(role="user", session__external_id="near")
-    writes.delete_message(question.pk, by="ada")
+    writes.delete_message(primary, question.pk, by="ada")
     assert found(runs)["near"][1] == 0
-    writes.delete_session(question.session_id, by="ada")
+    writes.delete_session(primary, question.session_id, by="ada")
     assert set(found(runs)) == {"same"}
-    writes.delete_message(Message.objects.get(external_id="same").pk, by="ada")
+    writes.delete_message(primary, Message.objects.get(external_id="same").pk, by="ada")
     assert found(runs) == {}
 
 
 @pytest.mark.django_db
 def test_vector_goes_with_its_message(runs: UUID) -> None:
-    remove_messages([Message.objects.get(external_id="near").pk])
+    remove_messages(primary, [Message.objects.get(external_id="near").pk])
     assert set(RunVector.objects.values_list("message__external_id", flat=True)) == {"same", "given"}
     same = Message.objects.get(external_id="same")
-    writes.delete_session(same.session_id, by="ada")
-    purge(Scope(deleted_before=NOON + timedelta(days=3_650)))
+    writes.delete_session(primary, same.session_id, by="ada")
+    purge(primary, Scope(deleted_before=NOON + timedelta(days=3_650)))
     assert list(RunVector.objects.values_list("message_id", flat=True)) == [runs]
 
 
 @pytest.mark.django_db(transaction=True)
 def test_dropped_month_takes_its_vectors_with_it(runs: UUID) -> None:
-    purge(Scope(created_before=NOON - timedelta(weeks=4)))
+    purge(primary, Scope(created_before=NOON - timedelta(weeks=4)))
     assert RunVector.objects.count() == 2
     assert brought_up_to_date() == 0
 

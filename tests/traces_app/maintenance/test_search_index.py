@@ -8,6 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message
 from messages_app.sql.pagination import IdRange
@@ -42,17 +43,17 @@ def count(text: str) -> int:
     def among(ids: list[object]) -> list[object]:
         return list(Message.objects.filter(pk__in=ids).values_list("pk", flat=True))
 
-    return len(find(parse(text), "message", among, IdRange(), newest_first=True, limit=1_000).ids)  # type: ignore[arg-type]
+    return len(find(primary, parse(text), "message", among, IdRange(), newest_first=True, limit=1_000).ids)  # type: ignore[arg-type]
 
 
 @pytest.mark.django_db
 def test_messages_wait_until_they_are_many_or_old(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     tell(project, "one", "two")
-    assert index_queued(patience=timedelta(minutes=1)).messages == 0
+    assert index_queued(primary, patience=timedelta(minutes=1)).messages == 0
     monkeypatch.setattr(search_index, "ENOUGH", 2)
-    assert index_queued(patience=timedelta(minutes=1)).messages == 2
+    assert index_queued(primary, patience=timedelta(minutes=1)).messages == 2
     assert not UnindexedMessage.objects.exists()
-    assert index_queued(patience=NO_PATIENCE) == search_index.Report()
+    assert index_queued(primary, patience=NO_PATIENCE) == search_index.Report()
 
 
 @pytest.mark.django_db
@@ -61,10 +62,10 @@ def test_large_open_run_is_not_indexed_with_each_event(project: Project) -> None
     message = {"external_id": "a", "role": "assistant", "is_completed": False, "created_at": NOON}
     store(project, {**message, "agent_steps": [{"iteration": 0, "tool_calls": calls}]})
     UnindexedMessage.objects.update(queued_at=timezone.now() - timedelta(seconds=7))
-    assert index_queued(patience=timedelta(seconds=5)).messages == 0
+    assert index_queued(primary, patience=timedelta(seconds=5)).messages == 0
     assert count("search") == 1
     UnindexedMessage.objects.update(queued_at=timezone.now() - timedelta(seconds=11))
-    assert index_queued(patience=timedelta(seconds=5)).messages == 1
+    assert index_queued(primary, patience=timedelta(seconds=5)).messages == 1
 
 
 @pytest.mark.django_db
@@ -73,7 +74,7 @@ def test_message_with_many_keys_has_several_segments(project: Project, monkeypat
     monkeypatch.setattr(search_index, "_CHARACTERS_AT_A_TIME", 0)
     calls = [{"name": "search", "args": {"n": " ".join(map(str, range(n, n + 300)))}} for n in range(0, 3_000, 300)]
     store(project, {"role": "assistant", "content": "start", "agent_steps": [{"iteration": 0, "tool_calls": calls}]})
-    report = index_queued(patience=NO_PATIENCE)
+    report = index_queued(primary, patience=NO_PATIENCE)
     assert (report.messages, report.rows) == (1, 11)
     assert report.segments > 5
     assert [count(term) for term in ("start", "299", "2999", "3000")] == [1, 1, 1, 0]
@@ -84,14 +85,14 @@ def test_merge_keeps_the_youngest_version_of_what_exists(project: Project, monke
     monkeypatch.setattr(search_index, "MERGED", 3)
     monkeypatch.setattr(search_index, "_MOST_KEYS", 10)
     tell(project, "first")
-    index_queued(patience=NO_PATIENCE)
+    index_queued(primary, patience=NO_PATIENCE)
     tell(project, "gone")
-    index_queued(patience=NO_PATIENCE)
-    remove_messages(list(Message.objects.filter(external_id="gone").values_list("pk", flat=True)))
+    index_queued(primary, patience=NO_PATIENCE)
+    remove_messages(primary, list(Message.objects.filter(external_id="gone").values_list("pk", flat=True)))
     message = Message.objects.get(external_id="first")
     patch = records.MessagePatch(content="needle second")
-    change_message([project.pk], message.pk, redact_message_patch(normalise_patch(patch), DEFAULT_RULES))
-    assert index_queued(patience=NO_PATIENCE).merged == 3
+    change_message(primary, [project.pk], message.pk, redact_message_patch(normalise_patch(patch), DEFAULT_RULES))
+    assert index_queued(primary, patience=NO_PATIENCE).merged == 3
     (segment,) = SearchSegment.objects.all()
     assert segment.rows == 1
     assert (count("needle second"), count("gone")) == (1, 0)
@@ -103,7 +104,7 @@ def test_merge_keeps_the_youngest_version_of_what_exists(project: Project, monke
 def test_reindex_replaces_the_segments_of_a_month(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     tell(project, "march", "mars", "marzo", "mart", "maart")
     tell(project, "april", days=35)
-    index_queued(patience=NO_PATIENCE)
+    index_queued(primary, patience=NO_PATIENCE)
     monkeypatch.setattr(search_index, "MESSAGES_AT_A_TIME", 2)
     of_march = set(SearchSegment.objects.filter(pk__lt=MARCH.after_id).values_list("pk", flat=True))
     of_april = set(SearchSegment.objects.filter(pk__gte=MARCH.after_id).values_list("pk", flat=True))
@@ -113,12 +114,12 @@ def test_reindex_replaces_the_segments_of_a_month(project: Project, monkeypatch:
         seen.add((UnindexedMessage.objects.count() <= 2, count("needle")))
         return False
 
-    assert reindex(MARCH, is_stopped=look).messages == 5
+    assert reindex(primary, MARCH, is_stopped=look).messages == 5
     assert seen == {(True, 6)}
     after = set(SearchSegment.objects.values_list("pk", flat=True))
     assert (after & of_march, after & of_april) == (set(), of_april)
     assert (count("march"), count("april"), count("needle")) == (1, 1, 6)
-    reindex(MARCH, is_stopped=lambda: True)
+    reindex(primary, MARCH, is_stopped=lambda: True)
     assert set(SearchSegment.objects.values_list("pk", flat=True)) == after
 
 
@@ -126,9 +127,9 @@ def test_reindex_replaces_the_segments_of_a_month(project: Project, monkeypatch:
 def test_dropped_month_takes_its_index_with_it(project: Project) -> None:
     tell(project, "march")
     tell(project, "april", days=35)
-    index_queued(patience=NO_PATIENCE)
+    index_queued(primary, patience=NO_PATIENCE)
     tell(project, "later")
-    purge(Scope(created_before=NOON + timedelta(days=32)))
+    purge(primary, Scope(created_before=NOON + timedelta(days=32)))
     assert SearchSegment.objects.count() == 1
     assert not UnindexedMessage.objects.exists()
     assert (count("needle"), count("april")) == (1, 1)
@@ -140,7 +141,7 @@ def test_index_is_whole_after_kills_at_any_moment(project: Project) -> None:
         tell(project, *(f"{round_}-{number}" for number in range(40)))
         kill_after(0.03 * (round_ + 1), command("index_search"))
         assert count("needle") == 40 * (round_ + 1)
-    index_queued(patience=NO_PATIENCE)
+    index_queued(primary, patience=NO_PATIENCE)
     assert not UnindexedMessage.objects.exists()
     assert sum(SearchSegment.objects.values_list("rows", flat=True)) == 240
     assert count("needle") == 240

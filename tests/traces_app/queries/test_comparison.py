@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from access_app.db import primary
 from access_app.models import Project
 from tests.traces_app.conftest import NOON, store
 from traces_app.queries import comparison
@@ -37,7 +38,7 @@ def shown(left: UUID, right: UUID) -> list[tuple[str, str, str]]:
     def name(node: Node | None) -> str:
         return "" if node is None else node.text if node.kind == "step" else f"{node.name} {node.text}"
 
-    return [(pair.change, name(pair.left), name(pair.right)) for pair in compare(left, right).pairs]
+    return [(pair.change, name(pair.left), name(pair.right)) for pair in compare(primary, left, right).pairs]
 
 
 def test_pairs_are_same_changed_or_on_one_side(project: Project) -> None:
@@ -64,13 +65,13 @@ def test_pairs_are_same_changed_or_on_one_side(project: Project) -> None:
         ("same", "Write.", "Write."),
         ("same", 'write {"q": "d"}', 'write {"q": "d"}'),
     ]
-    pairs = compare(good, bad).pairs
+    pairs = compare(primary, good, bad).pairs
     assert [pair.is_asked_alike for pair in pairs if pair.change == "changed"] == [False, True]
 
 
 def test_run_compared_with_itself_is_the_same(project: Project) -> None:
     one = run(project, "one", ("Look.", [call("search", n % 2) for n in range(300)]))
-    found = compare(one, one)
+    found = compare(primary, one, one)
     assert found.counts == {"same": 301, "changed": 0, "left": 0, "right": 0}
     assert not found.is_cut
 
@@ -78,7 +79,7 @@ def test_run_compared_with_itself_is_the_same(project: Project) -> None:
 def test_failed_call_differs_from_successful_one(project: Project) -> None:
     good = run(project, "good", ("Look.", [call("search", "a")]))
     bad = run(project, "bad", ("Look.", [call("search", "a") | {"result": {"error": "gone"}}]))
-    pair = compare(good, bad).pairs[1]
+    pair = compare(primary, good, bad).pairs[1]
     assert (pair.change, pair.is_asked_alike) == ("changed", True)
     assert pair.right is not None
     assert (pair.right.status, pair.right.result) == ("error", "gone")
@@ -86,16 +87,16 @@ def test_failed_call_differs_from_successful_one(project: Project) -> None:
 
 def test_difference_beyond_the_shown_beginning_is_found(project: Project) -> None:
     left, right = (run(project, name, ("T", [call("f", "x" * 5000 + name)])) for name in ("a", "b"))
-    assert [pair.change for pair in compare(left, right).pairs] == ["same", "changed"]
+    assert [pair.change for pair in compare(primary, left, right).pairs] == ["same", "changed"]
 
 
 def test_long_runs_are_cut_and_say_so(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "MOST_NODES", 10)
     long = run(project, "long", ("T", [call("f", n) for n in range(30)]))
-    found = compare(long, long)
+    found = compare(primary, long, long)
     assert (len(found.pairs), found.is_cut) == (10, True)
     monkeypatch.setattr(comparison, "MOST_COMPARED", 20)
-    found = compare_messages([long], [long])
+    found = compare_messages(primary, [long], [long])
     assert (len(found.pairs), found.is_cut) == (20, True)
 
 

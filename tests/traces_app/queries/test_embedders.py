@@ -12,6 +12,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message
 from tests.traces_app.conftest import NOON
@@ -104,7 +105,7 @@ def test_function_embeds_questions(project: Project) -> None:
     assert found(run) == {"rain": (1, 1), "money": (0.375, 0)}
     question = Message.objects.get(role="user", session__external_id="money")
     change = records.MessagePatch(content="The weather and my money")
-    change_message([project.pk], question.pk, redact_message_patch(normalise_patch(change), DEFAULT_RULES))
+    change_message(primary, [project.pk], question.pk, redact_message_patch(normalise_patch(change), DEFAULT_RULES))
     assert found(run)["money"][1] == 0  # the stored question is another one
     assert brought_up_to_date() == 1
     assert found(run)["money"][1] == pytest.approx(0.7071, abs=0.01)
@@ -144,7 +145,7 @@ def test_runs_wait_while_the_service_fails(project: Project, service: Service, s
     run = runs_of(project)
     service.statuses = [status] * (embedders.ATTEMPTS if status == 500 else 1)
     assert brought_up_to_date() == 0
-    assert store_vectors().failures == 0
+    assert store_vectors(primary).failures == 0
     assert not UnvectoredMessage.objects.exists()
     assert found(run)["rain"] == (1, 1)
     assert {path for path, _key, _body in service.requests} == {"/v1/embeddings"}
@@ -161,7 +162,7 @@ def test_service_that_is_gone_is_waited_for(project: Project, service: Service) 
     runs_of(project)
     with override_settings(TRACESITE_EMBEDDER="http://127.0.0.1:9/v1"):
         brought_up_to_date()
-        assert store_vectors().failures == 1
+        assert store_vectors(primary).failures == 1
         assert UnvectoredMessage.objects.count() == 3
 
 
@@ -169,10 +170,10 @@ def test_another_embedder_makes_all_vectors_again(project: Project) -> None:
     run = runs_of(project)
     assert brought_up_to_date() == 3
     with override_settings(TRACESITE_EMBEDDER=FUNCTION):
-        assert store_vectors().runs == 3
+        assert store_vectors(primary).runs == 3
         assert found(run)["rain"] == (1, 1)
     assert found(run)["rain"][1] < 1  # n-grams, until their vectors are made again
-    assert store_vectors().runs == 3
+    assert store_vectors(primary).runs == 3
     assert len(set(RunVector.objects.values_list("embedder_id", flat=True))) == 1
 
 

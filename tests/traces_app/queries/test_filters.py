@@ -16,6 +16,7 @@ from django.db import connection
 from django.http import QueryDict
 from django.utils import timezone
 
+from access_app.db import primary
 from access_app.models import Project
 from access_app.visibility import ALL_PROJECTS, NO_PROJECTS, ProjectScope
 from messages_app.models import Message, Session
@@ -96,9 +97,11 @@ def check(
     own = ProjectScope(frozenset({candidates[0].project_id}))
     passed = 0
     for query, passes in cases:
-        filters = filter_set(QueryDict(urlencode(query, doseq=True)))
+        filters = filter_set(QueryDict(urlencode(query, doseq=True)), mask=None)
         for scope in (ALL_PROJECTS, own, NO_PROJECTS):
-            rows = filters.found(scope) if filter_set is ToolFilterSet else filters.found(scope, session)
+            rows = (
+                filters.found(primary, scope) if filter_set is ToolFilterSet else filters.found(primary, scope, session)
+            )
             visible = [row for row in candidates if scope.project_ids is None or row.project_id in scope.project_ids]
             expected = [row.pk for row in visible if passes(row)]
             assert rows.keys(newest_first=False, limit=200) == expected, (query, scope)
@@ -187,7 +190,7 @@ def test_message_filters_match_the_same_in_python(rows: Rows, within: bool) -> N
 
 
 def test_filter_on_calls_reads_the_months_of_the_page(rows: Rows) -> None:
-    found = MessageFilterSet(QueryDict("tool=search")).found(ALL_PROJECTS, None)
+    found = MessageFilterSet(QueryDict("tool=search"), mask=None).found(primary, ALL_PROJECTS, None)
     page = IdRange(lower=first_id_at(LATER), upper=first_id_at(LATER + timedelta(days=1)))
     query = Query.of(found.within(page).queryset.values_list("pk"))
     with connection.cursor() as cursor:

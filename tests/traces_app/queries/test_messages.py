@@ -10,6 +10,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message
 from tests.traces_app.conftest import answer, question, statements_in, store
@@ -42,7 +43,7 @@ def leaves_of(sql: str) -> set[str]:
 
 def test_page_reads_one_partition_of_each_table(months: list[str]) -> None:
     with CaptureQueriesContext(connection) as queries:
-        found = messages([months[1]])
+        found = messages(primary, [months[1]])
     assert [message.call_count for message in found] == [4]
     opened = [sorted(leaf.removesuffix("_y2026m02") for leaf in leaves_of(each)) for each in statements_in(queries)]
     results = TABLES[-1]
@@ -54,15 +55,15 @@ def test_page_reads_one_partition_of_each_table(months: list[str]) -> None:
 def test_calls_open_the_partitions_of_their_months(months: list[str]) -> None:
     ids = [str(call.pk) for call in ToolCall.objects.filter(message_id__in=months[:2])]
     with CaptureQueriesContext(connection) as queries:
-        assert len(calls(ids)) == 8
+        assert len(calls(primary, ids)) == 8
     opened = [{leaf[-7:] for leaf in leaves_of(each)} for each in statements_in(queries)]
     assert opened == [{"2026m01", "2026m02"}]
 
 
 def test_messages_keep_id_order_and_skip_missing_ids(months: list[str]) -> None:
     gone = "019ca945-0a00-7000-8000-000000000000"
-    assert [message.id for message in messages([months[2], gone, months[0]])] == [months[2], months[0]]
-    assert messages([gone]) == calls([gone]) == messages([]) == calls([]) == []
+    assert [message.id for message in messages(primary, [months[2], gone, months[0]])] == [months[2], months[0]]
+    assert messages(primary, [gone]) == calls(primary, [gone]) == messages(primary, []) == calls(primary, []) == []
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_messages_keep_id_order_and_skip_missing_ids(months: list[str]) -> None:
 )
 def test_messages_read_selected_tables_only(months: list[str], selection: Selection, tables: set[str]) -> None:
     with CaptureQueriesContext(connection) as queries:
-        messages(months, selection)
+        messages(primary, months, selection)
     from_tables = [
         re.findall(
             r"(?:FROM|SELECT \* FROM) (?:messages|traces)_app_(\w+)", re.sub(r"\(SELECT name FROM \w+", "", each)
@@ -93,7 +94,7 @@ def test_messages_read_selected_tables_only(months: list[str], selection: Select
 
 def test_messages_read_selected_columns_only(months: list[str]) -> None:
     with CaptureQueriesContext(connection) as queries:
-        messages(months, Selection(fields=frozenset({"id", "role"})))
+        messages(primary, months, Selection(fields=frozenset({"id", "role"})))
     (query,) = queries
     columns = query["sql"].partition(" FROM ")[0]
     assert ("role" in columns, "content" in columns, "metadata" in columns) == (True, False, False)
@@ -106,7 +107,7 @@ def test_steps_and_calls_are_in_reading_order_however_they_came(project: Project
     first = answer(agent_steps=[step(2, "e"), step(0, "b", "a")], is_completed=False)
     store(project, question(), first)
     outcome = store(project, answer(agent_steps=[step(1, "d", "c"), step(0, "b", "a", "z")], is_completed=False))
-    (message,) = messages([str(outcome.messages[0].id)])
+    (message,) = messages(primary, [str(outcome.messages[0].id)])
     assert [(each.iteration, [call.id for call in each.tool_calls]) for each in message.agent_steps] == [
         (0, ["b", "a", "z"]),
         (1, ["d", "c"]),

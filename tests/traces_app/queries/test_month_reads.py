@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from access_app.db import primary
 from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.sql.partitions import drop_period
@@ -56,21 +57,25 @@ def calls(client: Client) -> list[dict[str, Any]]:
 def test_month_dropped_by_another_process_is_empty(client: Client, weather: str) -> None:
     # Twice, so that statements are prepared; several ids have another statement than one.
     for _again in range(2):
-        assert messages([weather]) and messages([weather, weather]) and calls(client)
-    drop_period(TABLES, MARCH)
+        assert messages(primary, [weather]) and messages(primary, [weather, weather]) and calls(client)
+    drop_period(primary, TABLES, MARCH)
 
-    for read in (lambda: calls(client), lambda: messages([weather]), lambda: messages([weather, weather])):
+    for read in (
+        lambda: calls(client),
+        lambda: messages(primary, [weather]),
+        lambda: messages(primary, [weather, weather]),
+    ):
         assert read() == []
 
 
 def test_hidden_month_is_not_read(client: Client, weather: str) -> None:
-    before = messages([weather]), calls(client)
+    before = messages(primary, [weather]), calls(client)
     seen: list[Any] = []
 
     def look() -> bool:
-        seen.extend([messages([weather]), calls(client)])
+        seen.extend([messages(primary, [weather]), calls(client)])
         return False  # attach it again
 
-    assert drop_period(TABLES, MARCH, when_hidden=look) is None
+    assert drop_period(primary, TABLES, MARCH, when_hidden=look) is None
     assert seen == [[], []]
-    assert (messages([weather]), calls(client)) == before
+    assert (messages(primary, [weather]), calls(client)) == before

@@ -21,6 +21,7 @@ from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app import writes
 from messages_app.models import ChangedHour, Message, Session
@@ -202,49 +203,51 @@ class Site:
     def delete(self, place: int) -> None:
         for message in self._messages(place):
             if message.deleted_at is None and message.session.deleted_at is None:
-                writes.delete_message(message.pk, by="test")
+                writes.delete_message(primary, message.pk, by="test")
 
     def restore(self, place: int) -> None:
         for message in self._messages(place):
             if message.deleted_at is not None and message.session.deleted_at is None:
-                writes.restore_message(message.pk)
+                writes.restore_message(primary, message.pk)
 
     def remove(self, place: int) -> None:
-        remove_messages([message.pk for message in self._messages(place)])
+        remove_messages(primary, [message.pk for message in self._messages(place)])
 
     def patch(self, place: int) -> None:
         for message in self._messages(place):
             steps = [{"iteration": 1, "tool_calls": [{"name": "read", "duration": 77, "result": {"output": "x"}}]}]
             patch = msgspec.convert({"agent_steps": steps}, records.MessagePatch)
-            change_message([self.project.pk], message.pk, redact_message_patch(normalise_patch(patch), DEFAULT_RULES))
+            change_message(
+                primary, [self.project.pk], message.pk, redact_message_patch(normalise_patch(patch), DEFAULT_RULES)
+            )
 
     def delete_session_alone(self) -> None:
         for session in Session.objects.filter(project=self.project):
-            writes.delete_session(session.pk, by="test")
+            writes.delete_session(primary, session.pk, by="test")
 
     def delete_session(self) -> None:
-        writes.delete_sessions(self.project.pk, None, by="test")
+        writes.delete_sessions(primary, self.project.pk, None, by="test")
 
     def restore_session(self) -> None:
         for session in Session.with_deleted.deleted().filter(project=self.project):
-            writes.restore_session(session.pk)
+            writes.restore_session(primary, session.pk)
 
     def clear(self) -> None:
         for session in Session.objects.filter(project=self.project):
-            writes.clear_session(session.pk, by="test")
+            writes.clear_session(primary, session.pk, by="test")
 
     def purge(self, minutes: int) -> None:
-        purge(Scope(created_before=self.now - timedelta(minutes=minutes), project_ids=(self.project.pk,)))
+        purge(primary, Scope(created_before=self.now - timedelta(minutes=minutes), project_ids=(self.project.pk,)))
 
     def change_prices(self) -> None:
         ModelPrice.objects.create(model="m", input=7, output=7, as_of=NOON.date())
-        assert [done.steps for done in recompute_costs()] == [1]
+        assert [done.steps for done in recompute_costs(primary)] == [1]
 
     def empty_trash(self) -> None:
-        purge(Scope(deleted_before=timezone.now(), project_ids=(self.project.pk,)))
+        purge(primary, Scope(deleted_before=timezone.now(), project_ids=(self.project.pk,)))
 
     def roll_up(self, hours_ago: int) -> None:
-        roll_up(now=timezone.now() - timedelta(hours=hours_ago))
+        roll_up(primary, now=timezone.now() - timedelta(hours=hours_ago))
 
 
 def exact(
@@ -304,7 +307,7 @@ def assert_agrees(
 ) -> Found:
     tools = list(Tool.objects.filter(project=project).values_list("pk", flat=True))
     id_range = IdRange(lower=begin and ids.first_id_at(begin), upper=end and ids.first_id_at(end))
-    found = statistics(tools, [project.pk], id_range, which=which, with_histograms_of_steps=True)
+    found = statistics(primary, tools, [project.pk], id_range, which=which, with_histograms_of_steps=True)
     of_rows, shares = exact(project, begin, end, which), shares_of(project)
     assert found.by_tool.keys() == of_rows.keys()
     for tool_id, of_tool in of_rows.items():
@@ -412,7 +415,7 @@ def test_stored_days_are_read_instead_of_rows(site: Site) -> None:
     # Behind the back of the writes that mark hours: who still reads rows would notice.
     ToolCall.with_deleted.filter(project=site.project).update(duration_ms=99)
     (found,) = statistics(
-        list(Tool.objects.values_list("pk", flat=True)), [site.project.pk], IdRange()
+        primary, list(Tool.objects.values_list("pk", flat=True)), [site.project.pk], IdRange()
     ).by_tool.values()
     assert (found.whole.calls, found.whole.longest_ms) == (2, 20)
 
@@ -439,11 +442,11 @@ def test_import_marks_each_hour_once_a_batch(site: Site) -> None:
 def test_roll_up_deletes_the_marks_that_it_saw(site: Site) -> None:
     site.store(1, 600, [call()])
     site.store(2, 900, [call()])
-    assert roll_up().hours == 2
+    assert roll_up(primary).hours == 2
     assert not ChangedHour.objects.exists()
     site.store(1, 600, [call(), call()])
     assert ChangedHour.objects.count() == 1
-    report = roll_up()
+    report = roll_up(primary)
     assert (report.hours, report.changed, ChangedHour.objects.count()) == (0, 1, 0)
 
 
@@ -452,7 +455,7 @@ def test_periods_of_a_dropped_month_are_deleted(site: Site) -> None:
         project=site.project, tool=Tool.objects.create(project=site.project, name="gone"), unit="hour", status="success",
         begin=datetime(2001, 5, 1, tzinfo=UTC), calls=1, timed_calls=0, total_ms=0, priced_calls=0, buckets=[], counts=[],
     )  # fmt: skip
-    forget_dropped_periods()
+    forget_dropped_periods(primary)
     assert not ToolPeriod.objects.exists()
 
 
@@ -464,8 +467,8 @@ def test_month_that_a_purge_drops_leaves_no_statistics(project: Project) -> None
     store(
         project, {"external_id": "a", "agent_steps": steps, **old}, {"external_id": "b", "agent_steps": steps, **kept}
     )
-    assert roll_up().hours == 2
-    report = purge(Scope(created_before=datetime(2024, 2, 1, tzinfo=UTC)))
+    assert roll_up(primary).hours == 2
+    report = purge(primary, Scope(created_before=datetime(2024, 2, 1, tzinfo=UTC)))
     assert "2024-01" in report.periods  # older empty months of other tests are dropped, too
     assert_agrees(project, None, None)
     assert set(ToolPeriod.objects.values_list("begin__month", flat=True)) == {2}
@@ -479,9 +482,9 @@ def test_hour_is_not_stored_while_an_older_transaction_is_open(project: Project)
         other.execute("SELECT 1")  # begins a transaction, which could write to any hour that is young now
         message = {"role": "assistant", "external_id": "a", "agent_steps": steps, "created_at": now - HOUR}
         store(project, message)
-        assert roll_up(now=now + 10 * HOUR).hours == 0
+        assert roll_up(primary, now=now + 10 * HOUR).hours == 0
         other.commit()
-        assert roll_up(now=now + 10 * HOUR).hours == 1
+        assert roll_up(primary, now=now + 10 * HOUR).hours == 1
 
 
 @pytest.mark.django_db(transaction=True)
@@ -489,9 +492,9 @@ def test_roll_up_that_is_killed_between_hours_continues(site: Site) -> None:
     for at in range(3):
         site.store(at, 600 + 60 * at, [call(at)])
     steps = iter([False, False, True])
-    assert roll_up(is_stopped=lambda: next(steps)).hours == 1
+    assert roll_up(primary, is_stopped=lambda: next(steps)).hours == 1
     assert_agrees(site.project, None, None)
-    assert roll_up().hours == 2
+    assert roll_up(primary).hours == 2
     assert_agrees(site.project, None, None)
 
 
@@ -502,11 +505,11 @@ def test_two_roll_ups_at_once_store_each_hour_once(site: Site) -> None:
 
     def run(_number: int) -> int:
         try:
-            return roll_up().hours
+            return roll_up(primary).hours
         finally:
             connection.close()
 
     with ThreadPoolExecutor(3) as pool:
         stored = sum(pool.map(run, range(3)))
-    assert stored + roll_up().hours == 3
+    assert stored + roll_up(primary).hours == 3
     assert_agrees(site.project, None, None)

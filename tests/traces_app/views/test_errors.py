@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app import writes
 from messages_app.models import Message, Session
@@ -118,9 +119,9 @@ def test_other_projects_errors_are_not_shown(
 
 @pytest.mark.usefixtures("errors")
 def test_deleted_calls_are_left_out(viewer: Caller) -> None:
-    writes.delete_message(Message.objects.get(external_id="one").pk, by="ada")
+    writes.delete_message(primary, Message.objects.get(external_id="one").pk, by="ada")
     assert [group["call_count"] for group in viewer.get("errors/").results] == [2, 1]
-    writes.delete_session(Session.objects.get(external_id="s1").pk, by="ada")
+    writes.delete_session(primary, Session.objects.get(external_id="s1").pk, by="ada")
     (group,) = viewer.get("errors/").results
     assert (group["call_count"], group["first_seen_at"]) == (1, "2026-03-01T14:05:00.000000Z")
     assert len(viewer.get("tool-calls/", error_group=group["id"]).results) == 1
@@ -234,10 +235,10 @@ def test_errors_of_other_projects_and_of_the_trash_are_not_like_one(
     store(stranger, run("s", NOON, failed("secret", "timeout after 1 s")), external_id="s")
     call = Message.objects.get(external_id="one").calls.get(status="error")
     assert outsider.get(f"tool-calls/{call.pk}/similar/").status == 404
-    writes.delete_message(Message.objects.get(external_id="three").pk, by="ada")
+    writes.delete_message(primary, Message.objects.get(external_id="three").pk, by="ada")
     (own,) = viewer.get(f"tool-calls/{call.pk}/similar/").results
     assert (own["call_count"], own["last_example"]["error"]) == (2, "timeout after 7 s")
-    writes.delete_message(call.message_id, by="ada")
+    writes.delete_message(primary, call.message_id, by="ada")
     assert viewer.get(f"tool-calls/{call.pk}/similar/").status == 404
 
 

@@ -7,6 +7,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from access_app.db import primary
 from messages_app.models import Message, Session
 from messages_app.writes import delete_session
 from traces_app.models import Event, ToolCall
@@ -138,7 +139,7 @@ def test_bad_parameters_are_refused_by_name(owner: Caller, query: str) -> None:
 
 def test_event_for_deleted_session_is_refused_others_stored(owner: Caller) -> None:
     owner.post("events/", event(id="a"))
-    delete_session(Session.objects.get().pk, by="test")
+    delete_session(primary, Session.objects.get().pk, by="test")
     sent = owner.post("events/", [event(id="b"), event(id="c", session_id="task-2")])
     assert [one["state"] for one in sent.json["results"]] == ["refused", "stored"]
     assert [(one["path"], one["code"]) for one in sent.json["refused"]] == [("events[0]", "session_deleted")]

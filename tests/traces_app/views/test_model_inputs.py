@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from django.utils import timezone
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message
 from traces_app.ingest.pipeline import ingest
@@ -62,7 +63,7 @@ def steps(caller: Caller, name: str = "one") -> list[dict[str, Any]]:
 
 
 def problems() -> list[str]:
-    return [f"{problem.kind}: {problem.detail}" for problem in check(tally=Tally())]
+    return [f"{problem.kind}: {problem.detail}" for problem in check(primary, tally=Tally())]
 
 
 def test_input_of_step_is_read_whole_with_its_message(owner: Caller, viewer: Caller) -> None:
@@ -214,8 +215,8 @@ def test_entries_stay_while_one_run_refers_to_them(owner: Caller, viewer: Caller
         message = Message.objects.get(external_id=name)
         assert owner.delete(f"messages/{message.pk}/").status == 204
         scope = Scope(deleted_before=timezone.now(), session_id=message.session_id)
-        expected = {name: table.rows for name, table in survey(scope).tables.items()}
-        report = purge(scope)
+        expected = {name: table.rows for name, table in survey(primary, scope).tables.items()}
+        report = purge(primary, scope)
         assert {name: table.rows for name, table in report.tables.items()} == expected
         assert Context.objects.filter(kind="entry").count() == (left + len(TOOLS) + 1 if left else 0)
         if left:
@@ -247,7 +248,7 @@ def test_missing_parts_of_inputs_are_found_by_check(owner: Caller) -> None:
 def test_many_new_messages_keep_their_inputs(project: Project, viewer: Caller) -> None:
     # More than are inserted at once, by COPY.
     messages = [run(str(n), asked(n % 7 + 1), second=n % 60) for n in range(250)]
-    ingest(project.pk, [_record("trip", messages)])
+    ingest(primary, project.pk, [_record("trip", messages)])
     assert Context.objects.filter(kind="entry").count() == 7 + len(TOOLS) + 1
     assert [len(steps(viewer, str(n))[0]["input"]["messages"]) for n in (0, 6, 249)] == [1, 7, 249 % 7 + 1]
     assert problems() == []

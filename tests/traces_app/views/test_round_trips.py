@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from access_app.db import primary
 from access_app.models import Project
 from tests.traces_app.conftest import answer, question, store
 from traces_app.imports.importer import import_paths
@@ -21,7 +22,7 @@ _OF_THE_PLACE = ("id", "project", "external_id", "updated_at", "active_at")
 
 def imported(path: Path, document: bytes | str, project: Project) -> FileReport:
     path.write_bytes(document if isinstance(document, bytes) else document.encode())
-    (report,) = import_paths([path], project.pk)
+    (report,) = import_paths(primary, [path], project.pk)
     assert (report.status, report.format, report.left_out) == ("read", "own_export", [])
     return report
 

@@ -10,6 +10,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app import writes
 from messages_app.models import Message
@@ -109,10 +110,10 @@ def test_runs_of_other_projects_are_not_compared(
 
 def test_deleted_runs_and_questions_are_not_compared(viewer: Caller, run: UUID) -> None:
     same, tools = (Message.objects.get(external_id=name) for name in ("same", "tools"))
-    writes.delete_message(same.pk, by="ada")
-    writes.delete_session(tools.session_id, by="ada")
+    writes.delete_message(primary, same.pk, by="ada")
+    writes.delete_session(primary, tools.session_id, by="ada")
     question = Message.objects.get(external_id="question")
-    writes.delete_message(Message.objects.get(session_id=question.session_id, role="user").pk, by="ada")
+    writes.delete_message(primary, Message.objects.get(session_id=question.session_id, role="user").pk, by="ada")
     found = viewer.get(f"messages/{run}/similar/").json
     assert found["compared_count"] == 2
     assert not {str(same.pk), str(tools.pk), str(question.pk)} & {one["id"] for one in found["results"]}

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from django.test import Client
 
+from access_app.db import primary
 from access_app.masking import compiled, forget_masking, save_rule
 from access_app.models import Project
 from messages_app.models import Session
@@ -192,10 +193,10 @@ def test_parts_that_name_themselves_are_none(owner: Caller, session: Session) ->
 def test_parts_are_loaded_up_to_a_limit(owner: Caller, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"{number}" * 300 for number in range(10)]
     row = store_as_before(session, [{"$part": ref(text)} for text in texts], *texts)
-    found = parts_of(session.pk, [row.context_ref], 1000)
+    found = parts_of(primary, session.pk, [row.context_ref], 1000)
     assert row.context_ref in found
     assert len(found) < 5
-    assert len(parts_of(session.pk, [row.context_ref], 10_000)) == 11
+    assert len(parts_of(primary, session.pk, [row.context_ref], 10_000)) == 11
     monkeypatch.setattr(snapshot_parts, "MOST_SIZE", 2_000)
     assert owner.get("snapshots/old/").error == (413, "snapshots_too_large", None)
     assert owner.get("sessions/task-1/snapshots/parts/", refs=ref(texts[0])).json["parts"] == {ref(texts[0]): texts[0]}

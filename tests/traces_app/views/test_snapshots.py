@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from django.utils import timezone
 
+from access_app.db import primary
 from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Session
@@ -178,9 +179,11 @@ def test_purge_removes_old_contents_and_those_of_removed_sessions() -> None:
     owner.post("snapshots/", sent({"old": "x" * 300, "both": both}, "y" * 300))
     owner.post("snapshots/", {**sent({"new": 1, "both": both}, number=2, ts=late)})
     owner.post("snapshots/", sent({"a": 1}, number=3, ts=late, session="trash"))
-    purge(Scope(created_before=now - timedelta(days=1), session_id=Session.objects.get(external_id="task-1").pk))
-    delete_session(Session.objects.get(external_id="trash").pk, by="test")
-    report = purge(Scope(deleted_before=timezone.now() + timedelta(seconds=1)))
+    purge(
+        primary, Scope(created_before=now - timedelta(days=1), session_id=Session.objects.get(external_id="task-1").pk)
+    )
+    delete_session(primary, Session.objects.get(external_id="trash").pk, by="test")
+    report = purge(primary, Scope(deleted_before=timezone.now() + timedelta(seconds=1)))
     assert report.tables["snapshots"].rows == 3
     assert list(Snapshot.objects.values_list("external_id", "is_purged")) == [
         ("snapshot-2", False),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from access_app.db import primary
 from access_app.models import Project
 from tests.traces_app.conftest import NOON, store
 from traces_app.ingest.batch import SessionOutcome
@@ -29,7 +30,7 @@ def test_statistics_of_a_tool_over_http(
     later = NOON + timedelta(hours=2)
     store(project, message(agent_steps=[step], is_completed=False, created_at=later))
     if is_stored:
-        assert roll_up().hours == 2
+        assert roll_up(primary).hours == 2
     (found,) = viewer.get(
         "tools/stats/", tool="get_weather", created_after="2026-03-01", created_before="2026-03-02"
     ).results

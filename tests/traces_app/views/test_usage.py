@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app import writes
 from messages_app.models import Message
@@ -84,12 +85,12 @@ def test_usage_of_a_project_agrees_with_its_sessions(viewer: Caller) -> None:
 
 def test_usage_leaves_out_what_is_deleted(viewer: Caller, project: Project) -> None:
     bob = Message.objects.get(session__external_id="bob")
-    writes.delete_session(bob.session_id, by="ada")
+    writes.delete_session(primary, bob.session_id, by="ada")
     assert [group["key"] for group in viewer.get("usage/").results] == ["m", "x"]
     late = Message.objects.get(session__external_id="ada", created_at__gt=NOON)
-    writes.delete_message(late.pk, by="ada")
+    writes.delete_message(primary, late.pk, by="ada")
     assert viewer.get("usage/").results == [group("m", 1, 0.003), group("x", 2, None, 2)]
-    writes.restore_session(bob.session_id)
+    writes.restore_session(primary, bob.session_id)
     assert viewer.get("usage/").json["total"]["cost"] == 0.503
 
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from access_app.db import primary
 from traces_app.imports.importer import import_source
 from traces_app.views.importing import budget_of_upload
 from tracesite_sdk.transcripts.documents import open_file_source
@@ -25,7 +26,7 @@ class Outcome(NamedTuple):
 def read(path: str) -> Outcome:
     with open(path, "rb") as file:
         started = time.process_time()
-        reports = list(import_source(open_file_source(file, "body"), None, budget=budget_of_upload()))
+        reports = list(import_source(primary, open_file_source(file, "body"), None, budget=budget_of_upload()))
         seconds = time.process_time() - started
     said = [[one.status, one.path[:2000], one.reason[:2000]] for one in reports[:5]]
     # Of this program alone: what getrusage() gives begins with the peak of the process that started it.

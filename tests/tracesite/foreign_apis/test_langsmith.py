@@ -13,6 +13,7 @@ from django.test import Client
 from langsmith import Client as LangSmith
 from pytest_django.live_server_helper import LiveServer
 
+from access_app.db import primary
 from access_app.keys import create_key
 from access_app.models import Project, Scope
 from messages_app.models import Message, Session
@@ -102,7 +103,7 @@ def test_multipart_fields_and_attachments_are_kept(client: Client) -> None:
     )
     assert send(client, "/runs/multipart", body + END, MULTIPART) == (202, {"message": "Runs accepted"})
     assert_is_stored()
-    [tool] = [span for span in spans_of(Project.objects.get().pk, TRACE) if span.name == "get_weather"]
+    [tool] = [span for span in spans_of(primary, Project.objects.get().pk, TRACE) if span.name == "get_weather"]
     attachments = tool.attributes["langsmith.run.attachments"]
     assert decoded_bytes(attachments["photo"]["data"]) == b"\x00\r\n--x"
     assert (attachments["film"]["size"], "data" in attachments["film"]) == (LARGEST_ATTACHMENT + 1, False)

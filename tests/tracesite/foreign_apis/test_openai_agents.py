@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from django.test import Client
 
+from access_app.db import primary
 from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Message, Session
@@ -71,7 +72,7 @@ def rows(slug: str = "agents") -> list[Any]:
     """Return the messages of a project with their steps and calls, and its sessions."""
     ids = Message.objects.filter(project__slug=slug).order_by("pk").values_list("pk", flat=True)
     found = []
-    for message in json.loads(msgspec.json.encode(queries.messages([str(one) for one in ids]))):
+    for message in json.loads(msgspec.json.encode(queries.messages(primary, [str(one) for one in ids]))):
         steps = [
             (step["agent_name"], step["model"], [call_of(call) for call in step["tool_calls"]])
             for step in message["agent_steps"]

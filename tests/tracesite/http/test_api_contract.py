@@ -21,6 +21,7 @@ from schemathesis.specs.openapi.checks import (
     response_headers_conformance,
 )
 
+from access_app.db import primary
 from access_app.db.base import DatabaseWrapper
 from access_app.keys import create_key
 from access_app.models import Project
@@ -87,15 +88,15 @@ def names(project: Project) -> dict[str, str]:
     call = str(ToolCall.objects.filter(message_id=message).values_list("pk", flat=True)[0])
     request_data = {"conversation": [{"role": "user"}, "Hello"], "variables": {"city": "Shanghai"}}
     event = records.Event(session_id="weather", type="llm_request_start", data=request_data)
-    record_events(project.pk, [redact_event(event, DEFAULT_RULES)])
+    record_events(primary, project.pk, [redact_event(event, DEFAULT_RULES)])
     ref = Context.objects.get(kind="context").ref
     judged = redact_score(records.Score(name="helpful", value=1), DEFAULT_RULES)
     session_id = Session.objects.get().pk
-    [score] = store_scores(project.pk, [PlacedScore(redacted=judged, place=Place(session_id=session_id))])
+    [score] = store_scores(primary, project.pk, [PlacedScore(redacted=judged, place=Place(session_id=session_id))])
     part = ref_of(b"{}")
     snapshot = records.Snapshot(id="snapshot", ts=10**18, node_ids=["plan"], context_ref=part)
     sent = records.Snapshots(session_id="weather", snapshot=snapshot, parts={part: Raw(b"{}")})
-    store_snapshots(project.pk, redact_snapshots(sent, DEFAULT_RULES))
+    store_snapshots(primary, project.pk, redact_snapshots(sent, DEFAULT_RULES))
     ids = {
         "entry_id": "1",  # of the audit log, which keys do not read
         "snapshot_id": "snapshot",

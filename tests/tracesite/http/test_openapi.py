@@ -14,6 +14,7 @@ from django.urls import URLPattern, get_resolver
 from drf_spectacular.drainage import GENERATOR_STATS
 from drf_spectacular.validation import validate_schema
 
+from access_app.db import primary
 from access_app.keys import create_key
 from tests.traces_app.conftest import answer, question, store
 from traces_app import urls
@@ -192,7 +193,7 @@ def test_request_examples_are_accepted(document: dict[str, Any], project: Any, c
     token = create_key(project, "agent", ["read", "write"])[1]
     sent = []
     judged = redact_score(records.Score(name="helpful", value=1), DEFAULT_RULES)
-    [score] = store_scores(project.pk, [PlacedScore(redacted=judged, place=Place())])
+    [score] = store_scores(primary, project.pk, [PlacedScore(redacted=judged, place=Place())])
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             for media_type, content in operation.get("requestBody", {"content": {}})["content"].items():

@@ -27,8 +27,9 @@ from django.utils import timezone
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from access_app.db.project_databases import DatabaseState
+from access_app.db import primary
 from access_app.db.replica import ReplicaState
+from access_app.db.states import DatabaseState
 from access_app.models import Project
 from benchmarks.faults.site import Site, running
 from messages_app.models import SealMark
@@ -220,8 +221,8 @@ def test_lags_are_those_of_the_oldest_message(scraped: Client, project: Project)
     found = samples(scrape(scraped))
     for name in ("tracesite_search_index_lag_seconds", "tracesite_seal_lag_seconds"):
         assert value(found, name) == pytest.approx(420, abs=30)
-    index_queued(patience=timedelta(0))
-    seal_marked(patience=timedelta(0))
+    index_queued(primary, patience=timedelta(0))
+    seal_marked(primary, patience=timedelta(0))
     found = samples(scrape(scraped))
     assert value(found, "tracesite_search_index_lag_seconds") == 0
     assert value(found, "tracesite_seal_lag_seconds") == 0

@@ -11,6 +11,7 @@ from django.core.management import call_command
 from django.http import HttpRequest
 from pytest_django import Settings
 
+from access_app.db import primary
 from access_app.models import ApiKey, Project, Scope
 from messages_app.models import Session
 from tracesite.samples import demo
@@ -20,7 +21,7 @@ NOTHING_NEW = demo.Made(sessions=0, password=None, api_key=None)
 
 
 def test_prepare_empty_database_returns_secrets_once() -> None:
-    made = demo.prepare()
+    made = demo.prepare(primary)
 
     project = Project.objects.get()
     assert (project.slug, made.sessions) == ("demo", Session.objects.filter(project=project).count())
@@ -32,52 +33,52 @@ def test_prepare_empty_database_returns_secrets_once() -> None:
     assert made.api_key.startswith(key.prefix)
     assert set(key.scopes) == set(Scope)
 
-    assert demo.prepare() == NOTHING_NEW
+    assert demo.prepare(primary) == NOTHING_NEW
     assert (Session.objects.count(), ApiKey.objects.count()) == (made.sessions, 1)
 
 
 def test_samples_have_costs() -> None:
-    demo.prepare()
+    demo.prepare(primary)
     assert Session.objects.filter(cost__gt=0, unpriced_count=0).count() > 10
 
 
 def test_check_traces_finds_no_problems_in_the_samples() -> None:
-    demo.prepare()
+    demo.prepare(primary)
     out = StringIO()
     call_command("check_traces", stdout=out)
     assert "no problems" in out.getvalue()
 
 
 def test_prepare_does_not_replace_revoked_key() -> None:
-    demo.prepare()
+    demo.prepare(primary)
     ApiKey.objects.update(revoked_at="2026-01-01T00:00:00Z")
-    assert demo.prepare() == NOTHING_NEW
+    assert demo.prepare(primary) == NOTHING_NEW
 
 
 def test_prepare_completes_interrupted_run() -> None:
     Project.objects.create(slug="demo")
-    made = demo.prepare()
+    made = demo.prepare(primary)
     assert None not in {made.password, made.api_key}
     assert made.sessions == Session.objects.count()
 
 
 def test_prepare_used_database_loads_no_samples() -> None:
     Project.objects.create(slug="ours")
-    made = demo.prepare()
+    made = demo.prepare(primary)
     assert (made.sessions, made.api_key) == (0, None)
     assert [project.slug for project in Project.objects.all()] == ["ours"]
 
 
 def test_prepare_with_superuser_creates_no_other() -> None:
     get_user_model()._default_manager.create_superuser("root", password="something long 1")
-    assert demo.prepare().password is None
+    assert demo.prepare(primary).password is None
     assert not get_user_model()._default_manager.filter(username="admin").exists()
 
 
 def test_prepare_sets_password_of_settings_without_showing_it(settings: Settings) -> None:
-    made = demo.prepare()
+    made = demo.prepare(primary)
     settings.TRACESITE_ADMIN_PASSWORD = "chosen by the operator"
-    assert demo.prepare().password is None
+    assert demo.prepare(primary).password is None
     assert authenticate(HttpRequest(), username="admin", password=made.password) is None
     assert authenticate(HttpRequest(), username="admin", password="chosen by the operator") is not None
 
@@ -85,7 +86,7 @@ def test_prepare_sets_password_of_settings_without_showing_it(settings: Settings
 def test_prepare_refuses_weak_password_of_settings(settings: Settings) -> None:
     settings.TRACESITE_ADMIN_PASSWORD = "admin"
     with pytest.raises(ValidationError, match="too short"):
-        demo.prepare()
+        demo.prepare(primary)
     assert not get_user_model()._default_manager.exists()
 
 

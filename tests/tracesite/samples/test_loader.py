@@ -11,6 +11,7 @@ from django.db.models import F
 from django.test import Client
 from django.utils import timezone
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message, Reference, Session
 from messages_app.writes import delete_session
@@ -26,23 +27,23 @@ def project(db: None) -> Project:
 
 
 def test_load_samples_twice_changes_nothing(project: Project) -> None:
-    assert load_samples(project) == 49
+    assert load_samples(primary, project) == 49
     assert set(Score.objects.filter(session__tags=["travel"]).values_list("number", flat=True)) == {0, 1}
     before = [list(model.objects.order_by("pk").values()) for model in (Session, Message, AgentStep, ToolCall, Score)]
-    assert load_samples(project) == 0
+    assert load_samples(primary, project) == 0
     assert [
         list(model.objects.order_by("pk").values()) for model in (Session, Message, AgentStep, ToolCall, Score)
     ] == before
 
 
 def test_load_samples_skips_deleted_sample(project: Project) -> None:
-    load_samples(project)
-    delete_session(Session.objects.get(external_id="sample-weather-zh").pk, by="somebody")
-    assert load_samples(project) == 0
+    load_samples(primary, project)
+    delete_session(primary, Session.objects.get(external_id="sample-weather-zh").pk, by="somebody")
+    assert load_samples(primary, project) == 0
 
 
 def test_samples_are_recent_and_keep_durations(project: Project) -> None:
-    load_samples(project)
+    load_samples(primary, project)
     now = timezone.now()
     times = Session.objects.order_by("-created_at").values_list("created_at", flat=True)
     assert now - times[0] < timedelta(minutes=5)
@@ -56,7 +57,7 @@ def test_samples_are_recent_and_keep_durations(project: Project) -> None:
 
 @pytest.mark.parametrize("period", ["24h", "7d"])
 def test_samples_show_what_got_worse(admin_client: Client, project: Project, period: str) -> None:
-    load_samples(project)
+    load_samples(primary, project)
     tools = text_of(admin_client.get("/admin/traces_app/tool/statistics/", {"created": period}))
     slower = re.search(r"load_branch \d+ 0% 0%(?: [\d.]+ m?s){3} \+\d+% ▲", tools)
     fails_more = re.search(r"search_hotels \d+ \d+% \d+ ▲ \d+%", tools)
@@ -64,7 +65,7 @@ def test_samples_show_what_got_worse(admin_client: Client, project: Project, per
 
 
 def test_samples_have_similar_failures_and_error_groups(admin_client: Client, project: Project) -> None:
-    load_samples(project)
+    load_samples(primary, project)
     groups = text_of(admin_client.get("/admin/traces_app/toolcall/errors/", {"created": "7d"}))
     assert "no answer from the hotel service of Lisbon" in groups
     failed = ToolCall.objects.filter(tool__name="search_hotels", status="error")
@@ -75,7 +76,7 @@ def test_samples_have_similar_failures_and_error_groups(admin_client: Client, pr
 
 
 def test_failed_refund_has_a_good_run_to_compare(admin_client: Client, project: Project) -> None:
-    load_samples(project)
+    load_samples(primary, project)
     failed = Message.objects.get(session__external_id="sample-refund-failed", role="assistant")
     good = Message.objects.get(session__external_id="sample-refund", role="assistant")
     page = admin_client.get(f"/admin/messages_app/message/{failed.pk}/change/")
@@ -92,7 +93,7 @@ def test_history_follows_from_the_time_alone() -> None:
 
 
 def test_samples_cover_all_features(project: Project) -> None:
-    load_samples(project)
+    load_samples(primary, project)
     assert set(Session.objects.values_list("status", flat=True)) == {
         "running",
         "paused",
@@ -119,7 +120,7 @@ def test_samples_cover_all_features(project: Project) -> None:
 
 
 def test_samples_include_recorder_example(project: Project) -> None:
-    load_samples(project)
+    load_samples(primary, project)
     session = Session.objects.get(external_id="sample-order-desk")
     question, answer = Message.objects.filter(session=session).order_by("id")
     calls = list(
@@ -140,7 +141,7 @@ def test_samples_include_recorder_example(project: Project) -> None:
 
 
 def test_samples_include_a_failure_and_its_replay(admin_client: Client, project: Project) -> None:
-    load_samples(project)
+    load_samples(primary, project)
     failed = Session.objects.get(external_id="sample-parcel-desk")
     fork = Session.objects.get(external_id__startswith="sample-parcel-desk-fork-")
     assert failed.status == "error"
@@ -154,7 +155,7 @@ def test_samples_include_a_failure_and_its_replay(admin_client: Client, project:
 
 
 def test_password_in_sample_is_redacted(project: Project) -> None:
-    load_samples(project)
+    load_samples(primary, project)
     call = ToolCall.objects.get(tool__name="connect")
     assert call.args["host"] == "warehouse.example"
     assert "only-an-example" not in str(call.args)

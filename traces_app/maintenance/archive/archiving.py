@@ -32,8 +32,9 @@ import pyarrow.parquet as pq
 from django.utils import timezone
 
 from access_app.audit.record import record
-from access_app.db import connection, transaction
+from access_app.db import Database
 from access_app.db.direct import session_lock
+from access_app.db.transactions import in_transaction
 from access_app.models import AuditAction, Project
 from messages_app.models import Message, Session, session_key
 from messages_app.sql.partitions import DROP_PATIENCE_SECONDS, periods_of, settle_periods
@@ -110,6 +111,7 @@ class Plan:
 
 
 def archive(
+    db: Database,
     folder: Folder,
     *,
     before: datetime,
@@ -126,19 +128,19 @@ def archive(
     """
     report = report or Report()
     wanted = _wanted(projects)
-    settle_periods(TABLES, patience=patience)
-    with alone():
+    settle_periods(db, TABLES, patience=patience)
+    with alone(db):
         folder.remove_unfinished()
-        _name_months()
-        for together, units in _groups(folder, wanted, before):
+        _name_months(db)
+        for together, units in _groups(db, folder, wanted, before):
             for period in together:
-                _analyze(period)
-            with one_snapshot(read_only=True):
-                _plan_for_whole_periods()
-                archived = [done for unit in units if (done := _archive_period(folder, *unit, progress))]
-                stored = {period: _fingerprints(period, archived) for period in together} if drop else {}
+                _analyze(db, period)
+            with one_snapshot(db, read_only=True):
+                _plan_for_whole_periods(db)
+                archived = [done for unit in units if (done := _archive_period(db, folder, *unit, progress))]
+                stored = {period: _fingerprints(db, period, archived) for period in together} if drop else {}
             for done in archived:
-                _note(folder, done)
+                _note(db, folder, done)
             report.archived += archived
             if drop:
                 # What is dropped must be there now, whole, and not only when it was written.
@@ -146,33 +148,33 @@ def archive(
                     folder.check(done.manifest)
                 # The latest first, because its contexts may have entries in an earlier one.
                 for period, fingerprints in reversed(stored.items()):
-                    _drop(folder, period, fingerprints, archived, report, patience)
+                    _drop(db, folder, period, fingerprints, archived, report, patience)
         if drop:
-            _finish_drops(folder, wanted, before, report)
+            _finish_drops(db, folder, wanted, before, report)
     return report
 
 
-def plan(folder: Folder, *, before: datetime, projects: Sequence[Project] = ()) -> Plan:
+def plan(db: Database, folder: Folder, *, before: datetime, projects: Sequence[Project] = ()) -> Plan:
     """Return what `archive` would write, and drop if it is to, and change neither the database nor the folder.
 
     Call it outside a transaction. Raise ArchiveError.
     """
     planned = Plan()
-    for together, units in _groups(folder, _wanted(projects), before):
-        with one_snapshot(read_only=True):
-            _plan_for_whole_periods()
+    for together, units in _groups(db, folder, _wanted(projects), before):
+        with one_snapshot(db, read_only=True):
+            _plan_for_whole_periods(db)
             fingerprints = [
                 (project, period, fingerprint)
                 for project, period in units
-                if (fingerprint := fingerprint_of(project.pk, period, Message._meta.db_table)) != _NOTHING
+                if (fingerprint := fingerprint_of(db, project.pk, period, Message._meta.db_table)) != _NOTHING
             ]
         for project, period, fingerprint in fingerprints:
-            is_new = not _is_archived(folder, folder.manifest(project.slug, str(period)), fingerprint)
+            is_new = not _is_archived(db, folder, folder.manifest(project.slug, str(period)), fingerprint)
             messages = _number_of_messages(fingerprint)
             planned.periods.append(Planned(project=project, period=period, messages=messages, is_new=is_new))
         for partition in together:
             owners = tuple({project.pk for project, period, _fingerprint in fingerprints if period.overlaps(partition)})
-            if owners and is_whole([Scope(created_before=partition.ends_at, project_ids=owners)], partition):
+            if owners and is_whole(db, [Scope(created_before=partition.ends_at, project_ids=owners)], partition):
                 planned.dropped_at_once.append(partition)
     return planned
 
@@ -182,11 +184,11 @@ def _wanted(projects: Sequence[Project]) -> list[Project]:
 
 
 def _groups(
-    folder: Folder, projects: Sequence[Project], before: datetime
+    db: Database, folder: Folder, projects: Sequence[Project], before: datetime
 ) -> Iterator[tuple[list[Period], list[tuple[Project, Period]]]]:
     """Yield the partitions that ended before a time, those together that are archived together, with what is archived of them."""
     archived = {project.pk: [Period.parse(name) for name in folder.periods(project.slug)] for project in projects}
-    ended = [period for period in periods_of(Message._meta.db_table) if period.ends_at <= before]
+    ended = [period for period in periods_of(db, Message._meta.db_table) if period.ends_at <= before]
     for together in _together(ended, [period for periods in archived.values() for period in periods]):
         yield together, [(project, unit) for project in projects for unit in _units(archived[project.pk], together)]
 
@@ -208,30 +210,30 @@ def _units(archived: Sequence[Period], partitions: Sequence[Period]) -> list[Per
     return sorted({unit for period in partitions for unit in parts_beside(archived, period)})
 
 
-def _analyze(period: Period) -> None:
+def _analyze(db: Database, period: Period) -> None:
     """Let the planner know the sizes of a period, which may just have been filled."""
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         for table in TABLES:
             cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [period.leaf(table.name)])
             if cursor.fetchone() == (True,):
                 cursor.execute(f"ANALYZE {period.leaf(table.name)}")
 
 
-def _plan_for_whole_periods() -> None:
+def _plan_for_whole_periods(db: Database) -> None:
     """Join whole periods by hashes, for the rest of the transaction.
 
     Measured with 20,000 messages of a project: 118 s with the plans of short reads.
     """
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute(
             "SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL cursor_tuple_fraction = 1; SET LOCAL enable_nestloop = off"
         )
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def alone(db: Database) -> Iterator[None]:
     """Hold the lock of those who write archives or read them into the database. Raise ArchiveError if another one does."""
-    with session_lock(_LOCK) as is_alone:
+    with session_lock(db, _LOCK) as is_alone:
         if not is_alone:
             raise ArchiveError("Another command is writing or restoring an archive. Try again later.")
         yield
@@ -240,27 +242,33 @@ def alone() -> Iterator[None]:
 # --- Writing ----------------------------------------------------------------------------------------------------------
 
 
-def _archive_period(folder: Folder, project: Project, period: Period, progress: Progress) -> Archived | None:
+def _archive_period(
+    db: Database, folder: Folder, project: Project, period: Period, progress: Progress
+) -> Archived | None:
     """Archive a project and period; return None if there is nothing of it in the database."""
-    fingerprint = fingerprint_of(project.pk, period, Message._meta.db_table)
+    fingerprint = fingerprint_of(db, project.pk, period, Message._meta.db_table)
     if fingerprint == _NOTHING:
         return None
     earlier = folder.manifest(project.slug, str(period))
     if earlier is not None:
-        if _is_archived(folder, earlier, fingerprint):
+        if _is_archived(db, folder, earlier, fingerprint):
             return Archived(project=project, period=period, manifest=earlier, fingerprint=fingerprint, is_new=False)
         folder.check(earlier)
     manifest = write_manifest(
-        folder, project.slug, str(period), lambda dataset: _rows(folder, dataset, project, period, earlier), progress
+        folder,
+        project.slug,
+        str(period),
+        lambda dataset: _rows(db, folder, dataset, project, period, earlier),
+        progress,
     )
     return Archived(project=project, period=period, manifest=manifest, fingerprint=fingerprint, is_new=True)
 
 
-def _is_archived(folder: Folder, earlier: Manifest | None, fingerprint: str) -> bool:
+def _is_archived(db: Database, folder: Folder, earlier: Manifest | None, fingerprint: str) -> bool:
     """Return whether a project and period is archived in the folder as the database has it now."""
     return (
         earlier is not None
-        and Archive.objects.filter(pk=earlier.id, url=folder.url, fingerprint=fingerprint).exists()
+        and db.rows(Archive.objects).filter(pk=earlier.id, url=folder.url, fingerprint=fingerprint).exists()
         and folder.is_whole(earlier)
     )
 
@@ -353,13 +361,13 @@ def _read_back(folder: Folder, draft: str, dataset: Dataset, count: int, digest:
 
 
 def _rows(
-    folder: Folder, dataset: Dataset, project: Project, period: Period, earlier: Manifest | None
+    db: Database, folder: Folder, dataset: Dataset, project: Project, period: Period, earlier: Manifest | None
 ) -> Iterator[list[Row]]:
     """Yield the rows of the database, then those of the earlier archive that the database no longer has."""
     column = dataset.place_of(dataset.key)
     carries = earlier is not None and dataset.name in earlier.tables
     seen: set[object] = set()
-    for rows in bound(dataset, dataset.read(project.pk, period)):
+    for rows in bound(dataset, dataset.read(db, project.pk, period)):
         if carries:
             seen.update(row[column] for row in rows)
         yield rows
@@ -371,24 +379,24 @@ def _rows(
         if has_message:
             # A message in the database has the rows below it that it has now.
             below = dataset.place_of("message_id")
-            stored = _stored_messages({row[below] for row in rest if row[below]})
+            stored = _stored_messages(db, {row[below] for row in rest if row[below]})
             rest = [row for row in rest if row[below] not in stored]
         if rest:
             yield rest
 
 
-def _stored_messages(message_ids: Iterable[str]) -> set[str]:
+def _stored_messages(db: Database, message_ids: Iterable[str]) -> set[str]:
     wanted = [UUID(message_id) for message_id in message_ids]
     if not wanted:
         return set()
-    existing = Message.with_deleted.filter(pk__in=wanted, pk__gte=min(wanted), pk__lte=max(wanted)).order_by()
+    existing = db.rows(Message.with_deleted).filter(pk__in=wanted, pk__gte=min(wanted), pk__lte=max(wanted)).order_by()
     return {str(message_id) for message_id in existing.values_list("pk", flat=True)}
 
 
 # --- What has changed -------------------------------------------------------------------------------------------------
 
 
-def fingerprint_of(project_id: int, period: Period, messages: str) -> str:
+def fingerprint_of(db: Database, project_id: int, period: Period, messages: str) -> str:
     """Return a text that changes with every write to a project and period; `messages` is the table or the leaf of the period.
 
     Every write to what is below a message changes the row of the message, and PostgreSQL gives each version of a row the
@@ -411,7 +419,7 @@ def fingerprint_of(project_id: int, period: Period, messages: str) -> str:
     ]  # fmt: skip
     values: dict[str, int | UUID] = {"project": project_id, "first": period.first_id, "after": period.after_id}
     counts = []
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         for source, row, condition in parts:
             cursor.execute(
                 f"SELECT count(*), coalesce(sum(hashtextextended({row}, 0)::numeric), 0) FROM {source} WHERE {condition}",
@@ -436,20 +444,20 @@ def _number_of_messages(fingerprint: str) -> int:
 # --- What the database knows ------------------------------------------------------------------------------------------
 
 
-def _name_months() -> None:
+def _name_months(db: Database) -> None:
     """Name the months that the version before has archived, which may still have run beside this one."""
-    for archive in Archive.objects.filter(period=""):
+    for archive in db.rows(Archive.objects).filter(period=""):
         archive.period = str(Period.month(archive.month.year, archive.month.month))
         archive.save(update_fields=["period"])
 
 
-@transaction.atomic
-def _note(folder: Folder, done: Archived) -> None:
+@in_transaction
+def _note(db: Database, folder: Folder, done: Archived) -> None:
     """Store where a project and period is, and the keys of its sessions."""
     if not done.is_new:
         return
-    Archive.objects.filter(project=done.project, period=str(done.period), url=folder.url).delete()
-    noted = Archive.objects.create(
+    db.rows(Archive.objects).filter(project=done.project, period=str(done.period), url=folder.url).delete()
+    noted = db.rows(Archive.objects).create(
         pk=done.manifest.id,
         project=done.project,
         month=done.period.begin,
@@ -459,9 +467,10 @@ def _note(folder: Folder, done: Archived) -> None:
         fingerprint=done.fingerprint,
         created_at=done.manifest.created_at,
     )
-    note_sessions(folder, noted, done.manifest)
+    note_sessions(db, folder, noted, done.manifest)
     record(
         AuditAction.EXPORT,
+        db.actor,
         project_id=done.project.pk,
         object_type="archive",
         object_id=noted.pk,
@@ -470,28 +479,29 @@ def _note(folder: Folder, done: Archived) -> None:
     )
 
 
-def note_sessions(folder: Folder, noted: Archive, manifest: Manifest) -> None:
+def note_sessions(db: Database, folder: Folder, noted: Archive, manifest: Manifest) -> None:
     """Store the keys of the sessions of an archive."""
     if "sessions" not in manifest.tables:
         return
     for batch in folder.batches(folder.path(manifest.tables["sessions"].path), ["id", "external_id"]):
         names = zip(batch.column("id").to_pylist(), batch.column("external_id").to_pylist(), strict=True)
         keys = {session_key(noted.project_id, name) for both in names for name in both if name}
-        ArchivedSession.objects.bulk_create(ArchivedSession(archive=noted, key=key) for key in keys)
+        db.rows(ArchivedSession.objects).bulk_create(ArchivedSession(archive=noted, key=key) for key in keys)
 
 
 # --- Dropping ---------------------------------------------------------------------------------------------------------
 
 
-def _fingerprints(period: Period, archived: Sequence[Archived]) -> dict[int, str]:
+def _fingerprints(db: Database, period: Period, archived: Sequence[Archived]) -> dict[int, str]:
     """Return the fingerprint of a partition for each project that was archived with it."""
     within = [done for done in archived if done.period.overlaps(period)]
     known = {done.project.pk: done.fingerprint for done in within if done.period == period}
     others = {done.project.pk for done in within} - known.keys()
-    return known | {project: fingerprint_of(project, period, Message._meta.db_table) for project in others}
+    return known | {project: fingerprint_of(db, project, period, Message._meta.db_table) for project in others}
 
 
 def _drop(
+    db: Database,
     folder: Folder,
     period: Period,
     fingerprints: dict[int, str],
@@ -506,20 +516,20 @@ def _drop(
 
     def is_archived() -> bool:
         return all(
-            _messages_part(fingerprint_of(project, period, leaf)) == _messages_part(fingerprint)
+            _messages_part(fingerprint_of(db, project, period, leaf)) == _messages_part(fingerprint)
             for project, fingerprint in fingerprints.items()
         )
 
-    if drop_archived_period(period, list(fingerprints), is_archived, report.dropped, patience=patience):
+    if drop_archived_period(db, period, list(fingerprints), is_archived, report.dropped, patience=patience):
         return
     for done in archived:
         if "messages" in done.manifest.tables and done.period.overlaps(period):
-            for batch in _unchanged(folder, done.manifest, period):
-                removed = remove_archived(batch, done.manifest.created_at, report.dropped)
+            for batch in _unchanged(db, folder, done.manifest, period):
+                removed = remove_archived(db, batch, done.manifest.created_at, report.dropped)
                 report.messages_kept += len(batch) - removed
 
 
-def _unchanged(folder: Folder, manifest: Manifest, period: Period) -> Iterator[list[Unchanged]]:
+def _unchanged(db: Database, folder: Folder, manifest: Manifest, period: Period) -> Iterator[list[Unchanged]]:
     """Yield the archived messages of a partition that the database may still have, with what shows whether they have changed."""
     columns = ["id", "version", "updated_at"]
     first, after = period.first_id, period.after_id
@@ -527,19 +537,21 @@ def _unchanged(folder: Folder, manifest: Manifest, period: Period) -> Iterator[l
         values = [batch.column(name).to_pylist() for name in columns]
         unchanged = [Unchanged(UUID(row[0]), row[1], row[2]) for row in zip(*values, strict=True)]
         unchanged = [message for message in unchanged if first <= message.id < after]
-        stored = _stored_messages(str(message.id) for message in unchanged)
+        stored = _stored_messages(db, (str(message.id) for message in unchanged))
         if rest := [message for message in unchanged if str(message.id) in stored]:
             yield rest
 
 
-def _finish_drops(folder: Folder, projects: Sequence[Project], before: datetime, report: Report) -> None:
+def _finish_drops(db: Database, folder: Folder, projects: Sequence[Project], before: datetime, report: Report) -> None:
     """Remove the archived sessions that have no messages any more, and note what was dropped; also of a run that was killed."""
-    undropped = Archive.objects.filter(project__in=projects, url=folder.url, dropped_at=None).select_related("project")
+    undropped = (
+        db.rows(Archive.objects).filter(project__in=projects, url=folder.url, dropped_at=None).select_related("project")
+    )
     for noted in undropped.order_by("period", "project__slug"):
         period = Period.parse(noted.period)
         if period.ends_at > before:
             continue
-        in_month = Message.with_deleted.filter(
+        in_month = db.rows(Message.with_deleted).filter(
             project=noted.project_id, pk__gte=period.first_id, pk__lt=period.after_id
         )
         manifest = folder.manifest(noted.project.slug, str(period))
@@ -550,17 +562,19 @@ def _finish_drops(folder: Folder, projects: Sequence[Project], before: datetime,
             for batch in folder.batches(folder.path(manifest.tables["sessions"].path), columns):
                 session_ids = [UUID(session_id) for session_id in batch.column("id").to_pylist()]
                 remove_archived_sessions(
+                    db,
                     session_ids,
                     batch.column("digest").to_pylist(),
                     DIGEST_OF_SESSION,
                     manifest.created_at,
                     report.dropped,
                 )
-        with transaction.atomic():
+        with db.atomic():
             noted.dropped_at = timezone.now()
             noted.save(update_fields=["dropped_at"])
             record(
                 AuditAction.PURGE,
+                db.actor,
                 project_id=noted.project_id,
                 object_type="archive",
                 object_id=noted.pk,

@@ -17,8 +17,7 @@ import pyarrow as pa
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
-from access_app.db import connection
-from access_app.db.base import as_stored
+from access_app.db import Database, primary
 from messages_app.models import Message, Reference, Session
 from messages_app.sql.batch import Query
 from messages_app.sql.periods import Period
@@ -110,19 +109,19 @@ class Dataset:
         """Return the place of a column in a row."""
         return [column.name for column in self.columns].index(name)
 
-    def read(self, project_id: int, period: Period) -> Iterator[list[Row]]:
+    def read(self, db: Database, project_id: int, period: Period) -> Iterator[list[Row]]:
         """Yield the rows of a project and period in the order of ids, in batches of some FETCHED_BYTES.
 
         Call it in a transaction, because it reads with a cursor of the server.
         """
         values = ", ".join(column.sql for column in self.columns)
         # What is encrypted stays so in files.
-        with as_stored():
-            made = connection.chunked_cursor()
+        with db.connection.as_stored():
+            made = db.connection.chunked_cursor()
         with made as cursor:
             computed = ""
             if self.computed:
-                query = Query.of(self.computed())
+                query = Query.of(db.rows_of(self.computed()))
                 # The values of the statement below have names, so those of this one are written into its text.
                 text = cursor.mogrify(query.sql, query.parameters).replace("%", "%%")
                 computed = f"WITH computed AS ({text}) "
@@ -145,7 +144,11 @@ def _column(field: models.Field[Any, Any]) -> Column:
     if isinstance(target, models.GeneratedField):
         target = target.output_field or target
     sql = f't."{field.column}"'
-    stored_as = field.rel_db_type(connection) if isinstance(field, models.ForeignKey) else field.db_type(connection)
+    stored_as = (
+        field.rel_db_type(primary.connection)
+        if isinstance(field, models.ForeignKey)
+        else field.db_type(primary.connection)
+    )
     match target:
         case ArrayField():
             kind, sql = pa.list_(pa.string()), f"{sql}::text[]"

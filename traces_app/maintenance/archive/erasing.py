@@ -15,7 +15,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from access_app.db import transaction
+from access_app.db import Database
+from access_app.db.transactions import in_transaction
 from access_app.models import Project
 from messages_app.sql.periods import Period
 from traces_app.maintenance.erasure import Found, Subject, forms_of, has_text
@@ -88,14 +89,16 @@ class _Doomed:
         return lambda row: row[at] in own or any(row[column] in ids for column, ids in above)
 
 
-def erase_from(folder: Folder, subject: Subject, matches: Found, *, dry_run: bool = False) -> list[Erased]:
+def erase_from(
+    db: Database, folder: Folder, subject: Subject, matches: Found, *, dry_run: bool = False
+) -> list[Erased]:
     """Erase what belongs to a subject, and the sessions and messages that the database had of it, from an archive.
 
     Raise ArchiveError.
     """
     erased = []
     slugs = {project.slug for project in subject.projects}
-    with alone():
+    with alone(db):
         if not dry_run:
             # An erasure that was killed may have left the files that it replaced.
             folder.remove_all_leftovers()
@@ -103,14 +106,14 @@ def erase_from(folder: Folder, subject: Subject, matches: Found, *, dry_run: boo
             if slugs and manifest.project not in slugs:
                 continue
             if not dry_run:
-                _note(folder, manifest, manifest)
+                _note(db, folder, manifest, manifest)
             doomed = _doomed(folder, manifest, subject, matches)
             if doomed:
-                erased.append(_erase(folder, manifest, doomed, dry_run=dry_run))
+                erased.append(_erase(db, folder, manifest, doomed, dry_run=dry_run))
     return erased
 
 
-def _erase(folder: Folder, manifest: Manifest, doomed: _Doomed, *, dry_run: bool) -> Erased:
+def _erase(db: Database, folder: Folder, manifest: Manifest, doomed: _Doomed, *, dry_run: bool) -> Erased:
     folder.check(manifest)
     counts: dict[str, int] = {}
 
@@ -135,7 +138,7 @@ def _erase(folder: Folder, manifest: Manifest, doomed: _Doomed, *, dry_run: bool
         after = write_manifest(folder, manifest.project, manifest.period, rest)
         if not after.tables:
             folder.remove(after)
-        _note(folder, manifest, after)
+        _note(db, folder, manifest, after)
     return Erased(
         url=folder.url,
         project=manifest.project,
@@ -156,17 +159,17 @@ def _without_descriptions(rows: list[Row], doomed: _Doomed) -> list[Row]:
     ]
 
 
-@transaction.atomic
-def _note(folder: Folder, before: Manifest, after: Manifest) -> None:
+@in_transaction
+def _note(db: Database, folder: Folder, before: Manifest, after: Manifest) -> None:
     """Let the database know the manifest that is there, and the keys of its sessions."""
     project = Project.objects.filter(slug=before.project).first()
-    if project is None or Archive.objects.filter(pk=after.id).exists():
+    if project is None or db.rows(Archive.objects).filter(pk=after.id).exists():
         return
-    known = Archive.objects.filter(project=project, period=before.period, url=folder.url)
+    known = db.rows(Archive.objects).filter(project=project, period=before.period, url=folder.url)
     dropped_at = known.values_list("dropped_at", flat=True).first()
     known.delete()
     if after.tables:
-        noted = Archive.objects.create(
+        noted = db.rows(Archive.objects).create(
             pk=after.id,
             project=project,
             month=Period.parse(before.period).begin,
@@ -177,7 +180,7 @@ def _note(folder: Folder, before: Manifest, after: Manifest) -> None:
             created_at=after.created_at,
             dropped_at=dropped_at,
         )
-        note_sessions(folder, noted, after)
+        note_sessions(db, folder, noted, after)
 
 
 # --- Finding ----------------------------------------------------------------------------------------------------------

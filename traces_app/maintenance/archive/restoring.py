@@ -19,7 +19,7 @@ from uuid import UUID
 import msgspec
 
 from access_app.audit.record import record
-from access_app.db import connection, transaction
+from access_app.db import Database
 from access_app.models import AuditAction, Project
 from messages_app.changed_hours import mark_stored
 from messages_app.interruptions import FLAG, NO_NEWS, PROCESS_ENDED, reason_of
@@ -54,6 +54,7 @@ class Report:
 
 
 def restore(
+    db: Database,
     folder: Folder,
     *,
     project: str | None = None,
@@ -66,12 +67,12 @@ def restore(
     Raise NotAnArchive if nothing of it is archived, and ArchiveError if a file is damaged: then its period is not restored.
     """
     report = Report()
-    with alone():
+    with alone(db):
         for manifest in folder.manifests(project, period):
             wanted = None if session is None else _sessions_named(folder, manifest, session)
             if wanted is None or wanted:
                 folder.check(manifest)
-                _restore(folder, manifest, wanted, report, progress)
+                _restore(db, folder, manifest, wanted, report, progress)
     if not report.restored:
         raise nothing_archived(folder, project=project, period=period, session=session)
     return report
@@ -86,19 +87,21 @@ def _sessions_named(folder: Folder, manifest: Manifest, name: str) -> set[str]:
     return session_ids
 
 
-def _restore(folder: Folder, manifest: Manifest, wanted: set[str] | None, report: Report, progress: Progress) -> None:
+def _restore(
+    db: Database, folder: Folder, manifest: Manifest, wanted: set[str] | None, report: Report, progress: Progress
+) -> None:
     project = Project.objects.filter(slug=manifest.project).first()
     if project is None:
         raise ArchiveError(
             f"There is no project {manifest.project!r} in the database. Create it first: create_project {manifest.project}"
         )
     period = Period.parse(manifest.period)
-    ensure_periods({period, *_periods_of_spans(folder, manifest)})
-    with transaction.atomic():
-        _Restoring(folder, manifest, project, wanted, report, progress).run()
+    ensure_periods(db, {period, *_periods_of_spans(folder, manifest)})
+    with db.atomic():
+        _Restoring(db, folder, manifest, project, wanted, report, progress).run()
         if wanted is None:
             # Also of an archive that another database has written.
-            noted, is_new = Archive.objects.get_or_create(
+            noted, is_new = db.rows(Archive.objects).get_or_create(
                 project=project,
                 period=manifest.period,
                 url=folder.url,
@@ -111,10 +114,11 @@ def _restore(folder: Folder, manifest: Manifest, wanted: set[str] | None, report
                 },
             )
             if is_new:
-                note_sessions(folder, noted, manifest)
-            Archive.objects.filter(pk=noted.pk).update(dropped_at=None)
+                note_sessions(db, folder, noted, manifest)
+            db.rows(Archive.objects).filter(pk=noted.pk).update(dropped_at=None)
         record(
             AuditAction.RESTORE,
+            db.actor,
             project_id=project.pk,
             object_type="archive",
             object_id=manifest.id,
@@ -137,6 +141,7 @@ def _periods_of_spans(folder: Folder, manifest: Manifest) -> set[Period]:
 class _Restoring:
     """The restore of a manifest, or of the `wanted` sessions in it, within its transaction."""
 
+    db: Database
     folder: Folder
     manifest: Manifest
     project: Project
@@ -166,7 +171,7 @@ class _Restoring:
         columns = ", ".join(f'"{column.name}" {column.stored_as}' for column in dataset.columns)
         self._execute(f"CREATE TEMPORARY TABLE {_staged(dataset)} ({columns}) ON COMMIT DROP")
         names = ", ".join(f'"{column.name}"' for column in dataset.columns)
-        with connection.wrap_database_errors, connection.cursor() as cursor:
+        with self.db.connection.wrap_database_errors, self.db.connection.cursor() as cursor:
             with cursor.copy(f"COPY {_staged(dataset)} ({names}) FROM STDIN") as copy:
                 for row in self._rows(dataset, traces):
                     copy.write_row(row)
@@ -284,14 +289,14 @@ class _Restoring:
         """Mark what is derived from the messages, and count them for their sessions."""
         self._execute(f"INSERT INTO {UnindexedMessage._meta.db_table} (message_id) SELECT id FROM restored_message")
         for some in self._batches("SELECT id FROM restored_message WHERE id > %s ORDER BY id LIMIT %s"):
-            mark_stored(some)
-            mark(some)
+            mark_stored(self.db, some)
+            mark(self.db, some)
         sessions = (
             f"SELECT DISTINCT m.session_id FROM {MESSAGES.table} AS m JOIN restored_message AS r ON r.id = m.id "
             "WHERE m.session_id > %s ORDER BY m.session_id LIMIT %s"
         )
         for some in self._batches(sessions):
-            recount(some)
+            recount(self.db, some)
             # The last run is the newest one again.
             self._execute(
                 f"UPDATE {Session._meta.db_table} AS s SET last_run_id = run.id, last_run_failed = run.error <> '', "
@@ -304,15 +309,17 @@ class _Restoring:
                 {"sessions": some},
             )
             # The reason may be encrypted, so that only a cursor reads it.
-            interrupted = Session.with_deleted.filter(pk__in=some, last_interruption=NO_NEWS).values("last_run_id")
-            runs = Message.objects.filter(pk__in=interrupted).values_list("pk", "session_id", "metadata")
+            interrupted = (
+                self.db.rows(Session.with_deleted).filter(pk__in=some, last_interruption=NO_NEWS).values("last_run_id")
+            )
+            runs = self.db.rows(Message.objects).filter(pk__in=interrupted).values_list("pk", "session_id", "metadata")
             ended = [session for _run, session, metadata in runs if reason_of(metadata) == PROCESS_ENDED]
-            Session.with_deleted.filter(pk__in=ended).update(last_interruption=PROCESS_ENDED)
+            self.db.rows(Session.with_deleted).filter(pk__in=ended).update(last_interruption=PROCESS_ENDED)
 
     def _batches(self, statement: str) -> Iterator[list[UUID]]:
         last = UUID(int=0)
         while True:
-            with connection.cursor() as cursor:
+            with self.db.connection.cursor() as cursor:
                 cursor.execute(statement, [last, _AT_ONCE])
                 ids_read = [row[0] for row in cursor.fetchall()]
             if not ids_read:
@@ -321,12 +328,12 @@ class _Restoring:
             last = ids_read[-1]
 
     def _execute(self, statement: str, values: Any = None) -> int:
-        with connection.cursor() as cursor:
+        with self.db.connection.cursor() as cursor:
             cursor.execute(statement, values)
             return int(cursor.rowcount)
 
     def _count(self, statement: str) -> int:
-        with connection.cursor() as cursor:
+        with self.db.connection.cursor() as cursor:
             cursor.execute(statement)
             return int(cursor.fetchone()[0])
 

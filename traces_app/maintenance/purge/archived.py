@@ -12,6 +12,7 @@ from uuid import UUID
 
 from django.utils import timezone
 
+from access_app.db import Database
 from access_app.db.conflicts import retry_aborted
 from messages_app.sql.partitions import periods_of
 from messages_app.sql.periods import Period
@@ -33,23 +34,29 @@ class Unchanged(NamedTuple):
 
 
 def drop_archived_period(
-    period: Period, project_ids: Sequence[int], is_archived: Callable[[], bool], report: Report, *, patience: float
+    db: Database,
+    period: Period,
+    project_ids: Sequence[int],
+    is_archived: Callable[[], bool],
+    report: Report,
+    *,
+    patience: float,
 ) -> bool:
     """Drop a period of these projects; return False, and keep it, if others have messages in it or it `is_archived` no more.
 
     `is_archived` is called while nobody can write to the messages of the period. Raise PeriodInUse like purge.
     """
     scope, now = Scope(created_before=period.ends_at, project_ids=tuple(project_ids)), timezone.now()
-    if period not in periods_of(MESSAGES) or not is_whole([scope], period):
+    if period not in periods_of(db, MESSAGES) or not is_whole(db, [scope], period):
         return False
 
     def when_hidden() -> bool:
-        return is_archived() and prepare_drop([scope], period, report, now)
+        return is_archived() and prepare_drop(db, [scope], period, report, now)
 
-    return drop(period, when_hidden, report, lambda _: None, patience)
+    return drop(db, period, when_hidden, report, lambda _: None, patience)
 
 
-def remove_archived(messages: Sequence[Unchanged], archived_at: datetime, report: Report) -> int:
+def remove_archived(db: Database, messages: Sequence[Unchanged], archived_at: datetime, report: Report) -> int:
     """Remove messages that are as they were archived, and without younger scores; return their number. Safe like `purge`."""
     unchanged = Condition(
         "(id, version, updated_at) IN (SELECT * FROM unnest(%s::uuid[], %s::int[], %s::timestamptz[])) "
@@ -58,11 +65,16 @@ def remove_archived(messages: Sequence[Unchanged], archived_at: datetime, report
     )
     candidates = [message.id for message in messages]
     # That a message is in the archive is no change of its session, and a restore brings it back.
-    return report.add_all(retry_aborted(partial(remove_batch, candidates, unchanged, timezone.now(), touch=False)))
+    return report.add_all(retry_aborted(partial(remove_batch, db, candidates, unchanged, timezone.now(), touch=False)))
 
 
 def remove_archived_sessions(
-    session_ids: Sequence[UUID], digests: Sequence[str], digest: str, archived_at: datetime, report: Report
+    db: Database,
+    session_ids: Sequence[UUID],
+    digests: Sequence[str],
+    digest: str,
+    archived_at: datetime,
+    report: Report,
 ) -> None:
     """Remove the sessions without messages whose `digest`, SQL over the row `t`, is as it was archived. Safe like `purge`."""
     page = Condition(
@@ -71,5 +83,5 @@ def remove_archived_sessions(
         f"AND NOT EXISTS (SELECT 1 FROM {SCORES} AS score WHERE score.session_id = {SESSIONS}.id AND score.updated_at > %s)",
         [list(session_ids), list(digests), archived_at],
     )
-    busy = partial(busy_among, list(session_ids))
-    report.add_all(retry_aborted(partial(remove_session_rows, page, busy, timezone.now())))
+    busy = partial(busy_among, db, list(session_ids))
+    report.add_all(retry_aborted(partial(remove_session_rows, db, page, busy, timezone.now())))

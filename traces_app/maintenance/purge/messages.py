@@ -12,8 +12,9 @@ from uuid import UUID
 
 from django.db.models import Model
 
-from access_app.db import transaction
+from access_app.db import Database
 from access_app.db.conflicts import retry_aborted
+from access_app.db.transactions import in_transaction
 from messages_app.changed_hours import mark_messages
 from messages_app.models import Message, Reference
 from messages_app.seal_marks import mark
@@ -36,6 +37,7 @@ _MESSAGES_MEASURED = 100
 
 
 def remove_messages(
+    db: Database,
     lanes: Iterable[Condition],
     report: Report,
     progress: Progress,
@@ -45,13 +47,13 @@ def remove_messages(
     with_session: bool = False,
 ) -> None:
     """Remove the messages in `lanes`, unless `still` does not hold any more once they are locked."""
-    for candidates in _candidates(lanes):
+    for candidates in _candidates(db, lanes):
         progress(
-            report.add_all(retry_aborted(partial(remove_batch, candidates, still, now, with_session=with_session)))
+            report.add_all(retry_aborted(partial(remove_batch, db, candidates, still, now, with_session=with_session)))
         )
 
 
-def _candidates(lanes: Iterable[Condition]) -> Iterator[list[UUID]]:
+def _candidates(db: Database, lanes: Iterable[Condition]) -> Iterator[list[UUID]]:
     """Yield the ids of the messages in `lanes`; a batch may span several lanes, so that it is full."""
     batch: list[UUID] = []
     for lane in lanes:
@@ -59,6 +61,7 @@ def _candidates(lanes: Iterable[Condition]) -> Iterator[list[UUID]]:
         while True:
             room = MESSAGES_AT_ONCE - len(batch)
             rows = fetch(
+                db,
                 f"SELECT id FROM {MESSAGES} WHERE {lane.sql} AND id > %s ORDER BY id LIMIT {room}",
                 [*lane.values, last],
             )
@@ -72,32 +75,39 @@ def _candidates(lanes: Iterable[Condition]) -> Iterator[list[UUID]]:
         yield batch
 
 
-@transaction.atomic
+@in_transaction
 def remove_batch(
-    candidates: list[UUID], still: Condition, now: datetime, *, with_session: bool = False, touch: bool = True
+    db: Database,
+    candidates: list[UUID],
+    still: Condition,
+    now: datetime,
+    *,
+    with_session: bool = False,
+    touch: bool = True,
 ) -> Removed:
     """Remove messages and their children, locking in the order of traces_app.ingest.store.
 
     With `touch` their sessions have changed, otherwise they keep the time of their last change.
     """
-    locked = _lock(candidates, still)
+    locked = _lock(db, candidates, still)
     if not locked:
         return []
-    _mark(locked)
+    _mark(db, locked)
     message_ids = [message.id for message in locked]
     these = array_of(message_ids)
-    there = _with_rows(message_ids)
-    removed = _remove_rows_below(locked, there)
-    removed.append((Message, *_remove_message_rows(message_ids, touch=touch)))
+    there = _with_rows(db, message_ids)
+    removed = _remove_rows_below(db, locked, there)
+    removed.append((Message, *_remove_message_rows(db, message_ids, touch=touch)))
     if UnindexedMessage in there:
-        fetch(f"DELETE FROM {UnindexedMessage._meta.db_table} WHERE message_id = ANY(%s) RETURNING 1", [these])
+        fetch(db, f"DELETE FROM {UnindexedMessage._meta.db_table} WHERE message_id = ANY(%s) RETURNING 1", [these])
     if Context in there:
         session_ids = list({message.session_id for message in locked})
-        removed.append((Context, *remove_unused(session_ids, min(message_ids), max(message_ids))))
+        removed.append((Context, *remove_unused(db, session_ids, min(message_ids), max(message_ids))))
     if with_session:
-        fetch("DELETE FROM messages_app_messagekey WHERE message_id = ANY(%s) RETURNING 1", [these])
+        fetch(db, "DELETE FROM messages_app_messagekey WHERE message_id = ANY(%s) RETURNING 1", [these])
     else:
         fetch(
+            db,
             "UPDATE messages_app_messagekey SET purged_at = %s WHERE message_id = ANY(%s) RETURNING 1",
             [now, these],
         )
@@ -113,13 +123,14 @@ class _Locked(NamedTuple):
     trace_id: str | None
 
 
-def _lock(candidates: list[UUID], still: Condition) -> list[_Locked]:
+def _lock(db: Database, candidates: list[UUID], still: Condition) -> list[_Locked]:
     """Lock the keys of the messages, then those messages for which `still` holds."""
     wanted = array_of(candidates)
-    fetch("SELECT 1 FROM messages_app_messagekey WHERE message_id = ANY(%s) ORDER BY key FOR UPDATE", [wanted])
+    fetch(db, "SELECT 1 FROM messages_app_messagekey WHERE message_id = ANY(%s) ORDER BY key FOR UPDATE", [wanted])
     here = Condition("id = ANY(%s)", [wanted]) & range_of(candidates) & still
     # With all that is asked about them later: each more statement costs as much as ten messages.
     rows = fetch(
+        db,
         f"SELECT id, project_id, session_id, CASE WHEN {OF_TRACE} THEN metadata ->> 'trace_id' END "
         f"FROM {MESSAGES} WHERE {here.sql} ORDER BY id FOR UPDATE",
         here.values,
@@ -127,17 +138,17 @@ def _lock(candidates: list[UUID], still: Condition) -> list[_Locked]:
     return [_Locked(*row) for row in rows]
 
 
-def _mark(locked: Sequence[_Locked]) -> None:
+def _mark(db: Database, locked: Sequence[_Locked]) -> None:
     """Mark the hours of the messages for the statistics of tools, and the messages to be sealed as removed."""
     of_projects: dict[int, list[UUID]] = {}
     for message in locked:
         of_projects.setdefault(message.project_id, []).append(message.id)
     for project_id, message_ids in of_projects.items():
-        mark_messages(project_id, message_ids)
-    mark([message.id for message in locked])
+        mark_messages(db, project_id, message_ids)
+    mark(db, [message.id for message in locked])
 
 
-def _remove_rows_below(locked: Sequence[_Locked], there: Set[type[Model]]) -> Removed:
+def _remove_rows_below(db: Database, locked: Sequence[_Locked], there: Set[type[Model]]) -> Removed:
     """Remove everything below messages, with the spans of their traces; `there` are the tables that have such rows."""
     message_ids = [message.id for message in locked]
     these, within = array_of(message_ids), range_of(message_ids)
@@ -148,14 +159,14 @@ def _remove_rows_below(locked: Sequence[_Locked], there: Set[type[Model]]) -> Re
     measured = _last_measured(message_ids)
     removed: Removed = []
     if Score in there:
-        removed.append((Score, *remove_scores(Condition("message_id = ANY(%s)", [these]))))
+        removed.append((Score, *remove_scores(db, Condition("message_id = ANY(%s)", [these]))))
     # The spans of a trace go with the first of its messages that goes.
     if traces := sorted({(message.project_id, message.trace_id) for message in locked if message.trace_id}):
         of_traces = Condition(
             "(project_id, trace_id) IN (SELECT * FROM unnest(%s::bigint[], %s::uuid[]))",
             [[project_id for project_id, _trace_id in traces], [trace_id for _project_id, trace_id in traces]],
         )
-        removed.append((Span, *_delete(Span, of_traces, measured)))
+        removed.append((Span, *_delete(db, Span, of_traces, measured)))
     referring_first: tuple[tuple[type[Model], Condition], ...] = (
         (Event, of_messages),
         (Context, of_messages),
@@ -167,7 +178,7 @@ def _remove_rows_below(locked: Sequence[_Locked], there: Set[type[Model]]) -> Re
     )
     for model, condition in referring_first:
         if model in there:
-            removed.append((model, *_delete(model, condition, measured)))
+            removed.append((model, *_delete(db, model, condition, measured)))
     return removed
 
 
@@ -178,7 +189,7 @@ _BELOW: Mapping[type[Model], str] = {
 """Models of rows that may belong to a message, with the column that has the time."""
 
 
-def _with_rows(message_ids: Sequence[UUID]) -> set[type[Model]]:
+def _with_rows(db: Database, message_ids: Sequence[UUID]) -> set[type[Model]]:
     """Return the tables of _BELOW that have rows of the time of these messages.
 
     The others need not be asked for each message. Nothing is added while the messages are locked.
@@ -187,13 +198,14 @@ def _with_rows(message_ids: Sequence[UUID]) -> set[type[Model]]:
         f"EXISTS (SELECT 1 FROM {model._meta.db_table} WHERE {column} >= %s AND {column} < %s)"
         for model, column in _BELOW.items()
     )
-    ((*are_there,),) = fetch(f"SELECT {', '.join(exists)}", range_of(message_ids).values * len(_BELOW))
+    ((*are_there,),) = fetch(db, f"SELECT {', '.join(exists)}", range_of(message_ids).values * len(_BELOW))
     return {model for model, is_there in zip(_BELOW, are_there, strict=True) if is_there}
 
 
-def _delete(model: type[Model], condition: Condition, measured: UUID) -> tuple[int, int]:
+def _delete(db: Database, model: type[Model], condition: Condition, measured: UUID) -> tuple[int, int]:
     """Delete rows below messages; return (rows, size), which is that of the rows up to the id `measured`."""
     ((rows, size),) = fetch(
+        db,
         f"WITH gone AS (DELETE FROM {model._meta.db_table} WHERE {condition.sql} "
         f"RETURNING CASE WHEN id <= %s THEN {size_of(model)} END AS size) "
         "SELECT count(*), coalesce(round(avg(size) * count(*)), 0)::bigint FROM gone",
@@ -209,13 +221,14 @@ def _last_measured(message_ids: Sequence[UUID]) -> UUID:
     return ids.first_id_at(ids.created_at_of(sorted(message_ids)[_MESSAGES_MEASURED]))
 
 
-def _remove_message_rows(message_ids: list[UUID], *, touch: bool) -> tuple[int, int]:
+def _remove_message_rows(db: Database, message_ids: list[UUID], *, touch: bool) -> tuple[int, int]:
     """Delete the rows and subtract the live ones from the counters of their sessions; return (rows, size)."""
     here = Condition("id = ANY(%s)", [array_of(message_ids)]) & range_of(message_ids)
     live = " FILTER (WHERE deleted_at IS NULL)"
     sums = ", ".join(f"coalesce(sum({name}){live}, 0)::{COUNTER_TYPES[name]}" for name in COUNTERS)
     columns = ", ".join(f"{COUNTED_AS[name]} AS {name}" for name in COUNTERS)
     removed = fetch(
+        db,
         f"WITH gone AS (DELETE FROM {MESSAGES} WHERE {here.sql} "
         f"RETURNING session_id, deleted_at, {columns}, CASE WHEN id <= %s THEN {size_of(Message)} END AS size) "
         f"SELECT session_id, count(*), sum(size)::bigint, count(size), {sums} FROM gone GROUP BY session_id",
@@ -225,10 +238,11 @@ def _remove_message_rows(message_ids: list[UUID], *, touch: bool) -> tuple[int, 
         session_id: Counts(**dict(zip(COUNTERS, counts, strict=True)))
         for session_id, _rows_, _size, _measured, *counts in removed
     }
-    fetch(f"SELECT 1 FROM {SESSIONS} WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE", [list(gone)])
-    add_to_sessions({session_id: -counts for session_id, counts in gone.items()}, touch=touch)
+    fetch(db, f"SELECT 1 FROM {SESSIONS} WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE", [list(gone)])
+    add_to_sessions(db, {session_id: -counts for session_id, counts in gone.items()}, touch=touch)
     # Clear the id of the last run; whether it failed is kept.
     fetch(
+        db,
         f"UPDATE {SESSIONS} SET last_run_id = %s WHERE id = ANY(%s) AND last_run_id = ANY(%s) RETURNING 1",
         [NO_RUN_LEFT, list(gone), array_of(message_ids)],
     )

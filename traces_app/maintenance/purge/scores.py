@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from access_app.db import Database
 from messages_app.sql.periods import Period
 from traces_app.maintenance.statements import fetch
 from traces_app.models import Score
@@ -27,9 +28,10 @@ def pending_scores(scope: Scope) -> Condition:
     return pending
 
 
-def remove_scores(condition: Condition) -> tuple[int, int]:
+def remove_scores(db: Database, condition: Condition) -> tuple[int, int]:
     """Delete scores; return (rows, size of the rows)."""
     ((rows, size),) = fetch(
+        db,
         f"WITH gone AS (DELETE FROM {SCORES} WHERE {condition.sql} RETURNING {size_of(Score)} AS size) "
         "SELECT count(*), coalesce(sum(size), 0)::bigint FROM gone",
         condition.values,
@@ -37,8 +39,9 @@ def remove_scores(condition: Condition) -> tuple[int, int]:
     return rows, size
 
 
-def survey_scores(condition: Condition, report: Report) -> None:
+def survey_scores(db: Database, condition: Condition, report: Report) -> None:
     ((rows, size),) = fetch(
+        db,
         f"SELECT count(*), coalesce(sum({size_of(Score)}), 0)::bigint FROM {SCORES} WHERE {condition.sql}",
         condition.values,
     )

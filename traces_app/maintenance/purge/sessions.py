@@ -11,8 +11,9 @@ from uuid import UUID
 
 from django.db.models import Model
 
-from access_app.db import transaction
+from access_app.db import Database
 from access_app.db.conflicts import retry_aborted
+from access_app.db.transactions import in_transaction
 from access_app.errors import Conflict
 from messages_app.models import Session
 from messages_app.sql.snapshot import one_snapshot
@@ -32,42 +33,44 @@ _OF_SESSIONS: tuple[type[Model], ...] = (Score, Snapshot, SnapshotPart, Snapshot
 """Rows that go with their session."""
 
 
-def remove_trashed_sessions(scope: Scope, report: Report, progress: Progress, now: datetime) -> None:
+def remove_trashed_sessions(db: Database, scope: Scope, report: Report, progress: Progress, now: datetime) -> None:
     if scope.deleted_before is None:
         return
     trashed = Condition("deleted_at < %s", [scope.deleted_before])
     lanes = [sessions_of(scope)] if scope.session_id else lanes_of_projects(scope)
     for lane in lanes:
-        for page in _session_pages(lane & trashed, TRASHED_SESSIONS_AT_ONCE):
-            remove_sessions(page & trashed, report, progress, now)
+        for page in _session_pages(db, lane & trashed, TRASHED_SESSIONS_AT_ONCE):
+            remove_sessions(db, page & trashed, report, progress, now)
 
 
-def remove_sessions(page: Condition, report: Report, progress: Progress, now: datetime) -> None:
-    doomed = retry_aborted(partial(_insert_tombstones, page, now))
+def remove_sessions(db: Database, page: Condition, report: Report, progress: Progress, now: datetime) -> None:
+    doomed = retry_aborted(partial(_insert_tombstones, db, page, now))
     while doomed:
         messages = [Condition("session_id = %s", [session_id]) for session_id in doomed]
-        remove_messages(messages, report, progress, now, with_session=True)
+        remove_messages(db, messages, report, progress, now, with_session=True)
         these = Condition("id = ANY(%s)", [doomed])
-        report.add_all(retry_aborted(partial(remove_session_rows, these, partial(busy_among, doomed), now)))
+        report.add_all(retry_aborted(partial(remove_session_rows, db, these, partial(busy_among, db, doomed), now)))
         # A write in flight at the deletion of the session may have added a message.
-        doomed = [session_id for (session_id,) in fetch(f"SELECT id FROM {SESSIONS} WHERE {these.sql}", these.values)]
+        doomed = [
+            session_id for (session_id,) in fetch(db, f"SELECT id FROM {SESSIONS} WHERE {these.sql}", these.values)
+        ]
 
 
-def remove_empty_sessions(scope: Scope, report: Report, now: datetime) -> None:
+def remove_empty_sessions(db: Database, scope: Scope, report: Report, now: datetime) -> None:
     """Remove the sessions without messages that began before the time."""
     begun = (
         sessions_of(scope)
         & sessions_not_kept(scope)
         & Condition("id < %s AND created_at < %s", [expired_below(scope), scope.created_before])
     )
-    for page in _session_pages(begun, _SESSIONS_AT_ONCE, end=expired_below(scope)):
-        busy = partial(_busy_between, *page.values[-2:])
-        report.add_all(retry_aborted(partial(remove_session_rows, page, busy, now)))
+    for page in _session_pages(db, begun, _SESSIONS_AT_ONCE, end=expired_below(scope)):
+        busy = partial(_busy_between, db, *page.values[-2:])
+        report.add_all(retry_aborted(partial(remove_session_rows, db, page, busy, now)))
 
 
-def remove_expired_snapshots(scope: Scope, before: datetime, report: Report) -> None:
+def remove_expired_snapshots(db: Database, scope: Scope, before: datetime, report: Report) -> None:
     """Remove the contents of old snapshots of sessions that stay."""
-    expired = Snapshot.objects.filter(pk__lt=ids.first_id_at(before), is_purged=False).order_by()
+    expired = db.rows(Snapshot.objects).filter(pk__lt=ids.first_id_at(before), is_purged=False).order_by()
     if scope.session_id is not None:
         expired = expired.filter(session_id=scope.session_id)
     elif scope.project_ids is not None:
@@ -75,23 +78,24 @@ def remove_expired_snapshots(scope: Scope, before: datetime, report: Report) -> 
     unkept = sessions_not_kept(scope)
     for session_id in expired.values_list("session_id", flat=True).distinct():
         here = Condition("id = %s", [session_id]) & unkept
-        if scope.kept and not fetch(f"SELECT 1 FROM {SESSIONS} WHERE {here.sql}", here.values):
+        if scope.kept and not fetch(db, f"SELECT 1 FROM {SESSIONS} WHERE {here.sql}", here.values):
             continue
-        report.add(SnapshotPart, *retry_aborted(partial(_remove_contents_if_there, session_id, before)))
+        report.add(SnapshotPart, *retry_aborted(partial(_remove_contents_if_there, db, session_id, before)))
 
 
-def _remove_contents_if_there(session_id: UUID, before: datetime) -> tuple[int, int]:
+def _remove_contents_if_there(db: Database, session_id: UUID, before: datetime) -> tuple[int, int]:
     try:
-        return remove_contents(session_id, before)
+        return remove_contents(db, session_id, before)
     except Conflict:
         return 0, 0  # removed meanwhile
 
 
-def _session_pages(condition: Condition, size: int, end: UUID = LAST_ID) -> Iterator[Condition]:
+def _session_pages(db: Database, condition: Condition, size: int, end: UUID = LAST_ID) -> Iterator[Condition]:
     """Yield conditions that divide the matching sessions, up to `end`, into ranges of ids with `size` sessions each."""
     last = UUID(int=0)
     while True:
         ((upto,),) = fetch(
+            db,
             f"SELECT id FROM {SESSIONS} WHERE {condition.sql} AND id > %s ORDER BY id OFFSET {size - 1} LIMIT 1",
             [*condition.values, last],
         ) or [(None,)]
@@ -102,28 +106,30 @@ def _session_pages(condition: Condition, size: int, end: UUID = LAST_ID) -> Iter
         last = upto
 
 
-@transaction.atomic
-def _insert_tombstones(page: Condition, now: datetime) -> list[UUID]:
+@in_transaction
+def _insert_tombstones(db: Database, page: Condition, now: datetime) -> list[UUID]:
     """Insert the tombstones of sessions, so that nobody can restore them any more; return the ids of the sessions."""
     doomed = fetch(
-        f"SELECT id, project_id, external_id FROM {SESSIONS} WHERE {page.sql} ORDER BY id FOR UPDATE", page.values
+        db, f"SELECT id, project_id, external_id FROM {SESSIONS} WHERE {page.sql} ORDER BY id FOR UPDATE", page.values
     )
     session_ids = [row[0] for row in doomed]
     fetch(
+        db,
         f"WITH gone AS (SELECT id, project_id, external_id FROM {SESSIONS} WHERE id = ANY(%s)) {_INSERT_TOMBSTONES}",
         [session_ids, now],
     )
     return session_ids
 
 
-def remove_session_rows(page: Condition, busy: Callable[[], list[UUID]], now: datetime) -> Removed:
+def remove_session_rows(db: Database, page: Condition, busy: Callable[[], list[UUID]], now: datetime) -> Removed:
     """Remove sessions except the `busy` ones, with their scores and snapshots, and insert tombstones."""
     # A writer inserts its messages before it locks the session. If both happened before the snapshot, the session is
     # busy. If it locks the session after the snapshot, the transactions conflict and this one is retried. If it has not
     # locked the session yet, it will not find it and rolls back.
-    with one_snapshot():
+    with one_snapshot(db):
         idle = page & Condition("id <> ALL(%s)", [busy()])
         ((rows, size, *of_others),) = fetch(
+            db,
             f"WITH gone AS (DELETE FROM {SESSIONS} WHERE {idle.sql} RETURNING id, project_id, external_id, "
             f"{size_of(Session)} AS size), tombstones AS ({_INSERT_TOMBSTONES}), "
             + ", ".join(
@@ -154,18 +160,19 @@ _INSERT_TOMBSTONES = (
 )
 
 
-def _busy_between(after: UUID, last: UUID) -> list[UUID]:
+def _busy_between(db: Database, after: UUID, last: UUID) -> list[UUID]:
     """Return the sessions with after < id <= last that have messages.
 
     For a range of old sessions, nearly all of them empty: `busy_among` would search every period for each session.
     """
     first, end = UUID(int=after.int + 1), UUID(int=min(last.int + 1, LAST_ID.int))
-    return [session_id for some in sessions_with_messages(MESSAGES, first, end) for session_id in some]
+    return [session_id for some in sessions_with_messages(db, MESSAGES, first, end) for session_id in some]
 
 
-def busy_among(session_ids: list[UUID]) -> list[UUID]:
+def busy_among(db: Database, session_ids: list[UUID]) -> list[UUID]:
     """Return those of these sessions that have messages; the ids may be far apart."""
     rows = fetch(
+        db,
         "SELECT id FROM unnest(%s::uuid[]) AS wanted (id) "
         f"WHERE EXISTS (SELECT 1 FROM {MESSAGES} WHERE session_id = wanted.id)",
         [session_ids],
@@ -173,7 +180,7 @@ def busy_among(session_ids: list[UUID]) -> list[UUID]:
     return [session_id for (session_id,) in rows]
 
 
-def sessions_with_messages(table: str, first: UUID, after: UUID) -> Iterator[list[UUID]]:
+def sessions_with_messages(db: Database, table: str, first: UUID, after: UUID) -> Iterator[list[UUID]]:
     """Yield in batches the sessions with first <= id < after that have a message in `table`, in order.
 
     One index lookup for each session, because DISTINCT would read all its messages.
@@ -181,6 +188,7 @@ def sessions_with_messages(table: str, first: UUID, after: UUID) -> Iterator[lis
     last = UUID(int=first.int - 1) if first.int else first
     while True:
         rows = fetch(
+            db,
             f"""
             WITH RECURSIVE found (session_id, place) AS (
                 (SELECT session_id, 1 FROM {table} WHERE session_id > %(last)s AND session_id < %(after)s

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from access_app.db import Database
 from messages_app.models import Message, Reference, Session
 from messages_app.sql.partitions import periods_of
 from messages_app.sql.periods import Period
@@ -18,36 +19,36 @@ from .scores import pending_scores, scores_of_period, survey_scores
 from .statements import MESSAGES, OF_TRACE, SESSIONS, Condition, size_of
 
 
-def survey(*scopes: Scope) -> Report:
+def survey(db: Database, *scopes: Scope) -> Report:
     """Count the rows that `purge` would remove now. A row in several scopes counts in each."""
     report = Report()
-    whole = set(whole_periods(scopes))
-    for period in periods_of(MESSAGES):
+    whole = set(whole_periods(db, scopes))
+    for period in periods_of(db, MESSAGES):
         if period in whole:
             report.periods.append(str(period))
-            _survey_whole_period(period, report)
-            survey_scores(scores_of_period(period), report)
+            _survey_whole_period(db, period, report)
+            survey_scores(db, scores_of_period(period), report)
             continue
         for scope in scopes:
             if scope.deleted_before or period.first_id < expired_below(scope):
-                _survey_period(scope, period, report)
+                _survey_period(db, scope, period, report)
     for scope in scopes:
-        _survey_sessions(scope, report)
-        survey_scores(pending_scores(scope), report)
+        _survey_sessions(db, scope, report)
+        survey_scores(db, pending_scores(scope), report)
     return report
 
 
-def _survey_whole_period(period: Period, report: Report) -> None:
+def _survey_whole_period(db: Database, period: Period, report: Report) -> None:
     for table in TABLES:
         leaf = period.leaf(table.name)
-        if fetch("SELECT to_regclass(%s) IS NOT NULL", [leaf]) == [(True,)]:
-            ((rows, size),) = fetch(f"SELECT count(*), pg_total_relation_size('{leaf}') FROM {leaf}")
+        if fetch(db, "SELECT to_regclass(%s) IS NOT NULL", [leaf]) == [(True,)]:
+            ((rows, size),) = fetch(db, f"SELECT count(*), pg_total_relation_size('{leaf}') FROM {leaf}")
             table_report = report.tables[NAME_OF_TABLE[table.name]]
             table_report.rows += rows
             table_report.bytes_freed += size
 
 
-def _survey_period(scope: Scope, period: Period, report: Report) -> None:
+def _survey_period(db: Database, scope: Scope, period: Period, report: Report) -> None:
     doomed = Condition("message.id >= %s AND message.id < %s", [period.first_id, period.after_id])
     if scope.session_id is not None:
         doomed &= Condition("message.session_id = %s", [scope.session_id])
@@ -75,12 +76,14 @@ def _survey_period(scope: Scope, period: Period, report: Report) -> None:
     for model, (source, alias) in sources.items():
         in_month = Condition(f"{alias}.id >= %s AND {alias}.id < %s", [period.first_id, period.after_id]) & doomed
         ((rows, size),) = fetch(
+            db,
             f"SELECT count(*), coalesce(sum({size_of(model, alias)}), 0)::bigint FROM {source} WHERE {in_month.sql}",
             in_month.values,
         )
         report.add(model, rows, size)
     in_month = Condition("message.id >= %s AND message.id < %s", [period.first_id, period.after_id]) & doomed
     ((rows, size),) = fetch(
+        db,
         f"SELECT count(*), coalesce(sum({size_of(Span, 'span')}), 0)::bigint FROM {Span._meta.db_table} AS span "
         f"WHERE EXISTS (SELECT 1 FROM {messages} WHERE message.project_id = span.project_id AND message.{OF_TRACE} "
         f"AND message.metadata ->> 'trace_id' = replace(span.trace_id::text, '-', '') AND {in_month.sql})",
@@ -89,6 +92,7 @@ def _survey_period(scope: Scope, period: Period, report: Report) -> None:
     report.add(Span, rows, size)
     table = Context._meta.db_table
     ((rows, size),) = fetch(
+        db,
         f"WITH doomed AS (SELECT message.id, message.session_id FROM {messages} WHERE {in_month.sql}), used AS ("
         f"SELECT DISTINCT unnest(entries) AS id FROM {table} WHERE kind <> 'entry' AND id >= %s AND id < %s "
         "AND session_id IN (SELECT session_id FROM doomed) AND message_id NOT IN (SELECT id FROM doomed)) "
@@ -99,10 +103,10 @@ def _survey_period(scope: Scope, period: Period, report: Report) -> None:
     )
     report.add(Context, rows, size)
     of_messages = f"message_id IN (SELECT message.id FROM {messages} WHERE {in_month.sql})"
-    survey_scores(Condition(of_messages, in_month.values), report)
+    survey_scores(db, Condition(of_messages, in_month.values), report)
 
 
-def _survey_sessions(scope: Scope, report: Report) -> None:
+def _survey_sessions(db: Database, scope: Scope, report: Report) -> None:
     doomed = Condition("false")
     if scope.deleted_before:
         doomed |= Condition("session.deleted_at < %s", [scope.deleted_before])
@@ -119,6 +123,7 @@ def _survey_sessions(scope: Scope, report: Report) -> None:
         )
     wanted = sessions_of(scope) & doomed
     ((rows, size),) = fetch(
+        db,
         f"SELECT count(*), coalesce(sum({size_of(Session, 'session')}), 0)::bigint FROM {SESSIONS} AS session "
         f"WHERE {wanted.sql}",
         wanted.values,
@@ -127,4 +132,4 @@ def _survey_sessions(scope: Scope, report: Report) -> None:
     of_sessions = (
         f"message_id IS NULL AND session_id IN (SELECT session.id FROM {SESSIONS} AS session WHERE {wanted.sql})"
     )
-    survey_scores(Condition(of_sessions, wanted.values), report)
+    survey_scores(db, Condition(of_sessions, wanted.values), report)

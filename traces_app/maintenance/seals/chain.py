@@ -17,7 +17,8 @@ from django.db.models import Q
 from django.utils import timezone
 
 from access_app.audit.record import record
-from access_app.db import PRIMARY, alias_in_use, connection, transaction
+from access_app.db import Database
+from access_app.db.transactions import in_transaction
 from access_app.hash_chain import Flaw, HashChain, Verified
 from access_app.models import AuditAction, AuditEntry
 from access_app.seal_keys import SealKey, seal_key, seal_keys
@@ -45,6 +46,7 @@ class Fault:
 
 
 def append(
+    db: Database,
     kind: SealBatch.Kind,
     *,
     project_id: int | None,
@@ -53,7 +55,7 @@ def append(
     members: Sequence[tuple[UUID, bytes]] = (),
 ) -> SealBatch:
     """Append a batch. `members` are the messages in order, each with the HMAC of its seal. The caller is alone."""
-    newest = SealBatch.objects.defer("members").order_by("pk").last()
+    newest = db.rows(SealBatch.objects).defer("members").order_by("pk").last()
     batch = SealBatch(
         kind=kind,
         project_id=project_id,
@@ -66,22 +68,23 @@ def append(
         digest=members_digest(members),
     )
     CHAIN.append(batch, CHAIN.head(newest))
-    batch.save(force_insert=True)
+    batch.save(using=db.alias, force_insert=True)
     return batch
 
 
-@transaction.atomic
-def append_dropped_period(period: Period) -> None:
+@in_transaction
+def append_dropped_period(db: Database, period: Period) -> None:
     """Append that a period was dropped with all its messages and seals, which are not looked for any more."""
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
-    batches = SealBatch.objects.filter(month=period.begin, kind=SealBatch.Kind.SEALS)
+    batches = db.rows(SealBatch.objects).filter(month=period.begin, kind=SealBatch.Kind.SEALS)
     if not batches.exists():
         return
     batches.update(members=b"")
-    batch = append(SealBatch.Kind.MONTH, project_id=None, period=period, layout=None)
+    batch = append(db, SealBatch.Kind.MONTH, project_id=None, period=period, layout=None)
     record(
         AuditAction.SEAL,
+        db.actor,
         object_type="month",
         object_id=str(period),
         detail={"batch": batch.pk, "mac": batch.mac.hex()},
@@ -122,15 +125,15 @@ def part_mac(message_id: UUID, batch: int, kind: str, digest: bytes, layout: byt
     return key.digest(b"part", message_id.bytes, b"%d" % batch, kind.encode(), digest, layout)[:MAC_BYTES]
 
 
-def faults() -> Iterator[Fault]:
+def faults(db: Database) -> Iterator[Fault]:
     """Yield the batches that were changed, removed or added, and those that only the audit log still knows.
 
     Batches of a key that is missing are one fault for each key, because they may be all that there are.
     """
     end = CHAIN.head(None)
     keyless: dict[str, list[int]] = defaultdict(list)
-    anchors = _anchors()
-    batches = SealBatch.objects.defer("members").select_related("layout").order_by("pk")
+    anchors = _anchors(db)
+    batches = db.rows(SealBatch.objects).defer("members").select_related("layout").order_by("pk")
     for found in CHAIN.verify(batches.iterator(chunk_size=1_000), end, anchors):
         for flaw in found.flaws:
             if flaw is Flaw.UNKNOWN:
@@ -157,11 +160,11 @@ def _reason(flaw: Flaw, found: Verified[SealBatch, bytes]) -> str:
     return "it differs from the audit log" if flaw is Flaw.NOT_ANCHOR else "it was changed, added or moved"
 
 
-def _anchors() -> dict[int, str]:
+def _anchors(db: Database) -> dict[int, str]:
     """Return the newest batch of each project as the audit log has it. No more, because its entries may be many."""
     entries = (
         AuditEntry.objects.filter(action=AuditAction.SEAL, detail__has_key="mac")
-        .filter(Q(detail__database=alias_in_use()) if alias_in_use() != PRIMARY else ~Q(detail__has_key="database"))
+        .filter(Q(detail__database=db.alias) if not db.is_primary else ~Q(detail__has_key="database"))
         .order_by("project_id", "-pk")
         .distinct("project_id")
     )

@@ -20,7 +20,7 @@ from uuid import UUID
 from django.apps import apps
 from django.db import models
 
-from access_app.db import connection
+from access_app.db import Database
 from messages_app.models import Message, Reference
 from messages_app.sql.periods import Period
 from traces_app.ingest.tables import fields_of
@@ -128,14 +128,14 @@ def is_readable(columns: Any) -> bool:
     return all(set(names) <= known.get(kind, set()) for kind, names in columns)
 
 
-def fix_text_form() -> None:
+def fix_text_form(db: Database) -> None:
     """Set what the texts of values depend on, until the end of the transaction."""
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         settings = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in _FIXED.items())
         cursor.execute(f"SELECT {settings}")
 
 
-def digests(message_ids: Collection[UUID], columns: Layout) -> dict[UUID, dict[str, bytes]]:
+def digests(db: Database, message_ids: Collection[UUID], columns: Layout) -> dict[UUID, dict[str, bytes]]:
     """Return the digests of the rows of each message by kind; kinds without rows are left out.
 
     Call it in a transaction that reads one snapshot, after `fix_text_form`.
@@ -145,7 +145,7 @@ def digests(message_ids: Collection[UUID], columns: Layout) -> dict[UUID, dict[s
         return found
     values = _values(sorted(found))
     of_layout = dict(columns)
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         for kind in KINDS:
             if kind.name in of_layout:
                 cursor.execute(kind.digests(of_layout[kind.name]), values)

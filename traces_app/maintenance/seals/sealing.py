@@ -17,7 +17,7 @@ from uuid import UUID
 from django.utils import timezone
 
 from access_app.audit.record import record
-from access_app.db import PRIMARY, alias_in_use, connection, transaction
+from access_app.db import Database
 from access_app.db.direct import session_lock
 from access_app.models import AuditAction, AuditResult
 from access_app.seal_keys import seal_keys
@@ -82,61 +82,61 @@ class _Marked(NamedTuple):
     nonces: bytes
 
 
-def seal_marked(*, patience: timedelta = PATIENCE, is_stopped: Callable[[], bool] = bool) -> Report:
+def seal_marked(db: Database, *, patience: timedelta = PATIENCE, is_stopped: Callable[[], bool] = bool) -> Report:
     """Seal the messages that were marked before `patience`. Do nothing while another process does."""
     report = Report()
     while not is_stopped():
-        queued = SealMark.objects.filter(queued_at__lte=timezone.now() - patience).order_by("pk")
+        queued = db.rows(SealMark.objects).filter(queued_at__lte=timezone.now() - patience).order_by("pk")
         message_ids = sorted(set(queued.values_list("message_id", flat=True)[:AT_A_TIME]))
         if not message_ids:
             break
-        stored = periods_of(Message._meta.db_table)
-        make_periods(TABLES, filter(None, (_period_of(message_id, stored) for message_id in message_ids)))
-        with session_lock(LOCK) as is_alone:
+        stored = periods_of(db, Message._meta.db_table)
+        make_periods(db, TABLES, filter(None, (_period_of(message_id, stored) for message_id in message_ids)))
+        with session_lock(db, LOCK) as is_alone:
             if not is_alone:
                 break
-            _seal(message_ids, stored, report)
+            _seal(db, message_ids, stored, report)
     return report
 
 
-def mark_unsealed(first: UUID, after: UUID, project_id: int | None = None) -> Iterator[int]:
+def mark_unsealed(db: Database, first: UUID, after: UUID, project_id: int | None = None) -> Iterator[int]:
     """Mark the completed messages that have neither a seal nor a mark, so that they are sealed as they are now.
 
     Yield the number of each batch. Seals cannot show what happened to these messages before.
     """
     last = UUID(int=0)
-    make_periods(TABLES, periods_of(Message._meta.db_table))
+    make_periods(db, TABLES, periods_of(db, Message._meta.db_table))
     while True:
-        with transaction.atomic(), connection.cursor() as cursor:
+        with db.atomic(), db.connection.cursor() as cursor:
             bounds = {"last": last, "first": first, "after": after, "project": project_id, "most": AT_A_TIME}
             cursor.execute(_NEVER_SEALED, bounds)
             found = [message_id for (message_id,) in cursor.fetchall()]
-            mark(found)
+            mark(db, found)
         if not found:
             return
         last = found[-1]
         yield len(found)
 
 
-def _seal(message_ids: Sequence[UUID], stored: Sequence[Period], report: Report) -> None:
-    with one_snapshot():
-        fix_text_form()
-        marks = list(SealMark.objects.filter(message_id__in=message_ids).order_by("pk"))
+def _seal(db: Database, message_ids: Sequence[UUID], stored: Sequence[Period], report: Report) -> None:
+    with one_snapshot(db):
+        fix_text_form(db)
+        marks = list(db.rows(SealMark.objects).filter(message_id__in=message_ids).order_by("pk"))
         # A period without partition was dropped with its messages.
-        marked = _with_genuine_marks([one for one in marks if _period_of(one.message_id, stored)], report)
+        marked = _with_genuine_marks(db, [one for one in marks if _period_of(one.message_id, stored)], report)
         sealed = [one.id for one in marked if one.state == MessageSeal.State.SEALED]
         columns = layout()
-        found = digests(sealed, columns)
+        found = digests(db, sealed, columns)
         groups: dict[tuple[int | None, Period], list[_Marked]] = defaultdict(list)
         for one in marked:
             if period := _period_of(one.id, stored):
                 groups[one.project_id, period].append(one)
         for (project_id, period), members in groups.items():
-            _write_batch(project_id, period, members, found, report)
-        SealMark.objects.filter(pk__in=[one.pk for one in marks]).delete()
+            _write_batch(db, project_id, period, members, found, report)
+        db.rows(SealMark.objects).filter(pk__in=[one.pk for one in marks]).delete()
 
 
-def _with_genuine_marks(marks: Sequence[SealMark], report: Report) -> list[_Marked]:
+def _with_genuine_marks(db: Database, marks: Sequence[SealMark], report: Report) -> list[_Marked]:
     """Return the messages with at least one mark that the application made and that did not count before, in order."""
     nonces: dict[UUID, set[bytes]] = defaultdict(set)
     for one in marks:
@@ -146,12 +146,12 @@ def _with_genuine_marks(marks: Sequence[SealMark], report: Report) -> list[_Mark
     message_ids = sorted(nonces)
     used: dict[UUID, set[bytes]] = defaultdict(set)
     before: dict[UUID, tuple[str, int | None]] = {}
-    with connection.cursor() as cursor:
+    with db.connection.cursor() as cursor:
         cursor.execute(_SEALED_BEFORE, [message_ids, message_ids[0], message_ids[-1]])
         for message_id, state, text, project_id in cursor.fetchall():
             used[message_id].update(_each(bytes(text)))
             before[message_id] = state, project_id
-    rows = Message.with_deleted.filter(pk__in=message_ids, pk__gte=message_ids[0], pk__lte=message_ids[-1])
+    rows = db.rows(Message.with_deleted).filter(pk__in=message_ids, pk__gte=message_ids[0], pk__lte=message_ids[-1])
     present = {pk: (project_id, done) for pk, project_id, done in rows.values_list("pk", "project_id", "is_completed")}
     marked = []
     refused = []
@@ -167,12 +167,13 @@ def _with_genuine_marks(marks: Sequence[SealMark], report: Report) -> list[_Mark
                 state = MessageSeal.State.REMOVED
             marked.append(_Marked(message_id, project_id, state, state_before, b"".join(sorted(fresh))))
     if refused:
-        _record_refused(refused)
+        _record_refused(db, refused)
         report.refused += len(refused)
     return marked
 
 
 def _write_batch(
+    db: Database,
     project_id: int | None,
     period: Period,
     members: Sequence[_Marked],
@@ -180,9 +181,11 @@ def _write_batch(
     report: Report,
 ) -> None:
     columns = layout()
-    of_layout, _created = SealLayout.objects.get_or_create(digest=layout_digest(columns), defaults={"columns": columns})
+    of_layout, _created = db.rows(SealLayout.objects).get_or_create(
+        digest=layout_digest(columns), defaults={"columns": columns}
+    )
     digest, key = bytes(of_layout.digest), seal_keys()[0]
-    number = (SealBatch.objects.order_by("pk").values_list("pk", flat=True).last() or 0) + 1
+    number = (db.rows(SealBatch.objects).order_by("pk").values_list("pk", flat=True).last() or 0) + 1
     seals = []
     for one in members:
         kinds, parts = 0, b""
@@ -196,13 +199,14 @@ def _write_batch(
         seal.mac = seal_mac(seal, digest, key)
         seals.append(seal)
     batch = append(
+        db,
         SealBatch.Kind.SEALS,
         project_id=project_id,
         period=period,
         layout=of_layout,
         members=[(seal.message_id, bytes(seal.mac)) for seal in seals],
     )
-    MessageSeal.objects.bulk_create(seals)
+    db.rows(MessageSeal.objects).bulk_create(seals)
     again = [one for one in members if one.before]
     counts = {
         "sealed": sum(not one.before and one.state == MessageSeal.State.SEALED for one in members),
@@ -212,13 +216,14 @@ def _write_batch(
     }
     record(
         AuditAction.SEAL,
+        db.actor,
         project_id=project_id,
         object_type="message",
         detail={
             "batch": batch.pk,
             "mac": batch.mac.hex(),
             # Each database has a chain of its own.
-            **({} if alias_in_use() == PRIMARY else {"database": alias_in_use()}),
+            **({} if db.is_primary else {"database": db.alias}),
             **counts,
             "changed": [str(one.id) for one in again[:IDS_IN_THE_LOG]],
         },
@@ -228,12 +233,13 @@ def _write_batch(
     report.newest_batch = f"{batch.pk}:{batch.mac.hex()}"
 
 
-def _record_refused(message_ids: Sequence[UUID]) -> None:
+def _record_refused(db: Database, message_ids: Sequence[UUID]) -> None:
     """Say that somebody else marked messages, which are not sealed because of it."""
     some = [str(message_id) for message_id in message_ids[:IDS_IN_THE_LOG]]
     logger.warning("marks of messages to be sealed were not made by Tracesite", extra={"messages": some})
     record(
         AuditAction.SEAL,
+        db.actor,
         object_type="message",
         result=AuditResult.REFUSED,
         detail={"marks": len(message_ids), "messages": some},

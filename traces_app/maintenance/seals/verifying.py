@@ -14,6 +14,7 @@ from hmac import compare_digest
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
+from access_app.db import Database
 from access_app.seal_keys import SealKey, seal_key
 from messages_app.models import Message, SealMark
 from messages_app.seal_marks import NONCE_BYTES, nonce_of
@@ -137,7 +138,12 @@ class _Seal(NamedTuple):
 
 
 def verify(
-    scope: Scope, tally: Tally, progress: Callable[[Tally], object] = lambda _: None, *, is_strict: bool = False
+    db: Database,
+    scope: Scope,
+    tally: Tally,
+    progress: Callable[[Tally], object] = lambda _: None,
+    *,
+    is_strict: bool = False,
 ) -> Iterator[Finding]:
     """Yield the messages of the scope that differ from their seals; fill in `tally` on the way.
 
@@ -146,33 +152,33 @@ def verify(
     """
     layouts = {
         one.pk: _Layout(one.pk, one.columns, bytes(one.digest), is_readable(one.columns))
-        for one in SealLayout.objects.all()
+        for one in db.rows(SealLayout.objects).all()
         if layout_digest(one.columns) == bytes(one.digest)
     }
-    yield from _missing_seals(scope, tally)
+    yield from _missing_seals(db, scope, tally)
     last = UUID(int=0)
     while True:
-        with one_snapshot(read_only=True):
-            fix_text_form()
+        with one_snapshot(db, read_only=True):
+            fix_text_form(db)
             bounds = {"first": scope.first, "after": scope.after, "project": scope.project_id}
-            page = [row[0] for row in fetch(_PAGE, {**bounds, "last": last, "most": AT_A_TIME})]
-            found = list(_verify_page(page, layouts, tally, is_strict)) if page else []
+            page = [row[0] for row in fetch(db, _PAGE, {**bounds, "last": last, "most": AT_A_TIME})]
+            found = list(_verify_page(db, page, layouts, tally, is_strict)) if page else []
         yield from found
         if not page:
             break
         last = page[-1]
         progress(tally)
-    yield from _strays(scope)
+    yield from _strays(db, scope)
 
 
 def _verify_page(
-    message_ids: Sequence[UUID], layouts: Mapping[int, _Layout], tally: Tally, is_strict: bool
+    db: Database, message_ids: Sequence[UUID], layouts: Mapping[int, _Layout], tally: Tally, is_strict: bool
 ) -> Iterator[Finding]:
     span = [list(message_ids), message_ids[0], message_ids[-1]]
-    present = {message_id: _Row(done, project_id) for message_id, done, project_id in fetch(_MESSAGES, span)}
-    seals = {row[0]: _seal_of(row, layouts) for row in fetch(_NEWEST_SEALS, span)}
-    now = _digests_of_sealed([seal for message_id, seal in seals.items() if message_id in present])
-    hidden = _hidden_periods() if seals.keys() - present.keys() else []
+    present = {message_id: _Row(done, project_id) for message_id, done, project_id in fetch(db, _MESSAGES, span)}
+    seals = {row[0]: _seal_of(row, layouts) for row in fetch(db, _NEWEST_SEALS, span)}
+    now = _digests_of_sealed(db, [seal for message_id, seal in seals.items() if message_id in present])
+    hidden = _hidden_periods(db) if seals.keys() - present.keys() else []
     unsealed: list[UUID] = []
     differing: list[Finding] = []
     for message_id in message_ids:
@@ -191,7 +197,7 @@ def _verify_page(
             unsealed.append(message_id)
         else:
             setattr(tally, found, getattr(tally, found) + 1)
-    waiting = _waiting([*unsealed, *(one.message_id for one in differing)])
+    waiting = _waiting(db, [*unsealed, *(one.message_id for one in differing)])
     tally.waiting += len(waiting)
     without = [one for one in unsealed if one not in waiting]
     tally.unsealed += len(without)
@@ -201,7 +207,7 @@ def _verify_page(
     yield from (one for one in differing if one.message_id not in waiting)
 
 
-def _digests_of_sealed(seals: Sequence[_Seal]) -> dict[UUID, dict[str, bytes]]:
+def _digests_of_sealed(db: Database, seals: Sequence[_Seal]) -> dict[UUID, dict[str, bytes]]:
     """Return the digests of messages as they are, of the columns that their seals cover."""
     by_layout: dict[int, list[_Seal]] = defaultdict(list)
     for seal in seals:
@@ -210,7 +216,7 @@ def _digests_of_sealed(seals: Sequence[_Seal]) -> dict[UUID, dict[str, bytes]]:
     found: dict[UUID, dict[str, bytes]] = {}
     for of_layout in by_layout.values():
         assert of_layout[0].layout is not None, "chosen above"
-        found |= digests([seal.seal.message_id for seal in of_layout], of_layout[0].layout.columns)
+        found |= digests(db, [seal.seal.message_id for seal in of_layout], of_layout[0].layout.columns)
     return found
 
 
@@ -244,9 +250,9 @@ def _compare(seal: _Seal, row: _Row | None, now: Mapping[str, bytes]) -> _State 
     return Finding(message_id=message_id, project_id=project_id, kinds=kinds, detail=detail) if kinds else "intact"
 
 
-def _hidden_periods() -> list[Period]:
+def _hidden_periods(db: Database) -> list[Period]:
     """Return those that a purge has detached and not dropped yet; the next one does, or attaches them again."""
-    return unsettled_periods([table for table in TABLES if table.name == Message._meta.db_table])
+    return unsettled_periods(db, [table for table in TABLES if table.name == Message._meta.db_table])
 
 
 def _changed_kinds(seal: _Seal, now: Mapping[str, bytes]) -> tuple[str, ...]:
@@ -259,17 +265,19 @@ def _changed_kinds(seal: _Seal, now: Mapping[str, bytes]) -> tuple[str, ...]:
     return tuple(kind for kind, _columns in seal.layout.columns if before.get(kind) != after.get(kind))
 
 
-def _waiting(message_ids: Collection[UUID]) -> set[UUID]:
+def _waiting(db: Database, message_ids: Collection[UUID]) -> set[UUID]:
     """Return the messages with a mark of the application that did not count before."""
     if not message_ids:
         return set()
-    marks = SealMark.objects.filter(message_id__in=message_ids).values_list("message_id", "token")
+    marks = db.rows(SealMark.objects).filter(message_id__in=message_ids).values_list("message_id", "token")
     nonces = {(message_id, nonce_of(message_id, bytes(token))) for message_id, token in marks}
     genuine = {(message_id, nonce) for message_id, nonce in nonces if nonce is not None}
     if not genuine:
         return set()
     marked = sorted({message_id for message_id, _nonce in genuine})
-    used = MessageSeal.objects.filter(message_id__in=marked, message_id__gte=marked[0], message_id__lte=marked[-1])
+    used = db.rows(MessageSeal.objects).filter(
+        message_id__in=marked, message_id__gte=marked[0], message_id__lte=marked[-1]
+    )
     for message_id, text in used.values_list("message_id", "nonces"):
         nonces_of_seal = bytes(text)
         genuine -= {
@@ -281,13 +289,13 @@ def _waiting(message_ids: Collection[UUID]) -> set[UUID]:
 # --- The seals of each batch ------------------------------------------------------------------------------------------
 
 
-def _missing_seals(scope: Scope, tally: Tally) -> Iterator[Finding]:
+def _missing_seals(db: Database, scope: Scope, tally: Tally) -> Iterator[Finding]:
     """Yield the messages whose seals are not those of their batches: removed, changed or added."""
     dropped: dict[Any, int] = {}
-    for month, number in SealBatch.objects.filter(kind=SealBatch.Kind.MONTH).values_list("month", "pk"):
+    for month, number in db.rows(SealBatch.objects).filter(kind=SealBatch.Kind.MONTH).values_list("month", "pk"):
         dropped[month] = max(number, dropped.get(month, 0))
     begin, end = (ids.created_at_of(one).date() for one in (scope.first, scope.after))
-    batches = SealBatch.objects.filter(kind=SealBatch.Kind.SEALS).select_related("layout").order_by("pk")
+    batches = db.rows(SealBatch.objects).filter(kind=SealBatch.Kind.SEALS).select_related("layout").order_by("pk")
     batches = batches.filter(month__gte=begin.replace(day=1), month__lte=end)
     if scope.project_id is not None:
         batches = batches.filter(project_id=scope.project_id)
@@ -299,13 +307,13 @@ def _missing_seals(scope: Scope, tally: Tally) -> Iterator[Finding]:
         members = [UUID(bytes=text[at : at + 16]) for at in range(0, len(text), 16)]
         if not members:
             continue
-        rows = MessageSeal.objects.filter(
+        rows = db.rows(MessageSeal.objects).filter(
             batch=batch.pk, message_id__in=members, message_id__gte=members[0], message_id__lte=members[-1]
         )
         macs = {message_id: bytes(mac) for message_id, mac in rows.values_list("message_id", "mac")}
         if members_digest((one, macs.get(one, b"")) for one in members) == bytes(batch.digest):
             continue
-        if not SealBatch.objects.filter(pk=batch.pk).exclude(members=b"").exists():
+        if not db.rows(SealBatch.objects).filter(pk=batch.pk).exclude(members=b"").exists():
             continue  # its period was dropped meanwhile
         missing = [one for one in members if one not in macs]
         for message_id in missing:
@@ -317,7 +325,7 @@ def _missing_seals(scope: Scope, tally: Tally) -> Iterator[Finding]:
             )
         if not missing:
             # The seal that differs fails in the second pass, if it is the newest of its message.
-            for message_id in _forged(batch, members):
+            for message_id in _forged(db, batch, members):
                 yield Finding(
                     message_id=message_id,
                     project_id=batch.project_id,
@@ -326,11 +334,11 @@ def _missing_seals(scope: Scope, tally: Tally) -> Iterator[Finding]:
                 )
 
 
-def _forged(batch: SealBatch, members: Sequence[UUID]) -> Iterator[UUID]:
+def _forged(db: Database, batch: SealBatch, members: Sequence[UUID]) -> Iterator[UUID]:
     """Yield the members of a batch whose seals do not verify."""
     key = seal_key(batch.key_id)
     layout = batch.layout
-    for seal in MessageSeal.objects.filter(batch=batch.pk, message_id__in=members):
+    for seal in db.rows(MessageSeal.objects).filter(batch=batch.pk, message_id__in=members):
         if (
             key is None
             or layout is None
@@ -339,10 +347,10 @@ def _forged(batch: SealBatch, members: Sequence[UUID]) -> Iterator[UUID]:
             yield seal.message_id
 
 
-def _strays(scope: Scope) -> Iterator[Finding]:
+def _strays(db: Database, scope: Scope) -> Iterator[Finding]:
     """Yield the messages below which SQL put events or contexts with the time of another message."""
     for kind, table in (("events", "traces_app_event"), ("contexts", "traces_app_context")):
-        for (message_id,) in fetch(_STRAYS.format(table=table), [scope.first, scope.after]):
+        for (message_id,) in fetch(db, _STRAYS.format(table=table), [scope.first, scope.after]):
             yield Finding(message_id=message_id, project_id=scope.project_id, kinds=(kind,), detail="a row was added")
 
 

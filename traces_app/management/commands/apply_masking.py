@@ -8,8 +8,8 @@ from django.core.management.base import CommandError, CommandParser
 
 from access_app.arguments import project_named
 from access_app.audit.record import AuditedCommand
-from access_app.each_database import TracesCommand
 from access_app.masking import rules_named
+from access_app.traces_command import TracesCommand
 from traces_app.maintenance.masking import Masked, apply_masking
 from traces_app.management.row_arguments import add_time_range, last_of, time_named
 
@@ -26,12 +26,14 @@ class Command(TracesCommand, AuditedCommand):
         add_time_range(parser)
 
     def handle(self, *, project: str, rule: str | None, from_: str | None, until: str | None, **options: Any) -> None:
-        row = project_named(project)
+        found = project_named(project)
         try:
-            rules = rules_named(row, rule)
+            rules = rules_named(found, rule)
         except ValueError as error:
             raise CommandError(str(error), returncode=2) from error
-        states = apply_masking(row.pk, rules, from_=time_named("--from", from_), until=time_named("--until", until))
+        states = apply_masking(
+            self.db, found.pk, rules, from_=time_named("--from", from_), until=time_named("--until", until)
+        )
         done = last_of(states, Masked(), _in_words, from_)
         self.stdout.write(_in_words(done))
 

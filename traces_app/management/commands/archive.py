@@ -9,7 +9,7 @@ import msgspec
 from django.core.management.base import CommandError
 
 from access_app.audit.record import AuditedCommand
-from access_app.each_database import TracesCommand
+from access_app.traces_command import TracesCommand
 from messages_app.sql.partitions import PeriodInUse
 from traces_app.management.archive_arguments import archive_errors, require_extra
 from traces_app.management.row_arguments import add_projects, message_bar, moment, projects_named
@@ -78,11 +78,13 @@ class Command(TracesCommand, AuditedCommand):
         with archive_errors(f"--to {to}"):
             folder = open_folder(to)
             if dry_run:
-                self._print_plan(folder, plan(folder, before=before, projects=projects), drop=drop, json=json)
+                self._print_plan(folder, plan(self.db, folder, before=before, projects=projects), drop=drop, json=json)
                 return
             try:
                 with message_bar() as bar:
-                    archive(folder, before=before, projects=projects, drop=drop, report=report, progress=bar.update)
+                    archive(
+                        self.db, folder, before=before, projects=projects, drop=drop, report=report, progress=bar.update
+                    )
             except PeriodInUse as error:
                 self._print(folder, report, json=json)
                 raise CommandError(f"{error} Run the same command again later to drop the rest.") from error

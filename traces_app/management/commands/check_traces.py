@@ -16,8 +16,9 @@ from django.core.management.base import CommandError
 
 from access_app.arguments import project_named
 from access_app.audit.record import AuditedCommand, record
-from access_app.each_database import TracesCommand
+from access_app.db import Database
 from access_app.models import AuditAction
+from access_app.traces_command import TracesCommand
 from messages_app.models import Message
 from messages_app.sql.partitions import PeriodInUse
 from traces_app.maintenance import derived, integrity
@@ -62,14 +63,14 @@ class Command(TracesCommand, AuditedCommand):
 
     def handle(self, *, project: str | None, session: str | None, repair: bool, json: bool, **options: Any) -> None:
         row = project_named(project) if project is not None else None
-        session_id = session_named(session, [row] if row else []) if session is not None else None
+        session_id = session_named(self.db, session, [row] if row else []) if session is not None else None
         if session is not None and session_id is None:
             raise CommandError(f"Session {session!r} was purged.", returncode=2)
         scope: _Scope = {"project_id": row.pk if row else None, "session_id": session_id}
         tally, kinds = Tally(), Counter[str]()
         mended = self._mend(scope) if repair else 0
-        with message_bar(_messages(scope)) as bar:
-            for problem in _check(scope, tally, bar.update):
+        with message_bar(_messages(self.db, scope)) as bar:
+            for problem in _check(self.db, scope, tally, bar.update):
                 kinds[problem.kind] += 1
                 self.stdout.write(_as_json(problem) if json else _in_words(problem))
         notes = Counter({kind: kinds.pop(kind) for kind in NOTES & kinds.keys()})
@@ -100,18 +101,18 @@ class Command(TracesCommand, AuditedCommand):
         mended = 0
         waiting: list[Problem] = []
         try:
-            with message_bar(_messages(scope)) as bar:
-                for problem in _check(scope, Tally(), bar.update):
+            with message_bar(_messages(self.db, scope)) as bar:
+                for problem in _check(self.db, scope, Tally(), bar.update):
                     if problem.kind in MENDERS:
                         waiting.append(problem)
                     if len(waiting) >= _MENDED_AT_ONCE or problem.kind == "month_hidden":
-                        mended += mend(waiting)
+                        mended += mend(self.db, waiting)
                         waiting.clear()
-                mended += mend(waiting)
+                mended += mend(self.db, waiting)
         except PeriodInUse as error:
             raise CommandError(str(error)) from error
         if mended:
-            record(AuditAction.CHANGE, object_type="session", detail={"mended": mended})
+            record(AuditAction.CHANGE, self.actor, object_type="session", detail={"mended": mended})
         return mended
 
 
@@ -120,21 +121,21 @@ class _Scope(TypedDict):
     session_id: UUID | None
 
 
-def _check(scope: _Scope, tally: Tally, progress: Callable[[int], object]) -> Iterator[Problem]:
+def _check(db: Database, scope: _Scope, tally: Tally, progress: Callable[[int], object]) -> Iterator[Problem]:
     return chain(
         # Before anything is counted.
-        hidden_periods() if not any(scope.values()) else (),
-        check(**scope, tally=tally, progress=progress),
-        check_derived(**scope),
+        hidden_periods(db) if not any(scope.values()) else (),
+        check(db, **scope, tally=tally, progress=progress),
+        check_derived(db, **scope),
     )
 
 
-def _messages(scope: _Scope) -> int | None:
+def _messages(db: Database, scope: _Scope) -> int | None:
     """Return the number of messages to be checked, for the progress bar; None if nobody sees it."""
     if not sys.stderr.isatty():
         return None
     given = {name: value for name, value in scope.items() if value is not None}
-    return Message.with_deleted.filter(**given).count()
+    return db.rows(Message.with_deleted).filter(**given).count()
 
 
 def _in_words(problem: Problem) -> str:

@@ -11,8 +11,8 @@ from django.utils import timezone
 
 from access_app.audit.record import AuditedCommand
 from access_app.conf import conf
-from access_app.each_database import TracesCommand
 from access_app.models import AuditAction
+from access_app.traces_command import TracesCommand
 from traces_app.maintenance.stale_runs import abandon, close, stale_runs, stale_sessions
 from traces_app.management.row_arguments import add_projects, projects_named
 
@@ -40,9 +40,9 @@ class Command(TracesCommand, AuditedCommand):
         hours = _hours(conf.STALE_RUN_HOURS if older_than is None else older_than)
         projects = [each.pk for each in projects_named(project)] or None
         before = timezone.now() - timedelta(hours=hours)
-        count = sum(1 for run in stale_runs(before, projects) if dry_run or close(run))
+        count = sum(1 for run in stale_runs(self.db, before, projects) if dry_run or close(self.db, run))
         # Afterwards, because sessions whose runs were closed are not open any more.
-        others = stale_sessions(before, projects).count() if dry_run else abandon(before, projects)
+        others = stale_sessions(self.db, before, projects).count() if dry_run else abandon(self.db, before, projects)
         verb = "Would close" if dry_run else "Closed"
         runs = "run" if count == 1 else "runs"
         self.stdout.write(f"{verb} {count:,} {runs} without data for {hours:g} hours.")

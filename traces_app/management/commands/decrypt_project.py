@@ -9,11 +9,10 @@ from django.core.management.base import CommandError, CommandParser
 
 from access_app.arguments import project_named
 from access_app.audit.record import AuditedCommand
-from access_app.db import PRIMARY, alias_in_use
-from access_app.each_database import TracesCommand
 from access_app.encryption.keys import end_encryption, note_decrypted
 from access_app.encryption.reading import switch_on
 from access_app.errors import ApiError
+from access_app.traces_command import TracesCommand
 from traces_app.maintenance.encrypting import decrypt_stored, wait_for_writers
 
 
@@ -33,8 +32,8 @@ class Command(TracesCommand, AuditedCommand):
         )
 
     def handle(self, *, project: str, yes: bool, no_wait: bool, **options: Any) -> None:
-        row = project_named(project)
-        if alias_in_use() != PRIMARY:
+        found = project_named(project)
+        if not self.db.is_primary:
             raise CommandError(f"{project} has a database of its own. Encryption is for projects in the primary one.")
         if not yes:
             raise CommandError(
@@ -42,16 +41,16 @@ class Command(TracesCommand, AuditedCommand):
             )
         switch_on()
         try:
-            end_encryption(row)
+            end_encryption(found, actor=self.actor)
             self.stdout.write(f"What {project} receives from now on is not encrypted.")
             if not no_wait:
                 # Until then another process may encrypt something that this one would have passed.
-                wait_for_writers()
+                wait_for_writers(self.db)
             rows = 0
-            for done in decrypt_stored(row.pk):
+            for done in decrypt_stored(self.db, found.pk):
                 rows = done.rows
                 self.stderr.write(f"\r{done.messages} messages, {rows} rows decrypted", ending="")
-            note_decrypted(row)
+            note_decrypted(found, actor=self.actor)
         except (ApiError, ImproperlyConfigured) as error:
             raise CommandError(str(error)) from error
         self.stderr.write("")

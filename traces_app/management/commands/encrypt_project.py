@@ -9,12 +9,11 @@ from django.core.management.base import CommandError, CommandParser
 
 from access_app.arguments import project_named
 from access_app.audit.record import AuditedCommand
-from access_app.db import PRIMARY, alias_in_use
-from access_app.each_database import TracesCommand
 from access_app.encryption.keys import add_key
 from access_app.encryption.reading import switch_on
 from access_app.errors import ApiError
 from access_app.models import Encryption
+from access_app.traces_command import TracesCommand
 from traces_app.maintenance.encrypting import encrypt_stored, wait_for_writers
 from traces_app.models import SnapshotPart
 
@@ -35,24 +34,24 @@ class Command(TracesCommand, AuditedCommand):
         )
 
     def handle(self, *, project: str, new_key: bool, no_wait: bool, **options: Any) -> None:
-        row = project_named(project)
-        if alias_in_use() != PRIMARY:
+        found = project_named(project)
+        if not self.db.is_primary:
             raise CommandError(f"{project} has a database of its own. Encryption is for projects in the primary one.")
-        if SnapshotPart.objects.filter(session__project=row).exists():
+        if self.db.rows(SnapshotPart.objects).filter(session__project=found).exists():
             raise CommandError(
                 f"{project} has snapshots of agents, which cannot be encrypted. Remove their contents first: DELETE "
                 "/api/v1/sessions/{id}/snapshots/, or purge."
             )
         switch_on()
         try:
-            if new_key or row.encryption != Encryption.ON:
-                key = add_key(row)
+            if new_key or found.encryption != Encryption.ON:
+                key = add_key(found, actor=self.actor)
                 self.stdout.write(f"Data key {key.version} of {project} encrypts what is received from now on.")
                 if not no_wait:
                     # Until then another process may store something that this one would have passed.
-                    wait_for_writers()
+                    wait_for_writers(self.db)
             rows = 0
-            for done in encrypt_stored(row.pk):
+            for done in encrypt_stored(self.db, found.pk):
                 rows = done.rows
                 self.stderr.write(f"\r{done.messages} messages, {rows} rows encrypted", ending="")
         except (ApiError, ImproperlyConfigured) as error:

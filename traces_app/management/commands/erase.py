@@ -12,9 +12,9 @@ from django.core.management.base import CommandError
 from django.utils import timezone
 
 from access_app.audit.record import AuditedCommand, record
-from access_app.each_database import TracesCommand
 from access_app.encryption.errors import NotWhileEncrypted
 from access_app.models import AuditAction, Project
+from access_app.traces_command import TracesCommand
 from traces_app.maintenance.erasure import SHORTEST_MATCH, Found, Kind, Subject, count, erase, find, left_over
 from traces_app.management.archive_arguments import archive_errors, require_extra
 from traces_app.management.row_arguments import add_projects, confirm, message_bar, projects_named, session_named
@@ -75,17 +75,17 @@ class Command(TracesCommand, AuditedCommand):
         subject = _subject(given, projects_named(project))
         folders = self._folders([archive] if isinstance(archive, str) else archive)
         try:
-            matches = find(subject)
+            found = find(self.db, subject)
         except NotWhileEncrypted as error:
             raise CommandError(
                 "--match cannot look into projects that are encrypted. Name others with --project, or use --end-user or --session."
             ) from error
-        counts = count(matches)
-        archived = self._archives(folders, subject, matches, dry_run=True)
-        if not matches and not archived:
+        counts = count(self.db, found)
+        archived = self._archives(folders, subject, found, dry_run=True)
+        if not found and not archived:
             if not dry_run:
                 # Of one that was killed only files may be left, which no manifest names.
-                self._archives(folders, subject, matches, dry_run=False)
+                self._archives(folders, subject, found, dry_run=False)
             self._say_nothing_found(subject, folders)
             return
         self._show("Would remove" if dry_run else "This removes", counts, archived)
@@ -93,32 +93,33 @@ class Command(TracesCommand, AuditedCommand):
             return
         if not yes:
             confirm(self)
-        receipt = Erasure.objects.create(
+        receipt = self.db.rows(Erasure.objects).create(
             pk=uuid4(),
             kind=subject.kind,
             subject=subject.hmac,
             projects=[project.slug for project in subject.projects],
             began_at=timezone.now(),
             found={**counts, **{f"archived {name}": rows for name, rows in _rows_of(archived).items()}},
-            ids_sha256=matches.ids_sha256,
+            ids_sha256=found.ids_sha256,
         )
-        self._erase(receipt, subject, matches, folders)
+        self._erase(receipt, subject, found, folders)
         self.stdout.write(_printed(receipt))
-        if left := left_over(subject):
+        if left := left_over(self.db, subject):
             named = ", ".join(f"{table} ({rows:,})" for table, rows in left.items())
             raise CommandError(f"The text is still in rows that this command does not change: {named}.")
 
-    def _erase(self, receipt: Erasure, subject: Subject, matches: Found, folders: list[Folder]) -> None:
+    def _erase(self, receipt: Erasure, subject: Subject, found: Found, folders: list[Folder]) -> None:
         """Erase what was found in the database and the archives, and complete the receipt."""
         with message_bar() as bar:
-            receipt.removed = erase(matches, progress=bar.update)
-        erased = self._archives(folders, subject, matches, dry_run=False)
-        receipt.archives = [asdict(archive) for archive in erased]
+            receipt.removed = erase(self.db, found, progress=bar.update)
+        erased = self._archives(folders, subject, found, dry_run=False)
+        receipt.archives = [asdict(one) for one in erased]
         receipt.ended_at = timezone.now()
-        receipt.save()
+        receipt.save(using=self.db.alias)
         rows = sum(receipt.removed.values())
         record(
             AuditAction.PURGE,
+            self.actor,
             object_type="erasure",
             object_id=receipt.pk,
             detail={"kind": receipt.kind, "projects": receipt.projects, "rows": rows, "archives": len(erased)},
@@ -129,7 +130,7 @@ class Command(TracesCommand, AuditedCommand):
 
         Raise CommandError if one that is given has no archive: its path may be mistyped, and the person in the one that was meant.
         """
-        known = sorted(set(Archive.objects.values_list("url", flat=True)))
+        known = sorted(set(self.db.rows(Archive.objects).values_list("url", flat=True)))
         if not given and not known:
             return []
         require_extra()
@@ -152,7 +153,7 @@ class Command(TracesCommand, AuditedCommand):
                 )
         return list(folders.values())
 
-    def _archives(self, folders: list[Folder], subject: Subject, matches: Found, *, dry_run: bool) -> list[Erased]:
+    def _archives(self, folders: list[Folder], subject: Subject, found: Found, *, dry_run: bool) -> list[Erased]:
         """Erase from the archives, or find what would be erased; return the periods that it is in."""
         if not folders:
             return []
@@ -161,14 +162,14 @@ class Command(TracesCommand, AuditedCommand):
         erased: list[Erased] = []
         with archive_errors():
             for folder in folders:
-                erased += erase_from(folder, subject, matches, dry_run=dry_run)
+                erased += erase_from(self.db, folder, subject, found, dry_run=dry_run)
                 if not dry_run:
                     check_erased(folder, subject)
         return erased
 
     def _say_nothing_found(self, subject: Subject, folders: list[Folder]) -> None:
         """Say where nothing was found. Raise CommandError for a session that neither is nor was there."""
-        if subject.kind == "session" and session_named(subject.text, subject.projects) is None:
+        if subject.kind == "session" and session_named(self.db, subject.text, subject.projects) is None:
             self.stdout.write(f"Session {subject.text!r} is already purged.")
             return
         what = (
@@ -182,9 +183,9 @@ class Command(TracesCommand, AuditedCommand):
         self.stdout.write(f"{verb}:")
         for name, rows in counts.items():
             self.stdout.write(f"  {name:<12} {rows:,}")
-        for archive in archived:
-            rows_in_words = ", ".join(f"{name} {rows:,}" for name, rows in archive.rows.items())
-            self.stdout.write(f"  {archive.period} of {archive.project} in {archive.url}: {rows_in_words}")
+        for one in archived:
+            rows_in_words = ", ".join(f"{name} {rows:,}" for name, rows in one.rows.items())
+            self.stdout.write(f"  {one.period} of {one.project} in {one.url}: {rows_in_words}")
 
 
 def _subject(given: dict[Kind, str | None], projects: list[Project]) -> Subject:
@@ -201,8 +202,8 @@ def _subject(given: dict[Kind, str | None], projects: list[Project]) -> Subject:
 
 def _rows_of(archived: list[Erased]) -> dict[str, int]:
     rows: dict[str, int] = {}
-    for archive in archived:
-        for name, number in archive.rows.items():
+    for one in archived:
+        for name, number in one.rows.items():
             rows[name] = rows.get(name, 0) + number
     return rows
 

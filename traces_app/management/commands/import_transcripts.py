@@ -19,9 +19,9 @@ from django.core.management.base import CommandError
 from tqdm import tqdm
 
 from access_app.audit.record import AuditedCommand
-from access_app.each_database import TracesCommand
 from access_app.models import AuditAction, Project
 from access_app.program import program
+from access_app.traces_command import TracesCommand
 from traces_app.imports.importer import import_paths
 from traces_app.imports.reports import Counts, FileReport, totals_of
 from tracesite_sdk.formats.registry import FORMATS, format_named
@@ -83,7 +83,7 @@ class Command(TracesCommand, AuditedCommand):
         skipped = 0
         with _Progress() as progress:
             project_id = None if dry_run else row.pk
-            for report in import_paths(paths, project_id, format_=format_named(format), watch=progress.watch):
+            for report in import_paths(self.db, paths, project_id, format_=format_named(format), watch=progress.watch):
                 reports.append(report)
                 skipped += report.status == "skipped"
                 if not json and (report.status != "skipped" or skipped <= _SKIPPED_NAMED or verbosity > 1):

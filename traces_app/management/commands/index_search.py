@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from access_app.each_database import TracesCommand
+from access_app.traces_command import TracesCommand
 from messages_app.sql.periods import Period
 from traces_app.maintenance.run_vectors import store_vectors
 from traces_app.maintenance.search_index import Report, index_queued, reindex
@@ -35,17 +35,17 @@ class Command(TracesCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["rebuild"]:
-            self._tell(reindex(options["rebuild"]))
+            self._tell(reindex(self.db, options["rebuild"]))
         elif options["follow"]:
             while True:
-                report = index_queued()
+                report = index_queued(self.db)
                 if report.messages:
                     self._tell(report)
-                store_vectors()
+                store_vectors(self.db)
                 time.sleep(PAUSE_SECONDS)
         else:
-            self._tell(index_queued(patience=timedelta(0)))
-            store_vectors()
+            self._tell(index_queued(self.db, patience=timedelta(0)))
+            store_vectors(self.db)
 
     def _tell(self, report: Report) -> None:
         self.stdout.write(

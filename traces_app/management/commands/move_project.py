@@ -31,7 +31,7 @@ class Command(AuditedCommand):
         if alias not in ready:
             raise CommandError(f"{alias!r} is no database that is ready: {', '.join(sorted(ready))}.", returncode=2)
         try:
-            done = move(row, alias)
+            done = move(self.actor, row, alias)
         except ApiError as error:
             raise CommandError(str(error)) from error
         if done.source != alias:

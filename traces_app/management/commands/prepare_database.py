@@ -12,7 +12,7 @@ from access_app.db import project_aliases
 from access_app.db.earlier_migrations import TOO_OLD, is_too_old
 from access_app.models import AuditAction
 from access_app.program import program
-from traces_app.maintenance.project_databases import NotEmpty, prepare
+from traces_app.maintenance.moving import NotEmpty, prepare
 
 
 class Command(AuditedCommand):

@@ -9,9 +9,9 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from access_app.arguments import project_named
-from access_app.each_database import TracesCommand
 from access_app.masking import compiled, rules_named
 from access_app.models import MaskingKind
+from access_app.traces_command import TracesCommand
 from traces_app.maintenance.masking import Change, preview_masking
 
 _SHOWN = 20
@@ -44,7 +44,7 @@ class Command(TracesCommand):
         except ValueError as error:
             raise CommandError(str(error), returncode=2) from error
         rows, removed = Counter[str](), Counter[str]()
-        for number, change in enumerate(preview_masking(row.pk, rules, messages)):
+        for number, change in enumerate(preview_masking(self.db, row.pk, rules, messages)):
             for receipt in change.receipts:
                 rows[receipt.rule] += 1
                 removed[receipt.rule] += receipt.count

@@ -15,9 +15,9 @@ from django.core.management.base import CommandError
 from access_app.audit.record import AuditedCommand
 from access_app.audit.trail import note_counts
 from access_app.conf import conf
-from access_app.db import alias_in_use
-from access_app.each_database import TracesCommand
+from access_app.db import Database
 from access_app.models import AuditAction, Project
+from access_app.traces_command import TracesCommand
 from messages_app.sql.partitions import PeriodInUse
 from messages_app.timestamps import instant_text
 from traces_app.maintenance.purge.purging import purge
@@ -98,12 +98,12 @@ class Command(TracesCommand, AuditedCommand):
         self, *, project: str | list[str], policy: bool, dry_run: bool, yes: bool, json: bool, **options: Any
     ) -> None:
         projects = projects_named(project)
-        choice = _by_policy(projects, options) if policy else self._by_age(projects, options)
+        choice = _by_policy(self.db, projects, options) if policy else self._by_age(projects, options)
         if choice is None:
             return
         if not choice.scopes:
             self.stderr.write("No project has days. Set them with set_retention, or on the page of the project.")
-        counted = survey(*choice.scopes) if dry_run or not yes else None
+        counted = survey(self.db, *choice.scopes) if dry_run or not yes else None
         if dry_run:
             assert counted is not None, "a dry run counts"
             self._print(choice, counted, json=json, verb="Would remove")
@@ -114,11 +114,11 @@ class Command(TracesCommand, AuditedCommand):
         total = counted.tables["messages"].rows if counted else None
         try:
             with message_bar(total) as bar:
-                purge(*choice.scopes, report=report, progress=bar.update)
+                purge(self.db, *choice.scopes, report=report, progress=bar.update)
         except PeriodInUse as error:
             self._print(choice, report, json=json, verb="Removed so far", is_complete=False)
             raise CommandError(f"{error} Run the same command again later to remove the rest.") from error
-        note_counts(messages=report.tables["messages"].rows, sessions=report.tables["sessions"].rows)
+        note_counts(self.actor, messages=report.tables["messages"].rows, sessions=report.tables["sessions"].rows)
         self._print(choice, report, json=json, verb="Removed")
 
     def _by_age(self, projects: list[Project], options: Mapping[str, Any]) -> _Choice | None:
@@ -135,7 +135,7 @@ class Command(TracesCommand, AuditedCommand):
                 return None
             raise CommandError(NO_AGE, returncode=2)
         session = options["session"]
-        wanted = session_named(session, projects) if session is not None else None
+        wanted = session_named(self.db, session, projects) if session is not None else None
         if session is not None and wanted is None:
             self.stderr.write(f"Session {session!r} is already purged.")
             return None
@@ -147,7 +147,7 @@ class Command(TracesCommand, AuditedCommand):
         )
         if has_own_days:
             within = (
-                Project.objects.using(alias_in_use()).filter(session__pk=wanted)
+                self.db.rows_of(Project.objects.all()).filter(session__pk=wanted)
                 if wanted
                 else projects or Project.objects.all()
             )
@@ -192,12 +192,12 @@ class _Choice:
     session_id: UUID | None = None
 
 
-def _by_policy(projects: list[Project], options: Mapping[str, Any]) -> _Choice:
+def _by_policy(db: Database, projects: list[Project], options: Mapping[str, Any]) -> _Choice:
     others = ("older_than", "deleted_longer_than", "session")
     if options["trash"] or any(options[name] is not None for name in others):
         raise CommandError("Use --policy alone, or with --project.", returncode=2)
     return _Choice(
-        scopes=tuple(scopes_of(projects or Project.objects.order_by("pk"))),
+        scopes=tuple(scopes_of(db, projects or Project.objects.order_by("pk"))),
         by_project="policy",
         projects=tuple(each.slug for each in projects),
     )

@@ -8,8 +8,8 @@ from django.core.management.base import CommandParser
 
 from access_app.arguments import project_named
 from access_app.audit.record import AuditedCommand
-from access_app.each_database import TracesCommand
 from access_app.models import AuditAction
+from access_app.traces_command import TracesCommand
 from traces_app.maintenance.costs import Recomputed, recompute_costs
 from traces_app.management.row_arguments import add_time_range, last_of, time_named
 
@@ -46,7 +46,7 @@ class Command(TracesCommand, AuditedCommand):
         row = project_named(project) if project is not None else None
         first, last = time_named("--from", from_), time_named("--until", until)
         states = recompute_costs(
-            project_id=row.pk if row else None, model=model, from_=first, until=last, dry_run=dry_run
+            self.db, project_id=row.pk if row else None, model=model, from_=first, until=last, dry_run=dry_run
         )
         done = last_of(states, Recomputed(), _in_words, from_)
         self.stdout.write(_in_words(done) + (" Nothing was changed." if dry_run else ""))

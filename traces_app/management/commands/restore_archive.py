@@ -6,7 +6,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from access_app.audit.record import AuditedCommand
-from access_app.each_database import TracesCommand
+from access_app.traces_command import TracesCommand
 from traces_app.management.archive_arguments import archive_errors, check_period, require_extra
 from traces_app.management.row_arguments import message_bar
 
@@ -38,7 +38,9 @@ class Command(TracesCommand, AuditedCommand):
 
         period = check_period(period)
         with archive_errors(), message_bar() as bar:
-            report = restore(open_folder(folder), project=project, period=period, session=session, progress=bar.update)
+            report = restore(
+                self.db, open_folder(folder), project=project, period=period, session=session, progress=bar.update
+            )
         for slug, period in report.restored:
             self.stdout.write(f"Read {period} of {slug}")
         for name, rows in report.rows.items():

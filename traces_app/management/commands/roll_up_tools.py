@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from access_app.each_database import TracesCommand
+from access_app.traces_command import TracesCommand
 from traces_app.maintenance.tool_roll_up import roll_up
 
 
@@ -15,5 +15,5 @@ class Command(TracesCommand):
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        report = roll_up()
+        report = roll_up(self.db)
         self.stdout.write(f"Stored {report.hours:,} new hours; computed {report.changed:,} changed hours again.")

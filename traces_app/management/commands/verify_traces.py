@@ -10,9 +10,9 @@ import msgspec
 from django.core.management.base import CommandError, CommandParser
 
 from access_app.arguments import project_named
-from access_app.each_database import TracesCommand
 from access_app.models import Project
 from access_app.program import program
+from access_app.traces_command import TracesCommand
 from traces_app.maintenance.seals.chain import faults
 from traces_app.maintenance.seals.verifying import Finding, Scope, Tally, verify
 from traces_app.management.row_arguments import add_time_range, time_named
@@ -45,11 +45,11 @@ class Command(TracesCommand):
         scope = Scope.between(time_named("--from", from_), time_named("--until", until), row.pk if row else None)
         slugs = dict(Project.objects.values_list("pk", "slug"))
         tally, differing, is_changed = Tally(), 0, False
-        for fault in faults():
+        for fault in faults(self.db):
             differing += 1
             is_changed |= not fault.key_id
             self.stdout.write(_as_json(asdict(fault)) if json else str(fault))
-        for finding in verify(scope, tally, self._show_progress, is_strict=strict):
+        for finding in verify(self.db, scope, tally, self._show_progress, is_strict=strict):
             differing += 1
             is_changed = True
             self.stdout.write(_as_json(asdict(finding)) if json else _in_words(finding, slugs))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from access_app.audit.record import Origin, acting
-from access_app.db import PRIMARY, using
-from access_app.models import ActorKind
+from access_app.audit.record import command_actor
+from access_app.db import primary
 from traces_app.maintenance.jobs import JOBS, Job, Outcome, State, run_job, start
 
 PATIENCE_SECONDS = 20
@@ -47,13 +46,12 @@ class Command(BaseCommand):
         if job is not None and left_out:
             raise CommandError("Use either --job or --except.", returncode=2)
         wanted = [job for job in JOBS if job not in [_named("--except", name) for name in left_out]]
-        with acting(Origin(kind=ActorKind.COMMAND, name="work", id=f"uid {os.getuid()}")):
-            if job is not None:
-                self._run([_that_is_on(job)], if_due=False)
-            elif once:
-                self._run(wanted, if_due=True)
-            else:
-                _work(wanted)
+        if job is not None:
+            self._run([_that_is_on(job)], if_due=False)
+        elif once:
+            self._run(wanted, if_due=True)
+        else:
+            _work(wanted)
 
     def _run(self, jobs: list[Job], *, if_due: bool) -> None:
         failed = []
@@ -61,10 +59,9 @@ class Command(BaseCommand):
             if not job.is_on():
                 self.stdout.write(f"{job.name}: off until {job.setting} is set")
                 continue
-            for alias in job.databases:
-                name = job.name if alias == PRIMARY else f"{job.name} in {alias}"
-                with using(alias):
-                    outcome = run_job(job, if_due=if_due)
+            for db in job.databases:
+                name = job.name if db == primary else f"{job.name} in {db.alias}"
+                outcome = run_job(replace(db, actor=command_actor("work")), job, if_due=if_due)
                 if outcome.state is State.FAILED:
                     failed.append(name)
                     self.stderr.write(f"{name}: {outcome.error}")

@@ -21,6 +21,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from access_app.db import Database
 from messages_app.models import Message
 from messages_app.sql.pagination import IdRange
 from messages_app.sql.snapshot import one_snapshot
@@ -80,6 +81,7 @@ class Found(Struct, frozen=True, kw_only=True):
 
 
 def find(
+    db: Database,
     query: SearchQuery,
     unit: Unit,
     among: Among,
@@ -96,8 +98,9 @@ def find(
     With a mark the list must have only calls that have it: others are not even candidates then.
     """
     # One snapshot: a merge replaces the segments that the search goes through.
-    with one_snapshot(read_only=True):
+    with one_snapshot(db, read_only=True):
         return _Search(
+            db=db,
             query=query,
             unit=unit,
             among=among,
@@ -131,6 +134,7 @@ class _TermRows:
 
 @dataclass(kw_only=True)
 class _Search:
+    db: Database
     query: SearchQuery
     unit: Unit
     among: Among
@@ -199,7 +203,7 @@ class _Search:
 
     def _sources(self) -> list[_Source]:
         within = {} if self.unit == "session" else self._messages().of("message_id")
-        queued = UnindexedMessage.objects.filter(**within).order_by()
+        queued = self.db.rows(UnindexedMessage.objects).filter(**within).order_by()
         self.queued = set(queued.values_list("message_id", flat=True))
         # The queue is read before the segments: what leaves it meanwhile is in both, and never in none.
         in_order = sorted(self._queued_sessions() if self.unit == "session" else self.queued, reverse=self.newest_first)
@@ -210,12 +214,12 @@ class _Search:
         of: Literal["message", "session"] = "session" if self.unit == "session" else "message"
         sources += [
             _Source(bound=getattr(segment, f"last_{of}" if self.newest_first else f"first_{of}"), segment=segment.pk)
-            for segment in segments_within(self._messages(), of=of)
+            for segment in segments_within(self.db, self._messages(), of=of)
         ]
         return sorted(sources, key=lambda source: source.bound, reverse=self.newest_first)
 
     def _queued_sessions(self) -> Collection[UUID]:
-        for message_id, session_id in sessions_of(self.queued).items():
+        for message_id, session_id in sessions_of(self.db, self.queued).items():
             self.queued_of.setdefault(session_id, []).append(message_id)
         return self.queued_of
 
@@ -234,12 +238,12 @@ class _Search:
         segments = [source.segment for source in sources if source.segment is not None]
         if self.unit == "call":
             # A call is one row, so rows that lack a term need not be read.
-            of_calls = numbers_with_all(segments, self.indexed, self.mark, self.sizes)
+            of_calls = numbers_with_all(self.db, segments, self.indexed, self.mark, self.sizes)
             numbers_of = {segment: [numbers] * len(self.indexed) for segment, numbers in of_calls.items()}
         else:
-            numbers_of = numbers_with(segments, self.indexed, self.sizes)
+            numbers_of = numbers_with(self.db, segments, self.indexed, self.sizes)
         every_of = {segment: np.unique(np.concatenate(numbers)) for segment, numbers in numbers_of.items()}
-        rows_in = rows_of(every_of)
+        rows_in = rows_of(self.db, every_of)
         for segment, numbers in numbers_of.items():
             every, rows = every_of[segment], rows_in[segment]
             terms = [
@@ -266,7 +270,7 @@ class _Search:
         rows: Iterable[UUID] = messages
         if self.unit == "call":
             periods = IdRange(lower=min(messages), upper=UUID(int=max(messages).int + 1)).periods_of("pk")
-            calls = ToolCall.with_deleted.filter(message_id__in=messages, **periods).order_by()
+            calls = self.db.rows(ToolCall.with_deleted).filter(message_id__in=messages, **periods).order_by()
             rows = calls.values_list("pk", flat=True)
         return self._within(np.array([row.bytes for row in rows], dtype="S16"))
 
@@ -333,7 +337,11 @@ class _Search:
                 return
             periods = IdRange(lower=min(session_of), upper=UUID(int=max(session_of).int + 1)).periods_of("pk")
             # Whether the session is deleted is for its list to decide.
-            alive = Message.with_deleted.filter(pk__in=session_of, deleted_at__isnull=True, **periods).order_by()
+            alive = (
+                self.db.rows(Message.with_deleted)
+                .filter(pk__in=session_of, deleted_at__isnull=True, **periods)
+                .order_by()
+            )
             in_order = sorted(alive.values_list("pk", flat=True), reverse=True)
             for first in range(0, len(in_order), COMPARED_AT_A_TIME):
                 for message, hits in self._hits_of(in_order[first : first + COMPARED_AT_A_TIME]).items():
@@ -352,7 +360,7 @@ class _Search:
         """Return those of some messages or calls that have the terms, and where."""
         hits: dict[UUID, dict[int, Hit]] = {key: {} for key in candidates}
         if self.unit == "call":
-            for row in texts_of_rows({Kind.CALL: list(hits)}):
+            for row in texts_of_rows(self.db, {Kind.CALL: list(hits)}):
                 self._look_at(row, row.id, hits[row.id], is_whole=True)
         else:
             self._compare_messages(hits)
@@ -364,20 +372,20 @@ class _Search:
         }
 
     def _compare_messages(self, hits: dict[UUID, dict[int, Hit]]) -> None:
-        for row in texts_of_messages([key for key in hits if key in self.queued]):
+        for row in texts_of_messages(self.db, [key for key in hits if key in self.queued]):
             self._look_at(row, row.message_id, hits[row.message_id], is_whole=True)
         first = 0
         for count in _growing(_ROWS_OF_TERM):
             asked = self._rows_to_read(hits, first, first + count)
             if not asked:
                 break
-            for row in texts_of_rows(asked):
+            for row in texts_of_rows(self.db, asked):
                 self._look_at(row, row.message_id, hits[row.message_id])
             first += count
         # What the index does not tell is looked for in all rows.
         if self.query.excluded or len(self.indexed) < len(self.query.wanted):
             left = [key for key, by_term in hits.items() if key not in self.queued and self._has_indexed(by_term)]
-            for row in texts_of_messages(left):
+            for row in texts_of_messages(self.db, left):
                 self._look_at(row, row.message_id, hits[row.message_id], is_whole=True)
 
     def _rows_to_read(self, hits: Mapping[UUID, Mapping[int, Hit]], first: int, after: int) -> dict[Kind, set[UUID]]:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from access_app.db import Database
 from messages_app.queries import refuse_encrypted_messages
 from messages_app.sql.pagination import IdRange
 from traces_app.models import ToolCall
@@ -31,23 +32,23 @@ class FoundInRun(Struct, frozen=True, kw_only=True):
     """Whether there may be more, because there are very many or the search took too long."""
 
 
-def find_in_run(query: SearchQuery, message_id: UUID) -> FoundInRun:
+def find_in_run(db: Database, query: SearchQuery, message_id: UUID) -> FoundInRun:
     """Return the steps and calls of a message, deleted or not, that have all terms."""
-    refuse_encrypted_messages([message_id])
+    refuse_encrypted_messages(db, [message_id])
     hits: dict[UUID, Sequence[Hit]] = {}
     until = monotonic() + SECONDS
     is_late = False
-    for row in texts_of_message(Kind.STEP, message_id):
+    for row in texts_of_message(db, Kind.STEP, message_id):
         if (row_hits := hits_of(row, query)) is not None:
             hits[row.id] = row_hits
         if is_late := monotonic() > until:
             break
 
     def among(keys: list[UUID]) -> list[UUID]:
-        calls = ToolCall.with_deleted.filter(pk__in=keys, message_id=message_id)
+        calls = db.rows(ToolCall.with_deleted).filter(pk__in=keys, message_id=message_id)
         return list(calls.order_by().values_list("pk", flat=True))
 
     first, after = ids.range_below(message_id)
-    calls = find(query, "call", among, IdRange(lower=first, upper=after), newest_first=False, limit=MOST_CALLS + 1)
+    calls = find(db, query, "call", among, IdRange(lower=first, upper=after), newest_first=False, limit=MOST_CALLS + 1)
     hits |= {call: calls.hits[call] for call in calls.ids[:MOST_CALLS]}
     return FoundInRun(hits=hits, is_cut=is_late or len(calls.ids) > MOST_CALLS or calls.reached is not None)

@@ -10,9 +10,10 @@ from django.db.models import Min
 from django.utils.translation import gettext as _
 from msgspec import Struct
 
+from access_app.db import Database
 from access_app.encryption.keys import refuse_encrypted
 from access_app.errors import InvalidInput
-from messages_app.sql.merged import MergedRows
+from access_app.readable import ReadableRows
 from messages_app.sql.pagination import ListRows, Page, PageRequest, page_of, read_page
 from traces_app.models import ToolCall, UnindexedMessage
 from tracesite_sdk.records import ids
@@ -30,7 +31,7 @@ class FoundPage(Struct, frozen=True, kw_only=True):
 
 
 def found_page(
-    rows: MergedRows[ListRows],
+    rows: ReadableRows[ListRows],
     query: SearchQuery,
     unit: Unit,
     request: PageRequest,
@@ -50,6 +51,7 @@ def found_page(
         if part.project_id is not None:
             refuse_encrypted(part.project_id, field="q")
         return find(
+            part.db,
             query,
             unit,
             part.among,
@@ -60,22 +62,22 @@ def found_page(
             mark=mark,
         )
 
-    of_each = rows.in_each(find_in)
-    keys = list(rows.in_order({alias: part.ids for alias, part in of_each.items()}, newest_first=not newer))
+    of_each = rows.each(find_in)
+    keys = list(rows.in_order([part.ids for part in of_each], newest_first=not newer))
     # Beyond the place where the first of them stopped the others would look complete.
-    ends = [part.reached for part in of_each.values() if part.reached is not None]
+    ends = [part.reached for part in of_each if part.reached is not None]
     reached = (min(ends) if newer else max(ends)) if ends else None
     if reached is not None:
         keys = [key for key in keys if (key <= reached if newer else key >= reached)]
     return FoundPage(
         page=page_of(keys, request, reached=reached),
-        hits={key: hits for part in of_each.values() for key, hits in part.hits.items()},
+        hits={key: hits for part in of_each for key, hits in part.hits.items()},
         searched_to=None if reached is None or len(keys) > request.limit else ids.created_at_of(reached),
     )
 
 
 def list_page(
-    rows: MergedRows[ListRows],
+    rows: ReadableRows[ListRows],
     query: SearchQuery | None,
     unit: Unit,
     request: PageRequest,
@@ -90,12 +92,12 @@ def mark_of_status(status: str | None) -> Mark | None:
     return Mark.FAILED if status == ToolCall.Status.ERROR else None
 
 
-def indexed_until() -> datetime | None:
+def indexed_until(db: Database) -> datetime | None:
     """Return the time since when messages wait for the index; None if it has all. They are searched, too, but slowly."""
-    oldest: datetime | None = UnindexedMessage.objects.aggregate(oldest=Min("queued_at"))["oldest"]
+    oldest: datetime | None = db.rows(UnindexedMessage.objects).aggregate(oldest=Min("queued_at"))["oldest"]
     return oldest
 
 
-def indexed_until_in(rows: MergedRows[ListRows]) -> datetime | None:
+def indexed_until_in(rows: ReadableRows[ListRows]) -> datetime | None:
     """Return the earliest such time of the databases that have the rows."""
-    return min(filter(None, rows.in_each(lambda _part: indexed_until()).values()), default=None)
+    return min(filter(None, rows.each(lambda part: indexed_until(part.db))), default=None)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
-from access_app.db.reading import reading_connection
+from access_app.db import Database
 from messages_app.sql.pagination import IdRange
 from messages_app.sql.periods import Length
 from traces_app.models import SearchPosting, SearchRows, SearchSegment
@@ -116,11 +116,11 @@ def encode_rows(rows: Sequence[tuple[Kind, UUID, UUID, UUID]], version: int) -> 
 # --- Reading ----------------------------------------------------------------------------------------------------------
 
 
-def segments_within(ids: IdRange, *, of: Literal["message", "session"]) -> list[SearchSegment]:
+def segments_within(db: Database, ids: IdRange, *, of: Literal["message", "session"]) -> list[SearchSegment]:
     """Return the segments that may have rows of the messages, or sessions, in a range."""
     # The messages of a session may be of any later period.
     # A segment is anywhere in the period of its messages, which is not longer than a month.
-    segments = SearchSegment.objects.filter(**(ids.periods_of("pk", Length.MONTH) if of == "message" else {}))
+    segments = db.rows(SearchSegment.objects).filter(**(ids.periods_of("pk", Length.MONTH) if of == "message" else {}))
     if ids.lower is not None:
         segments = segments.filter(**{f"last_{of}__gte": ids.lower})
     if ids.upper is not None:
@@ -128,17 +128,19 @@ def segments_within(ids: IdRange, *, of: Literal["message", "session"]) -> list[
     return list(segments)
 
 
-def numbers_with(segments: Collection[UUID], terms: Sequence[Term], sizes: Sizes) -> dict[UUID, list[Numbers]]:
+def numbers_with(
+    db: Database, segments: Collection[UUID], terms: Sequence[Term], sizes: Sizes
+) -> dict[UUID, list[Numbers]]:
     """Return the rows that may have each term, in order, for each segment in which a message may have every term.
 
     Only rows of such messages are returned. `sizes` is empty at the beginning of a search and passed to each of its calls.
     """
     ranges_of = [_ranges_of(term) for term in terms]
-    return _numbers(segments, _probes(ranges_of, _PROBES, sizes), ranges_of, sizes)
+    return _numbers(db, segments, _probes(ranges_of, _PROBES, sizes), ranges_of, sizes)
 
 
 def numbers_with_all(
-    segments: Collection[UUID], terms: Sequence[Term], mark: Mark | None, sizes: Sizes
+    db: Database, segments: Collection[UUID], terms: Sequence[Term], mark: Mark | None, sizes: Sizes
 ) -> dict[UUID, Numbers]:
     """Return the rows that may have all of the terms, and have the mark, in order, for each segment with such rows."""
     marked: list[Range] = [] if mark is None else [(mark.value, mark.value)]
@@ -147,11 +149,15 @@ def numbers_with_all(
     probes = max(_PROBES // len(terms), 1)
     first = [*marked, *chain.from_iterable(_probes(ranges_of, probes, sizes))]
     every = [*marked, *chain.from_iterable(ranges_of)]
-    return {segment: numbers for segment, (numbers,) in _numbers(segments, [first], [every], sizes).items()}
+    return {segment: numbers for segment, (numbers,) in _numbers(db, segments, [first], [every], sizes).items()}
 
 
 def _numbers(
-    segments: Collection[UUID], first: Sequence[Sequence[Range]], every: Sequence[Sequence[Range]], sizes: Sizes
+    db: Database,
+    segments: Collection[UUID],
+    first: Sequence[Sequence[Range]],
+    every: Sequence[Sequence[Range]],
+    sizes: Sizes,
 ) -> dict[UUID, list[Numbers]]:
     """Return the rows with a gram of each range of some, for each list of ranges, of the messages that have such rows for each
     list, for each segment with such messages."""
@@ -161,13 +167,13 @@ def _numbers(
     probes = set(chain.from_iterable(first))
     if len(every) > 1:
         probes.add((_BEGINS, _BEGINS))
-    probed = _rows_of_ranges(segments, probes)
+    probed = _rows_of_ranges(db, segments, probes)
     numbers_of = {segment: _in_lists(first, rows_of_range) for segment, rows_of_range in probed.items()}
     # A few rows are compared at once, if the probes are of all terms.
     few = _FEW * len(every) if len(first) == len(every) else 0
     left = [segment for segment, numbers in numbers_of.items() if sum(map(len, numbers)) > few]
     others = set(chain.from_iterable(every)) - probes
-    rest = _rows_of_ranges(left, others) if left and others else {}
+    rest = _rows_of_ranges(db, left, others) if left and others else {}
     for segment in left:
         numbers_of[segment] = _in_lists(every, {**probed[segment], **rest.get(segment, {})})
     for rows_of_range in (*probed.values(), *rest.values()):
@@ -193,10 +199,12 @@ def _in_lists(lists: Sequence[Sequence[Range]], rows_of_range: Mapping[Range, Nu
     return [some[is_wanted[message]] for some, message in zip(numbers, messages, strict=True)] if len(wanted) else []
 
 
-def _rows_of_ranges(segments: Collection[UUID], ranges: Collection[Range]) -> dict[UUID, dict[Range, Numbers]]:
+def _rows_of_ranges(
+    db: Database, segments: Collection[UUID], ranges: Collection[Range]
+) -> dict[UUID, dict[Range, Numbers]]:
     """Return the rows of the grams in each of some ranges, for each segment."""
     parts: dict[UUID, dict[Range, list[Numbers]]] = {segment: {range_: [] for range_ in ranges} for segment in segments}
-    for segment, page in _pages(segments, sorted(ranges)):
+    for segment, page in _pages(db, segments, sorted(ranges)):
         grams, counts, rows = decode_page(page)
         ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
         for first, last in ranges:
@@ -211,7 +219,7 @@ def _rows_of_ranges(segments: Collection[UUID], ranges: Collection[Range]) -> di
     }
 
 
-def _pages(segments: Collection[UUID], ranges: Sequence[Range]) -> list[tuple[UUID, bytes]]:
+def _pages(db: Database, segments: Collection[UUID], ranges: Sequence[Range]) -> list[tuple[UUID, bytes]]:
     """Return the pages of segments that have the grams of some ranges."""
     table = SearchPosting._meta.db_table
     # The page of a gram is the last one that begins at or before it. The rows are joined with LIMIT, because PostgreSQL would
@@ -231,24 +239,24 @@ def _pages(segments: Collection[UUID], ranges: Sequence[Range]) -> list[tuple[UU
         CROSS JOIN LATERAL (SELECT rows FROM {table} WHERE id = wanted.id AND gram = wanted.gram LIMIT 1) AS posting
     """  # noqa: S608 - a table's name
     firsts, lasts = [first for first, _last in ranges], [last for _first, last in ranges]
-    with reading_connection().cursor() as cursor:
+    with db.read_connection.cursor() as cursor:
         cursor.execute(statement, [list(segments), firsts, lasts])
         pages: list[tuple[UUID, bytes]] = cursor.fetchall()
     return pages
 
 
-def rows_of(numbers_of: Mapping[UUID, Numbers]) -> dict[UUID, NDArray[Any]]:
+def rows_of(db: Database, numbers_of: Mapping[UUID, Numbers]) -> dict[UUID, NDArray[Any]]:
     """Return the rows with these numbers, for each segment."""
     chunks_of = {segment: numbers // CHUNK for segment, numbers in numbers_of.items()}
     wanted = [(segment, chunk) for segment, chunks in chunks_of.items() for chunk in np.unique(chunks).tolist()]
     rows_found = {segment: np.zeros(len(numbers), dtype=ROW) for segment, numbers in numbers_of.items()}
-    for segment, chunk, rows in _chunks(wanted):
+    for segment, chunk, rows in _chunks(db, wanted):
         here = chunks_of[segment] == chunk
         rows_found[segment][here] = np.frombuffer(rows, dtype=ROW)[numbers_of[segment][here] - chunk * CHUNK]
     return rows_found
 
 
-def _chunks(wanted: Sequence[tuple[UUID, int]]) -> Iterator[tuple[UUID, int, bytes]]:
+def _chunks(db: Database, wanted: Sequence[tuple[UUID, int]]) -> Iterator[tuple[UUID, int, bytes]]:
     """Yield the segment, number and rows of some chunks."""
     if not wanted:
         return
@@ -264,7 +272,7 @@ def _chunks(wanted: Sequence[tuple[UUID, int]]) -> Iterator[tuple[UUID, int, byt
         segments=sql.Literal([segment for segment, _chunk in wanted]),
         chunks=sql.Literal([chunk for _segment, chunk in wanted]),
     )
-    connection = reading_connection()
+    connection = db.read_connection
     # Django's cursors have no parameters for copy(), and do not wrap its errors.
     with (
         connection.wrap_database_errors,

@@ -17,8 +17,8 @@ from django.db.models import BooleanField, ExpressionWrapper, F, Q, QuerySet, Te
 from django.db.models.functions import Cast
 from msgspec import Struct
 
+from access_app.db import Database
 from access_app.encryption.keys import encrypting_projects
-from access_app.masked_reading import is_masked
 from messages_app.models import Message, Reference
 from messages_app.sql.beginnings import Beginning
 from messages_app.sql.pagination import IdRange
@@ -131,30 +131,30 @@ def kinds_with(field: str | None) -> frozenset[Kind]:
     return frozenset(kind for kind, source in SEARCHED.items() if field is None or field in source.fields.values())
 
 
-def texts_of_messages(message_ids: Collection[UUID]) -> Iterator[RowTexts]:
+def texts_of_messages(db: Database, message_ids: Collection[UUID]) -> Iterator[RowTexts]:
     """Yield all rows of messages, kind by kind."""
     for kind, source in SEARCHED.items():
-        yield from _texts(kind, source, source.message, message_ids)
+        yield from _texts(db, kind, source, source.message, message_ids)
 
 
-def texts_of_message(kind: Kind, message_id: UUID) -> Iterator[RowTexts]:
+def texts_of_message(db: Database, kind: Kind, message_id: UUID) -> Iterator[RowTexts]:
     """Yield the rows of one kind of a message."""
     source = SEARCHED[kind]
-    yield from _texts(kind, source, source.message, [message_id])
+    yield from _texts(db, kind, source, source.message, [message_id])
 
 
-def texts_of_rows(rows: Mapping[Kind, Collection[UUID]]) -> Iterator[RowTexts]:
+def texts_of_rows(db: Database, rows: Mapping[Kind, Collection[UUID]]) -> Iterator[RowTexts]:
     """Yield those of the rows that exist."""
     for kind, row_ids in rows.items():
-        yield from _texts(kind, SEARCHED[kind], "pk", row_ids)
+        yield from _texts(db, kind, SEARCHED[kind], "pk", row_ids)
 
 
-def sessions_of(message_ids: Collection[UUID]) -> dict[UUID, UUID]:
+def sessions_of(db: Database, message_ids: Collection[UUID]) -> dict[UUID, UUID]:
     """Return the session of each of the messages that exist."""
     if not message_ids:
         return {}
     periods = IdRange(lower=min(message_ids), upper=UUID(int=max(message_ids).int + 1)).periods_of("pk")
-    messages = Message.with_deleted.order_by().filter(pk__in=message_ids, **periods)
+    messages = db.rows(Message.with_deleted).order_by().filter(pk__in=message_ids, **periods)
     return dict(messages.values_list("pk", "session_id"))
 
 
@@ -173,22 +173,22 @@ def _word(match: re.Match[str]) -> str:
     return json.loads(f'"{string}"') if "\\" in string else string
 
 
-def _texts(kind: Kind, source: Source, column: str, row_ids: Collection[UUID]) -> Iterator[RowTexts]:
+def _texts(db: Database, kind: Kind, source: Source, column: str, row_ids: Collection[UUID]) -> Iterator[RowTexts]:
     if not row_ids:
         return
     within: dict[str, Any] = IdRange(lower=min(row_ids), upper=UUID(int=max(row_ids).int + 1)).periods_of("pk")
     if source.by_session and column == source.message:
-        within["session_id__in"] = set(sessions_of(row_ids).values())
+        within["session_id__in"] = set(sessions_of(db, row_ids).values())
     # JSON comes as text, because it may be nested more deeply than Python decodes. A whole value may have 64 MB.
     columns: list[Any] = [
         Beginning(Cast(F(name), TextField()), MOST_OF_JSON) if name in source.json else Beginning(name, MOST_CHARACTERS)
         for name in source.fields
     ]
     columns += [ExpressionWrapper(condition, BooleanField()) for condition in source.marks.values()]
-    if is_masked():
+    if db.read_connection.mask is not None:
         # By which rules a row is masked depends on its project; for others it would be one more join.
         columns.append(source.project)
-    rows = source.rows.order_by().filter(**{f"{column}__in": row_ids}, **within)
+    rows = db.rows_of(source.rows).order_by().filter(**{f"{column}__in": row_ids}, **within)
     if encrypted := encrypting_projects():
         # Neither the index nor a search may have their texts.
         rows = rows.exclude(**{f"{source.project}__in": encrypted})

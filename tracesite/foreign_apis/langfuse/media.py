@@ -18,11 +18,12 @@ from django.utils.translation import gettext as _
 from rest_framework.request import Request
 from rest_framework.reverse import reverse
 
-from access_app.audit.trail import note_actor, note_counts
+from access_app.audit.trail import actor_of, note_counts, note_name
 from access_app.errors import Conflict, InvalidInput, NotPermitted, TooLarge
 from access_app.masking import masking_of
 from access_app.models import Project, Scope
 from access_app.permissions import project_for_write
+from access_app.request_database import database, database_of
 from access_app.rest import ApiView
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer, no_content
@@ -54,6 +55,7 @@ class MediaView(ApiView):
 
     def post(self, request: Request) -> HttpResponseBase:
         """Return the id of the media and the URL of its upload, which is null if the trace has it already."""
+        db = database(request)
         project = project_for_write(request, None)
         _media_type, body = read_body(request)
         announced = _decoded(body)
@@ -66,7 +68,7 @@ class MediaView(ApiView):
             raise InvalidInput(_("Expected a media type such as image/png."), field="contentType")
         trace_id, media_id = trace_id_of(announced.trace_id), media_id_of(content_hash)
         url = None
-        if not has_media(project.pk, trace_id, media_id):
+        if not has_media(db, project.pk, trace_id, media_id):
             ticket = signing.dumps(
                 [project.pk, trace_id, announced.content_type, announced.content_length, content_hash.hex()], salt=_SALT
             )
@@ -88,8 +90,10 @@ class MediaUploadView(ApiView):
             )
         except signing.BadSignature as error:
             raise NotPermitted(_("The URL of this upload is not valid any more. Ask for a new one.")) from error
-        note_actor("signed URL")
-        note_counts(project_id)
+        actor = actor_of(request)
+        note_name(actor, "signed URL")
+        note_counts(actor, project_id)
+        db = database_of(project_id, actor)
         _media_type, content = read_body(request, (content_type,), most=content_length)
         if len(content) != content_length:
             raise InvalidInput(
@@ -101,7 +105,7 @@ class MediaUploadView(ApiView):
         if not Project.objects.filter(pk=project_id).exists():
             raise NotPermitted(_("The URL of this upload is not valid any more. Ask for a new one."))
         clean = _redacted(content, project_id)
-        reason = record_media(project_id, media_of(trace_id, content_type, clean, bytes.fromhex(content_hash)))
+        reason = record_media(db, project_id, media_of(trace_id, content_type, clean, bytes.fromhex(content_hash)))
         if reason == TOO_MUCH_MEDIA:
             raise TooLarge(
                 _("The files of trace %(trace)s would have more than %(most)d bytes as they are stored.")

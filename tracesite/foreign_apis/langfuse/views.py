@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from access_app.errors import InvalidInput
 from access_app.models import Scope
 from access_app.permissions import project_for_write
+from access_app.request_database import database
 from access_app.rest import ApiView
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer
@@ -32,6 +33,7 @@ class LangfuseView(ApiView):
 class IngestionView(LangfuseView):
     def post(self, request: Request) -> HttpResponseBase:
         """Store the valid events; answer 207 with the status of each."""
+        db = database(request)
         project = project_for_write(request, None)
         _media_type, body = read_body(request)
         try:
@@ -42,8 +44,8 @@ class IngestionView(LangfuseView):
             ) from error
         spans = [item.delivery for item in items if isinstance(item.delivery, Span)]
         logs = [item.delivery for item in items if isinstance(item.delivery, LogRecord)]
-        outcome = record_spans(project.pk, spans, logs)
-        store_named_scores(project.pk, [item.score for item in items if item.score is not None])
+        outcome = record_spans(db, project.pk, spans, logs)
+        store_named_scores(db, project.pk, [item.score for item in items if item.score is not None])
         return answer(_statuses(items, outcome), status=MULTI_STATUS)
 
 
@@ -69,13 +71,14 @@ class ScoresView(LangfuseView):
 
         A list is answered 202 if all of it is stored, else 207 with the number of both and the errors.
         """
+        db = database(request)
         project = project_for_write(request, None)
         _media_type, body = read_body(request)
         try:
             items, is_list = decode_scores(body, timezone.now())
         except InvalidBody as error:
             raise InvalidInput(_("The body is not a score: %(reason)s") % {"reason": error}) from error
-        store_named_scores(project.pk, [item.score for item in items if item.score is not None])
+        store_named_scores(db, project.pk, [item.score for item in items if item.score is not None])
         statuses = _statuses(items, SpanOutcome())
         if is_list and not statuses["errors"]:
             return answer({"message": "Accepted"}, status=ACCEPTED)

@@ -12,6 +12,7 @@ from rest_framework.request import Request
 
 from access_app.errors import InvalidInput
 from access_app.permissions import project_for_write
+from access_app.request_database import database
 from access_app.rest import ApiView
 from messages_app.http.request_body import JSON, PROTOBUF, media_type_of, read_body
 from traces_app.imports.span_store import SpanOutcome, record_spans
@@ -72,8 +73,9 @@ class TracesView(OtlpView):
     signal: ClassVar[Signal] = "traces"
 
     def store(self, request: Request, codec: Any, body: bytes) -> bytes:
+        db = database(request)
         project = project_for_write(request, None)
-        outcome = record_spans(project.pk, codec.decode_traces(body))
+        outcome = record_spans(db, project.pk, codec.decode_traces(body))
         count_otlp(self.signal, accepted=outcome.accepted, refused=outcome.refused)
         return codec.trace_answer(outcome.refused, _reason(outcome))  # type: ignore[no-any-return]
 
@@ -82,8 +84,9 @@ class LogsView(OtlpView):
     signal: ClassVar[Signal] = "logs"
 
     def store(self, request: Request, codec: Any, body: bytes) -> bytes:
+        db = database(request)
         project = project_for_write(request, None)
-        outcome = record_spans(project.pk, (), codec.decode_logs(body))
+        outcome = record_spans(db, project.pk, (), codec.decode_logs(body))
         count_otlp(self.signal, accepted=outcome.accepted, refused=outcome.refused)
         return codec.log_answer(outcome.refused, _reason(outcome))  # type: ignore[no-any-return]
 

@@ -9,6 +9,7 @@ from django.db.models import Count, F, Max, QuerySet, Value
 from django.db.models.fields.json import KeyTextTransform
 from django.http import QueryDict
 
+from access_app.db import Database
 from access_app.visibility import ALL_PROJECTS, ProjectScope
 from messages_app.http.filters import SessionFilterSet
 from messages_app.models import Message as MessageRow
@@ -31,33 +32,35 @@ _BEGINNING = 1000
 _ORDER = (F("pinned_at").desc(nulls_last=True), "-updated_at", "-pk")
 
 
-def messages_in(session: FoundSession) -> ListRows:
+def messages_in(db: Database, session: FoundSession) -> ListRows:
     """Return the messages of a session that is not deleted."""
-    return MessageFilterSet(QueryDict()).found(ALL_PROJECTS, session)
+    return MessageFilterSet(QueryDict(), mask=None).found(db, ALL_PROJECTS, session)
 
 
-def messages_of(page: Page) -> Iterator[Message]:
+def messages_of(db: Database, page: Page) -> Iterator[Message]:
     """Yield the messages of a page, read in small batches because a page can be long."""
     for ids in page.chunks():
         for first in range(0, len(ids), MAX_LIMIT):
-            yield from map(message_of, messages([str(key) for key in ids[first : first + MAX_LIMIT]]))
+            yield from map(message_of, messages(db, [str(key) for key in ids[first : first + MAX_LIMIT]]))
 
 
-def sessions(ids: Collection[str]) -> list[Session]:
+def sessions(db: Database, ids: Collection[str]) -> list[Session]:
     """Return the sessions of `ids` in this order, with at most one query."""
-    rows = _SESSIONS.read(ids)
+    rows = _SESSIONS.read(db, ids)
     found = dict(zip((row[0] for row in rows), _SESSIONS.make(rows), strict=True))
     return [found[session_id] for session_id in ids if session_id in found]
 
 
-def session_page(scope: ProjectScope, parameters: QueryDict, *, number: int, size: int) -> tuple[list[Session], int]:
+def session_page(
+    db: Database, scope: ProjectScope, parameters: QueryDict, *, number: int, size: int
+) -> tuple[list[Session], int]:
     """Return a page of sessions and their total number, filtered by `keyword`, `source` and `agent_id`.
 
     Raises InvalidInput, also if the query exceeds its time limit.
     """
     title = QueryDict(mutable=True)
     title["title"] = parameters.get("keyword", "")
-    rows = SessionFilterSet(title, SessionRow.objects.visible_to(scope)).qs
+    rows = SessionFilterSet(title, db.rows(SessionRow.objects).visible_to(scope), mask=db.read_connection.mask).qs
     for name in ("source", "agent_id"):
         if value := parameters.get(name, "").replace("\x00", ""):
             rows = rows.alias(**{name: KeyTextTransform(name, "metadata")}).filter(**{name: value})
@@ -65,30 +68,30 @@ def session_page(scope: ProjectScope, parameters: QueryDict, *, number: int, siz
     page = rows.order_by(*_ORDER).values_list("pk")[first : first + size]
     # Grouped, so that no matching session gives no row rather than a 0.
     counted = rows.order_by().values(every=Value(1)).annotate(total=Count("*")).values_list("total")
-    total, found = fetch([Query.of(counted), Query.of(page)], at_most_ms=LIST_MS)
-    return sessions([str(row[0]) for row in found]), total[0][0] if total else 0
+    total, found = fetch(db, [Query.of(counted), Query.of(page)], at_most_ms=LIST_MS)
+    return sessions(db, [str(row[0]) for row in found]), total[0][0] if total else 0
 
 
-def first_question(session_id: UUID) -> str:
+def first_question(db: Database, session_id: UUID) -> str:
     """Return the beginning of the first user message; "" if there is none."""
-    asked = MessageRow.objects.filter(session_id=session_id, role=MessageRow.Role.USER).order_by("pk")
+    asked = db.rows(MessageRow.objects).filter(session_id=session_id, role=MessageRow.Role.USER).order_by("pk")
     return asked.annotate(beginning=Beginning("content", _BEGINNING)).values_list("beginning", flat=True).first() or ""
 
 
-def has_events(session_id: UUID, message_id: UUID) -> bool:
+def has_events(db: Database, session_id: UUID, message_id: UUID) -> bool:
     """Return whether a message is built from events."""
-    return _events_of(session_id, message_id).exists()
+    return _events_of(db, session_id, message_id).exists()
 
 
-def last_number(session_id: UUID, message_id: UUID) -> int | None:
+def last_number(db: Database, session_id: UUID, message_id: UUID) -> int | None:
     """Return the largest producer-given event number of a message; None if the producer does not number events."""
-    found: int | None = _events_of(session_id, message_id).aggregate(Max("number"))["number__max"]
+    found: int | None = _events_of(db, session_id, message_id).aggregate(Max("number"))["number__max"]
     return found
 
 
-def _events_of(session_id: UUID, message_id: UUID) -> QuerySet[Event]:
+def _events_of(db: Database, session_id: UUID, message_id: UUID) -> QuerySet[Event]:
     first, end = range_below(message_id)
-    return Event.objects.filter(pk__gte=first, pk__lt=end, session_id=session_id, message_id=message_id)
+    return db.rows(Event.objects).filter(pk__gte=first, pk__lt=end, session_id=session_id, message_id=message_id)
 
 
 _SESSIONS = Source(

@@ -8,9 +8,9 @@ from django.core.management.base import CommandError, CommandParser
 
 from access_app.arguments import project_named
 from access_app.audit.record import AuditedCommand
-from access_app.each_database import TracesCommand
 from access_app.errors import ApiError
 from access_app.models import AuditAction
+from access_app.traces_command import TracesCommand
 from access_app.visibility import ProjectScope
 from messages_app.queries import find_message
 from traces_app.queries.archived import find_session_here, where_archived
@@ -42,17 +42,19 @@ class Command(TracesCommand, AuditedCommand):
             raise CommandError("A single message is exported with --format text.", returncode=2)
         scope = ProjectScope(frozenset([project_named(project).pk]) if project is not None else None)
         try:
-            in_scope = find_session_here(scope, session)
-            pieces = chosen.pieces(in_scope)
+            in_scope = find_session_here(self.db, scope, session)
+            pieces = chosen.pieces(self.db, in_scope)
             if message is not None and chosen.of_messages is not None:
-                pieces = chosen.of_messages(messages([str(find_message(scope, message, in_scope).pk)]))
+                pieces = chosen.of_messages(
+                    messages(self.db, [str(find_message(self.db, scope, message, in_scope).pk)])
+                )
         except ApiError as error:
             where = f"in project {project!r}" if project is not None else "in any project"
             said = {
                 "session_not_found": f"There is no session {session!r} {where}.",
                 "message_not_found": f"There is no message with the id {message!r} in session {session!r}.",
             }
-            archived = where_archived(scope, session) if error.code == "session_archived" else None
+            archived = where_archived(self.db, scope, session) if error.code == "session_archived" else None
             folder = f" Its folder is {archived.url}." if archived is not None else ""
             raise CommandError(f"{said.get(error.code, str(error))}{folder}", returncode=2) from error
         for piece in pieces:

@@ -8,7 +8,8 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from access_app.arguments import project_named
-from access_app.each_database import TracesCommand
+from access_app.db import Database
+from access_app.traces_command import TracesCommand
 from messages_app.models import Message
 from traces_app.management.row_arguments import session_named
 from traces_app.models import AgentStep, ToolCall
@@ -27,17 +28,19 @@ class Command(TracesCommand):
         )
 
     def handle(self, *_args: Any, session: str, project: str | None, **_options: Any) -> None:
-        session_id = session_named(session, [project_named(project)] if project else [])
+        session_id = session_named(self.db, session, [project_named(project)] if project else [])
         messages = (
-            Message.objects.filter(session_id=session_id).order_by("pk") if session_id else Message.objects.none()
+            self.db.rows(Message.objects).filter(session_id=session_id).order_by("pk")
+            if session_id
+            else self.db.rows(Message.objects).none()
         )
         rows = list(messages.values_list("pk", "role", "content"))
         if not rows:
             raise CommandError(f"The session {session!r} has no messages, or was deleted.", returncode=2)
-        self.stdout.write(recorded_of(rows).encoded().decode(), ending="")
+        self.stdout.write(recorded_of(self.db, rows).encoded().decode(), ending="")
 
 
-def recorded_of(messages: list[tuple[Any, str, str]]) -> Recorded:
+def recorded_of(db: Database, messages: list[tuple[Any, str, str]]) -> Recorded:
     """Read what happened below messages (id, role, content). The rows hold no secrets."""
     number = 0
     calls: list[Call] = []
@@ -45,11 +48,11 @@ def recorded_of(messages: list[tuple[Any, str, str]]) -> Recorded:
     for message_id, role, content in messages:
         if role != Message.Role.ASSISTANT:
             continue
-        below = _calls_of_steps(message_id)
+        below = _calls_of_steps(db, message_id)
         # Not before the time of a snapshot that was taken in this run.
         first = len(replies)
         number = max(number + 1, int(ids.created_at_of(message_id).timestamp() * 1e9))
-        for step in AgentStep.objects.filter(message_id=message_id).order_by("iteration", "ordinal", "pk"):
+        for step in db.rows(AgentStep.objects).filter(message_id=message_id).order_by("iteration", "ordinal", "pk"):
             if step.thought or step.model or step.usage:
                 number += 1
                 replies.append(_reply(number, step, below))
@@ -63,10 +66,10 @@ def recorded_of(messages: list[tuple[Any, str, str]]) -> Recorded:
     return Recorded(calls=calls, replies=replies, prompts=prompts)
 
 
-def _calls_of_steps(message_id: Any) -> dict[Any, list[ToolCall]]:
+def _calls_of_steps(db: Database, message_id: Any) -> dict[Any, list[ToolCall]]:
     """Return the calls below a message, with their tools and results, by the id of their step."""
     below: dict[Any, list[ToolCall]] = {}
-    calls = ToolCall.objects.filter(message_id=message_id).select_related("tool", "result")
+    calls = db.rows(ToolCall.objects).filter(message_id=message_id).select_related("tool", "result")
     for call in calls.order_by("position", "pk"):
         below.setdefault(call.step_id, []).append(call)
     return below

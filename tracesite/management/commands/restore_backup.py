@@ -35,6 +35,6 @@ class Command(AuditedCommand):
             raise CommandError(str(error)) from error
         self.stdout.write(f"{backup}: {manifest.rows:,} rows as of {manifest.began:%Y-%m-%d %H:%M:%S} UTC.")
         if not missing_migrations(manifest):
-            record(AuditAction.RESTORE, object_type="database", detail={"rows": manifest.rows})
+            record(AuditAction.RESTORE, self.actor, object_type="database", detail={"rows": manifest.rows})
         else:
             self.stdout.write("It is of an earlier version. Now run: tracesite migrate")

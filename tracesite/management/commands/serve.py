@@ -18,7 +18,7 @@ from django.db import connections
 from django.urls import reverse
 
 from access_app.conf import conf
-from access_app.db import PEOPLE_ARE_HERE, PRIMARY, connection
+from access_app.db import PEOPLE_ARE_HERE, PRIMARY, primary
 from access_app.db.direct import session_cursor
 from access_app.db.earlier_migrations import TOO_OLD, is_too_old
 from access_app.db.unapplied import unapplied_migrations
@@ -108,7 +108,13 @@ class Command(BaseCommand):
                     self._show(*listener.getsockname()[:2], live=live, made=made)
                 registry.share_between_workers(conf.DATA_DIR / "metrics")
                 server.serve(
-                    listener, workers=workers, threads=threads, grace=options["grace"], live=live, handover=handover
+                    primary,
+                    listener,
+                    workers=workers,
+                    threads=threads,
+                    grace=options["grace"],
+                    live=live,
+                    handover=handover,
                 )
             except KeyboardInterrupt:  # before the server handles it
                 pass
@@ -122,7 +128,7 @@ class Command(BaseCommand):
         import_module("tracesite.serving.asgi")
         messages = run_checks(databases=[PRIMARY], include_deployment_checks=True)
         if not any(message.id == system_checks.NO_ANSWER for message in messages):
-            messages += system_checks.check_connections(system_checks.describe(connection), workers, threads)
+            messages += system_checks.check_connections(system_checks.describe(primary.connection), workers, threads)
             messages += system_checks.check_migrations(0 if is_too_old() else len(unapplied_migrations()))
         shown = [message for message in messages if not message.is_silenced()]
         for message in sorted(shown, key=lambda message: message.level):
@@ -132,7 +138,7 @@ class Command(BaseCommand):
         self.stdout.write("Ready to serve.")
 
     def _prepare(self) -> demo.Made:
-        with session_cursor() as cursor:
+        with session_cursor(primary) as cursor:
             cursor.execute("SELECT pg_advisory_lock(%s)", [PREPARING_LOCK])
             if unapplied_migrations():
                 self.stdout.write("Preparing the database ...")
@@ -141,11 +147,11 @@ class Command(BaseCommand):
                 if not PEOPLE_ARE_HERE:
                     call_command("migrate", database=PRIMARY, interactive=False, verbosity=0)
             try:
-                return demo.prepare()
+                return demo.prepare(primary)
             except ValidationError as error:
                 raise CommandError(f"TRACESITE_ADMIN_PASSWORD: {' '.join(error.messages)}") from error
             finally:
-                connection.close()  # and with it the lock, if it is of this connection
+                primary.connection.close()  # and with it the lock, if it is of this connection
 
     def _show(self, host: str, port: int, *, live: str, made: demo.Made | None) -> None:
         host = "127.0.0.1" if host == "0.0.0.0" else f"[{host}]" if ":" in host else host  # noqa: S104 - shown, not bound

@@ -10,7 +10,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from access_app.db.base import as_stored
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import MessageKey, Session
 from messages_app.queries import FoundSession
@@ -64,7 +64,7 @@ def tell(project: Project, name: str, *times: datetime) -> None:
 
 def fill(project: Project, stranger: Project) -> None:
     """Store the samples, and sessions of January and February 2024 of both projects, with spans, scores and a trash."""
-    load_samples(project)
+    load_samples(primary, project)
     for owner in (project, stranger):
         tell(owner, "january", JANUARY)
         tell(owner, "both", JANUARY, FEBRUARY)
@@ -76,18 +76,23 @@ def fill(project: Project, stranger: Project) -> None:
         chat = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": '[{"role": "user", "content": "Hello"}]'}
         for trace, attributes in (("a" * 32, chat), ("b" * 32, {})):
             span = SentSpan(trace_id=trace, span_id="c" * 16, start=start, end=start + 1, attributes=attributes)
-            record_spans(owner.pk, [span])
+            record_spans(primary, owner.pk, [span])
         for record in (
             records.Score(session_id="january", name="quality", value=0.5),
             records.Score(session_id="both", message_id="both-a1", name="good", value=True),
         ):
             store_scores(
+                primary,
                 owner.pk,
-                [PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=find_place(owner.pk, record))],
+                [
+                    PlacedScore(
+                        redacted=redact_score(record, DEFAULT_RULES), place=find_place(primary, owner.pk, record)
+                    )
+                ],
             )
-    delete_session(Session.objects.get(project=project, external_id="deleted").pk, by="test")
+    delete_session(primary, Session.objects.get(project=project, external_id="deleted").pk, by="test")
     half = Session.objects.get(project=project, external_id="half")
-    delete_message(half.messages.earliest("pk").pk, by="test")
+    delete_message(primary, half.messages.earliest("pk").pk, by="test")
 
 
 def add_snapshot(session: UUID, at: datetime) -> None:
@@ -105,14 +110,14 @@ def exports(beginning: str = "") -> dict[str, bytes]:
     for session in Session.objects.filter(external_id__startswith=beginning).select_related("project"):
         row = FoundSession(session.pk, session.project_id)
         for name in ("tracesite", "otlp"):
-            found[f"{session.project.slug}/{session.external_id}.{name}"] = b"".join(EXPORTS[name].pieces(row))
+            found[f"{session.project.slug}/{session.external_id}.{name}"] = b"".join(EXPORTS[name].pieces(primary, row))
     return found
 
 
 def rows() -> dict[str, list[str]]:
     """Return all rows of the archived tables, and the keys of messages, as they are stored."""
     found = {}
-    with as_stored(), connection.cursor() as cursor:
+    with primary.connection.as_stored(), connection.cursor() as cursor:
         for table in (*(dataset.table for dataset in DATASETS), MessageKey._meta.db_table):
             # The parts of snapshots get other numbers.
             row = "to_jsonb(t) - 'id'" if table == SnapshotPart._meta.db_table else "to_jsonb(t)"

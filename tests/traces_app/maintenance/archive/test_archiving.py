@@ -14,7 +14,7 @@ from django.core.management import CommandError
 from django.db import connections
 from django.test import Client
 
-from access_app.db.base import as_stored
+from access_app.db import primary
 from access_app.encryption.keys import add_key, destroy_keys
 from access_app.models import Project
 from messages_app.interruptions import FLAG, PROCESS_ENDED, metadata_of
@@ -67,21 +67,21 @@ def test_dropped_periods_are_restored_to_the_same_rows(
             tell(owner, "both", JANUARY, FEBRUARY)
     before, exported = rows(), exports()
     folder = open_folder(str(tmp_path))
-    planned = plan(folder, before=FAR)
+    planned = plan(primary, folder, before=FAR)
     assert (rows(), list(tmp_path.iterdir())) == (before, [])
-    report = archive(folder, before=FAR, drop=True)
+    report = archive(primary, folder, before=FAR, drop=True)
     assert sorted(map(str, planned.dropped_at_once)) == sorted(report.dropped.periods)
     assert [(one.project, one.period, one.messages, one.is_new) for one in planned.periods] == [
         (done.project, done.period, done.manifest.tables["messages"].rows, True) for done in report.archived
     ]
-    assert periods_of("messages_app_message") == []
+    assert periods_of(primary, "messages_app_message") == []
     assert not Session.with_deleted.exists()
     assert report.messages_kept == 0
     assert sum(done.manifest.tables["messages"].rows for done in report.archived) == len(before["messages_app_message"])
-    restore(folder)
+    restore(primary, folder)
     assert rows() == before
     assert exports() == exported
-    assert disagreements(list(Session.with_deleted.values_list("pk", flat=True))) == {}
+    assert disagreements(primary, list(Session.with_deleted.values_list("pk", flat=True))) == {}
     run("seal_traces")
     run("verify_traces", "--strict")
 
@@ -142,7 +142,7 @@ def test_project_is_dropped_restored_and_archived_again(
     restored = exports()
     assert {name: text for name, text in restored.items() if name.startswith("owner/late.")} == late
     assert {name: restored[name] for name in before} == before
-    assert disagreements(list(Session.with_deleted.values_list("pk", flat=True))) == {}
+    assert disagreements(primary, list(Session.with_deleted.values_list("pk", flat=True))) == {}
     assert "archived_parts" not in staff.get(f"/api/v1/sessions/{partial.pk}/").json()
     assert "stay as the database has them" in run("restore_archive", str(tmp_path))
     assert exports() == restored
@@ -154,38 +154,38 @@ def test_periods_of_another_length_are_archived_as_before(project: Project, tmp_
     for day in (10, 20):
         ask_model(project, "long", JANUARY.replace(day=day))
     before = rows()
-    archive(folder, before=FAR, drop=True)
+    archive(primary, folder, before=FAR, drop=True)
     settings.TRACESITE_PARTITIONS = "WEEK"
     forget()
     tell(project, "late", JANUARY.replace(day=12))
-    restore(folder)
+    restore(primary, folder)
     weeks = [f"2024-01-{day:02}-week" for day in (1, 8, 15, 22, 29)]
-    assert [str(period) for period in periods_of("messages_app_message")] == weeks
+    assert [str(period) for period in periods_of(primary, "messages_app_message")] == weeks
     # The conversation of a later week begins with an entry at the beginning of the month.
     fifteenth = JANUARY.replace(day=15, hour=0)
-    assert purge(Scope(created_before=fifteenth)).periods == weeks[1:2]
+    assert purge(primary, Scope(created_before=fifteenth)).periods == weeks[1:2]
     assert missing_entries() == set()
-    restore(folder)
+    restore(primary, folder)
     tell(project, "later", JANUARY.replace(day=12))
     # The whole month is archived again, and what has ended is dropped.
-    report = archive(folder, before=fifteenth, drop=True)
+    report = archive(primary, folder, before=fifteenth, drop=True)
     assert [str(done.period) for done in report.archived] == ["2024-01"]
     assert report.dropped.periods == weeks[1:2]
     assert missing_entries() == set()
     # Weeks that are archived by themselves stay so in a month.
     tell(project, "february", FEBRUARY)
-    archive(folder, before=FAR, drop=True)
+    archive(primary, folder, before=FAR, drop=True)
     settings.TRACESITE_PARTITIONS = "MONTH"
     forget()
     tell(project, "late in february", FEBRUARY.replace(day=20))
-    restore(folder)
-    assert str(periods_of("messages_app_message")[-1]) == "2024-02"
-    archive(folder, before=FAR, drop=True)
-    assert periods_of("messages_app_message") == []
+    restore(primary, folder)
+    assert str(periods_of(primary, "messages_app_message")[-1]) == "2024-02"
+    archive(primary, folder, before=FAR, drop=True)
+    assert periods_of(primary, "messages_app_message") == []
     assert folder.periods("owner") == ["2024-01", "2024-02-08-week", "2024-02-15-week"]
     with archive_views(folder) as views:
         assert views.sql("SELECT count(*), count(DISTINCT id) FROM messages").fetchall() == [(10, 10)]
-    restore(folder)
+    restore(primary, folder)
     assert {table: set(some) - set(rows()[table]) for table, some in before.items()} == {
         table: set() for table in before
     }
@@ -201,7 +201,7 @@ def ask_model(project: Project, name: str, at: datetime) -> None:
         timestamp=at,
         data={"messages": ["Hello", f"It is {at}."]},
     )
-    record_events(project.pk, [redact_event(event, DEFAULT_RULES)])
+    record_events(primary, project.pk, [redact_event(event, DEFAULT_RULES)])
 
 
 def missing_entries() -> set[Any]:
@@ -228,13 +228,13 @@ def test_message_that_changes_meanwhile_is_not_dropped(project: Project, strange
             thread.submit(change_one).result()
 
     folder = open_folder("memory://archive")
-    report = archive(folder, before=FAR, drop=True, progress=progress)
+    report = archive(primary, folder, before=FAR, drop=True, progress=progress)
     assert (report.messages_kept, report.dropped.periods) == (1, [])
     assert list(Message.objects.values_list("external_id", "error")) == [("first-a0", "late")]
-    again = archive(folder, before=FAR, drop=True)
+    again = archive(primary, folder, before=FAR, drop=True)
     assert again.dropped.periods == ["2024-01"]
     assert not Session.objects.exists()
-    restore(folder)
+    restore(primary, folder)
     assert Message.objects.get(error="late").session.message_count == 2
     assert Message.objects.count() == 6
 
@@ -343,12 +343,12 @@ def test_archive_of_an_encrypted_project_has_nothing_readable(project: Project, 
         Session.objects.update(last_interruption=PROCESS_ENDED)
         before, exported = rows(), exports()
         assert b"Shanghai" in b"".join(exported.values())
-        archive(open_folder(str(tmp_path)), before=FAR, drop=True)
+        archive(primary, open_folder(str(tmp_path)), before=FAR, drop=True)
         assert not Message.with_deleted.exists()
         with archive_views(open_folder(str(tmp_path))) as views:
             texts = str([views.sql(f'SELECT * FROM "{dataset.name}"').fetchall() for dataset in DATASETS])
         assert "Shanghai" not in texts and "tsenc1:" in texts
-        restore(open_folder(str(tmp_path)))
+        restore(primary, open_folder(str(tmp_path)))
         assert (rows(), exports()) == (before, exported)
         destroy_keys(project)
         assert b"Shanghai" not in b"".join(exports().values())
@@ -359,7 +359,7 @@ def test_moved_encrypted_value_is_neither_archived_nor_restored(project: Project
         add_key(project)
         tell(project, "january", JANUARY)
         first, second = Message.objects.order_by("pk")[:2]
-        with as_stored():
+        with primary.connection.as_stored():
             copied = Message.objects.get(pk=first.pk).content
         Message.objects.filter(pk=second.pk).update(content=copied)
         refusal = f"messages {second.pk}: content was encrypted for another row or column"
@@ -371,7 +371,7 @@ def test_moved_encrypted_value_is_neither_archived_nor_restored(project: Project
         folder = open_folder(str(tmp_path / "b"))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(archiving, "bound", lambda _dataset, batches: batches)
-            archive(folder, before=FAR, drop=True)
+            archive(primary, folder, before=FAR, drop=True)
         assert not Message.with_deleted.exists()
         with pytest.raises(CommandError, match=refusal):
             run("restore_archive", folder.url)

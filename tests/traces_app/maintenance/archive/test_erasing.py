@@ -18,6 +18,7 @@ from django.core.management import CommandError
 from django.db import connection, models
 from django.test import Client
 
+from access_app.db import primary
 from access_app.keys import create_key
 from access_app.models import AuditEntry, Project
 from messages_app.models import Message, Reference, SavedView, Session
@@ -82,7 +83,9 @@ def tell(project: Project, name: str, at: datetime) -> UUID:
     )  # fmt: skip
     score = records.Score(session_id=name, message_id=f"{name}-a", name="good", value=True)
     store_scores(
-        project.pk, [PlacedScore(redacted=redact_score(score, DEFAULT_RULES), place=find_place(project.pk, score))]
+        primary,
+        project.pk,
+        [PlacedScore(redacted=redact_score(score, DEFAULT_RULES), place=find_place(primary, project.pk, score))],
     )
     add_snapshot(outcome.id, at)
     return outcome.id
@@ -147,7 +150,9 @@ def plant(projects: list[Project]) -> dict[str, UUID]:
         (projects[1], "c" * 32, {"gen_ai.operation.name": "chat", "gen_ai.input.messages": '[{"role": "user", "content": "Hi"}]'}),
     ):  # fmt: skip
         record_spans(
-            project.pk, [SentSpan(trace_id=trace, span_id="d" * 16, start=start, end=start + 1, attributes=attributes)]
+            primary,
+            project.pk,
+            [SentSpan(trace_id=trace, span_id="d" * 16, start=start, end=start + 1, attributes=attributes)],
         )
     return planted
 
@@ -196,8 +201,8 @@ def test_person_is_erased_everywhere_and_others_are_untouched(tmp_path: Path) ->
     kept = exports("other-")
     # In an archive only, in both, and in the database only.
     folder = open_folder(str(tmp_path))
-    archive(folder, before=FEBRUARY.replace(day=1), projects=projects[:2], drop=True)
-    archive(folder, before=MARCH.replace(day=1), projects=projects[2:4])
+    archive(primary, folder, before=FEBRUARY.replace(day=1), projects=projects[:2], drop=True)
+    archive(primary, folder, before=MARCH.replace(day=1), projects=projects[2:4])
     assert TOKEN in values_in(tmp_path)
     assert TOKEN.encode() in dump()
 
@@ -243,7 +248,7 @@ def test_person_is_erased_everywhere_and_others_are_untouched(tmp_path: Path) ->
         assert Session.objects.filter(pk=planted[place], snapshots=None, snapshot_sums=None).exists()
     assert set(others) <= set(Session.objects.values_list("pk", flat=True))
     assert Span.objects.count() == 1
-    assert disagreements(list(Session.with_deleted.values_list("pk", flat=True))) == {}
+    assert disagreements(primary, list(Session.with_deleted.values_list("pk", flat=True))) == {}
     assert before != {str(path) for path in tmp_path.rglob("*.parquet")}
     assert run("erase", "--match", PERSON, "--yes") == (
         f"Nothing with {PERSON!r} was found in any project. Searched: the database, {tmp_path}.\n"
@@ -256,7 +261,7 @@ def test_end_user_and_session_are_erased(project: Project, stranger: Project, tm
             tell(owner, name, JANUARY)
             tell(owner, f"{name}-2", FEBRUARY)
     Session.objects.filter(external_id="ann-2").update(end_user="ann")
-    archive(open_folder(str(tmp_path)), before=FEBRUARY.replace(day=1), drop=True)
+    archive(primary, open_folder(str(tmp_path)), before=FEBRUARY.replace(day=1), drop=True)
     kept = exports("bob-2")
     refused = "^Nothing of any project is archived in /.*/mistyped\\.$"
     for how in ("--yes", "--dry-run"):

@@ -19,6 +19,7 @@ from django.db import connection
 from django.db.models import Count, Sum
 from django.test import Client
 
+from access_app.db import primary
 from access_app.keys import create_key
 from access_app.models import Project, Role
 from access_app.roles import grant_role
@@ -47,7 +48,7 @@ def test_duckdb_counts_the_same_calls_by_tool(project: Project, stranger: Projec
     counted = ToolCall.objects.values_list("project__slug", "tool__name", "status").annotate(Count("pk"))
     expected = sorted([*map(str, row)] for row in counted)
     sessions = Session.with_deleted.count()
-    archive(open_folder(str(tmp_path)), before=FAR, drop=True)
+    archive(primary, open_folder(str(tmp_path)), before=FAR, drop=True)
     assert not ToolCall.with_deleted.exists()
     sql = "SELECT project, tool, status, count(*) AS calls FROM calls WHERE NOT in_trash GROUP BY ALL"
     header, *found = csv.reader(io.StringIO(query(tmp_path, sql, "--format", "csv")))
@@ -91,7 +92,7 @@ def test_shipped_queries_agree_with_postgresql(project: Project, stranger: Proje
         .order_by("-calls", "project__slug", "pattern")
     )
     spent = AgentStep.objects.aggregate(i=Sum(tokens_in_step(TOKENS_IN)), o=Sum(tokens_in_step(TOKENS_OUT)))
-    archive(open_folder(str(tmp_path)), before=FAR)
+    archive(primary, open_folder(str(tmp_path)), before=FAR)
 
     rows = [json.loads(line) for line in query(tmp_path, "--name", "tools", "--format", "json").splitlines()]
     names = ("project", "tool", "day", "calls", "failures", "p50_ms", "p95_ms", "p99_ms")
@@ -117,7 +118,7 @@ def test_shipped_queries_agree_with_postgresql(project: Project, stranger: Proje
 @pytest.mark.parametrize("name", ANALYTICS)
 def test_spark_agrees_with_duckdb(project: Project, stranger: Project, tmp_path: Path, name: str) -> None:
     fill(project, stranger)
-    archive(open_folder(str(tmp_path)), before=FAR)
+    archive(primary, open_folder(str(tmp_path)), before=FAR)
     done = subprocess.run(
         [sys.executable, spark.__file__, tmp_path, name], capture_output=True, text=True, timeout=300, check=True
     )
@@ -141,7 +142,7 @@ def test_archived_session_says_where_it_is(project: Project, stranger: Project, 
     tell(stranger, "theirs", JANUARY)
     _key, token = create_key(project, "test", ["read"])
     session = Session.objects.get(external_id="both")
-    archive(open_folder("memory://lake"), before=FAR, drop=True)
+    archive(primary, open_folder("memory://lake"), before=FAR, drop=True)
     where = "The session was archived (2024-01, 2024-02)."
     paths = [
         f"sessions/{session.pk}/",
@@ -175,7 +176,7 @@ def test_folder_of_an_archive_is_shown_to_owners_only(project: Project, stranger
     tell(project, "whole", JANUARY)
     tell(project, "part", JANUARY, FAR)
     whole, part = (Session.objects.get(external_id=name).pk for name in ("whole", "part"))
-    archive(open_folder("memory://lake"), before=FEBRUARY, drop=True)
+    archive(primary, open_folder("memory://lake"), before=FEBRUARY, drop=True)
     user = User.objects.create_user("ada", is_staff=True)
     grant_role(project, user, role)
     grant_role(stranger, user, Role.OWNER)

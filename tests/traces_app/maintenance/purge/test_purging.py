@@ -29,6 +29,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from access_app.db import primary
 from access_app.errors import NotFound
 from access_app.keys import create_key
 from access_app.models import Project, RetentionWay
@@ -104,7 +105,7 @@ def many(project: Project, sessions: int, at: datetime, prefix: str = "many") ->
         ]
         batch.append(session_of(*messages, external_id=f"{prefix}-{number}", created_at=begun))
     for start in range(0, sessions, 100):
-        ingest(project.pk, batch[start : start + 100])
+        ingest(primary, project.pk, batch[start : start + 100])
 
 
 def counts() -> dict[str, int]:
@@ -146,7 +147,7 @@ def places_of(*needles: object) -> set[str]:
 
 
 def wrong_counters() -> dict[UUID, Any]:
-    return disagreements(list(Session.with_deleted.values_list("pk", flat=True)))
+    return disagreements(primary, list(Session.with_deleted.values_list("pk", flat=True)))
 
 
 @contextmanager
@@ -184,12 +185,12 @@ def environment() -> dict[str, str]:
 def test_expired_month_is_dropped_and_its_sessions_removed(project: Project) -> None:
     tell(project, "old", JANUARY)
     tell(project, "new", FEBRUARY)
-    report = purge(Scope(created_before=END_OF_JANUARY))
+    report = purge(primary, Scope(created_before=END_OF_JANUARY))
     assert report.periods == ["2024-01"]
     assert rows_of(report) == rows(sessions=1, messages=2, steps=2, calls=4, results=4)
     assert report.bytes_freed > 0
     assert counts() == TWO_MESSAGES
-    assert periods_of("messages_app_message") == [Period.month(2024, 2)]
+    assert periods_of(primary, "messages_app_message") == [Period.month(2024, 2)]
     assert list(PurgedPeriod.objects.values_list("begin", "end")) == [Period.month(2024, 1)]
     assert Tool.objects.count() == 3
 
@@ -197,7 +198,7 @@ def test_expired_month_is_dropped_and_its_sessions_removed(project: Project) -> 
 def test_expired_messages_of_a_kept_month_are_removed(project: Project) -> None:
     tell(project, "old", FEBRUARY)
     tell(project, "new", MID_FEBRUARY)
-    report = purge(Scope(created_before=MID_FEBRUARY))
+    report = purge(primary, Scope(created_before=MID_FEBRUARY))
     assert report.periods == []
     assert rows_of(report) == rows(sessions=1, messages=2, steps=2, calls=4, results=4)
     assert (report.bytes_freed, report.bytes_reusable > 1000) == (0, True)
@@ -219,7 +220,7 @@ def prompts(project: Project, name: str, *times: datetime) -> None:
             for type_, data in said.items()
         ]  # fmt: skip
         record_events(
-            project.pk, [redact_event(msgspec.convert(one, records.Event), DEFAULT_RULES) for one in documents]
+            primary, project.pk, [redact_event(msgspec.convert(one, records.Event), DEFAULT_RULES) for one in documents]
         )
 
 
@@ -236,8 +237,8 @@ def of_run(name: str, month: int) -> list[tuple[str, int, str]]:
 def judge(project: Project, name: str, created_at: datetime = LATER, **fields: Any) -> None:
     """Store a score with this name, about the session or message of this external id."""
     record = records.Score(name=name, value=1, comment=PLANTED, created_at=created_at, **fields)
-    place = find_place(project.pk, record) if not record.trace_id else Place(trace_id=record.trace_id)
-    store_scores(project.pk, [PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=place)])
+    place = find_place(primary, project.pk, record) if not record.trace_id else Place(trace_id=record.trace_id)
+    store_scores(primary, project.pk, [PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=place)])
 
 
 def scores_left() -> list[str]:
@@ -253,19 +254,19 @@ def test_scores_are_removed_with_month_message_or_session(project: Project) -> N
     judge(project, "pending", JANUARY, trace_id="0af7651916cd43dd8448eb211c80319c")
     judge(project, "waiting", MARCH, trace_id="0af7651916cd43dd8448eb211c80319c")
     expired = Scope(created_before=END_OF_JANUARY)
-    assert rows_of(survey(expired))["scores"] == 3
-    assert rows_of(purge(expired))["scores"] == 3
+    assert rows_of(survey(primary, expired))["scores"] == 3
+    assert rows_of(purge(primary, expired))["scores"] == 3
     assert scores_left() == ["in february", "in kept", "in trash", "of february", "of kept", "of trash", "waiting"]
     # A month that stays, because another project has messages in it.
     tell(Project.objects.create(slug="other"), "other", FEBRUARY)
     expired = Scope(created_before=MARCH, project_ids=(project.pk,))
-    assert rows_of(survey(expired))["scores"] == 1
-    assert rows_of(purge(expired))["scores"] == 1
-    delete_session(Session.objects.get(external_id="trash").pk, by="test")
-    delete_message(Message.objects.get(external_id="kept-a").pk, by="test")
+    assert rows_of(survey(primary, expired))["scores"] == 1
+    assert rows_of(purge(primary, expired))["scores"] == 1
+    delete_session(primary, Session.objects.get(external_id="trash").pk, by="test")
+    delete_message(primary, Message.objects.get(external_id="kept-a").pk, by="test")
     trash = Scope(deleted_before=timezone.now() + timedelta(days=3650))
-    assert rows_of(survey(trash))["scores"] == 3
-    assert rows_of(purge(trash))["scores"] == 3
+    assert rows_of(survey(primary, trash))["scores"] == 3
+    assert rows_of(purge(primary, trash))["scores"] == 3
     assert scores_left() == ["of february", "of kept", "waiting"]
 
 
@@ -273,27 +274,27 @@ def test_contexts_are_removed_with_month_message_or_session(project: Project) ->
     prompts(project, "long", JANUARY, FEBRUARY, MARCH)
     prompts(project, "trash", MARCH)
     assert contexts_left() == [*of_run("long", 1), *of_run("long", 2), *of_run("long", 3), *of_run("trash", 3)]
-    assert rows_of(survey(Scope(created_before=MID_FEBRUARY)))["contexts"] == 10
-    report = purge(Scope(created_before=END_OF_JANUARY))
+    assert rows_of(survey(primary, Scope(created_before=MID_FEBRUARY)))["contexts"] == 10
+    report = purge(primary, Scope(created_before=END_OF_JANUARY))
     assert (report.periods, rows_of(report)["contexts"]) == (["2024-01"], 5)
     assert contexts_left() == [*of_run("long", 2), *of_run("long", 3), *of_run("trash", 3)]
     # In a month that stays.
     add(project, "long", MARCH, "third")
-    assert rows_of(purge(Scope(created_before=MID_FEBRUARY)))["contexts"] == 5
+    assert rows_of(purge(primary, Scope(created_before=MID_FEBRUARY)))["contexts"] == 5
     assert contexts_left() == [*of_run("long", 3), *of_run("trash", 3)]
     # An existing run gets its own context when the content is sent again.
-    delete_session(Session.objects.get(external_id="trash").pk, by="test")
-    assert rows_of(purge(Scope(deleted_before=LATER + timedelta(days=3650))))["contexts"] == 5
+    delete_session(primary, Session.objects.get(external_id="trash").pk, by="test")
+    assert rows_of(purge(primary, Scope(deleted_before=LATER + timedelta(days=3650))))["contexts"] == 5
     assert contexts_left() == of_run("long", 3)
-    delete_message(Message.objects.get(external_id="long 2").pk, by="test")
-    purge(Scope(deleted_before=LATER + timedelta(days=3650)))
+    delete_message(primary, Message.objects.get(external_id="long 2").pk, by="test")
+    purge(primary, Scope(deleted_before=LATER + timedelta(days=3650)))
     assert places_of(PLANTED) == set()
 
 
 def test_message_of_exactly_the_limit_stays(project: Project) -> None:
     tell(project, "just", MID_FEBRUARY - timedelta(microseconds=1))
     tell(project, "exact", MID_FEBRUARY)
-    purge(Scope(created_before=MID_FEBRUARY))
+    purge(primary, Scope(created_before=MID_FEBRUARY))
     assert list(Session.objects.values_list("external_id", flat=True)) == ["exact"]
     assert Message.objects.count() == 2
 
@@ -302,9 +303,9 @@ def test_trashed_messages_and_sessions_expire_like_live_ones(project: Project) -
     deleted = tell(project, "session in the trash", FEBRUARY)
     kept = tell(project, "message in the trash", FEBRUARY)
     assert deleted.id and kept.messages[0].id
-    delete_session(deleted.id, by="test")
-    delete_message(kept.messages[0].id, by="test")
-    purge(Scope(created_before=MID_FEBRUARY))
+    delete_session(primary, deleted.id, by="test")
+    delete_message(primary, kept.messages[0].id, by="test")
+    purge(primary, Scope(created_before=MID_FEBRUARY))
     assert counts() == NOTHING
 
 
@@ -312,7 +313,7 @@ def test_session_with_newer_messages_stays_and_is_recounted(project: Project) ->
     began = tell(project, "long", JANUARY)
     add(project, "long", FEBRUARY, "second")
     add(project, "long", MARCH, "third")
-    purge(Scope(created_before=MID_FEBRUARY))
+    purge(primary, Scope(created_before=MID_FEBRUARY))
     session = Session.objects.get(pk=began.id)
     left = (
         session.message_count,
@@ -323,13 +324,13 @@ def test_session_with_newer_messages_stays_and_is_recounted(project: Project) ->
     )
     assert left == (1, 4, 1, 120, 30)
     assert not wrong_counters()
-    purge(Scope(created_before=datetime(2024, 4, 1, tzinfo=UTC)))
+    purge(primary, Scope(created_before=datetime(2024, 4, 1, tzinfo=UTC)))
     assert counts() == NOTHING
 
 
 def test_session_younger_than_its_messages_is_recounted(project: Project) -> None:
     outcome = tell(project, "back-dated", JANUARY, begun=MARCH)
-    assert purge(Scope(created_before=END_OF_JANUARY)).periods == ["2024-01"]
+    assert purge(primary, Scope(created_before=END_OF_JANUARY)).periods == ["2024-01"]
     session = Session.objects.get(pk=outcome.id)
     assert (session.message_count, session.call_count, session.output_tokens) == (0, 0, 0)
 
@@ -337,7 +338,7 @@ def test_session_younger_than_its_messages_is_recounted(project: Project) -> Non
 def test_old_session_without_messages_is_removed(project: Project) -> None:
     store(project, external_id="empty", created_at=JANUARY)
     store(project, external_id="new and empty", created_at=MARCH)
-    assert rows_of(purge(Scope(created_before=MID_FEBRUARY)))["sessions"] == 1
+    assert rows_of(purge(primary, Scope(created_before=MID_FEBRUARY)))["sessions"] == 1
     assert list(Session.objects.values_list("external_id", flat=True)) == ["new and empty"]
 
 
@@ -349,15 +350,15 @@ def test_days_are_dropped_beside_a_month_that_existed(project: Project, settings
     for day in (10, 11, 12):
         tell(project, f"february {day}", FEBRUARY.replace(day=day))
     days = ["2024-02-10", "2024-02-11", "2024-02-12"]
-    assert [str(period) for period in periods_of("messages_app_message")] == ["2024-01", *days]
-    index_queued(patience=timedelta(0))
-    assert list(check_derived()) == []
+    assert [str(period) for period in periods_of(primary, "messages_app_message")] == ["2024-01", *days]
+    index_queued(primary, patience=timedelta(0))
+    assert list(check_derived(primary)) == []
     project.retention_days = (timezone.now() - datetime(2024, 2, 12, tzinfo=UTC)).days
     project.retention_way = RetentionWay.WHOLE
     project.save()
-    assert apply_retention().periods == ["2024-01", *days[:2]]
+    assert apply_retention(primary).periods == ["2024-01", *days[:2]]
     assert [session.external_id for session in Session.with_deleted.all()] == ["february 12"]
-    assert list(check_derived()) == []
+    assert list(check_derived(primary)) == []
     # A late sender of a dropped day is refused until the tombstones go, those of the month with its whole range.
     assert tell(project, "february 10", FEBRUARY).refused
     assert PurgedPeriod.objects.earliest("begin").period == Period.month(2024, 1)
@@ -368,11 +369,11 @@ def test_month_is_emptied_not_dropped_inside_a_transaction(project: Project) -> 
     tell(project, "new", FEBRUARY)
     scope = Scope(created_before=END_OF_JANUARY)
     with transaction.atomic():
-        counted = survey(scope)
-        assert purge(scope) == counted
+        counted = survey(primary, scope)
+        assert purge(primary, scope) == counted
     assert (counted.periods, rows_of(counted)["messages"]) == ([], 2)
     assert counts() == TWO_MESSAGES
-    assert periods_of("messages_app_message") == [Period.month(2024, 1), Period.month(2024, 2)]
+    assert periods_of(primary, "messages_app_message") == [Period.month(2024, 1), Period.month(2024, 2)]
 
 
 # --- By time in the trash -----------------------------------------------------------------------------------------
@@ -382,16 +383,16 @@ def test_trash_is_purged_only_after_its_retention(project: Project) -> None:
     old, new, live = (tell(project, name, FEBRUARY) for name in ("old", "new", "live"))
     assert old.id and new.id and live.messages[1].id
     for session_id in (old.id, new.id):
-        delete_session(session_id, by="test")
-    delete_message(live.messages[1].id, by="test")
+        delete_session(primary, session_id, by="test")
+    delete_message(primary, live.messages[1].id, by="test")
     Session.with_deleted.filter(pk=old.id).update(deleted_at=MARCH)
     Message.with_deleted.filter(pk=live.messages[1].id).update(deleted_at=MARCH)
-    report = purge(Scope(deleted_before=MARCH + timedelta(microseconds=1)))
+    report = purge(primary, Scope(deleted_before=MARCH + timedelta(microseconds=1)))
     assert rows_of(report) == rows(sessions=1, messages=3, steps=4, calls=8, results=8)
     assert set(Session.with_deleted.values_list("external_id", flat=True)) == {"new", "live"}
     assert Message.with_deleted.count() == 3
     assert not wrong_counters()
-    purge(Scope(deleted_before=MARCH))
+    purge(primary, Scope(deleted_before=MARCH))
     assert Message.with_deleted.count() == 3
 
 
@@ -399,8 +400,8 @@ def test_trashed_session_is_purged_with_newer_messages(project: Project) -> None
     outcome = tell(project, "long", JANUARY)
     add(project, "long", MARCH)
     assert outcome.id
-    delete_session(outcome.id, by="test")
-    purge(Scope(deleted_before=LATER + timedelta(days=3650)))
+    delete_session(primary, outcome.id, by="test")
+    purge(primary, Scope(deleted_before=LATER + timedelta(days=3650)))
     assert counts() == NOTHING
 
 
@@ -410,7 +411,7 @@ def test_trashed_session_is_purged_with_newer_messages(project: Project) -> None
 def test_purge_of_project_removes_only_its_messages(project: Project, stranger: Project) -> None:
     tell(project, "ours", JANUARY)
     tell(stranger, "theirs", JANUARY)
-    report = purge(Scope(created_before=MARCH, project_ids=(project.pk,)))
+    report = purge(primary, Scope(created_before=MARCH, project_ids=(project.pk,)))
     assert report.periods == []
     assert rows_of(report)["messages"] == 2
     assert list(Session.objects.values_list("external_id", flat=True)) == ["theirs"]
@@ -423,7 +424,7 @@ def test_month_of_purged_projects_only_is_dropped(project: Project, stranger: Pr
     for name, owner, at in (("a", project, JANUARY), ("b", third, JANUARY), ("c", third, FEBRUARY), ("d", between, FEBRUARY)):  # fmt: skip
         tell(owner, name, at)
     tell(stranger, "later", MARCH)
-    report = purge(Scope(created_before=MARCH, project_ids=(project.pk, third.pk)))
+    report = purge(primary, Scope(created_before=MARCH, project_ids=(project.pk, third.pk)))
     assert report.periods == ["2024-01"]
     assert set(Session.objects.values_list("external_id", flat=True)) == {"d", "later"}
 
@@ -433,7 +434,9 @@ def test_month_with_late_foreign_message_is_kept(project: Project, stranger: Pro
     with ThreadPoolExecutor(1) as threads, other_connection() as other:
         # A drop of the month waits for this lock, after it first checked whose rows are in it.
         other.execute("SELECT pg_advisory_lock(%s)", [0x7472_6163])
-        purging = threads.submit(in_thread(lambda: purge(Scope(created_before=MARCH, project_ids=(project.pk,)))))
+        purging = threads.submit(
+            in_thread(lambda: purge(primary, Scope(created_before=MARCH, project_ids=(project.pk,))))
+        )
         wait_until(lambda: is_polling(other))
         tell(stranger, "theirs", JANUARY)
         other.execute("SELECT pg_advisory_unlock(%s)", [0x7472_6163])
@@ -459,7 +462,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def test_purge_of_session_removes_only_its_messages(project: Project) -> None:
     outcome = tell(project, "this", JANUARY)
     tell(project, "other", JANUARY)
-    purge(Scope(created_before=MARCH, session_id=outcome.id))
+    purge(primary, Scope(created_before=MARCH, session_id=outcome.id))
     assert list(Session.objects.values_list("external_id", flat=True)) == ["other"]
     assert counts() == TWO_MESSAGES
 
@@ -498,13 +501,13 @@ def test_purged_message_leaves_no_rows(project: Project, way: str) -> None:
         "trashed message": Scope(deleted_before=LATER),
     }[way]
     if way == "trashed session":
-        delete_session(message.session_id, by="test")
+        delete_session(primary, message.session_id, by="test")
         Session.with_deleted.update(deleted_at=MARCH)
     if way == "trashed message":
-        delete_message(message.pk, by="test")
+        delete_message(primary, message.pk, by="test")
         Message.with_deleted.update(deleted_at=MARCH)
         Session.objects.update(title="", external_id="stays")
-    purge(scope)
+    purge(primary, scope)
     assert places_of(PLANTED, *below) == set()
     # The documented exceptions: a key is a digest and an id, a mark and a seal are an id and an HMAC, until the month is purged.
     keys = set() if way == "trashed session" else {"messages_app_messagekey"}
@@ -529,7 +532,7 @@ def test_request_for_purged_data_is_not_found(project: Project, scope: Scope) ->
         f"sessions/{outcome.id}/messages/",
     ]
     assert [client.get(f"/api/v1/{path}").status_code for path in named] == [200] * 5
-    purge(scope)
+    purge(primary, scope)
     assert [client.get(f"/api/v1/{path}").status_code for path in named] == [404] * 5
     assert client.patch(f"/api/v1/messages/{message_id}/", {"version": 1}, "application/json").status_code == 404
     assert client.delete(f"/api/v1/messages/{message_id}/").status_code == 404
@@ -546,15 +549,15 @@ def test_purged_data_cannot_return_for_thirty_days(project: Project, until: date
 
     send()
     add(project, "goes on", MARCH)
-    purge(Scope(created_before=until), now=LATER)
+    purge(primary, Scope(created_before=until), now=LATER)
     refused = [
         ("session_purged", ["session_purged", "session_purged"]),
         (None, ["message_purged", "message_purged"]),
     ]
     assert send() == refused
-    report = purge(Scope(created_before=until), now=LATER + timedelta(days=30))
+    report = purge(primary, Scope(created_before=until), now=LATER + timedelta(days=30))
     assert (report.tombstones_forgotten, send()) == (0, refused)
-    report = purge(Scope(created_before=until), now=LATER + timedelta(days=30, microseconds=1))
+    report = purge(primary, Scope(created_before=until), now=LATER + timedelta(days=30, microseconds=1))
     # The four keys; the session by its id and by its external id.
     assert report.tombstones_forgotten == 6
     assert (PurgedPeriod.objects.count(), SessionTombstone.objects.count()) == (0, 0)
@@ -564,9 +567,9 @@ def test_purged_data_cannot_return_for_thirty_days(project: Project, until: date
 
 def test_keys_of_later_messages_of_purged_month_are_kept(project: Project) -> None:
     tell(project, "old", JANUARY)
-    purge(Scope(created_before=END_OF_JANUARY), now=LATER)
+    purge(primary, Scope(created_before=END_OF_JANUARY), now=LATER)
     tell(project, "late", JANUARY)
-    later = purge(Scope(created_before=datetime(2023, 1, 1, tzinfo=UTC)), now=LATER + timedelta(days=31))
+    later = purge(primary, Scope(created_before=datetime(2023, 1, 1, tzinfo=UTC)), now=LATER + timedelta(days=31))
     assert later.tombstones_forgotten == 4
     assert sorted(MessageKey.objects.values_list("message_id", flat=True)) == sorted(
         Message.objects.values_list("pk", flat=True)
@@ -576,14 +579,14 @@ def test_keys_of_later_messages_of_purged_month_are_kept(project: Project) -> No
 def test_session_that_is_being_purged_cannot_be_restored(project: Project) -> None:
     outcome = tell(project, "half", FEBRUARY)
     assert outcome.id
-    delete_session(outcome.id, by="test")
+    delete_session(primary, outcome.id, by="test")
     with ThreadPoolExecutor(1) as threads, other_connection() as other:
         # A lock on its messages makes the purge wait between the tombstone and the first batch.
         other.execute("SELECT 1 FROM messages_app_message FOR UPDATE")
-        purging = threads.submit(in_thread(lambda: purge(Scope(deleted_before=LATER + timedelta(days=3650)))))
+        purging = threads.submit(in_thread(lambda: purge(primary, Scope(deleted_before=LATER + timedelta(days=3650)))))
         wait_until(lambda: SessionTombstone.objects.count() == 2)
         with pytest.raises(NotFound):
-            restore_session(outcome.id)
+            restore_session(primary, outcome.id)
         other.rollback()
         purging.result()
     assert counts() == NOTHING
@@ -598,7 +601,7 @@ def test_messages_are_purged_a_thousand_at_a_time(project: Project) -> None:
     with CaptureQueriesContext(
         connection,
     ) as queries:
-        purge(Scope(created_before=MID_FEBRUARY), progress=told.append)
+        purge(primary, Scope(created_before=MID_FEBRUARY), progress=told.append)
     assert told == [1000, 200]
     deletes = [query for query in queries.captured_queries if "DELETE FROM messages_app_message " in query["sql"]]
     assert len(deletes) == 2
@@ -611,17 +614,17 @@ def test_dry_run_counts_what_a_run_removes_and_changes_nothing(project: Project,
     add(project, "a", MARCH)
     trashed = tell(project, "trashed", MARCH)
     assert trashed.id
-    delete_session(trashed.id, by="test")
-    delete_message(Message.objects.filter(session__external_id="c").latest("pk").pk, by="test")
+    delete_session(primary, trashed.id, by="test")
+    delete_message(primary, Message.objects.filter(session__external_id="c").latest("pk").pk, by="test")
     for scope in (
         Scope(created_before=MID_FEBRUARY, project_ids=(project.pk,)),
         Scope(deleted_before=LATER + timedelta(days=3650), session_id=trashed.id),
         Scope(created_before=MID_FEBRUARY, deleted_before=LATER + timedelta(days=3650)),
     ):
         before = counts()
-        counted = survey(scope)
+        counted = survey(primary, scope)
         assert counts() == before
-        assert purge(scope) == counted
+        assert purge(primary, scope) == counted
     assert counts() == {"Session": 2, "Message": 2, "AgentStep": 2, "ToolCall": 4, "ToolResult": 4}
     assert not wrong_counters()
 
@@ -631,7 +634,9 @@ def test_two_concurrent_purges_end_like_one(project: Project) -> None:
     many(project, 300, FEBRUARY, "next")
     tell(project, "stays", MARCH)
     with ThreadPoolExecutor(2) as threads:
-        purging = [threads.submit(in_thread(lambda: purge(Scope(created_before=MID_FEBRUARY)))) for _ in range(2)]
+        purging = [
+            threads.submit(in_thread(lambda: purge(primary, Scope(created_before=MID_FEBRUARY)))) for _ in range(2)
+        ]
         reports = [future.result() for future in purging]
     assert sum(rows_of(report)["sessions"] for report in reports) == 500
     assert sum(rows_of(report)["messages"] for report in reports) == 2000
@@ -656,7 +661,7 @@ def test_ingest_continues_during_a_purge(project: Project) -> None:
     with ThreadPoolExecutor(2) as threads:
         sending = [threads.submit(in_thread(send))]
         try:
-            purge(Scope(created_before=MID_FEBRUARY))
+            purge(primary, Scope(created_before=MID_FEBRUARY))
         finally:
             done = True
         sent = sending[0].result()
@@ -668,12 +673,12 @@ def test_write_during_drop_creates_the_month_again(project: Project) -> None:
     with ThreadPoolExecutor(1) as threads:
         for number in range(5):
             tell(project, f"old-{number}", JANUARY)
-            purging = threads.submit(in_thread(lambda: purge(Scope(created_before=END_OF_JANUARY))))
+            purging = threads.submit(in_thread(lambda: purge(primary, Scope(created_before=END_OF_JANUARY))))
             outcome = tell(project, f"at once-{number}", JANUARY, begun=MARCH)
             purging.result()
             assert [message.state for message in outcome.messages] == ["created", "created"]
             assert not wrong_counters()
-    purge(Scope(created_before=END_OF_JANUARY))
+    purge(primary, Scope(created_before=END_OF_JANUARY))
     assert not wrong_counters()
     assert {name: counts()[name] for name in ("Message", "ToolCall")} == {"Message": 0, "ToolCall": 0}
 
@@ -685,7 +690,7 @@ def test_killed_purge_is_completed_by_the_next(project: Project) -> None:
     many(project, 300, FEBRUARY)
     trashed = tell(project, "trashed", MARCH)
     assert trashed.id
-    delete_session(trashed.id, by="test")
+    delete_session(primary, trashed.id, by="test")
     Session.with_deleted.filter(pk=trashed.id).update(deleted_at=MARCH)
     began = tell(project, "goes on", FEBRUARY)
     add(project, "goes on", MARCH)
@@ -722,7 +727,7 @@ def test_purge_killed_during_drop_is_completed_by_next(project: Project) -> None
         process.join()
         assert reader.execute("SELECT count(*) FROM messages_app_message").fetchone() == (4,)
     assert counts()["Session"] == 2
-    assert purge(Scope(created_before=END_OF_JANUARY)).periods == ["2024-01"]
+    assert purge(primary, Scope(created_before=END_OF_JANUARY)).periods == ["2024-01"]
     assert counts() == TWO_MESSAGES
     assert not wrong_counters()
 
@@ -732,9 +737,9 @@ def test_rows_hidden_by_killed_purge_return_with_another(project: Project) -> No
     with other_connection() as reader:
         reader.execute("SELECT count(*) FROM messages_app_message")
         with pytest.raises(PeriodInUse):
-            purge(Scope(created_before=END_OF_JANUARY), patience=0)
+            purge(primary, Scope(created_before=END_OF_JANUARY), patience=0)
         assert Message.objects.count() == 0
-    purge(Scope(created_before=datetime(2024, 1, 1, tzinfo=UTC)))
+    purge(primary, Scope(created_before=datetime(2024, 1, 1, tzinfo=UTC)))
     assert counts() == TWO_MESSAGES
 
 
@@ -847,7 +852,7 @@ def test_trash_argument_purges_after_the_days_of_the_setting(project: Project, s
     keys = [tell(project, name, JANUARY).id for name in ("old", "new", "alive")]
     for key, days in zip(keys, (31, 29), strict=False):
         assert key is not None
-        delete_session(key, by="test")
+        delete_session(primary, key, by="test")
         Session.with_deleted.filter(pk=key).update(deleted_at=timezone.now() - timedelta(days=days))
     run_command("--trash", "--yes")
     assert Session.with_deleted.count() == 3
@@ -934,17 +939,20 @@ def test_spans_are_removed_with_a_message_of_their_trace(project: Project) -> No
     attributes = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": '[{"role": "user", "content": "Hello"}]'}
     for trace in traces:
         record_spans(
+            primary,
             project.pk,
             [SentSpan(trace_id=trace, span_id="c" * 16, start=start, end=start + 1, attributes=attributes)],
         )
     first = Message.objects.filter(request_id=traces[0]).earliest("pk")
-    delete_message(first.pk, by="test")
+    delete_message(primary, first.pk, by="test")
     scope = Scope(deleted_before=LATER + timedelta(days=3650))
-    assert rows_of(survey(scope))["spans"] == 1
-    assert rows_of(purge(scope))["spans"] == 1
+    assert rows_of(survey(primary, scope))["spans"] == 1
+    assert rows_of(purge(primary, scope))["spans"] == 1
     assert [span.trace_id.hex for span in Span.objects.all()] == [traces[1]]
     # Spans that arrive later bring nothing back.
-    outcome = record_spans(project.pk, [SentSpan(trace_id=traces[0], span_id="d" * 16, start=start, end=start + 1)])
+    outcome = record_spans(
+        primary, project.pk, [SentSpan(trace_id=traces[0], span_id="d" * 16, start=start, end=start + 1)]
+    )
     assert (outcome.accepted, outcome.refused, Span.objects.count()) == (0, 1, 1)
-    assert purge(Scope(created_before=LATER)).periods
+    assert purge(primary, Scope(created_before=LATER)).periods
     assert not Span.objects.exists()

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 from django.core.management import CommandError, call_command
 
+from access_app.db import primary
 from access_app.models import Project
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.events.store import record_events
@@ -41,11 +42,11 @@ def send_event(project: Project, session: str, message_id: UUID, name: str) -> N
     event = records.Event(
         id=name, session_id=session, message_id=str(message_id), type="prompt_build", timestamp=NOON, data={"n": 1}
     )
-    record_events(project.pk, [redact_event(event, DEFAULT_RULES)])
+    record_events(primary, project.pk, [redact_event(event, DEFAULT_RULES)])
 
 
 def seal() -> Report:
-    return seal_marked(patience=timedelta(0))
+    return seal_marked(primary, patience=timedelta(0))
 
 
 def verify(**options: object) -> dict[str, list[str]]:

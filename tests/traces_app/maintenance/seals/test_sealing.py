@@ -14,6 +14,7 @@ from django.test import Client
 from django.urls import reverse
 
 from access_app.audit.chain import append_recorded
+from access_app.db import primary
 from access_app.models import AuditEntry, Project
 from access_app.seal_keys import SealKey
 from messages_app.models import Message, SealMark
@@ -46,7 +47,7 @@ def sql(statement: str, *values: object) -> None:
 
 def patch(project: Project, message_id: UUID, **fields: object) -> None:
     change = redact_message_patch(normalise_patch(records.MessagePatch(**fields)), DEFAULT_RULES)  # type: ignore[arg-type]
-    change_message([project.pk], message_id, change)
+    change_message(primary, [project.pk], message_id, change)
 
 
 def test_hmac_of_batch_never_changes() -> None:
@@ -85,9 +86,9 @@ def test_changes_of_the_application_seal_again(project: Project) -> None:
     changes_one()
     send_event(project, "session a1", message_id, "late")
     changes_one()
-    delete_message(message_id, by="ada")
+    delete_message(primary, message_id, by="ada")
     changes_one()
-    restore_message(message_id)
+    restore_message(primary, message_id)
     changes_one()
     patch(project, message_id, is_completed=False)
     changes_one("opened")
@@ -96,8 +97,8 @@ def test_changes_of_the_application_seal_again(project: Project) -> None:
     assert not SealMark.objects.exists()
     patch(project, message_id, is_completed=True)
     changes_one()
-    delete_message(message_id, by="ada")
-    purge_deleted_message(message_id)
+    delete_message(primary, message_id, by="ada")
+    purge_deleted_message(primary, message_id)
     changes_one("removed")
     assert summary()["gone"] == 1
 
@@ -109,12 +110,12 @@ def test_changes_of_many_messages_seal_again(project: Project) -> None:
     store(project, answer(external_id="priced", agent_steps=[step]), external_id="other")
     seal()
     ModelPrice.objects.create(model="gpt-x", input=1, output=2, as_of=NOON.date())
-    assert [done.steps for done in recompute_costs()] == [1]
+    assert [done.steps for done in recompute_costs(primary)] == [1]
     assert (verify(), seal().resealed, verify()) == ({}, 1, {})
     session_id = Message.objects.get(pk=message_id).session_id
-    assert clear_session(session_id, by="ada") == 2
+    assert clear_session(primary, session_id, by="ada") == 2
     assert (verify(), seal().resealed, verify()) == ({}, 2, {})
-    remove_messages([message_id])
+    remove_messages(primary, [message_id])
     assert (verify(), seal().removed, verify()) == ({}, 1, {})
 
 
@@ -262,9 +263,9 @@ def test_open_runs_are_not_marked(project: Project) -> None:
 @pytest.mark.django_db
 def test_marks_wait_for_more_changes(project: Project) -> None:
     store_run(project)
-    assert seal_marked(patience=timedelta(minutes=1)) == Report()
+    assert seal_marked(primary, patience=timedelta(minutes=1)) == Report()
     assert summary()["waiting"] == 2
-    assert seal_marked(patience=timedelta(0), is_stopped=lambda: True) == Report()
+    assert seal_marked(primary, patience=timedelta(0), is_stopped=lambda: True) == Report()
 
 
 @pytest.mark.django_db
@@ -321,8 +322,8 @@ def test_purged_months_are_not_missed(project: Project) -> None:
     later = datetime(2026, 4, 2, tzinfo=UTC)
     store(project, answer(created_at=later), external_id="april")
     seal()
-    mark(list(Message.objects.values_list("pk", flat=True)))
-    assert purge(Scope(created_before=datetime(2026, 4, 1, tzinfo=UTC))).periods[-1] == "2026-03"
+    mark(primary, list(Message.objects.values_list("pk", flat=True)))
+    assert purge(primary, Scope(created_before=datetime(2026, 4, 1, tzinfo=UTC))).periods[-1] == "2026-03"
     assert verify() == {}
     assert seal().resealed == 1
     assert (verify(), summary()["intact"], MessageSeal.objects.count()) == ({}, 1, 2)

@@ -12,6 +12,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from access_app.db import Database, primary
 from access_app.errors import InvalidInput
 from access_app.models import Project
 from messages_app.models import Message, Session
@@ -55,12 +56,12 @@ class Scan:
     def __init__(self) -> None:
         self.messages: dict[UUID, Texts] = {}
         self.calls: dict[UUID, Texts] = {}
-        for row in texts_of_messages(list(Message.objects.values_list("pk", flat=True))):
+        for row in texts_of_messages(primary, list(Message.objects.values_list("pk", flat=True))):
             texts = [(name, fold(text)) for name, text in row.texts]
             self.messages.setdefault(row.message_id, []).extend(texts)
             if row.kind == Kind.CALL:
                 self.calls[row.id] = texts
-        self.sessions = sessions_of(list(self.messages))
+        self.sessions = sessions_of(primary, list(self.messages))
 
     def find(self, query: SearchQuery, unit: Unit, *, newest_first: bool) -> list[UUID]:
         rows = self.calls if unit == "call" else self.messages
@@ -127,14 +128,16 @@ def write_something(project: Project, random_: random.Random) -> None:
         case "title":
             for key in Session.objects.filter(external_id=session).values_list("pk", flat=True):
                 change_session(
-                    key, redact_session_patch(records.SessionPatch(title=text_of(random_, 15)), DEFAULT_RULES)
+                    primary, key, redact_session_patch(records.SessionPatch(title=text_of(random_, 15)), DEFAULT_RULES)
                 )
         case "delete":
             Message.objects.filter(external_id=f"m{number}").update(deleted_at=NOON)
         case "restore":
             Message.with_deleted.filter(external_id=f"m{number}").update(deleted_at=None)
         case "purge":
-            remove_messages(list(Message.objects.filter(external_id=f"m{number}").values_list("pk", flat=True)))
+            remove_messages(
+                primary, list(Message.objects.filter(external_id=f"m{number}").values_list("pk", flat=True))
+            )
         case "delete session":
             Session.objects.filter(external_id=session).update(deleted_at=NOON)
         case "restore session":
@@ -154,7 +157,7 @@ def test_search_finds_what_a_scan_finds(seed: int, monkeypatch: pytest.MonkeyPat
         for _number in range(random_.randint(4, 20)):
             write_something(project, random_)
         if random_.random() < 0.7:
-            index_queued(patience=NO_PATIENCE, is_stopped=lambda: random_.random() < 0.1)
+            index_queued(primary, patience=NO_PATIENCE, is_stopped=lambda: random_.random() < 0.1)
         scan = Scan()
         texts = [text for texts in scan.messages.values() for _name, text in texts]
         of_failed = [text for key in failed.values_list("pk", flat=True) for _name, text in scan.calls.get(key, ())]
@@ -167,13 +170,14 @@ def test_search_finds_what_a_scan_finds(seed: int, monkeypatch: pytest.MonkeyPat
             for unit in UNITS:
                 newest_first = random_.random() < 0.7
                 expected = scan.find(query, unit, newest_first=newest_first)
-                whole = find(query, unit, alive(unit), IdRange(), newest_first=newest_first, limit=1_000)
+                whole = find(primary, query, unit, alive(unit), IdRange(), newest_first=newest_first, limit=1_000)
                 assert whole.ids == expected, (query, unit, round_)
                 assert whole.reached is None
                 asked += bool(expected)
                 if unit == "call":
                     failed_calls = set(failed.values_list("pk", flat=True))
                     marked = find(
+                        primary,
                         query,
                         unit,
                         failed_calls.intersection,
@@ -187,7 +191,7 @@ def test_search_finds_what_a_scan_finds(seed: int, monkeypatch: pytest.MonkeyPat
                 if len(expected) > 1:
                     middle = expected[len(expected) // 2]
                     rest = IdRange(upper=middle) if newest_first else IdRange(lower=UUID(int=middle.int + 1))
-                    page = find(query, unit, alive(unit), rest, newest_first=newest_first, limit=2)
+                    page = find(primary, query, unit, alive(unit), rest, newest_first=newest_first, limit=2)
                     after = expected[len(expected) // 2 + 1 :]
                     assert page.ids == after[:2]
     assert asked
@@ -211,12 +215,14 @@ def test_search_that_runs_out_of_time_goes_on_where_it_stopped(
             },
         )
         if number < 9:
-            index_queued(patience=NO_PATIENCE)
+            index_queued(primary, patience=NO_PATIENCE)
     query = parse("needle")
     for newest_first in (True, False):
         ids, seen, rounds = IdRange(), [], 0
         while True:
-            part = find(query, "message", alive("message"), ids, newest_first=newest_first, limit=100, seconds=-1)
+            part = find(
+                primary, query, "message", alive("message"), ids, newest_first=newest_first, limit=100, seconds=-1
+            )
             seen += part.ids
             rounds += 1
             if part.reached is None:
@@ -231,12 +237,12 @@ def test_pages_are_read_by_key_from_many_segments(project: Project) -> None:
     for number in range(12):
         at = NOON + timedelta(days=number * 5)
         store(project, answer(external_id=f"m{number}", content=f"needle {number}", created_at=at))
-        index_queued(patience=NO_PATIENCE)
+        index_queued(primary, patience=NO_PATIENCE)
     query = parse("needle")
     with connection.cursor() as cursor:
         cursor.execute(f"ANALYZE {SearchPosting._meta.db_table}")
     with CaptureQueriesContext(connection) as statements:
-        numbers_with(list(SearchSegment.objects.values_list("pk", flat=True)), query.wanted, {})
+        numbers_with(primary, list(SearchSegment.objects.values_list("pk", flat=True)), query.wanted, {})
     of_pages = [one["sql"] for one in statements if SearchPosting._meta.db_table in one["sql"]]
     assert 1 <= len(of_pages) <= 2
     with connection.cursor() as cursor:
@@ -251,18 +257,20 @@ def test_slow_loads_are_not_followed_by_larger_ones(project: Project, monkeypatc
     for number in range(5):
         at = NOON + timedelta(days=number)
         store(project, answer(external_id=f"m{number}", content="needle", created_at=at))
-        index_queued(patience=NO_PATIENCE)
+        index_queued(primary, patience=NO_PATIENCE)
     loads: list[int] = []
 
-    def counted(segments: Collection[UUID], terms: Sequence[Term], sizes: Sizes) -> dict[UUID, list[Numbers]]:
+    def counted(
+        db: Database, segments: Collection[UUID], terms: Sequence[Term], sizes: Sizes
+    ) -> dict[UUID, list[Numbers]]:
         loads.append(len(segments))
-        return numbers_with(segments, terms, sizes)
+        return numbers_with(db, segments, terms, sizes)
 
     monkeypatch.setattr(found, "numbers_with", counted)
     for seconds, expected in ((60.0, [1, 2, 2]), (0.0, [1] * 5)):
         monkeypatch.setattr(found, "_SECONDS_OF_LOAD", seconds)
         loads.clear()
-        page = find(parse("needle"), "message", alive("message"), IdRange(), newest_first=True, limit=10)
+        page = find(primary, parse("needle"), "message", alive("message"), IdRange(), newest_first=True, limit=10)
         assert (len(page.ids), loads) == (5, expected)
 
 
@@ -274,13 +282,13 @@ def test_only_rows_of_what_may_have_all_terms_are_read(
         calls = [{"name": "search", "args": {}, "result": {"output": output}} for output in outputs]
         steps = [{"iteration": 0, "tool_calls": calls}]
         store(project, answer(external_id=f"m{number}", agent_steps=steps, created_at=NOON + timedelta(days=number)))
-    index_queued(patience=NO_PATIENCE)
+    index_queued(primary, patience=NO_PATIENCE)
     read: list[int] = []
 
-    def counted(numbers_of: Mapping[UUID, Numbers]) -> dict[UUID, Any]:
+    def counted(db: Database, numbers_of: Mapping[UUID, Numbers]) -> dict[UUID, Any]:
         read.extend(len(numbers) for numbers in numbers_of.values())
-        return rows_of(numbers_of)
+        return rows_of(db, numbers_of)
 
     monkeypatch.setattr(found, "rows_of", counted)
-    page = find(parse("north wind"), unit, alive(unit), IdRange(), newest_first=True, limit=10)
+    page = find(primary, parse("north wind"), unit, alive(unit), IdRange(), newest_first=True, limit=10)
     assert (len(page.ids), read) == (found_count, [read_rows])

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message
 from tests.traces_app.conftest import answer, store
@@ -53,7 +54,7 @@ def test_only_the_beginning_of_a_value_is_read(project: Project, monkeypatch: py
     message_id: UUID = Message.objects.get().pk
     read: list[int] = []
     monkeypatch.setattr(texts, "words_of_json", lambda text: read.append(len(text)) or text)
-    found = {(row.kind, field): text for row in texts_of_messages([message_id]) for field, text in row.texts}
+    found = {(row.kind, field): text for row in texts_of_messages(primary, [message_id]) for field, text in row.texts}
     assert found[Kind.MESSAGE, "content"] == "z" * 20
     assert found[Kind.CALL, "output"] == "y" * 20
     assert found[Kind.CALL, "args"] == '{"q": "xxxxxxxxxxxxx'

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from access_app.db import primary
 from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Message
@@ -90,14 +91,14 @@ def assert_media_is_there() -> None:
     message = Message.objects.get(role="assistant")
     step = message.steps.exclude(input_ref="").get()
     key = (str(message.pk), step.input_ref)
-    [asked] = json.loads(b"[" + bytes(inputs([key])[key].messages[0]) + b"]")
+    [asked] = json.loads(b"[" + bytes(inputs(primary, [key])[key].messages[0]) + b"]")
     data = b64encode(PNG).decode()
     assert asked["content"][0]["image_url"]["url"] == f"data:image/png;base64,{data}"
     assert ToolResult.objects.get().attachments == [{"type": "image", "media_type": "image/png", "data": data}]
 
 
 def test_media_is_attached_whatever_comes_first(client: Client, project: Project) -> None:
-    record_spans(project.pk, spans())
+    record_spans(primary, project.pk, spans())
     status, ticket = announce(client)
     assert (status, ticket["mediaId"]) == (200, MEDIA_ID)
     assert upload(ticket["uploadUrl"]) == 200
@@ -116,20 +117,20 @@ def test_media_and_spans_in_any_order_give_the_same_rows() -> None:
         project = Project.objects.create(slug=f"order-{number}")
         for delivery in order:
             if isinstance(delivery, Span):
-                record_spans(project.pk, [delivery])
+                record_spans(primary, project.pk, [delivery])
             else:
-                assert record_media(project.pk, delivery) is None
+                assert record_media(primary, project.pk, delivery) is None
         assert_media_is_there()
-        purge(Scope(created_before=Message.objects.latest("created_at").created_at.replace(year=2100)))
+        purge(primary, Scope(created_before=Message.objects.latest("created_at").created_at.replace(year=2100)))
         assert SpanRow.objects.count() == 0
 
 
 def test_media_goes_with_its_trace(client: Client, project: Project) -> None:
-    record_spans(project.pk, spans())
+    record_spans(primary, project.pk, spans())
     upload(announce(client)[1]["uploadUrl"])
-    assert has_media(project.pk, TRACE, MEDIA_ID)
-    purge(Scope(created_before=Message.objects.latest("created_at").created_at.replace(year=2100)))
-    assert not has_media(project.pk, TRACE, MEDIA_ID)
+    assert has_media(primary, project.pk, TRACE, MEDIA_ID)
+    purge(primary, Scope(created_before=Message.objects.latest("created_at").created_at.replace(year=2100)))
+    assert not has_media(primary, project.pk, TRACE, MEDIA_ID)
 
 
 @pytest.mark.parametrize(
@@ -205,15 +206,15 @@ def test_file_sent_again_is_stored_once(client: Client, project: Project) -> Non
     url = announce(client)[1]["uploadUrl"]
     assert [upload(url), upload(url)] == [200, 200]
     assert SpanRow.objects.count() == 1
-    assert has_media(project.pk, TRACE, MEDIA_ID)
-    assert not has_media(project.pk, "f" * 32, MEDIA_ID)
+    assert has_media(primary, project.pk, TRACE, MEDIA_ID)
+    assert not has_media(primary, project.pk, "f" * 32, MEDIA_ID)
 
 
 def test_files_of_a_trace_beyond_the_limit_are_refused(
     client: Client, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(span_store, "MOST_MEDIA_OF_TRACE", 5 * len(PNG))
-    record_spans(project.pk, spans())
+    record_spans(primary, project.pk, spans())
     found = []
     for number in range(5):
         content = PNG + bytes([number])
@@ -224,7 +225,7 @@ def test_files_of_a_trace_beyond_the_limit_are_refused(
     assert SpanRow.objects.filter(kind="media").count() == 3
     # Spans are taken as before, and of what was stored before the limit only some is read.
     monkeypatch.setattr(span_store, "MOST_MEDIA_OF_TRACE", 0)
-    assert record_spans(project.pk, [Span(trace_id=TRACE, span_id="9" * 16, start=START)]).accepted == 1
+    assert record_spans(primary, project.pk, [Span(trace_id=TRACE, span_id="9" * 16, start=START)]).accepted == 1
 
 
 @pytest.mark.parametrize("times", [20, 200])
@@ -238,11 +239,13 @@ def test_repeated_references_are_replaced_up_to_a_limit(client: Client, project:
     asked.attributes["langfuse.observation.input"] = json.dumps(
         [{"role": "user", "content": " ".join([reference] * times)}]
     )
-    record_spans(project.pk, [agent, asked, tool])
+    record_spans(primary, project.pk, [agent, asked, tool])
 
     message = Message.objects.get(role="assistant")
     step = message.steps.exclude(input_ref="").get()
-    written = bytes(inputs([(str(message.pk), step.input_ref)])[str(message.pk), step.input_ref].messages[0]).decode()
+    written = bytes(
+        inputs(primary, [(str(message.pk), step.input_ref)])[str(message.pk), step.input_ref].messages[0]
+    ).decode()
     put_in = min(times, MOST_BASE64_PUT_IN // (4 * -(-len(content) // 3)))
     assert (written.count("base64,"), written.count(reference)) == (put_in, times - put_in)
     assert len(written) < MOST_BASE64_PUT_IN + 200 * times

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from access_app.db import primary
 from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Message, Session
@@ -106,7 +107,7 @@ def test_events_in_any_order_and_batches_are_stored(seed: int, client: Client) -
 
 def test_original_ids_and_scores_are_exported(client: Client) -> None:
     send(client, EVENTS)
-    spans = spans_of(Project.objects.get().pk, trace_id_of("trace one"))
+    spans = spans_of(primary, Project.objects.get().pk, trace_id_of("trace one"))
     found = {span.attributes.get("langfuse.observation.id"): span for span in spans}
     assert found.keys() == {None, "g1", "t1", "t2", "g2", "e1"}
     assert {span.attributes["langfuse.trace.id"] for span in spans} == {"trace one"}
@@ -192,7 +193,7 @@ def test_score_of_an_earlier_version_becomes_a_row(client: Client) -> None:
     log = LogRecord(
         name="langfuse.score", trace_id=trace_id_of("trace one"), span_id=span_id_of("t1"), time=10**18, attributes=body
     )
-    record_spans(Project.objects.get().pk, (), [log])
+    record_spans(primary, Project.objects.get().pk, (), [log])
     assert Score.objects.get().call_id == ToolResult.objects.get(metadata__span_id=span_id_of("t1")).pk
     Score.objects.update(comment="changed here")
     send(client, EVENTS[9:])
@@ -229,7 +230,7 @@ def test_each_bad_event_gets_its_own_error(client: Client) -> None:
 
 def test_events_of_a_deleted_session_are_refused(client: Client) -> None:
     send(client, EVENTS[:3])
-    delete_session(Session.objects.get().pk, by="ada")
+    delete_session(primary, Session.objects.get().pk, by="ada")
     status, answer = send(client, [EVENTS[6], event(20, "trace-create", id="other", output="x")])
     assert (status, answer["successes"]) == (207, [{"id": "event-20", "status": 201}])
     assert [(error["id"], error["status"]) for error in answer["errors"]] == [("event-6", 409)]

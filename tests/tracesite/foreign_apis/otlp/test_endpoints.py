@@ -16,6 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from access_app.db import primary
 from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Message, Session
@@ -207,7 +208,7 @@ def test_span_with_a_wrong_id_is_refused_and_others_stay(key: str, changes: dict
 def test_impossible_times_are_stored_as_they_came(key: str, start: int, project: Project) -> None:
     odd = span(1, startTimeUnixNano=str(start), endTimeUnixNano=str(start), attributes={"input.value": "hello"})
     assert post(key, request_of(odd)).json() == {}
-    (stored,) = span_store.spans_of(project.pk, TRACE)
+    (stored,) = span_store.spans_of(primary, project.pk, TRACE)
     assert (stored.start, stored.end) == (start, start)
 
 
@@ -225,7 +226,7 @@ def test_unknown_enums_links_and_values_are_kept(key: str, project: Project) -> 
     ]
     odd = {**span(1), "kind": 77, "status": {"code": 99}, "links": links, "attributes": attributes}
     assert post(key, request_of(odd)).json() == {}
-    (stored,) = span_store.spans_of(project.pk, TRACE)
+    (stored,) = span_store.spans_of(primary, project.pk, TRACE)
     sent = json.loads(otlp_json.encode_traces([stored]))["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
     assert (sent["kind"], sent["links"]) == (77, links)
     assert sent["attributes"] == attributes
@@ -247,7 +248,7 @@ def test_secrets_in_attributes_reach_no_table(key: str) -> None:
 def test_spans_of_a_deleted_session_are_refused(key: str) -> None:
     assert post(key, request_of(*run())).json() == {}
     session = Session.objects.get()
-    delete_session(session.pk, by="ada")
+    delete_session(primary, session.pk, by="ada")
     assert refused(post(key, request_of(span(4, 1)))) == (1, f"Trace {TRACE} is not stored: session_deleted.")
     assert (Message.with_deleted.count(), SpanRow.objects.count()) == (2, 3)
 
@@ -301,7 +302,7 @@ def test_address_with_a_slash_is_the_same(key: str) -> None:
 def test_deleted_message_stays_deleted_when_spans_arrive(key: str) -> None:
     assert post(key, request_of(*run())).json() == {}
     answer = Message.objects.get(role="assistant")
-    delete_message(answer.pk, by="ada")
+    delete_message(primary, answer.pk, by="ada")
     assert post(key, request_of(span(4, 1))).json() == {}
     assert Message.with_deleted.get(pk=answer.pk).deleted_by == "ada"
     assert Session.objects.get().message_count == 1

@@ -9,6 +9,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message as MessageRow
 from messages_app.models import Session as SessionRow
@@ -209,8 +210,8 @@ def test_clear_deletes_messages_and_keeps_session(weknora: WeKnora, project: Pro
     assert (row.message_count, row.call_count, row.failure_count, row.input_tokens) == (0, 0, 0, 0)
     kept = MessageRow.with_deleted.get(pk=session.messages[1].id)
     assert (kept.deleted_by, kept.version, kept.deleted_at is not None) == ("key chat", 2, True)
-    restore_message(kept.pk)
-    assert disagreements([session.id]) == {}
+    restore_message(primary, kept.pk)
+    assert disagreements(primary, [session.id]) == {}
     assert weknora.clear(session.id).success and weknora.clear(session.id).success
 
 
@@ -288,7 +289,7 @@ def test_stop_of_run_with_events_stores_event(
         {"type": "agent_complete", "agent": "writer", "data": {"result": "It is"}, "number": numbers[1]},
     ]
     events = [EventRecord(session_id="task", **one) for one in fields]  # type: ignore[arg-type]
-    record_events(project.pk, [redact_event(event, DEFAULT_RULES) for event in events])
+    record_events(primary, project.pk, [redact_event(event, DEFAULT_RULES) for event in events])
     message = MessageRow.objects.get(role="assistant")
     assert weknora.stop("task", message.pk).message == "Generation stopped"
     assert [(found.content, found.is_completed) for found in weknora.load("task")] == [

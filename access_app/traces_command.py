@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 from django.core.management.base import BaseCommand, CommandError
 
 from access_app.arguments import project_named
-from access_app.db import all_aliases, project_aliases, using
+from access_app.audit.trail import Actor
+from access_app.db import PRIMARY, Database, all_aliases, project_aliases
 from access_app.models import Project
 from access_app.places import by_database
 
@@ -23,6 +24,15 @@ class TracesCommand(BaseCommand):
     names_projects: ClassVar[bool] = False
     """Whether it is given the projects of each database, where it takes several and is given none."""
 
+    actor: Actor | None = None
+    """Who acts, if the command is in the audit log: see AuditedCommand."""
+    _alias = PRIMARY
+
+    @property
+    def db(self) -> Database:
+        """The database in which it runs at the moment."""
+        return Database(self._alias, actor=self.actor)
+
     def execute(self, *args: Any, **options: Any) -> str | None:
         if not project_aliases():
             return super().execute(*args, **options)
@@ -34,13 +44,13 @@ class TracesCommand(BaseCommand):
                 given = {**options, "project": own}
             # Beside JSON, which is read by programs.
             (self.stderr if options.get("json") else options.get("stdout") or self.stdout).write(f"Database {alias}:\n")
-            with using(alias):
-                try:
-                    super().execute(*args, **given)
-                except CommandError as error:
-                    # The others are independent of it.
-                    self.stderr.write(str(error))
-                    failed = failed or error
+            self._alias = alias
+            try:
+                super().execute(*args, **given)
+            except CommandError as error:
+                # The others are independent of it.
+                self.stderr.write(str(error))
+                failed = failed or error
         if failed is not None:
             raise failed
         return None

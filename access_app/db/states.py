@@ -1,4 +1,4 @@
-"""Ask the databases that have the traces of some projects whether they can be used: for `/readyz`, `/metrics` and the admin."""
+"""Ask the databases beside the primary, which have the traces of some projects, whether they can be used: for `/readyz`, `/metrics` and the admin."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import psycopg
 from django.db.migrations.recorder import MigrationRecorder
 from msgspec import Struct
 
-from . import primary, project_aliases
-from .direct import connection_parameters
-from .earlier_migrations import EARLIER
+from access_app.db import Database, primary, project_aliases
+from access_app.db.direct import connection_parameters
+from access_app.db.earlier_migrations import EARLIER
 
 ANSWER_SECONDS = 2
 """How long to wait for a connection, which is the least that libpq takes, and for its answer."""
@@ -27,14 +27,14 @@ class DatabaseState(Struct, frozen=True, kw_only=True):
     """Why its projects cannot be read and written; "" if they can."""
 
 
-def project_database_states() -> list[DatabaseState]:
+def database_states() -> list[DatabaseState]:
     """Return the state of each database beside the primary, which has to be there. They are asked at once, with connections of their own."""
     aliases = project_aliases()
     if not aliases:
         return []
     parameters = [
         {
-            **connection_parameters(alias),
+            **connection_parameters(Database(alias)),
             "connect_timeout": ANSWER_SECONDS,
             "tcp_user_timeout": 1000 * ANSWER_SECONDS,
             "application_name": "tracesite health",
@@ -42,7 +42,7 @@ def project_database_states() -> list[DatabaseState]:
         for alias in aliases
     ]
     # A primary that was made by the earlier migrations has their names, and a database that was added since does not.
-    wanted = MigrationRecorder(primary).applied_migrations().keys() - EARLIER
+    wanted = MigrationRecorder(primary.connection).applied_migrations().keys() - EARLIER
     with ThreadPoolExecutor(min(len(aliases), _ASKED_AT_ONCE)) as threads:
         reasons = list(threads.map(lambda one: _reason(one, wanted), parameters))
     return [DatabaseState(alias=alias, reason=reason) for alias, reason in zip(aliases, reasons, strict=True)]
