@@ -60,17 +60,17 @@ def measure(report: Report, runs: int, small: int, large: int, rows: int) -> Non
 
 def _purge_month() -> None:
     from traces_app.maintenance.purge.purging import purge
-    from traces_app.maintenance.purge.scopes import Scope
+    from traces_app.maintenance.purge.scopes import PurgeScope
 
-    report = purge(primary, Scope(created_before=datetime(2024, 2, 1, tzinfo=UTC)))
+    report = purge(primary, PurgeScope(created_before=datetime(2024, 2, 1, tzinfo=UTC)))
     assert (report.periods, report.tables["sessions"].rows) == (["2024-01"], SESSIONS), report
 
 
 def _purge_rows(project_id: int) -> None:
     from traces_app.maintenance.purge.purging import purge
-    from traces_app.maintenance.purge.scopes import Scope
+    from traces_app.maintenance.purge.scopes import PurgeScope
 
-    report = purge(primary, Scope(created_before=datetime(2024, 4, 1, tzinfo=UTC), project_ids=(project_id,)))
+    report = purge(primary, PurgeScope(created_before=datetime(2024, 4, 1, tzinfo=UTC), project_ids=(project_id,)))
     assert (report.periods, report.tables["sessions"].rows) == ([], SESSIONS), report
 
 

@@ -275,10 +275,12 @@ def live(reader: Reader) -> Iterator[tuple[str, str]]:
     rules = None if reader.live is None else reader.live.by_project.get(reader.project.pk)
     for session in Session.objects.all():
         events = [
-            feeds.Event(event.seq, msgspec.json.encode(event).decode())
+            feeds.LiveEvent(event.seq, msgspec.json.encode(event).decode())
             for event in events_after(primary, session.pk, 0, 1000)
         ]
-        state = feeds.State(session.last_event, {"status": session.status, "currentPhase": session.current_phase})
+        state = feeds.SessionState(
+            session.last_event, {"status": session.status, "currentPhase": session.current_phase}
+        )
         feed = feeds.Feed(session.pk, state, read_to=session.last_event, floor=0)
         feed.append(events)
         following = feeds.Subscription(feed, str(session.pk), 0, asyncio.Event(), rules)

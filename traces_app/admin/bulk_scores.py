@@ -23,8 +23,8 @@ from messages_app.models import Message
 from messages_app.safe_text import one_line
 from traces_app.ingest.decode import invalid
 from traces_app.ingest.scores import (
-    Place,
     PlacedScore,
+    ScoreTarget,
     identity_of,
     place_of_message,
     places_of_calls,
@@ -122,7 +122,7 @@ def _give(db: Database, score: records.Score, rows: Sequence[Any]) -> None:
         store_scores(db, project_id, scores)
 
 
-def _places(db: Database, rows: Sequence[Any]) -> list[tuple[Any, Place]]:
+def _places(db: Database, rows: Sequence[Any]) -> list[tuple[Any, ScoreTarget]]:
     # Messages and calls with the names by which a trace that is made anew finds them again.
     keys = [row.pk for row in rows]
     columns = ("project_id", "session_id", "external_id", "request_id", "metadata")
@@ -135,4 +135,4 @@ def _places(db: Database, rows: Sequence[Any]) -> list[tuple[Any, Place]]:
     if rows and isinstance(rows[0], Message):
         named = db.rows(Message.objects).filter(pk__in=keys)
         return [(row, place_of_message(row)) for row in named.order_by().only(*columns)]
-    return [(row, Place(session_id=row.pk)) for row in rows]
+    return [(row, ScoreTarget(session_id=row.pk)) for row in rows]

@@ -170,7 +170,7 @@ class Side:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class PairRow:
     """Two steps or calls that are shown beside each other."""
 
     pair: Pair
@@ -179,7 +179,7 @@ class Row:
     is_first_difference: bool
 
 
-def _rows(pairs: Iterable[Pair], words: WordChanges) -> Iterator[Row]:
+def _rows(pairs: Iterable[Pair], words: WordChanges) -> Iterator[PairRow]:
     numbers, differs = [0, 0], False
     for pair in pairs:
         for side, node in enumerate((pair.left, pair.right)):
@@ -189,7 +189,7 @@ def _rows(pairs: Iterable[Pair], words: WordChanges) -> Iterator[Row]:
         differs = differs or is_first
 
 
-def _row(pair: Pair, words: WordChanges, numbers: Sequence[int], *, is_first_difference: bool) -> Row:
+def _row(pair: Pair, words: WordChanges, numbers: Sequence[int], *, is_first_difference: bool) -> PairRow:
     texts, results = (
         words.of(*(one_line(getattr(node, name) if node else "", TEXT_CHARACTERS) for node in (pair.left, pair.right)))
         if pair.change == "changed"
@@ -203,7 +203,7 @@ def _row(pair: Pair, words: WordChanges, numbers: Sequence[int], *, is_first_dif
         Side(node=node, number=number if node.kind == "step" else 0, text=text, result=result) if node else None
         for node, number, text, result in zip((pair.left, pair.right), numbers, texts, results, strict=True)
     )
-    return Row(pair=pair, left=left, right=right, is_first_difference=is_first_difference)
+    return PairRow(pair=pair, left=left, right=right, is_first_difference=is_first_difference)
 
 
 def compared_runs(db: Database, message: Message, other: Message) -> dict[str, Any]:

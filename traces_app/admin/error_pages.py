@@ -26,7 +26,7 @@ from messages_app.admin.time_zones import with_zone
 from messages_app.safe_text import one_line
 from messages_app.sql.pagination import IdRange
 from traces_app.models import Tool
-from traces_app.queries.error_groups import Found, Group, error_groups
+from traces_app.queries.error_groups import CountedGroups, Group, error_groups
 from traces_app.queries.filters import ErrorFilterSet
 from traces_app.queries.schemas.errors import ErrorSort
 
@@ -56,7 +56,7 @@ class Bar:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class GroupRow:
     """A group with its chart, and the list of its calls."""
 
     group: Group
@@ -122,7 +122,7 @@ def _has_tool(readable: Readable, name: str) -> bool:
 
 def groups_of_tool(
     db: Database, tool: Tool, id_range: IdRange, given: Mapping[str, str]
-) -> tuple[list[Row] | None, int]:
+) -> tuple[list[GroupRow] | None, int]:
     """Return the most frequent errors of a tool, and how many failed calls were read for them; None if reading took too long.
 
     `given` are the parameters of a list of calls for the range.
@@ -141,7 +141,7 @@ def _found(
     limit: int,
     *,
     marks_new: bool = True,
-) -> Found | None:
+) -> CountedGroups | None:
     filters = ErrorFilterSet(QueryDict(), mask=None)
     if tools is not None:
         filters.given["tool"] = tools  # not as a parameter, in which the tool "" would be no tool
@@ -152,7 +152,7 @@ def _found(
         return None  # it took too long
 
 
-def _row(group: Group, found: Found, kept: Mapping[str, str]) -> Row:
+def _row(group: Group, found: CountedGroups, kept: Mapping[str, str]) -> GroupRow:
     most = max(group.steps.values(), default=0) or 1
     bars = []
     for index, begin in enumerate(found.beginnings):
@@ -160,4 +160,4 @@ def _row(group: Group, found: Found, kept: Mapping[str, str]) -> Row:
         bars.append(Bar(x=10 * index, y=_HEIGHT - height, height=height, begin=begin, calls=group.steps[begin]))
     calls = reverse("admin:traces_app_toolcall_changelist")
     query = {**kept, "status": "error", "error_group": group.id}
-    return Row(group=group, bars=bars, calls_url=f"{calls}?{urlencode(query)}")
+    return GroupRow(group=group, bars=bars, calls_url=f"{calls}?{urlencode(query)}")

@@ -27,7 +27,7 @@ else:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class JobRow:
     """A job in a database, with its last run there, if there was one."""
 
     job: Job
@@ -72,7 +72,7 @@ def show_jobs(model_admin: JobRunAdmin, request: HttpRequest) -> HttpResponse:
         "last_success": with_zone(_("Last success")),
         "next_run": with_zone(_("Next")),
         "rows": [
-            Row(job=job, database=db.alias if len(job.databases) > 1 else "", run=runs[db].get(job.name), now=now)
+            JobRow(job=job, database=db.alias if len(job.databases) > 1 else "", run=runs[db].get(job.name), now=now)
             for job in JOBS
             for db in job.databases
             if db in runs

@@ -41,7 +41,7 @@ _ANOTHER: Final = "+"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class PreviewRow:
     """A changed row of a preview."""
 
     message_id: Any
@@ -54,7 +54,7 @@ class Preview:
     """The changes that rules would make in the newest messages."""
 
     read: int
-    rows: list[Row]
+    rows: list[PreviewRow]
     has_more: bool
     removed: dict[str, int]
     """Numbers of values, by name of the rule."""
@@ -191,6 +191,6 @@ def _preview(db: Database, project_id: int, rules: Rules) -> Preview:
     return Preview(read=read, rows=rows[:SHOWN], has_more=len(rows) > SHOWN, removed=dict(sorted(removed.items())))
 
 
-def _row(change: Change) -> Row:
+def _row(change: Change) -> PreviewRow:
     paths = ", ".join(f"{receipt.path} ({receipt.rule})" for receipt in islice(change.receipts, 5))
-    return Row(message_id=change.owner_id, paths=paths, differences=list(change.differences(_CHARACTERS)))
+    return PreviewRow(message_id=change.owner_id, paths=paths, differences=list(change.differences(_CHARACTERS)))

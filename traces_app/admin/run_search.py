@@ -47,7 +47,7 @@ FIELD_LABELS: Mapping[str, str | Promise] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class TermMatch:
     """A place where a term was found."""
 
     field: str
@@ -63,7 +63,7 @@ class Match:
 
     id: Key
     is_call: bool
-    places: Sequence[Place]
+    places: Sequence[TermMatch]
     """One for each term."""
     name: str = ""
     """The number of the step, and the tool of a call; empty for the explorer, which knows them."""
@@ -118,9 +118,9 @@ def search_run(db: Database, message_id: UUID, query: str, named: int = 0) -> Ru
     )
 
 
-def place_of(hit: Hit) -> Place:
+def place_of(hit: Hit) -> TermMatch:
     """Return a place with the label of its field."""
-    return Place(field=str(FIELD_LABELS[hit.field]), before=hit.before, match=hit.match, after=hit.after)
+    return TermMatch(field=str(FIELD_LABELS[hit.field]), before=hit.before, match=hit.match, after=hit.after)
 
 
 def _names(db: Database, message_id: UUID, rows: Collection[UUID]) -> dict[Key, str]:

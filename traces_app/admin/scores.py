@@ -39,7 +39,7 @@ from messages_app.admin.time_zones import with_zone
 from messages_app.models import Message
 from messages_app.queries import as_uuid, message_of_page
 from messages_app.safe_text import first_characters, moment, one_line, visible
-from traces_app.ingest.scores import Place, PlacedScore, delete_score, place_of_message, store_scores
+from traces_app.ingest.scores import PlacedScore, ScoreTarget, delete_score, place_of_message, store_scores
 from traces_app.models import Score, ToolCall
 from traces_app.queries.filters import ScoreFilterSet
 from tracesite_sdk import records
@@ -162,7 +162,7 @@ def judge(db: Database, message: Message, user: str, thumb: str, comment: str) -
     )
 
 
-def _identity(place: Place, user: str) -> str:
+def _identity(place: ScoreTarget, user: str) -> str:
     # By the name of the message, because the message of a trace gets another id when its beginning arrives late.
     return f"{THUMBS}:{user}:{place.trace_id or place.session_id}:{place.message_name or place.message_id}"[:512]
 

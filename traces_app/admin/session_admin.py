@@ -46,7 +46,7 @@ from messages_app.safe_text import duration, first_characters, marked, moment, o
 from traces_app.ingest.changes import tag_sessions
 from traces_app.ingest.pipeline import ingest
 from traces_app.maintenance.purge.purging import purge
-from traces_app.maintenance.purge.scopes import Scope as PurgeScope
+from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.queries.archived import where_archived
 from traces_app.queries.session_names import TITLES_SEARCHED, sessions_named
 from tracesite_sdk import records

@@ -29,7 +29,7 @@ from traces_app.queries.search.texts import Kind
 from .conversation import ids_below, place_in_conversation
 from .run_outline import NAME_CHARACTERS
 from .run_page import SKELETON_ROWS
-from .run_search import Place, place_of
+from .run_search import TermMatch, place_of
 from .run_tree import step_numbers
 
 
@@ -40,7 +40,7 @@ class FoundPlace:
     url: str
     name: str
     """The step, and the tool of a call; empty for what the message itself says."""
-    place: Place
+    place: TermMatch
 
 
 @dataclass(frozen=True, kw_only=True)

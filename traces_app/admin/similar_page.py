@@ -41,7 +41,7 @@ _PARTS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class SimilarRow:
     """A run that is like the one of the page."""
 
     found: SimilarRun
@@ -109,7 +109,7 @@ def similar_context(db: Database, message: Message, by: SimilarBy, *, only_good:
         "found": found,
         "question": "".join(question_before(db, message.session_id, message.pk, 300)),
         "rows": [
-            Row(
+            SimilarRow(
                 found=one,
                 run=by_id[one.id],
                 likeness=one.score if by == "everything" else one.errors_score,

@@ -67,7 +67,7 @@ class Fork:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class ValueLine:
     """A value of a context: `open` begins one that holds others, `close` ends it."""
 
     kind: str
@@ -209,23 +209,23 @@ def _overrides(overrides: Any) -> str:
     return one_line(msgspec.json.encode(value).decode(), 200) if value else ""
 
 
-def _lines(value: Any, name: str, depth: int) -> Iterator[Line]:
+def _lines(value: Any, name: str, depth: int) -> Iterator[ValueLine]:
     if isinstance(value, dict | list) and value:
         items = value.items() if isinstance(value, dict) else ((f"[{place}]", item) for place, item in enumerate(value))
-        yield Line(kind="open", name=name, count=len(value), is_folded=depth > 1)
+        yield ValueLine(kind="open", name=name, count=len(value), is_folded=depth > 1)
         for key, item in items:
             yield from _lines(item, key, depth + 1)
-        yield Line(kind="close")
+        yield ValueLine(kind="close")
     else:
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         shown = excerpt(text[:_VALUE_CHARACTERS], len(text.encode()))
-        yield Line(kind="value", name=name, value=shown)
+        yield ValueLine(kind="value", name=name, value=shown)
 
 
-def _closed(lines: list[Line]) -> list[Line]:
+def _closed(lines: list[ValueLine]) -> list[ValueLine]:
     """Return the lines with an end for each beginning, if they were cut."""
     still_open = sum((line.kind == "open") - (line.kind == "close") for line in lines)
-    return [*lines, *[Line(kind="close")] * still_open]
+    return [*lines, *[ValueLine(kind="close")] * still_open]
 
 
 def _change(found: Changed, words: WordChanges) -> ChangeLine:

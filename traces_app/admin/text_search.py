@@ -23,7 +23,7 @@ from messages_app.admin.filters import CURSOR
 from messages_app.admin.walks import end_of_search, is_walk, note_end_of_search
 from messages_app.safe_text import marked, moment
 from messages_app.sql.pagination import Cursor, IdRange
-from traces_app.queries.search.found import Found, Hit, Unit, find
+from traces_app.queries.search.found import Hit, SearchHits, Unit, find
 from traces_app.queries.search.pages import indexed_until
 from traces_app.queries.search.places import page_path
 from traces_app.queries.search.query import SearchQuery, parse
@@ -105,7 +105,7 @@ def _keys_saying(
     def among(keys: list[UUID]) -> list[UUID]:
         return list(queryset.order_by().filter(pk__in=keys).values_list("pk", flat=True))
 
-    def page(place: Cursor | None) -> Found:
+    def page(place: Cursor | None) -> SearchHits:
         newest_first = place is None or not place.newer
         range_ = IdRange() if place is None else place.ids
         return find(db, query, unit, among, range_, newest_first=newest_first, limit=page_size + 1, mark=mark)

@@ -30,7 +30,7 @@ from messages_app.sql.pagination import QuerySetKeys
 from traces_app.models import Tool
 from traces_app.queries import tool_examples
 from traces_app.queries.tool_filters import ToolStatisticsFilterSet
-from traces_app.queries.tool_statistics import ALL_CALLS, CallFilter, Figures, Found, Statistics, statistics_in
+from traces_app.queries.tool_statistics import ALL_CALLS, CallFilter, Figures, Statistics, ToolFigures, statistics_in
 from traces_app.queries.tools import tool_statistics
 from traces_app.views.tools import statistics_csv
 from tracesite_sdk.records import ids
@@ -112,8 +112,8 @@ class Bar:
 class Compared:
     """The statistics of a range, and of the one before it if there is one."""
 
-    now: Found
-    before: Found | None
+    now: ToolFigures
+    before: ToolFigures | None
 
     def steps_before(self, tool: Tool) -> dict[datetime, Figures]:
         """Return the figures of a tool in the steps of the range before, by the times of this range that they compare with."""
@@ -124,7 +124,7 @@ class Compared:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class ChartLine:
     """A line over time in the units of the view box of the bars; steps without a value are gaps."""
 
     parts: list[str]
@@ -141,14 +141,14 @@ class Line:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class ToolRow:
     """A tool with its figures, and those of the period before if there is one."""
 
     tool: Tool
     figures: Figures
     before: Figures | None
     bars: list[Bar]
-    average_line: Line
+    average_line: ChartLine
     links: tuple[str, str] | None
     """The lists of its calls and of the failed ones."""
     takes_most_time: bool = False
@@ -238,7 +238,7 @@ class Row:
         return now is not None and then is not None and now < then
 
 
-COLUMNS: Mapping[str, tuple[Any, Callable[[Row], Any]]] = {
+COLUMNS: Mapping[str, tuple[Any, Callable[[ToolRow], Any]]] = {
     "tool": (gettext_lazy("Tool"), lambda row: row.tool.name),
     "calls": (gettext_lazy("Calls"), lambda row: row.figures.calls),
     "rate": (gettext_lazy("Failed"), lambda row: row.figures.error_rate),
@@ -313,7 +313,7 @@ def _is_ascending(order: str) -> bool:
     return order.startswith("-") != (order.removeprefix("-") == "tool")
 
 
-def _sorted(rows: Sequence[Row], order: str) -> list[Row]:
+def _sorted(rows: Sequence[ToolRow], order: str) -> list[ToolRow]:
     """Return the rows in an order. Those without a value come last either way."""
     by_name = sorted(rows, key=lambda row: (row.tool.name, row.tool.pk))
     if order == DEFAULT_ORDER:
@@ -462,7 +462,7 @@ def _compared(
     return Compared(now=now, before=before)
 
 
-def _rows(tools: Parts[Sequence[Tool]], period: Period, filters: Filters) -> list[Row] | None:
+def _rows(tools: Parts[Sequence[Tool]], period: Period, filters: Filters) -> list[ToolRow] | None:
     """Return the tools that were called in the period; None if counting the calls took too long."""
     found = _compared(tools, period, filters)
     newest_first = sorted(chain.from_iterable(tools.values), key=lambda tool: -tool.pk)
@@ -476,7 +476,7 @@ def _rows_of(
     filters: Filters,
     *,
     with_unused: bool = False,
-) -> list[Row]:
+) -> list[ToolRow]:
     found, before = compared.now, compared.before
     slowest = max((of_tool.whole.total_ms for of_tool in found.by_tool.values()), default=0)
     rows = []
@@ -485,7 +485,7 @@ def _rows_of(
             continue
         of_tool = found.by_tool.get(tool.pk, Statistics())
         rows.append(
-            Row(
+            ToolRow(
                 tool=tool,
                 figures=of_tool.whole,
                 before=None if before is None else before.by_tool.get(tool.pk, Statistics()).whole,
@@ -498,7 +498,7 @@ def _rows_of(
     return rows
 
 
-def _line(found: Found, values: Mapping[datetime, float | None], most: float | None = None) -> Line:
+def _line(found: ToolFigures, values: Mapping[datetime, float | None], most: float | None = None) -> ChartLine:
     """Return a line with a level for each step; `most` is the value at its top, by default the largest one.
 
     The steps of another range begin at any time, and what is outside of this one is cut off.
@@ -518,14 +518,14 @@ def _line(found: Found, values: Mapping[datetime, float | None], most: float | N
         end = begin + found.step
         y = round(_HEIGHT - 1 - (_HEIGHT - 2) * min(value / top, 1), 2)
         parts[-1] += [f"{round(max(x + 1, 0), 2):g},{y}", f"{round(min(x + 9, width), 2):g},{y}"]
-    return Line(parts=[" ".join(points) for points in parts])
+    return ChartLine(parts=[" ".join(points) for points in parts])
 
 
 def _parameter(instant: datetime) -> str:
     return instant.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _bars(found: Found, of_tool: Statistics, most: int = 0) -> list[Bar]:
+def _bars(found: ToolFigures, of_tool: Statistics, most: int = 0) -> list[Bar]:
     """Return a bar for each step; `most` are the calls at the top, by default the most of a step."""
     most = most or max((step.calls for step in of_tool.steps.values()), default=0) or 1
     bars = []

@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 
 from traces_app.ingest.decode import score_from
-from traces_app.ingest.scores import Place, PlacedScore, identity_of
+from traces_app.ingest.scores import PlacedScore, ScoreTarget, identity_of
 from tracesite_sdk import records
 from tracesite_sdk.events import projection
 from tracesite_sdk.normalize.redacted import redact_score
@@ -56,13 +56,13 @@ def placed_score(session_id: UUID, message_id: UUID, event: records.Event) -> Pl
     redacted = replace(redacted, receipts=[*receipts, *redacted.receipts])
     call = projection.call_named(event.agent or "", data)
     if data.get(_ABOUT) == _SESSION:
-        place = Place(session_id=session_id)
+        place = ScoreTarget(session_id=session_id)
     elif call:
         # The id of its row, whether it has arrived or not.
         call_id = UUID(ids.child_hex(message_id.int, "call", "uuid", call, 0))
-        place = Place(session_id=session_id, message_id=message_id, call_id=call_id)
+        place = ScoreTarget(session_id=session_id, message_id=message_id, call_id=call_id)
     else:
-        place = Place(session_id=session_id, message_id=message_id)
+        place = ScoreTarget(session_id=session_id, message_id=message_id)
     return PlacedScore(redacted=redacted, place=place)
 
 

@@ -37,13 +37,13 @@ D = TypeVar("D")
 
 
 class _Ingest(msgspec.Struct, forbid_unknown_fields=True):
-    sessions: list[raw_json.Session]
+    sessions: list[raw_json.RawSession]
 
 
 _INGEST = msgspec.json.Decoder(_Ingest)
-_SESSION = msgspec.json.Decoder(raw_json.Session)
-_MESSAGE = msgspec.json.Decoder(raw_json.Message)
-_MESSAGES = msgspec.json.Decoder(list[raw_json.Message])
+_SESSION = msgspec.json.Decoder(raw_json.RawSession)
+_MESSAGE = msgspec.json.Decoder(raw_json.RawMessage)
+_MESSAGES = msgspec.json.Decoder(list[raw_json.RawMessage])
 
 
 def decode_session(body: bytes) -> records.Session:
@@ -135,12 +135,12 @@ def decode_ingest(body: bytes, *, ndjson: bool) -> list[records.Session]:
 # --- Steps ------------------------------------------------------------------------------------------------------
 
 
-def _messages(batch: _Ingest) -> Iterator[raw_json.Message]:
+def _messages(batch: _Ingest) -> Iterator[raw_json.RawMessage]:
     return (message for session in batch.sessions for message in session.messages or ())
 
 
 def _plain(
-    decoder: msgspec.json.Decoder[D], body: bytes, messages: Callable[[D], Iterable[raw_json.Message] | None]
+    decoder: msgspec.json.Decoder[D], body: bytes, messages: Callable[[D], Iterable[raw_json.RawMessage] | None]
 ) -> D | None:
     """Decode a body whose objects have only fields of the records; return None for any other.
 

@@ -25,29 +25,29 @@ from tracesite_sdk.redaction.engine import MAX_DEPTH
 # because no code adds to them.
 
 
-class _ToolResult(records.ToolResult, frozen=True, kw_only=True):
+class RawToolResult(records.ToolResult, frozen=True, kw_only=True):
     output: Any = UNSET
     data: Raw = None  # type: ignore[assignment]  # omitted
 
 
-class _ToolCall(records.ToolCall, frozen=True, kw_only=True):
+class RawToolCall(records.ToolCall, frozen=True, kw_only=True):
     args: Raw = None  # type: ignore[assignment]  # omitted
-    result: _ToolResult | str | list[Any] | None = None
+    result: RawToolResult | str | list[Any] | None = None
 
 
-class _AgentStep(records.AgentStep, frozen=True, kw_only=True):
-    tool_calls: list[_ToolCall] | None = None  # type: ignore[assignment]
+class RawAgentStep(records.AgentStep, frozen=True, kw_only=True):
+    tool_calls: list[RawToolCall] | None = None  # type: ignore[assignment]
 
 
-class Message(records.Message, frozen=True, kw_only=True):
-    agent_steps: list[_AgentStep] | None = None  # type: ignore[assignment]
+class RawMessage(records.Message, frozen=True, kw_only=True):
+    agent_steps: list[RawAgentStep] | None = None  # type: ignore[assignment]
 
 
-class Session(records.Session, frozen=True, kw_only=True):
-    messages: list[Message] | None = None  # type: ignore[assignment]
+class RawSession(records.Session, frozen=True, kw_only=True):
+    messages: list[RawMessage] | None = None  # type: ignore[assignment]
 
 
-_EMPTY = _ToolResult()
+_EMPTY = RawToolResult()
 _LONGEST = 64_000
 """Maximum bytes of a value, because the checks copy it several times."""
 _SAMPLED = 16

@@ -71,7 +71,7 @@ _TO_ATTACH = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class ScoreTarget:
     """The rows that a score is about, or the names by which they are found once they arrive."""
 
     session_id: UUID | None = None
@@ -89,19 +89,19 @@ class PlacedScore:
     """A redacted score with its place."""
 
     redacted: RedactedScore
-    place: Place
+    place: ScoreTarget
 
 
-def place_named(score: records.Score) -> Place:
+def place_named(score: records.Score) -> ScoreTarget:
     """Return the place of a score of a wire, which names a trace or a session that may arrive later."""
     if score.trace_id:
-        return Place(trace_id=score.trace_id.lower(), span_id=(score.span_id or "").lower())
-    return Place(session_name=pg_text.text(score.session_id))
+        return ScoreTarget(trace_id=score.trace_id.lower(), span_id=(score.span_id or "").lower())
+    return ScoreTarget(session_name=pg_text.text(score.session_id))
 
 
-def place_of_message(message: Message) -> Place:
+def place_of_message(message: Message) -> ScoreTarget:
     """Return the place of a score about a stored message."""
-    return Place(
+    return ScoreTarget(
         session_id=message.session_id,
         message_id=message.pk,
         message_name=message.external_id,
@@ -109,13 +109,13 @@ def place_of_message(message: Message) -> Place:
     )
 
 
-def place_of_call(db: Database, call: ToolCall) -> Place:
+def place_of_call(db: Database, call: ToolCall) -> ScoreTarget:
     """Return the place of a score about a stored call."""
     (place,) = places_of_calls(db, [call])
     return place
 
 
-def places_of_calls(db: Database, calls: Sequence[ToolCall]) -> list[Place]:
+def places_of_calls(db: Database, calls: Sequence[ToolCall]) -> list[ScoreTarget]:
     """Return the places of scores about stored calls, in order. One query more than for their messages."""
     places = [place_of_message(call.message) for call in calls]
     of_traces = [call.pk for call, place in zip(calls, places, strict=True) if place.trace_id]
@@ -270,7 +270,7 @@ def identity_of(*parts: object) -> str:
 # --- Rows -------------------------------------------------------------------------------------------------------------
 
 
-def _row(project_id: int, redacted: RedactedScore, place: Place, now: datetime) -> Score:
+def _row(project_id: int, redacted: RedactedScore, place: ScoreTarget, now: datetime) -> Score:
     score = redacted.score
     value = score_value(score.value, score.kind, score.label, comment=score.comment)
     created_at = score.created_at or now
@@ -326,7 +326,7 @@ def _uuid(text: str | None) -> UUID | None:
 # --- Places -----------------------------------------------------------------------------------------------------------
 
 
-def _is_of_session(place: Place) -> bool:
+def _is_of_session(place: ScoreTarget) -> bool:
     return bool(place.session_name) and not place.trace_id and not place.message_id
 
 
@@ -336,8 +336,8 @@ def _lock_sessions(db: Database, statement: str, project_id: int, names: Iterabl
         read_prepared(statement, [keys], db.connection)
 
 
-def _place_of(score: Score) -> Place:
-    return Place(
+def _place_of(score: Score) -> ScoreTarget:
+    return ScoreTarget(
         session_id=score.session_id,
         message_id=score.message_id,
         call_id=score.call_id,
@@ -349,7 +349,7 @@ def _place_of(score: Score) -> Place:
     )
 
 
-def _settled(db: Database, project_id: int, places: Sequence[Place]) -> list[Place]:
+def _settled(db: Database, project_id: int, places: Sequence[ScoreTarget]) -> list[ScoreTarget]:
     """Return the places with the rows that exist now."""
     traces = _traces(db, project_id, {place.trace_id for place in places if place.trace_id})
     names = {place.session_name for place in places if _is_of_session(place) and place.session_id is None}
@@ -372,10 +372,10 @@ def _trace_of(message: Message) -> str:
 
 def _place_in(
     db: Database, score: records.Score, session: records.Session, session_id: UUID, messages: Sequence[MessageOutcome]
-) -> Place | None:
+) -> ScoreTarget | None:
     """Return the place of a score within the session that it was sent with; None if its message was refused."""
     if not (score.message_id or score.call_id):
-        return Place(session_id=session_id)
+        return ScoreTarget(session_id=session_id)
     sent = list(zip(session.messages or (), messages, strict=True))
     own = next(
         (pair for pair in sent if score.message_id and score.message_id in (pair[0].id, pair[0].external_id)), None
@@ -394,7 +394,7 @@ def _place_in(
             return place_of_call(db, call)
     if message is not None:
         return place_of_message(message)
-    return Place(
+    return ScoreTarget(
         session_id=session_id, message_name=pg_text.text(score.message_id), call_name=pg_text.text(score.call_id)
     )
 
@@ -417,10 +417,10 @@ def _call_in(
     return call or calls.filter(call_id=pg_text.text(name)).first()
 
 
-def _with_session(place: Place, sessions: Mapping[str, UUID]) -> Place:
+def _with_session(place: ScoreTarget, sessions: Mapping[str, UUID]) -> ScoreTarget:
     if place.session_id is not None or place.session_name not in sessions:
         return place
-    return Place(session_id=sessions[place.session_name], session_name=place.session_name)
+    return ScoreTarget(session_id=sessions[place.session_name], session_name=place.session_name)
 
 
 @dataclass(kw_only=True)
@@ -449,7 +449,7 @@ class _Trace:
         links = (_decode_link(content) for _id, content in rows.values_list("pk", "content").iterator())
         return {link.span_id: link.parent_id for link in links if link.parent_id}
 
-    def placed(self, place: Place) -> Place:
+    def placed(self, place: ScoreTarget) -> ScoreTarget:
         message_id, call_id = self._found(place)
         message = next((message for message in self.messages if message.pk == message_id), None)
         return replace(
@@ -460,7 +460,7 @@ class _Trace:
             session_name=self.names.get(message.session_id, "") if message else place.session_name,
         )
 
-    def _found(self, place: Place) -> tuple[UUID | None, UUID | None]:
+    def _found(self, place: ScoreTarget) -> tuple[UUID | None, UUID | None]:
         if place.message_name:
             named = [message.pk for message in self.messages if message.external_id == place.message_name]
             if named:

@@ -48,7 +48,7 @@ from traces_app.models import (
 )
 
 from .purge.purging import purge_messages, purge_sessions
-from .purge.reports import Report
+from .purge.reports import PurgeReport
 from .search_index import forget_messages
 
 SHORTEST_MATCH = 3
@@ -79,7 +79,7 @@ class Subject:
 
 
 @dataclass(kw_only=True)
-class Found:
+class SubjectRows:
     """The ids of the rows that belong to a subject. No set has rows that are below those of another one."""
 
     sessions: set[UUID] = field(default_factory=set)
@@ -112,9 +112,9 @@ def forms_of(text: str) -> list[str]:
     return list(dict.fromkeys(form.lower() for form in (text, *in_json, *twice, quote(text), quote_plus(text))))
 
 
-def find(db: Database, subject: Subject) -> Found:
+def find(db: Database, subject: Subject) -> SubjectRows:
     """Return what belongs to a subject in the database."""
-    found = Found()
+    found = SubjectRows()
     projects = subject.project_ids
     sessions = db.rows(Session.with_deleted).filter(project__in=projects).order_by()
     match subject.kind:
@@ -134,7 +134,7 @@ def find(db: Database, subject: Subject) -> Found:
     return found
 
 
-def count(db: Database, found: Found) -> dict[str, int]:
+def count(db: Database, found: SubjectRows) -> dict[str, int]:
     """Return the rows of each table that `erase` removes, those below messages included."""
     messages = sorted({*found.messages, *_messages_of(db, found.sessions)})
     counts = {
@@ -166,13 +166,13 @@ def count(db: Database, found: Found) -> dict[str, int]:
     return {name: number for name, number in counts.items() if number}
 
 
-def erase(db: Database, found: Found, *, progress: Progress = lambda _: None) -> dict[str, int]:
+def erase(db: Database, found: SubjectRows, *, progress: Progress = lambda _: None) -> dict[str, int]:
     """Remove what was found; return the rows removed from each table.
 
     Sessions and messages go last, because what is said of them elsewhere is found by them, also by the next run if this one is
     killed.
     """
-    report = Report()
+    report = PurgeReport()
     gone = {*found.messages, *_messages_of(db, found.sessions)}
     with db.atomic():
         removed = {
@@ -227,7 +227,7 @@ def left_over(db: Database, subject: Subject) -> dict[str, int]:
 # --- Finding ----------------------------------------------------------------------------------------------------------
 
 
-def _find_matches(db: Database, forms: Sequence[str], projects: Sequence[int], found: Found) -> None:
+def _find_matches(db: Database, forms: Sequence[str], projects: Sequence[int], found: SubjectRows) -> None:
     found.sessions.update(_matching(db, Session, forms, "t.id", "t.project_id = ANY(%s)", projects))
     of_project = "EXISTS (SELECT 1 FROM messages_app_message AS m WHERE m.id = t.message_id AND m.project_id = ANY(%s))"
     of_session = "EXISTS (SELECT 1 FROM messages_app_session AS s WHERE s.id = t.session_id AND s.project_id = ANY(%s))"
@@ -266,7 +266,7 @@ def _find_matches(db: Database, forms: Sequence[str], projects: Sequence[int], f
     messages -= of_sessions
 
 
-def _find_spans(db: Database, forms: Sequence[str], projects: Sequence[int], found: Found) -> None:
+def _find_spans(db: Database, forms: Sequence[str], projects: Sequence[int], found: SubjectRows) -> None:
     """Add the messages of the traces of matching spans, and the spans of traces that have none."""
     rows = list(_matching_rows(db, Span, forms, "t.id, t.project_id, t.trace_id", "t.project_id = ANY(%s)", projects))
     for some in _parts(rows):

@@ -29,7 +29,7 @@ LOCK: Final = lock_key("tracesite masking runs")
 
 
 @dataclass(kw_only=True)
-class Report:
+class MaskingReport:
     """The work of one call."""
 
     read: int = 0
@@ -44,9 +44,9 @@ def request_run(project: Project, rules: Sequence[RuleRow], user: User) -> tuple
     return MaskingRun.objects.get_or_create(project=project, finished_at=None, defaults=wanted)
 
 
-def continue_runs(db: Database, *, is_stopped: Callable[[], bool] = lambda: False) -> Report:
+def continue_runs(db: Database, *, is_stopped: Callable[[], bool] = lambda: False) -> MaskingReport:
     """Do what was asked for, one run after another. Does nothing while another process does."""
-    report = Report()
+    report = MaskingReport()
     waiting = MaskingRun.objects.filter(finished_at=None).order_by("pk")
     if not waiting.exists():
         return report
@@ -57,7 +57,7 @@ def continue_runs(db: Database, *, is_stopped: Callable[[], bool] = lambda: Fals
     return report
 
 
-def _continue(run: MaskingRun, report: Report, is_stopped: Callable[[], bool]) -> None:
+def _continue(run: MaskingRun, report: MaskingReport, is_stopped: Callable[[], bool]) -> None:
     read, changed, removed = run.read, run.changed, Counter(run.removed)
     try:
         rules = compiled(tuple((name, kind, value) for name, kind, value in run.rules))

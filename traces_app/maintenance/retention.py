@@ -24,11 +24,13 @@ from messages_app.sql.periods import Period, period_at
 from tracesite_sdk.records import ids
 
 from .purge.purging import purge
-from .purge.reports import Progress, Report
-from .purge.scopes import Kept, Scope
+from .purge.reports import Progress, PurgeReport
+from .purge.scopes import Kept, PurgeScope
 
 
-def apply_retention(db: Database, *, report: Report | None = None, progress: Progress = lambda _: None) -> Report:
+def apply_retention(
+    db: Database, *, report: PurgeReport | None = None, progress: Progress = lambda _: None
+) -> PurgeReport:
     """Remove for good what is older than its project allows, and what was in the trash for longer; return what was removed.
 
     Safe beside readers and writers, and to interrupt and run again. Call it outside a transaction. Raise PeriodInUse like
@@ -79,14 +81,14 @@ def next_removals(db: Database, periods: Sequence[Period]) -> list[NextRemoval]:
     return sorted(removals, key=lambda removal: removal.place)
 
 
-def scopes_of(db: Database, projects: Iterable[Project]) -> list[Scope]:
+def scopes_of(db: Database, projects: Iterable[Project]) -> list[PurgeScope]:
     """Return what has to go of each project; projects of which nothing goes are left out."""
     scopes, periods = [], periods_of(db, Message._meta.db_table)
     for project in projects:
         created_before, deleted_before = expired_before(project, periods), trash_expired_before(project)
         if created_before or deleted_before:
             scopes.append(
-                Scope(
+                PurgeScope(
                     created_before=created_before,
                     deleted_before=deleted_before,
                     project_ids=(project.pk,),

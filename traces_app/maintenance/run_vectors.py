@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
-class Report:
+class VectorReport:
     """The work of one run."""
 
     runs: int = 0
@@ -48,9 +48,9 @@ class Report:
     failures: int = 0
 
 
-def store_vectors(db: Database, *, is_stopped: Callable[[], bool] = lambda: False) -> Report:
+def store_vectors(db: Database, *, is_stopped: Callable[[], bool] = lambda: False) -> VectorReport:
     """Make the vectors of the runs in the queue; end early if `is_stopped`, or if the embedder fails."""
-    report = Report()
+    report = VectorReport()
     # So that nothing is embedded twice; of the session, because requests are outside of transactions.
     with session_lock(db, _LOCK) as is_alone:
         try:
@@ -69,7 +69,7 @@ def queue_vectors(db: Database, message_ids: Collection[UUID]) -> None:
     )
 
 
-def _store_next(db: Database, embedder: Embedder | None, report: Report) -> bool:
+def _store_next(db: Database, embedder: Embedder | None, report: VectorReport) -> bool:
     """Make the vectors of the oldest messages of the queue; return whether there may be more."""
     name = embedder.name if embedder else HASHED
     in_use = db.rows(EmbedderInUse.objects).filter(name=name).first() or _begin(db, name, WIDTHS_STORED["question"])
@@ -148,7 +148,7 @@ def _runs_of(db: Database, message_ids: Collection[UUID]) -> set[UUID]:
 
 
 def _questions(
-    db: Database, embedder: Embedder, in_use: EmbedderInUse, runs: Sequence[Run], report: Report
+    db: Database, embedder: Embedder, in_use: EmbedderInUse, runs: Sequence[Run], report: VectorReport
 ) -> NDArray[np.float32]:
     """Return the embedded questions of runs, a row for each; of those that have not changed the stored ones."""
     known: dict[bytes, NDArray[np.float32]] = {}

@@ -70,7 +70,7 @@ _CALLS_OF_PATIENCE = 500
 
 
 @dataclass(kw_only=True)
-class Report:
+class IndexReport:
     """The work of one run."""
 
     messages: int = 0
@@ -82,20 +82,20 @@ class Report:
 
 def index_queued(
     db: Database, *, patience: timedelta = PATIENCE, is_stopped: Callable[[], bool] = lambda: False
-) -> Report:
+) -> IndexReport:
     """Index the messages of the queue and merge segments; end early if `is_stopped`."""
-    report = Report()
+    report = IndexReport()
     _index_all(db, report, patience, is_stopped)
     _merge_all(db, report, is_stopped)
     return report
 
 
-def reindex(db: Database, period: Period, *, is_stopped: Callable[[], bool] = lambda: False) -> Report:
+def reindex(db: Database, period: Period, *, is_stopped: Callable[[], bool] = lambda: False) -> IndexReport:
     """Build the index of a period again while it is used: its messages are queued and indexed, then its older segments go.
 
     They are queued MESSAGES_AT_A_TIME, because searches read what is in the queue. Stopped early, the older segments stay.
     """
-    report = Report()
+    report = IndexReport()
     before = list(_of_period(db, period).values_list("pk", flat=True))
     messages = db.rows(Message.with_deleted).filter(pk__gte=period.first_id, pk__lt=period.after_id).order_by("pk")
     left = messages
@@ -116,12 +116,12 @@ def reindex(db: Database, period: Period, *, is_stopped: Callable[[], bool] = la
     return report
 
 
-def _index_all(db: Database, report: Report, patience: timedelta, is_stopped: Callable[[], bool]) -> None:
+def _index_all(db: Database, report: IndexReport, patience: timedelta, is_stopped: Callable[[], bool]) -> None:
     while not is_stopped() and _index_next(db, report, patience):
         pass
 
 
-def _merge_all(db: Database, report: Report, is_stopped: Callable[[], bool]) -> None:
+def _merge_all(db: Database, report: IndexReport, is_stopped: Callable[[], bool]) -> None:
     while not is_stopped() and _merge_next(db, report):
         pass
 
@@ -154,7 +154,7 @@ def forget_messages(db: Database, message_ids: Collection[UUID]) -> int:
 # --- Indexing ---------------------------------------------------------------------------------------------------------
 
 
-def _index_next(db: Database, report: Report, patience: timedelta) -> bool:
+def _index_next(db: Database, report: IndexReport, patience: timedelta) -> bool:
     """Index the oldest messages of the queue; return whether there may be more."""
     queued = list(
         db.rows(UnindexedMessage.objects).order_by("pk")[:MESSAGES_AT_A_TIME].values_list("message_id", "queued_at")
@@ -206,7 +206,7 @@ def _due(db: Database, queued: Sequence[tuple[UUID, Any]], patience: timedelta) 
     )
 
 
-def _index(db: Database, segment: _Segment, message_ids: Collection[UUID], report: Report) -> None:
+def _index(db: Database, segment: _Segment, message_ids: Collection[UUID], report: IndexReport) -> None:
     """Write segments of messages of a period, beginning with an empty one."""
     sessions = sessions_of(db, message_ids)
     by_message: dict[UUID, list[RowTexts]] = defaultdict(list)
@@ -250,7 +250,7 @@ class _Segment:
         if self._characters > _CHARACTERS_AT_A_TIME:
             self._cut()
 
-    def write(self, db: Database, report: Report) -> None:
+    def write(self, db: Database, report: IndexReport) -> None:
         self._cut()
         if self.rows:
             rows = encode_rows(self.rows, self.version)
@@ -260,7 +260,7 @@ class _Segment:
             report.segments += 1
             report.rows += len(self.rows)
 
-    def followed(self, db: Database, report: Report) -> _Segment:
+    def followed(self, db: Database, report: IndexReport) -> _Segment:
         """Write it, and return the next one."""
         self.write(db, report)
         return _Segment(self.period, self.version)
@@ -313,7 +313,7 @@ def _segment_id(period: Period) -> UUID:
 
 
 @in_transaction
-def _merge_next(db: Database, report: Report) -> bool:
+def _merge_next(db: Database, report: IndexReport) -> bool:
     """Merge some segments of a period and size; return whether there may be others."""
     if not _is_alone(db):
         return False

@@ -74,7 +74,7 @@ _ADD_DAY = f"""{_INSERT} (
 
 
 @dataclass(kw_only=True)
-class Report:
+class RollUpReport:
     """The work of one run."""
 
     hours: int = 0
@@ -83,10 +83,12 @@ class Report:
     """Hours of projects that were computed again."""
 
 
-def roll_up(db: Database, *, now: datetime | None = None, is_stopped: Callable[[], bool] = lambda: False) -> Report:
+def roll_up(
+    db: Database, *, now: datetime | None = None, is_stopped: Callable[[], bool] = lambda: False
+) -> RollUpReport:
     """Store all hours that have passed, and compute changed ones again; end early if `is_stopped`, or if another process
     does the same."""
-    report = Report()
+    report = RollUpReport()
     forget_dropped_periods(db)
     while not is_stopped() and _recompute_oldest(db, report):
         pass
@@ -123,7 +125,7 @@ def _last_closed(db: Database, now: datetime) -> datetime:
 
 
 @in_transaction
-def _store_next(db: Database, limit: datetime, report: Report) -> bool:
+def _store_next(db: Database, limit: datetime, report: RollUpReport) -> bool:
     """Store the next hour with calls; return whether there may be another."""
     if not _is_alone(db):
         return False
@@ -149,7 +151,7 @@ def _store_next(db: Database, limit: datetime, report: Report) -> bool:
 
 
 @in_transaction
-def _recompute_oldest(db: Database, report: Report) -> bool:
+def _recompute_oldest(db: Database, report: RollUpReport) -> bool:
     """Compute the changed hours of one project and day again; return whether there may be others."""
     state = db.rows(ToolRollUp.objects).first()
     if state is None or not _is_alone(db):

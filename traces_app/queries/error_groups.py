@@ -113,7 +113,7 @@ class Group:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class CountedGroups:
     """Groups, and what all groups of the range add up to."""
 
     groups: Sequence[Group]
@@ -133,7 +133,7 @@ def error_groups(
     *,
     like: str | None = None,
     marks_new: bool = True,
-) -> Found:
+) -> CountedGroups:
     """Return the first `limit` groups of the failed calls in `rows`, in seven queries or fewer of each database.
 
     With `like`, a pattern: the groups that are most like it, the most similar ones first. Without `marks_new` no group is
@@ -157,7 +157,7 @@ def error_groups(
         )
         known = _known_before(rows) if grouped and marks_new else None
     counted_from = ids.created_at_of(oldest) if is_cut else None
-    return Found(
+    return CountedGroups(
         groups=[
             _group(
                 row,
@@ -195,7 +195,7 @@ def _of_failed(db: Database, call_id: UUID, expression: Expression) -> str | Non
     return text
 
 
-def answer_of(groups: Found) -> ErrorGroups:
+def answer_of(groups: CountedGroups) -> ErrorGroups:
     """Return the groups in the form of the API."""
     return ErrorGroups(
         results=[_group_schema(group) for group in groups.groups],

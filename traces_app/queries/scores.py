@@ -15,7 +15,7 @@ from access_app.visibility import ProjectScope
 from messages_app.models import Message
 from messages_app.queries import as_uuid, find_session
 from messages_app.sql.json_rows import Column, Source
-from traces_app.ingest.scores import Place, place_of_call, place_of_message
+from traces_app.ingest.scores import ScoreTarget, place_of_call, place_of_message
 from traces_app.models import Score, ToolCall
 from tracesite_sdk import records
 
@@ -51,7 +51,7 @@ def find_score(db: Database, scope: ProjectScope, name: str) -> FoundScore:
     return FoundScore(*key)
 
 
-def find_place(db: Database, project_id: int, score: records.Score, path: str = "") -> Place:
+def find_place(db: Database, project_id: int, score: records.Score, path: str = "") -> ScoreTarget:
     """Return what a score is about. Raise InvalidInput if it names nothing, NotFound and Conflict for its names.
 
     A trace need not exist.
@@ -64,10 +64,10 @@ def find_place(db: Database, project_id: int, score: records.Score, path: str = 
     if score.message_id:
         return place_of_message(_message(db, scope, score, path))
     if score.trace_id:
-        return Place(trace_id=score.trace_id.lower(), span_id=(score.span_id or "").lower())
+        return ScoreTarget(trace_id=score.trace_id.lower(), span_id=(score.span_id or "").lower())
     if score.session_id:
         session = find_session(db, scope, score.session_id, field=f"{path}session_id")
-        return Place(session_id=session.pk)
+        return ScoreTarget(session_id=session.pk)
     raise InvalidInput(
         _("Name what the score is about: session_id, message_id, call_id or trace_id."), field=f"{path}session_id"
     )

@@ -267,7 +267,7 @@ class Statistics:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class ToolFigures:
     """The statistics of several tools."""
 
     begin: datetime
@@ -289,7 +289,7 @@ def statistics(
     *,
     which: CallFilter = ALL_CALLS,
     with_histograms_of_steps: bool = False,
-) -> Found:
+) -> ToolFigures:
     """Return the statistics of the tools, which belong to these projects, in a range of times.
 
     `with_histograms_of_steps` also fills in the histograms of the steps, which is meant for a single tool.
@@ -308,7 +308,7 @@ def statistics(
         if few := [tool_id for tool_id, figures in by_tool.items() if figures.whole.calls <= FEW]:
             (timed,) = fetch(db, [_durations(few, begin, end, id_range, which)], at_most_ms=LIST_MS)
             _add_durations(by_tool, few, timed, step)
-    return Found(begin=begin, end=end, step=step, by_tool=by_tool)
+    return ToolFigures(begin=begin, end=end, step=step, by_tool=by_tool)
 
 
 def statistics_in(
@@ -317,7 +317,7 @@ def statistics_in(
     *,
     which: CallFilter = ALL_CALLS,
     with_histograms_of_steps: bool = False,
-) -> Found:
+) -> ToolFigures:
     """Return the statistics of tools by their databases, at least one, as `statistics` does.
 
     Each tool is in one database, so nothing is added up; but the steps have the same times in each.
@@ -326,7 +326,7 @@ def statistics_in(
         begins = tools.each(lambda db, own: _ends(db, _projects_of(own), id_range)[0])
         id_range = IdRange(lower=ids.first_id_at(min(begins)), upper=id_range.upper)
 
-    def of_each(db: Database, own: Sequence[Tool]) -> Found:
+    def of_each(db: Database, own: Sequence[Tool]) -> ToolFigures:
         return statistics(
             db,
             [tool.pk for tool in own],

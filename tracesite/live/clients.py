@@ -24,7 +24,7 @@ from access_app.logins import address_behind_proxy
 
 from . import admission
 from .admission import Viewer
-from .feeds import POLL_SECONDS, Hub, Message, Subscription, message_of
+from .feeds import POLL_SECONDS, Hub, LiveMessage, Subscription, message_of
 from .listening import listen
 from .reading import Tables
 from .waits import Wait, Waits
@@ -57,7 +57,7 @@ class Client:
     subscriptions: dict[UUID, tuple[Subscription, Viewer]] = field(default_factory=dict)
     waits: dict[str, Wait] = field(default_factory=dict)
     """Subscriptions to sessions that do not exist yet, by the name of the session."""
-    urgent: deque[Message] = field(default_factory=deque)
+    urgent: deque[LiveMessage] = field(default_factory=deque)
     """Messages to send before all others."""
     has_subscribed: asyncio.Event = field(default_factory=asyncio.Event)
     ending: str = ""
@@ -219,7 +219,7 @@ class Live:
 
     # --- Sending --------------------------------------------------------------------------------------------
 
-    async def send_all(self, client: Client, send: Callable[[Message], Awaitable[bool]]) -> None:
+    async def send_all(self, client: Client, send: Callable[[LiveMessage], Awaitable[bool]]) -> None:
         """Send messages and heartbeats until the client is to be closed or stops reading.
 
         `send` returns whether it wrote anything. A heartbeat is due LIVE_HEARTBEAT_SECONDS after the last write, even if the
@@ -232,7 +232,7 @@ class Live:
         try:
             async with asyncio.timeout(None) as limit:
 
-                async def write(message: Message) -> None:
+                async def write(message: LiveMessage) -> None:
                     nonlocal due
                     limit.reschedule(loop.time() + patience)
                     if await send(message):
@@ -311,10 +311,10 @@ class Live:
             raise Unavailable from error
 
 
-HEARTBEAT = Message("heartbeat", '{"type":"heartbeat"}')
+HEARTBEAT = LiveMessage("heartbeat", '{"type":"heartbeat"}')
 
 
-def error_message(name: str | None, error: ApiError) -> Message:
+def error_message(name: str | None, error: ApiError) -> LiveMessage:
     """Return an error in the API's shape, without a request id because one connection makes many requests."""
     return message_of("error", name, error={"code": error.code, "message": error.message, "field": error.field})
 

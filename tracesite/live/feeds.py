@@ -35,7 +35,7 @@ POLL_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class LiveEvent:
     """An event, encoded for sending."""
 
     seq: int
@@ -43,7 +43,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SessionState:
     """The state of a session."""
 
     last_seq: int
@@ -54,18 +54,20 @@ class State:
 class Source(Protocol):
     """A reader of sessions and events that retries while the database is unavailable."""
 
-    async def events(self, numbers: Mapping[UUID, int], limit: int) -> dict[UUID, list[Event]]:
+    async def events(self, numbers: Mapping[UUID, int], limit: int) -> dict[UUID, list[LiveEvent]]:
         """Return the first `limit` events of each session after its number, in order."""
 
-    async def states(self, sessions: Sequence[UUID]) -> dict[UUID, State]:
+    async def states(self, sessions: Sequence[UUID]) -> dict[UUID, SessionState]:
         """Return the states of the sessions that exist and are not deleted."""
 
-    async def news(self, numbers: Mapping[UUID, int], limit: int) -> tuple[dict[UUID, list[Event]], dict[UUID, State]]:
+    async def news(
+        self, numbers: Mapping[UUID, int], limit: int
+    ) -> tuple[dict[UUID, list[LiveEvent]], dict[UUID, SessionState]]:
         """Return both `events` and `states`, read in one round trip."""
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class LiveMessage:
     """A message about a session, ready to send."""
 
     kind: str
@@ -80,18 +82,18 @@ class Feed:
     """The newest events of one session."""
 
     session_id: UUID
-    state: State
+    state: SessionState
     read_to: int
     """The number of the last event that was read."""
     floor: int
     """The number before the first event that is kept."""
-    kept: deque[Event] = field(default_factory=deque)
+    kept: deque[LiveEvent] = field(default_factory=deque)
     characters: int = 0
     is_over: bool = False
     """Whether the session was deleted."""
     followers: set[Subscription] = field(default_factory=set)
 
-    def append(self, events: Iterable[Event]) -> None:
+    def append(self, events: Iterable[LiveEvent]) -> None:
         for event in events:
             self.kept.append(event)
             self.characters += len(event.json)
@@ -101,7 +103,7 @@ class Feed:
             self.characters -= len(dropped.json)
             self.floor = dropped.seq
 
-    def after(self, seq: int, limit: int) -> list[Event]:
+    def after(self, seq: int, limit: int) -> list[LiveEvent]:
         """Return the first `limit` kept events after a number that is not below the floor."""
         newer = []
         for event in reversed(self.kept):
@@ -132,7 +134,7 @@ class Subscription:
     sent_state: Mapping[str, Any] | None = None
     """The session's state that was sent last."""
 
-    def pending(self) -> list[Message]:
+    def pending(self) -> list[LiveMessage]:
         """Return the messages that the feed has for this client and count them as sent."""
         messages = []
         feed = self.feed
@@ -155,15 +157,15 @@ class Subscription:
             messages.append(message_of("session_deleted", self.name))
         return messages
 
-    def messages_of(self, events: Sequence[Event]) -> list[Message]:
+    def messages_of(self, events: Sequence[LiveEvent]) -> list[LiveMessage]:
         """Return the messages of events for this client and count them as sent."""
         if not events:
             return []
         self.sent_to = events[-1].seq
         start = f'{{"type":"monitor_event","sessionId":{_json(self.name)},"event":'
-        return [Message("monitor_event", f"{start}{self._shown(event)}}}", event.seq) for event in events]
+        return [LiveMessage("monitor_event", f"{start}{self._shown(event)}}}", event.seq) for event in events]
 
-    def _shown(self, event: Event) -> str:
+    def _shown(self, event: LiveEvent) -> str:
         """Return the JSON of an event as this client reads it: as lists of events show it."""
         if self.mask is None:
             return event.json
@@ -208,7 +210,7 @@ class Hub:
         if not feed.followers and self.feeds.get(feed.session_id) is feed:
             del self.feeds[feed.session_id]
 
-    async def next_messages(self, subscription: Subscription) -> list[Message]:
+    async def next_messages(self, subscription: Subscription) -> list[LiveMessage]:
         """Return at most one page of messages to send now."""
         messages = subscription.pending()
         feed = subscription.feed
@@ -272,8 +274,8 @@ class Hub:
             feed.wake()
 
 
-def message_of(kind: str, name: str | None, **fields: Any) -> Message:
-    return Message(kind, _json({"type": kind, "sessionId": name, **fields}))
+def message_of(kind: str, name: str | None, **fields: Any) -> LiveMessage:
+    return LiveMessage(kind, _json({"type": kind, "sessionId": name, **fields}))
 
 
 def _json(value: Any) -> str:

@@ -21,7 +21,7 @@ from access_app.encryption.keys import known_keys
 from access_app.encryption.reading import Opener
 from traces_app.events.feed import AFTER, after, event_of
 
-from .feeds import Event, State
+from .feeds import LiveEvent, SessionState
 
 CONNECTIONS = 3
 """One for new events, the others for the stored events of new subscriptions."""
@@ -70,14 +70,16 @@ class Tables:
     async def close(self) -> None:
         await self._pool.close()
 
-    async def events(self, numbers: Mapping[UUID, int], limit: int) -> dict[UUID, list[Event]]:
+    async def events(self, numbers: Mapping[UUID, int], limit: int) -> dict[UUID, list[LiveEvent]]:
         return _events(numbers, await self._rows(_after(numbers, limit)))
 
-    async def states(self, sessions: Sequence[UUID]) -> dict[UUID, State]:
+    async def states(self, sessions: Sequence[UUID]) -> dict[UUID, SessionState]:
         (rows,) = await self._rows([(_STATES, (list(sessions),))])
         return _states(rows)
 
-    async def news(self, numbers: Mapping[UUID, int], limit: int) -> tuple[dict[UUID, list[Event]], dict[UUID, State]]:
+    async def news(
+        self, numbers: Mapping[UUID, int], limit: int
+    ) -> tuple[dict[UUID, list[LiveEvent]], dict[UUID, SessionState]]:
         *events, states = await self._rows([*_after(numbers, limit), (_STATES, (list(numbers),))])
         return _events(numbers, events), _states(states)
 
@@ -142,16 +144,18 @@ def _after(numbers: Mapping[UUID, int], limit: int) -> list[tuple[str, Sequence[
     return [(AFTER, after(session_id, seq, limit)) for session_id, seq in numbers.items()]
 
 
-def _events(sessions: Iterable[UUID], answers: Sequence[Sequence[Any]]) -> dict[UUID, list[Event]]:
+def _events(sessions: Iterable[UUID], answers: Sequence[Sequence[Any]]) -> dict[UUID, list[LiveEvent]]:
     return {
-        session_id: [Event(row.seq, msgspec.json.encode(row).decode()) for row in map(event_of, rows)]
+        session_id: [LiveEvent(row.seq, msgspec.json.encode(row).decode()) for row in map(event_of, rows)]
         for session_id, rows in zip(sessions, answers, strict=True)
     }
 
 
-def _states(rows: Sequence[Any]) -> dict[UUID, State]:
-    states: dict[UUID, State] = {}
+def _states(rows: Sequence[Any]) -> dict[UUID, SessionState]:
+    states: dict[UUID, SessionState] = {}
     for session_id, status, current_phase, *resources, last_seq in rows:
         payload = {"status": status, "currentPhase": current_phase}
-        states[session_id] = State(last_seq, payload | {"resources": dict(zip(_RESOURCES, resources, strict=True))})
+        states[session_id] = SessionState(
+            last_seq, payload | {"resources": dict(zip(_RESOURCES, resources, strict=True))}
+        )
     return states

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from access_app.errors import ApiError, NotAuthenticated
 
 from .clients import Client, Live, error_message
-from .feeds import Message
+from .feeds import LiveMessage
 
 LARGEST_MESSAGE = 16_384
 KEY_SECONDS = 5.0
@@ -56,7 +56,7 @@ async def _converse(live: Live, client: Client, receive: Any, send: Any) -> None
     await send({"type": "websocket.accept"})
     listening = asyncio.create_task(_listen(live, client, receive))
 
-    async def send_text(message: Message) -> bool:
+    async def send_text(message: LiveMessage) -> bool:
         await send({"type": "websocket.send", "text": message.json})
         return True
 

@@ -15,7 +15,7 @@ from access_app.errors import ApiError, InvalidInput
 
 from .answers import answer
 from .clients import Client, Live, headers_of
-from .feeds import Message
+from .feeds import LiveMessage
 
 RETRY_MS = 1_000
 _HEADERS = [
@@ -39,7 +39,7 @@ async def stream(live: Live, scope: Mapping[str, Any], query: Mapping[str, str],
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         leaving = asyncio.create_task(wait_for_the_end(client, receive))
 
-        async def send_event(message: Message) -> bool:
+        async def send_event(message: LiveMessage) -> bool:
             await send({"type": "http.response.body", "body": _event(message), "more_body": True})
             if message.kind == "session_deleted":
                 client.end("over")
@@ -71,7 +71,7 @@ def _after(headers: Mapping[str, str], query: Mapping[str, str]) -> int:
     return int(last)
 
 
-def _event(message: Message) -> bytes:
+def _event(message: LiveMessage) -> bytes:
     number = "" if message.seq is None else f"id: {message.seq}\n"
     # Not "error", because browsers use that event name for connection errors.
     kind = "refused" if message.kind == "error" else message.kind

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdk.tests.normalize.json_images import IMAGES, OTHER, PNG
-from tracesite_sdk.normalize.images import Found, json_may_hold_images
+from tracesite_sdk.normalize.images import Attachments, json_may_hold_images
 
 
 @settings(max_examples=300)
@@ -24,7 +24,7 @@ from tracesite_sdk.normalize.images import Found, json_may_hold_images
     )
 )
 def test_image_is_recognised_in_encoded_json(value: Any) -> None:
-    found = Found()
+    found = Attachments()
     found.take_from(value)
 
     if found.attachments:

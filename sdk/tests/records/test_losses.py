@@ -9,8 +9,8 @@ import pytest
 from tracesite_sdk.records.losses import (
     About,
     Cut,
+    LostField,
     Owner,
-    Place,
     added,
     counts_of,
     cuts_at,
@@ -80,7 +80,7 @@ def test_flags_follow_from_losses(counts: dict[str, int], cuts: list[Cut], flags
     ],
 )
 def test_path_of_event_maps_to_field_of_row(path: str, about: About, owner: Owner, there: str) -> None:
-    assert place_of(path, about) == Place(owner, there)
+    assert place_of(path, about) == LostField(owner, there)
 
 
 @pytest.mark.parametrize(("path", "about"), [("", "run"), ("data.odd", "run"), ("data.session", "run"), ("x", "call")])

@@ -162,7 +162,7 @@ def seems_to_hold_images(data: Any, depth: int = 0) -> bool:
     return False
 
 
-class Found:
+class Attachments:
     """Collect the attachments of one result, each image once."""
 
     def __init__(self, attachments: Sequence[Any] = ()) -> None:

@@ -34,7 +34,7 @@ from msgspec.structs import replace
 
 from tracesite_sdk import records
 
-from .images import Found, data_may_hold_images, may_hold_images, seems_to_hold_images
+from .images import Attachments, data_may_hold_images, may_hold_images, seems_to_hold_images
 
 NO_REASON = "The tool reported a failure and gave no reason."
 TOO_DEEP = "[nested too deeply]"
@@ -305,7 +305,7 @@ def _of_record(result: records.ToolResult, wrappings: int) -> _Reading:
     else:
         reading = _of(received, wrappings)
     output, text = reading.output, received if isinstance(received, str) else reading.text
-    images = Found([*(result.attachments or ()), *reading.attachments])
+    images = Attachments([*(result.attachments or ()), *reading.attachments])
     if data is not None:
         if type(data) is not msgspec.Raw and _is_read_in_data(result):
             data = _with_inner(data, wrappings)

@@ -51,7 +51,7 @@ _OF_A_RUN: Mapping[str, tuple[Owner, str]] = {
 }
 
 
-class Place(NamedTuple):
+class LostField(NamedTuple):
     """The field of a row to which a path in an event's data leads."""
 
     owner: Owner
@@ -119,24 +119,24 @@ def flags_of(counts: Mapping[str, int], cuts: Iterable[Any]) -> set[str]:
     return flags
 
 
-def place_of(path: str, about: About) -> Place | None:
+def place_of(path: str, about: About) -> LostField | None:
     """Return the field to which `path` in the data of an event leads, or None if no row has it."""
     path = path.removeprefix("data.")
     head, rest = _split(path)
     if about == "call":
-        return Place("call", f"{_OF_A_CALL[head]}{rest}") if head in _OF_A_CALL else None
+        return LostField("call", f"{_OF_A_CALL[head]}{rest}") if head in _OF_A_CALL else None
     if about == "step":
         if head == "request":
-            return Place("step", f"input{_in_request(rest)}")
-        return Place("step", f"{_OF_A_STEP[head]}{rest}") if head in _OF_A_STEP else None
+            return LostField("step", f"input{_in_request(rest)}")
+        return LostField("step", f"{_OF_A_STEP[head]}{rest}") if head in _OF_A_STEP else None
     if head == "session":
-        return Place("session", rest.removeprefix(".")) if rest else None
+        return LostField("session", rest.removeprefix(".")) if rest else None
     if head not in _OF_A_RUN:
         return None
     owner, field = _OF_A_RUN[head]
     if field == "content" and rest.startswith("["):
         field = "content_parts"
-    return Place(owner, f"{field}{rest}")
+    return LostField(owner, f"{field}{rest}")
 
 
 def _in_request(path: str) -> str:
@@ -155,7 +155,7 @@ def cuts_at(data: Mapping[str, Any], about: About) -> list[tuple[Owner, Cut]]:
         place = place_of(cut.path, about)
         if place is None or place.owner == "session":
             # Not the session, because which of its messages was truncated matters more.
-            place = Place(default, cut.path.removeprefix("data."))
+            place = LostField(default, cut.path.removeprefix("data."))
         cuts_found.append((place.owner, cut._replace(path=place.path)))
     return cuts_found
 

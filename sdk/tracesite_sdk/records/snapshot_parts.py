@@ -40,7 +40,7 @@ class BrokenPartError(ValueError):
         self.ref = ref
 
 
-class Place(NamedTuple):
+class NamedPart(NamedTuple):
     """A part that another one names, and whether it is a piece of a list."""
 
     ref: str
@@ -56,7 +56,7 @@ class Outline(NamedTuple):
     """Its JSON, and VALUE_BYTES for each of its values."""
     depth: int
     """Its levels."""
-    named: list[Place]
+    named: list[NamedPart]
     """The parts that it names, as often as it does."""
     before: str | None = None
     """The piece before it, if it is a piece of a list. Whether it is one only the part that names it knows."""
@@ -89,7 +89,7 @@ def outline(value: Any, length: int = 0) -> Outline:
     is_piece = isinstance(value, list) and len(value) == 2 and isinstance(value[1], list)
     before = value[0] if is_piece else None
     is_piece = is_piece and (before is None or (isinstance(before, str) and REF.fullmatch(before) is not None))
-    named: list[Place] = []
+    named: list[NamedPart] = []
     count = depth = 0
     level = [value]
     while level:
@@ -105,9 +105,9 @@ def outline(value: Any, length: int = 0) -> Outline:
             elif kind is dict:
                 if PART in node:
                     # A part that is nothing but the name of another is a level, so that there is an end of them.
-                    named.append(Place(_ref(node, PART), is_piece=False, depth=max(1, depth)))
+                    named.append(NamedPart(_ref(node, PART), is_piece=False, depth=max(1, depth)))
                 elif LIST in node:
-                    named.append(Place(_ref(node, LIST), is_piece=True, depth=depth))
+                    named.append(NamedPart(_ref(node, LIST), is_piece=True, depth=depth))
                     below += node["tail"]
                 elif TYPE in node:
                     below.append(_typed(node))
@@ -162,7 +162,7 @@ _TOO_DEEP = f"expected at most {MOST_DEPTH} levels"
 
 def _sum(name: str, of: Outline, measures: Mapping[str, Measure], most: int) -> Measure:
     size, depth, is_known = of.size, of.depth, True
-    places = of.named if of.before is None else [*of.named, Place(of.before, is_piece=True, depth=0)]
+    places = of.named if of.before is None else [*of.named, NamedPart(of.before, is_piece=True, depth=0)]
     for place in places:
         below = measures.get(place.ref)
         if below is None:

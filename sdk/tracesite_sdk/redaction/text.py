@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .rules import MARKER, KeyRule, Rules
-from .values import Look, Place, credentials, holds_secret, look
+from .values import Look, ValueSyntax, credentials, holds_secret, look
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ def _value(text: str, name: _Name, in_json: bool) -> SecretText | None:
         return None
     if name.sign == "element" and text[name.at - 1] == ">":
         content = _CONTENT.match(text, name.at)
-        held = content is not None and holds_secret(content["value"], rule, Place.GIVEN, literal=True)
+        held = content is not None and holds_secret(content["value"], rule, ValueSyntax.GIVEN, literal=True)
         return SecretText(*content.span("value"), rule) if content and held else None
     opening = _OPENING_QUOTE.match(text, at)
     if opening:
@@ -282,11 +282,11 @@ def _quoted(text: str, name: _Name, opening: re.Match[str], in_json: bool) -> Se
     if name.quote and run < len(name.quote) - 1:
         # The quote belongs to an outer level and ends the string that contains the name.
         return None
-    place = Place.MEMBER if name.quote and name.sign in (":", "=>") else Place.QUOTED
+    place = ValueSyntax.MEMBER if name.quote and name.sign in (":", "=>") else ValueSyntax.QUOTED
     if name.sign in ("pair", "space", "|", "is"):
-        place = Place.LOOSE
+        place = ValueSyntax.LOOSE
     elif name.sign in ("flag", "element"):
-        place = Place.GIVEN
+        place = ValueSyntax.GIVEN
     head = text[start : start + _PEEK]
     value = head.partition("`")[0] if quote == "`" else head[: _closing_quote(head, 0, quote, run, in_json)]
     if value == MARKER or not holds_secret(value, name.rule, place, literal=name.sign not in ("pair", "space")):
@@ -323,11 +323,11 @@ def _word(text: str, name: _Name, at: int, in_json: bool) -> SecretText | None:
     if not kept or kept.startswith(MARKER):
         return None
     place = _place(text, name, at, end)
-    if place is Place.LOOSE and _is_in_code(text, name, value, end):
+    if place is ValueSyntax.LOOSE and _is_in_code(text, name, value, end):
         return None
     if _FILE_LINE.match(value) and _FILE_NAME.search(text[name.start : name.end]) and name.sign == ":":
         return None
-    literal = place is Place.GIVEN
+    literal = place is ValueSyntax.GIVEN
     if not holds_secret(kept, name.rule, place, literal=literal):
         return None
     # Closers may belong to the value, as in expressions and placeholders: `f(x)`, `<key>`, `sk-...`.
@@ -341,12 +341,12 @@ def _word(text: str, name: _Name, at: int, in_json: bool) -> SecretText | None:
     return SecretText(at, at + len(text[at:end].rstrip(_CLOSERS)), name.rule)
 
 
-def _place(text: str, name: _Name, at: int, end: int) -> Place:
+def _place(text: str, name: _Name, at: int, end: int) -> ValueSyntax:
     """Return the kind of place of an unquoted word."""
     if name.sign == "flag" and text[at - 1] != "=" and _PROSE_AFTER.match(text, end):
-        return Place.LOOSE
+        return ValueSyntax.LOOSE
     if name.sign in ("flag", "element"):
-        return Place.GIVEN
+        return ValueSyntax.GIVEN
     before = text[max(0, name.start - 32) : name.start]
     own = text[name.start : name.end]
     bare = own.rsplit(" ", 1)[-1]
@@ -358,20 +358,20 @@ def _place(text: str, name: _Name, at: int, end: int) -> Place:
             or _BEFORE_GIVEN.search(given)
             and given[-1:] not in ("", "\n", "n")
         ):
-            return Place.GIVEN
+            return ValueSyntax.GIVEN
         if first not in ("(", ",", "[", "{"):
-            return Place.LINE
+            return ValueSyntax.LINE
     if name.sign in (":", "=") and _CONFIG_NAME.match(own.strip()):
         line = before + own[: len(own) - len(own.lstrip())]
         if name.quote:
-            return Place.LOOSE
+            return ValueSyntax.LOOSE
         if (
             _BEFORE_LINE.search(line)
             and _AFTER_LINE.match(text, end)
             and text[end - 1 : end] not in (",", ";", "{", "(")
         ):
-            return Place.LINE
-    return Place.LOOSE
+            return ValueSyntax.LINE
+    return ValueSyntax.LOOSE
 
 
 def _is_in_code(text: str, name: _Name, value: str, end: int) -> bool:
@@ -407,7 +407,7 @@ def _block(text: str, name: _Name, at: int) -> SecretText | None:
         value = following["value"]
         return (
             SecretText(*following.span("value"), name.rule)
-            if holds_secret(value, name.rule, Place.LOOSE, literal=False)
+            if holds_secret(value, name.rule, ValueSyntax.LOOSE, literal=False)
             else None
         )
     opening = _BLOCK.match(text, at)
@@ -434,9 +434,11 @@ def _is_list(inside: str, rule: KeyRule) -> bool:
     literals = _LITERAL.findall(inside)
     if not literals:
         return (
-            bool(credentials(inside, rule)) if rule.header else holds_secret(inside, rule, Place.LOOSE, literal=False)
+            bool(credentials(inside, rule))
+            if rule.header
+            else holds_secret(inside, rule, ValueSyntax.LOOSE, literal=False)
         )
-    return any(holds_secret(value, rule, Place.QUOTED, literal=True) for _quote, value in literals)
+    return any(holds_secret(value, rule, ValueSyntax.QUOTED, literal=True) for _quote, value in literals)
 
 
 def _holds_values(inside: str, rule: KeyRule, bracket: str) -> bool:
@@ -445,9 +447,9 @@ def _holds_values(inside: str, rule: KeyRule, bracket: str) -> bool:
         if _SCHEMA.match(inside):
             return False
         strings = [value for _quote, value in _LITERAL.findall(inside)]
-        return not rule.weak or any(holds_secret(value, rule, Place.MEMBER, literal=True) for value in strings)
+        return not rule.weak or any(holds_secret(value, rule, ValueSyntax.MEMBER, literal=True) for value in strings)
     strings = [value for _quote, value in _LITERAL.findall(inside)]
-    return not strings or any(holds_secret(value, rule, Place.MEMBER, literal=True) for value in strings)
+    return not strings or any(holds_secret(value, rule, ValueSyntax.MEMBER, literal=True) for value in strings)
 
 
 # --- Where values end -------------------------------------------------------------------------------------------

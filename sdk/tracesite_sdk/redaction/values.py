@@ -41,7 +41,7 @@ class Look(IntEnum):
     """At least twelve characters without the structure of words."""
 
 
-class Place(Enum):
+class ValueSyntax(Enum):
     """Syntax around a value in text. The less a place is reserved for values, the more the value must look like a secret."""
 
     MEMBER = "member"
@@ -58,18 +58,18 @@ class Place(Enum):
 
 # Minimum look and length of a secret, behind unambiguous names (`db_password`) and behind weak names (`token`).
 STRONG: Final = {
-    Place.MEMBER: (Look.WORD, 1),
-    Place.QUOTED: (Look.WORD, 1),
-    Place.GIVEN: (Look.WORD, 1),
-    Place.LINE: (Look.WORD, 1),
-    Place.LOOSE: (Look.MIXED, 5),
+    ValueSyntax.MEMBER: (Look.WORD, 1),
+    ValueSyntax.QUOTED: (Look.WORD, 1),
+    ValueSyntax.GIVEN: (Look.WORD, 1),
+    ValueSyntax.LINE: (Look.WORD, 1),
+    ValueSyntax.LOOSE: (Look.MIXED, 5),
 }
 WEAK: Final = {
-    Place.MEMBER: (Look.MIXED, 12),
-    Place.QUOTED: (Look.MIXED, 8),
-    Place.GIVEN: (Look.WORD, 1),
-    Place.LINE: (Look.MIXED, 8),
-    Place.LOOSE: (Look.RANDOM, 12),
+    ValueSyntax.MEMBER: (Look.MIXED, 12),
+    ValueSyntax.QUOTED: (Look.MIXED, 8),
+    ValueSyntax.GIVEN: (Look.WORD, 1),
+    ValueSyntax.LINE: (Look.MIXED, 8),
+    ValueSyntax.LOOSE: (Look.RANDOM, 12),
 }
 
 _JSON_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
@@ -150,14 +150,14 @@ _DIGEST: Final = re.compile(r"(?:digest|aws4-hmac-sha256|hmac|oauth|hawk|signatu
 _COOKIE: Final = re.compile(r"[^\s=;,\"'(){}<>:]{1,128}=(?P<value>[^;\s]{1,8192})")
 
 
-def holds_secret(value: str, rule: KeyRule, place: Place, *, literal: bool) -> bool:
+def holds_secret(value: str, rule: KeyRule, place: ValueSyntax, *, literal: bool) -> bool:
     """Return whether a value behind a secret name looks enough like a secret for its place."""
     if rule.header and credentials(value, rule):
         return True
     if value.lower() in rule.words:
         # The value repeats the name: `pwd=pwd`.
         return False
-    if rule.any_value and place is Place.MEMBER and _is_json(value):
+    if rule.any_value and place is ValueSyntax.MEMBER and _is_json(value):
         return True
     least, length = (WEAK if rule.weak else STRONG)[place]
     if rule.header:
@@ -183,7 +183,7 @@ def is_secret(value: Any, rule: KeyRule, depth: int = 0) -> bool:
     if isinstance(value, bool):
         return False
     if isinstance(value, str):
-        return holds_secret(value, rule, Place.MEMBER, literal=True)
+        return holds_secret(value, rule, ValueSyntax.MEMBER, literal=True)
     if isinstance(value, dict):
         if _is_schema(value):
             return False
@@ -202,7 +202,7 @@ def is_secret_of_pair(value: Any, rule: KeyRule) -> bool:
     """Return whether the second item of a pair is secret. Headers are listed as pairs, but so are field names."""
     if isinstance(value, Unread):
         return True
-    return isinstance(value, str) and value != MARKER and holds_secret(value, rule, Place.LOOSE, literal=False)
+    return isinstance(value, str) and value != MARKER and holds_secret(value, rule, ValueSyntax.LOOSE, literal=False)
 
 
 def _is_json(value: str) -> bool:

@@ -21,7 +21,7 @@ from messages_app import writes
 from messages_app.models import Message, SavedView, Session
 from tests.traces_app.conftest import answer, question, store
 from traces_app.imports.span_store import record_spans
-from traces_app.ingest.scores import Place, PlacedScore, store_scores
+from traces_app.ingest.scores import PlacedScore, ScoreTarget, store_scores
 from traces_app.maintenance.jobs import JOBS, run_job
 from traces_app.maintenance.search_index import index_queued
 from traces_app.models import AgentStep, MaskingRun, ModelPrice, Score, Snapshot, Tool, ToolCall
@@ -87,7 +87,7 @@ def stored_pages(owner: User) -> list[str]:
     )
     session, run, other, running = shown.id, *(shown.messages[place].id for place in (1, 2, 4))
     assert session is not None
-    for place in (Place(session_id=session), Place(session_id=session, message_id=run)):
+    for place in (ScoreTarget(session_id=session), ScoreTarget(session_id=session, message_id=run)):
         score = records.Score(name="helpful", value=True, comment="Good.", author="ada")
         store_scores(primary, project.pk, [PlacedScore(redacted=redact_score(score, DEFAULT_RULES), place=place)])
     deleted = store(project, question(), external_id="deleted", title="Was deleted").id

@@ -26,7 +26,7 @@ from sdk.tests.paths import SHARED
 from tests.chromium import needs_chromium
 from tests.traces_app.conftest import answer, question, store
 from traces_app.imports.importer import import_paths
-from traces_app.ingest.scores import Place, PlacedScore, store_scores
+from traces_app.ingest.scores import PlacedScore, ScoreTarget, store_scores
 from traces_app.models import AgentStep, ModelPrice, Score, Tool, ToolCall
 from tracesite.samples.loader import load_samples
 from tracesite.samples.replayed import load_replayed
@@ -73,7 +73,7 @@ def pages(transactional_db: None) -> list[str]:
     assert isinstance(message, UUID)
     assert deleted.id is not None
     writes.delete_session(primary, deleted.id, by=HOSTILE)
-    for place in (Place(session_id=outcome.id), Place(session_id=outcome.id, message_id=message)):
+    for place in (ScoreTarget(session_id=outcome.id), ScoreTarget(session_id=outcome.id, message_id=message)):
         score = records.Score(name=HOSTILE, value=HOSTILE, comment=HOSTILE, author=HOSTILE)
         store_scores(primary, project.pk, [PlacedScore(redacted=redact_score(score, DEFAULT_RULES), place=place)])
     price = ModelPrice.objects.create(

@@ -15,7 +15,7 @@ from access_app.models import Project, Role
 from access_app.roles import grant_role
 from messages_app.models import Message, Session
 from tests.traces_app.conftest import store
-from traces_app.ingest.scores import Place, PlacedScore, store_scores
+from traces_app.ingest.scores import PlacedScore, ScoreTarget, store_scores
 from traces_app.models import AgentStep, Score, Tool, ToolCall
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_score
@@ -59,7 +59,7 @@ def trace(stranger: Project) -> dict[str, Any]:
         end_user=SIGN,
     )
     run = outcome.messages[1].id
-    place = Place(session_id=outcome.id, message_id=run)
+    place = ScoreTarget(session_id=outcome.id, message_id=run)
     score = records.Score(name=f"score {SIGN}", value=1.0, author="ada")
     store_scores(primary, stranger.pk, [PlacedScore(redacted=redact_score(score, DEFAULT_RULES), place=place)])
     call = ToolCall.objects.get()

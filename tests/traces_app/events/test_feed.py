@@ -17,7 +17,7 @@ from messages_app.writes import delete_message, delete_session
 from tests.traces_app.conftest import answer, store
 from traces_app.events.feed import events_after
 from traces_app.maintenance.purge.purging import purge
-from traces_app.maintenance.purge.scopes import Scope
+from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.maintenance.purge.surveys import survey
 from traces_app.models import Event
 
@@ -101,7 +101,7 @@ def test_events_are_in_the_month_of_their_message(run: tuple[Session, Any]) -> N
 def test_purge_of_message_removes_its_events(run: tuple[Session, Any]) -> None:
     session, message_id = run
     delete_message(primary, message_id, by="test")
-    report = purge(primary, Scope(deleted_before=timezone.now() + timedelta(seconds=1)))
+    report = purge(primary, PurgeScope(deleted_before=timezone.now() + timedelta(seconds=1)))
     assert (report.tables["events"].rows, report.tables["messages"].rows) == (1, 1)
     assert not Event.objects.exists()
 
@@ -110,7 +110,7 @@ def test_purge_of_session_removes_its_events(run: tuple[Session, Any]) -> None:
     session, _message_id = run
     delete_session(primary, session.pk, by="test")
     later = timezone.now() + timedelta(seconds=1)
-    counted = survey(primary, Scope(deleted_before=later))
+    counted = survey(primary, PurgeScope(deleted_before=later))
     assert counted.tables["events"].rows == 1
-    purge(primary, Scope(deleted_before=later))
+    purge(primary, PurgeScope(deleted_before=later))
     assert not Event.objects.exists()

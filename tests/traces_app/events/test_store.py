@@ -30,7 +30,7 @@ from traces_app.events.feed import events_after
 from traces_app.events.store import record_events
 from traces_app.maintenance.integrity import Tally, check
 from traces_app.maintenance.purge.purging import purge
-from traces_app.maintenance.purge.scopes import Scope
+from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.models import AgentStep, Context, Event, Score, Tool, ToolCall, ToolResult
 from tracesite_sdk import records
 from tracesite_sdk.events import contexts, projection
@@ -568,7 +568,7 @@ def test_purged_run_is_not_revived(
     with django_capture_on_commit_callbacks(execute=is_remembered):
         send(project, *TRACE[:8])
     delete_message(primary, UUID(RUN_ID), by="test")
-    purge(primary, Scope(deleted_before=timezone.now() + timedelta(seconds=1)))
+    purge(primary, PurgeScope(deleted_before=timezone.now() + timedelta(seconds=1)))
     (outcome,) = send(project, TRACE[8])
     assert (outcome.state, outcome.refused) == ("refused", "message_purged")
     assert not AgentStep.with_deleted.exists()
@@ -578,7 +578,7 @@ def test_purged_run_is_not_revived(
 def test_purged_session_is_not_revived(project: Project) -> None:
     send(project, TRACE[0])
     delete_session(primary, Session.objects.get().pk, by="test")
-    purge(primary, Scope(deleted_before=timezone.now() + timedelta(seconds=1)))
+    purge(primary, PurgeScope(deleted_before=timezone.now() + timedelta(seconds=1)))
     (outcome,) = send(project, TRACE[1])
     assert (outcome.state, outcome.refused) == ("refused", "session_purged")
     assert not Session.with_deleted.exists()

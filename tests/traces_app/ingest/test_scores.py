@@ -15,7 +15,7 @@ from access_app.models import Project
 from messages_app.models import Message, Session
 from messages_app.writes import delete_message
 from traces_app.imports.span_store import record_spans
-from traces_app.ingest.scores import Place, PlacedScore, delete_score, store_scores
+from traces_app.ingest.scores import PlacedScore, ScoreTarget, delete_score, store_scores
 from traces_app.models import Score, ToolCall
 from traces_app.queries.scores import find_place
 from tracesite_sdk import records
@@ -51,7 +51,7 @@ def project(db: None) -> Project:
     return Project.objects.create(slug="scored")
 
 
-def judge(project: Project, name: str, place: Place, value: float = 1, **fields: str) -> None:
+def judge(project: Project, name: str, place: ScoreTarget, value: float = 1, **fields: str) -> None:
     record = records.Score(name=name, value=value, external_id=fields.pop("id", name), **fields)  # type: ignore[arg-type]
     store_scores(primary, project.pk, [PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=place)])
 
@@ -65,8 +65,8 @@ def judge_all(project: Project) -> None:
         ("no span", ""),
         ("lost", OTHER),
     ):
-        judge(project, name, Place(trace_id=TRACE, span_id=span_id))
-    judge(project, "session", Place(session_name="chat"))
+        judge(project, name, ScoreTarget(trace_id=TRACE, span_id=span_id))
+    judge(project, "session", ScoreTarget(session_name="chat"))
 
 
 def assert_attached(project: Project) -> None:
@@ -128,7 +128,7 @@ def test_scores_of_a_deleted_message_stay_hidden(project: Project) -> None:
     record_spans(primary, project.pk, SPANS)
     judge_all(project)
     delete_message(primary, Message.objects.get(role="assistant").pk, by="ada")
-    judge(project, "later", Place(trace_id=TRACE))
+    judge(project, "later", ScoreTarget(trace_id=TRACE))
     record_spans(
         primary, project.pk, [span(OTHER, ROOT, 6, 7, "more", openinference__span__kind="TOOL", input__value="{}")]
     )
@@ -138,10 +138,10 @@ def test_scores_of_a_deleted_message_stay_hidden(project: Project) -> None:
 
 def test_deleted_score_of_a_trace_stays_deleted_without_content(project: Project) -> None:
     record_spans(primary, project.pk, SPANS)
-    judge(project, "tool", Place(trace_id=TRACE, span_id=TOOL), comment="secret thoughts")
+    judge(project, "tool", ScoreTarget(trace_id=TRACE, span_id=TOOL), comment="secret thoughts")
     delete_score(primary, Score.objects.get().pk)
     record = records.Score(name="tool", value=1, external_id="tool", comment="secret thoughts")
-    placed = PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=Place(trace_id=TRACE, span_id=TOOL))
+    placed = PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=ScoreTarget(trace_id=TRACE, span_id=TOOL))
     store_scores(primary, project.pk, [placed], keep_existing=True)
     row = Score.with_deleted.get()
     assert (Score.objects.count(), row.comment, row.number) == (0, "", None)

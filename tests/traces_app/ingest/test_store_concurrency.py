@@ -26,7 +26,7 @@ from traces_app.ingest import store as writes
 from traces_app.ingest.pipeline import ingest
 from traces_app.maintenance.integrity import Tally, check
 from traces_app.maintenance.purge.purging import purge
-from traces_app.maintenance.purge.scopes import Scope
+from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.models import AgentStep, Context, ToolCall, ToolResult
 from tracesite_sdk.records import ids
 
@@ -225,12 +225,12 @@ def test_purge_beside_senders_leaves_no_input_without_its_entries() -> None:
 
     def remove() -> None:
         for _time in range(30):
-            purge(primary, Scope(deleted_before=timezone.now() + timedelta(days=1)))
+            purge(primary, PurgeScope(deleted_before=timezone.now() + timedelta(days=1)))
 
     in_threads(lambda: send(0), lambda: send(1), remove)
 
     assert list(check(primary, tally=Tally())) == []
-    purge(primary, Scope(deleted_before=timezone.now() + timedelta(days=1)))
+    purge(primary, PurgeScope(deleted_before=timezone.now() + timedelta(days=1)))
     left = Context.objects.filter(kind="input")
     assert left.count() == 20
     used = {entry for context in left for entry in context.entries}

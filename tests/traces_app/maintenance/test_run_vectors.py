@@ -21,7 +21,7 @@ from tests.traces_app.views.test_similar_runs import asked
 from traces_app.ingest.changes import change_message
 from traces_app.ingest.removal import remove_messages
 from traces_app.maintenance.purge.purging import purge
-from traces_app.maintenance.purge.scopes import Scope
+from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.maintenance.run_vectors import store_vectors
 from traces_app.maintenance.search_index import index_queued
 from traces_app.models import EmbedderInUse, RunVector, UnindexedMessage, UnvectoredMessage
@@ -129,13 +129,13 @@ def test_vector_goes_with_its_message(runs: UUID) -> None:
     assert set(RunVector.objects.values_list("message__external_id", flat=True)) == {"same", "given"}
     same = Message.objects.get(external_id="same")
     writes.delete_session(primary, same.session_id, by="ada")
-    purge(primary, Scope(deleted_before=NOON + timedelta(days=3_650)))
+    purge(primary, PurgeScope(deleted_before=NOON + timedelta(days=3_650)))
     assert list(RunVector.objects.values_list("message_id", flat=True)) == [runs]
 
 
 @pytest.mark.django_db(transaction=True)
 def test_dropped_month_takes_its_vectors_with_it(runs: UUID) -> None:
-    purge(primary, Scope(created_before=NOON - timedelta(weeks=4)))
+    purge(primary, PurgeScope(created_before=NOON - timedelta(weeks=4)))
     assert RunVector.objects.count() == 2
     assert brought_up_to_date() == 0
 

@@ -19,7 +19,7 @@ from traces_app.ingest.changes import change_message
 from traces_app.ingest.removal import remove_messages
 from traces_app.maintenance import search_index
 from traces_app.maintenance.purge.purging import purge
-from traces_app.maintenance.purge.scopes import Scope
+from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.maintenance.search_index import index_queued, reindex
 from traces_app.models import SearchPosting, SearchRows, SearchSegment, UnindexedMessage
 from traces_app.queries.search.found import find
@@ -53,7 +53,7 @@ def test_messages_wait_until_they_are_many_or_old(project: Project, monkeypatch:
     monkeypatch.setattr(search_index, "ENOUGH", 2)
     assert index_queued(primary, patience=timedelta(minutes=1)).messages == 2
     assert not UnindexedMessage.objects.exists()
-    assert index_queued(primary, patience=NO_PATIENCE) == search_index.Report()
+    assert index_queued(primary, patience=NO_PATIENCE) == search_index.IndexReport()
 
 
 @pytest.mark.django_db
@@ -129,7 +129,7 @@ def test_dropped_month_takes_its_index_with_it(project: Project) -> None:
     tell(project, "april", days=35)
     index_queued(primary, patience=NO_PATIENCE)
     tell(project, "later")
-    purge(primary, Scope(created_before=NOON + timedelta(days=32)))
+    purge(primary, PurgeScope(created_before=NOON + timedelta(days=32)))
     assert SearchSegment.objects.count() == 1
     assert not UnindexedMessage.objects.exists()
     assert (count("needle"), count("april")) == (1, 1)

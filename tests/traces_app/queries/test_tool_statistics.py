@@ -32,7 +32,7 @@ from traces_app.ingest.changes import change_message
 from traces_app.ingest.removal import remove_messages
 from traces_app.maintenance.costs import recompute_costs
 from traces_app.maintenance.purge.purging import purge
-from traces_app.maintenance.purge.scopes import Scope
+from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.maintenance.tool_roll_up import forget_dropped_periods, roll_up
 from traces_app.models import ModelPrice, Tool, ToolCall, ToolPeriod, ToolRollUp
 from traces_app.queries.histograms import ZERO, quantile, value_of
@@ -44,7 +44,7 @@ from traces_app.queries.tool_statistics import (
     STEPS,
     CallFilter,
     Figures,
-    Found,
+    ToolFigures,
     cover,
     statistics,
 )
@@ -237,14 +237,14 @@ class Site:
             writes.clear_session(primary, session.pk, by="test")
 
     def purge(self, minutes: int) -> None:
-        purge(primary, Scope(created_before=self.now - timedelta(minutes=minutes), project_ids=(self.project.pk,)))
+        purge(primary, PurgeScope(created_before=self.now - timedelta(minutes=minutes), project_ids=(self.project.pk,)))
 
     def change_prices(self) -> None:
         ModelPrice.objects.create(model="m", input=7, output=7, as_of=NOON.date())
         assert [done.steps for done in recompute_costs(primary)] == [1]
 
     def empty_trash(self) -> None:
-        purge(primary, Scope(deleted_before=timezone.now(), project_ids=(self.project.pk,)))
+        purge(primary, PurgeScope(deleted_before=timezone.now(), project_ids=(self.project.pk,)))
 
     def roll_up(self, hours_ago: int) -> None:
         roll_up(primary, now=timezone.now() - timedelta(hours=hours_ago))
@@ -304,7 +304,7 @@ def assert_exact(figures: Figures, found: list[ToolCall], shares: dict[UUID, flo
 
 def assert_agrees(
     project: Project, begin: datetime | None, end: datetime | None, which: CallFilter = ALL_CALLS
-) -> Found:
+) -> ToolFigures:
     tools = list(Tool.objects.filter(project=project).values_list("pk", flat=True))
     id_range = IdRange(lower=begin and ids.first_id_at(begin), upper=end and ids.first_id_at(end))
     found = statistics(primary, tools, [project.pk], id_range, which=which, with_histograms_of_steps=True)
@@ -468,7 +468,7 @@ def test_month_that_a_purge_drops_leaves_no_statistics(project: Project) -> None
         project, {"external_id": "a", "agent_steps": steps, **old}, {"external_id": "b", "agent_steps": steps, **kept}
     )
     assert roll_up(primary).hours == 2
-    report = purge(primary, Scope(created_before=datetime(2024, 2, 1, tzinfo=UTC)))
+    report = purge(primary, PurgeScope(created_before=datetime(2024, 2, 1, tzinfo=UTC)))
     assert "2024-01" in report.periods  # older empty months of other tests are dropped, too
     assert_agrees(project, None, None)
     assert set(ToolPeriod.objects.values_list("begin__month", flat=True)) == {2}

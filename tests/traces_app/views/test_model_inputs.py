@@ -14,7 +14,7 @@ from messages_app.models import Message
 from traces_app.ingest.pipeline import ingest
 from traces_app.maintenance.integrity import Tally, check
 from traces_app.maintenance.purge.purging import purge
-from traces_app.maintenance.purge.scopes import Scope
+from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.maintenance.purge.surveys import survey
 from traces_app.models import AgentStep, Context
 from traces_app.queries import contexts
@@ -214,7 +214,7 @@ def test_entries_stay_while_one_run_refers_to_them(owner: Caller, viewer: Caller
         viewer_before = [one["input"] for one in before]
         message = Message.objects.get(external_id=name)
         assert owner.delete(f"messages/{message.pk}/").status == 204
-        scope = Scope(deleted_before=timezone.now(), session_id=message.session_id)
+        scope = PurgeScope(deleted_before=timezone.now(), session_id=message.session_id)
         expected = {name: table.rows for name, table in survey(primary, scope).tables.items()}
         report = purge(primary, scope)
         assert {name: table.rows for name, table in report.tables.items()} == expected

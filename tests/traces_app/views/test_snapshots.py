@@ -18,7 +18,7 @@ from sdk.tests.records.billion_laughs import ref
 from sdk.tests.secret import SECRET
 from traces_app.ingest import snapshots
 from traces_app.maintenance.purge.purging import purge
-from traces_app.maintenance.purge.scopes import Scope
+from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.models import Snapshot, SnapshotPart, SnapshotSums
 from traces_app.views.snapshots import MOST_REFS
 from tracesite_sdk.records.snapshot_parts import ref_of
@@ -180,10 +180,11 @@ def test_purge_removes_old_contents_and_those_of_removed_sessions() -> None:
     owner.post("snapshots/", {**sent({"new": 1, "both": both}, number=2, ts=late)})
     owner.post("snapshots/", sent({"a": 1}, number=3, ts=late, session="trash"))
     purge(
-        primary, Scope(created_before=now - timedelta(days=1), session_id=Session.objects.get(external_id="task-1").pk)
+        primary,
+        PurgeScope(created_before=now - timedelta(days=1), session_id=Session.objects.get(external_id="task-1").pk),
     )
     delete_session(primary, Session.objects.get(external_id="trash").pk, by="test")
-    report = purge(primary, Scope(deleted_before=timezone.now() + timedelta(seconds=1)))
+    report = purge(primary, PurgeScope(deleted_before=timezone.now() + timedelta(seconds=1)))
     assert report.tables["snapshots"].rows == 3
     assert list(Snapshot.objects.values_list("external_id", "is_purged")) == [
         ("snapshot-2", False),

@@ -28,7 +28,7 @@ from access_app.models import Project
 from messages_app.models import Session
 from tests.traces_app.conftest import answer, question, store
 from traces_app.events.store import record_events
-from traces_app.ingest.scores import Place, PlacedScore, store_scores
+from traces_app.ingest.scores import PlacedScore, ScoreTarget, store_scores
 from traces_app.ingest.snapshots import store_snapshots
 from traces_app.models import Context, ToolCall
 from tracesite.http.api_root import schema
@@ -92,7 +92,9 @@ def names(project: Project) -> dict[str, str]:
     ref = Context.objects.get(kind="context").ref
     judged = redact_score(records.Score(name="helpful", value=1), DEFAULT_RULES)
     session_id = Session.objects.get().pk
-    [score] = store_scores(primary, project.pk, [PlacedScore(redacted=judged, place=Place(session_id=session_id))])
+    [score] = store_scores(
+        primary, project.pk, [PlacedScore(redacted=judged, place=ScoreTarget(session_id=session_id))]
+    )
     part = ref_of(b"{}")
     snapshot = records.Snapshot(id="snapshot", ts=10**18, node_ids=["plan"], context_ref=part)
     sent = records.Snapshots(session_id="weather", snapshot=snapshot, parts={part: Raw(b"{}")})

@@ -18,7 +18,7 @@ from access_app.db import primary
 from access_app.keys import create_key
 from tests.traces_app.conftest import answer, question, store
 from traces_app import urls
-from traces_app.ingest.scores import Place, PlacedScore, store_scores
+from traces_app.ingest.scores import PlacedScore, ScoreTarget, store_scores
 from tracesite.http.api_root import schema
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_score
@@ -193,7 +193,7 @@ def test_request_examples_are_accepted(document: dict[str, Any], project: Any, c
     token = create_key(project, "agent", ["read", "write"])[1]
     sent = []
     judged = redact_score(records.Score(name="helpful", value=1), DEFAULT_RULES)
-    [score] = store_scores(primary, project.pk, [PlacedScore(redacted=judged, place=Place())])
+    [score] = store_scores(primary, project.pk, [PlacedScore(redacted=judged, place=ScoreTarget())])
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             for media_type, content in operation.get("requestBody", {"content": {}})["content"].items():

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracesite.live import feeds
-from tracesite.live.feeds import Event, Hub, State, Subscription
+from tracesite.live.feeds import Hub, LiveEvent, SessionState, Subscription
 
 SESSION = UUID(int=1)
 
@@ -20,24 +20,26 @@ class Memory:
     """A table of events that counts its reads."""
 
     def __init__(self) -> None:
-        self.rows: list[Event] = []
+        self.rows: list[LiveEvent] = []
         self.reads: list[Mapping[UUID, int]] = []
         self.is_there = True
 
     def add(self, count: int) -> None:
         start = len(self.rows)
-        self.rows += [Event(seq, f'{{"seq":{seq}}}') for seq in range(start + 1, start + count + 1)]
+        self.rows += [LiveEvent(seq, f'{{"seq":{seq}}}') for seq in range(start + 1, start + count + 1)]
 
-    async def events(self, numbers: Mapping[UUID, int], limit: int) -> dict[UUID, list[Event]]:
+    async def events(self, numbers: Mapping[UUID, int], limit: int) -> dict[UUID, list[LiveEvent]]:
         self.reads.append(dict(numbers))
         await asyncio.sleep(0)
         return {session: self.rows[seq : seq + limit] for session, seq in numbers.items()}
 
-    async def states(self, sessions: Sequence[UUID]) -> dict[UUID, State]:
+    async def states(self, sessions: Sequence[UUID]) -> dict[UUID, SessionState]:
         await asyncio.sleep(0)
-        return {session: State(len(self.rows), {"status": "running"}) for session in sessions if self.is_there}
+        return {session: SessionState(len(self.rows), {"status": "running"}) for session in sessions if self.is_there}
 
-    async def news(self, numbers: Mapping[UUID, int], limit: int) -> tuple[dict[UUID, list[Event]], dict[UUID, State]]:
+    async def news(
+        self, numbers: Mapping[UUID, int], limit: int
+    ) -> tuple[dict[UUID, list[LiveEvent]], dict[UUID, SessionState]]:
         return await self.events(numbers, limit), await self.states(list(numbers))
 
 

@@ -48,8 +48,8 @@ from traces_app.maintenance.purge.archived import (
     remove_archived_sessions,
 )
 from traces_app.maintenance.purge.periods import is_whole
-from traces_app.maintenance.purge.reports import Report as PurgeReport
-from traces_app.maintenance.purge.scopes import Scope
+from traces_app.maintenance.purge.reports import PurgeReport
+from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.models import Archive, ArchivedSession, Score, Span
 
 from .binding import bound
@@ -81,7 +81,7 @@ class Archived:
 
 
 @dataclass(kw_only=True)
-class Report:
+class ArchiveReport:
     """The result of an archive command."""
 
     archived: list[Archived] = field(default_factory=list)
@@ -117,16 +117,16 @@ def archive(
     before: datetime,
     projects: Sequence[Project] = (),
     drop: bool = False,
-    report: Report | None = None,
+    report: ArchiveReport | None = None,
     progress: Progress = lambda _: None,
     patience: float = DROP_PATIENCE_SECONDS,
-) -> Report:
+) -> ArchiveReport:
     """Archive the periods that ended before a time, of these projects or of all; with `drop` remove them from the database.
 
     Fill in `report` on the way. Safe beside readers and writers; call it outside a transaction. Raise ArchiveError, and
     PeriodInUse like purge.
     """
-    report = report or Report()
+    report = report or ArchiveReport()
     wanted = _wanted(projects)
     settle_periods(db, TABLES, patience=patience)
     with alone(db):
@@ -174,7 +174,7 @@ def plan(db: Database, folder: Folder, *, before: datetime, projects: Sequence[P
             planned.periods.append(Planned(project=project, period=period, messages=messages, is_new=is_new))
         for partition in together:
             owners = tuple({project.pk for project, period, _fingerprint in fingerprints if period.overlaps(partition)})
-            if owners and is_whole(db, [Scope(created_before=partition.ends_at, project_ids=owners)], partition):
+            if owners and is_whole(db, [PurgeScope(created_before=partition.ends_at, project_ids=owners)], partition):
                 planned.dropped_at_once.append(partition)
     return planned
 
@@ -506,7 +506,7 @@ def _drop(
     period: Period,
     fingerprints: dict[int, str],
     archived: Sequence[Archived],
-    report: Report,
+    report: ArchiveReport,
     patience: float,
 ) -> None:
     """Remove the messages of a partition that are as they were archived."""
@@ -542,7 +542,9 @@ def _unchanged(db: Database, folder: Folder, manifest: Manifest, period: Period)
             yield rest
 
 
-def _finish_drops(db: Database, folder: Folder, projects: Sequence[Project], before: datetime, report: Report) -> None:
+def _finish_drops(
+    db: Database, folder: Folder, projects: Sequence[Project], before: datetime, report: ArchiveReport
+) -> None:
     """Remove the archived sessions that have no messages any more, and note what was dropped; also of a run that was killed."""
     undropped = (
         db.rows(Archive.objects).filter(project__in=projects, url=folder.url, dropped_at=None).select_related("project")

@@ -19,7 +19,7 @@ from access_app.db import Database
 from access_app.db.transactions import in_transaction
 from access_app.models import Project
 from messages_app.sql.periods import Period
-from traces_app.maintenance.erasure import Found, Subject, forms_of, has_text
+from traces_app.maintenance.erasure import Subject, SubjectRows, forms_of, has_text
 from traces_app.models import Archive
 
 from .archiving import alone, note_sessions, write_manifest
@@ -90,7 +90,7 @@ class _Doomed:
 
 
 def erase_from(
-    db: Database, folder: Folder, subject: Subject, matches: Found, *, dry_run: bool = False
+    db: Database, folder: Folder, subject: Subject, matches: SubjectRows, *, dry_run: bool = False
 ) -> list[Erased]:
     """Erase what belongs to a subject, and the sessions and messages that the database had of it, from an archive.
 
@@ -186,7 +186,7 @@ def _note(db: Database, folder: Folder, before: Manifest, after: Manifest) -> No
 # --- Finding ----------------------------------------------------------------------------------------------------------
 
 
-def _doomed(folder: Folder, manifest: Manifest, subject: Subject, wanted: Found) -> _Doomed:
+def _doomed(folder: Folder, manifest: Manifest, subject: Subject, wanted: SubjectRows) -> _Doomed:
     doomed = _Doomed()
     there = _values(folder, manifest, SESSIONS, ["id", "external_id", "end_user"])
     known = {str(session_id) for session_id in wanted.sessions}

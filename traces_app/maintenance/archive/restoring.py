@@ -43,7 +43,7 @@ Progress = Callable[[int], object]
 
 
 @dataclass(kw_only=True)
-class Report:
+class RestoreReport:
     """The result of a restore."""
 
     restored: list[tuple[str, str]] = field(default_factory=list)
@@ -61,12 +61,12 @@ def restore(
     period: str | None = None,
     session: str | None = None,
     progress: Progress = lambda _: None,
-) -> Report:
+) -> RestoreReport:
     """Restore what is archived of a project, a period and a session (its id or external id); None means all.
 
     Raise NotAnArchive if nothing of it is archived, and ArchiveError if a file is damaged: then its period is not restored.
     """
-    report = Report()
+    report = RestoreReport()
     with alone(db):
         for manifest in folder.manifests(project, period):
             wanted = None if session is None else _sessions_named(folder, manifest, session)
@@ -88,7 +88,7 @@ def _sessions_named(folder: Folder, manifest: Manifest, name: str) -> set[str]:
 
 
 def _restore(
-    db: Database, folder: Folder, manifest: Manifest, wanted: set[str] | None, report: Report, progress: Progress
+    db: Database, folder: Folder, manifest: Manifest, wanted: set[str] | None, report: RestoreReport, progress: Progress
 ) -> None:
     project = Project.objects.filter(slug=manifest.project).first()
     if project is None:
@@ -146,7 +146,7 @@ class _Restoring:
     manifest: Manifest
     project: Project
     wanted: set[str] | None
-    report: Report
+    report: RestoreReport
     progress: Progress
 
     def run(self) -> None:

@@ -19,8 +19,8 @@ from messages_app.sql.periods import Period
 
 from .messages import remove_batch
 from .periods import drop, is_whole, prepare_drop
-from .reports import Report
-from .scopes import Scope
+from .reports import PurgeReport
+from .scopes import PurgeScope
 from .sessions import busy_among, remove_session_rows
 from .statements import MESSAGES, SCORES, SESSIONS, Condition
 
@@ -38,7 +38,7 @@ def drop_archived_period(
     period: Period,
     project_ids: Sequence[int],
     is_archived: Callable[[], bool],
-    report: Report,
+    report: PurgeReport,
     *,
     patience: float,
 ) -> bool:
@@ -46,7 +46,7 @@ def drop_archived_period(
 
     `is_archived` is called while nobody can write to the messages of the period. Raise PeriodInUse like purge.
     """
-    scope, now = Scope(created_before=period.ends_at, project_ids=tuple(project_ids)), timezone.now()
+    scope, now = PurgeScope(created_before=period.ends_at, project_ids=tuple(project_ids)), timezone.now()
     if period not in periods_of(db, MESSAGES) or not is_whole(db, [scope], period):
         return False
 
@@ -56,7 +56,7 @@ def drop_archived_period(
     return drop(db, period, when_hidden, report, lambda _: None, patience)
 
 
-def remove_archived(db: Database, messages: Sequence[Unchanged], archived_at: datetime, report: Report) -> int:
+def remove_archived(db: Database, messages: Sequence[Unchanged], archived_at: datetime, report: PurgeReport) -> int:
     """Remove messages that are as they were archived, and without younger scores; return their number. Safe like `purge`."""
     unchanged = Condition(
         "(id, version, updated_at) IN (SELECT * FROM unnest(%s::uuid[], %s::int[], %s::timestamptz[])) "
@@ -74,7 +74,7 @@ def remove_archived_sessions(
     digests: Sequence[str],
     digest: str,
     archived_at: datetime,
-    report: Report,
+    report: PurgeReport,
 ) -> None:
     """Remove the sessions without messages whose `digest`, SQL over the row `t`, is as it was archived. Safe like `purge`."""
     page = Condition(

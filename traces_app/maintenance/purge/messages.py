@@ -25,7 +25,7 @@ from traces_app.maintenance.statements import fetch
 from traces_app.models import AgentStep, Context, Event, RunVector, Score, Span, ToolCall, ToolResult, UnindexedMessage
 from tracesite_sdk.records import ids
 
-from .reports import Progress, Removed, Report
+from .reports import Progress, PurgeReport, Removed
 from .scores import remove_scores
 from .statements import ALL, LAST_ID, MESSAGES, OF_TRACE, SESSIONS, Condition, array_of, range_of, size_of
 
@@ -39,7 +39,7 @@ _MESSAGES_MEASURED = 100
 def remove_messages(
     db: Database,
     lanes: Iterable[Condition],
-    report: Report,
+    report: PurgeReport,
     progress: Progress,
     now: datetime,
     *,

@@ -21,35 +21,40 @@ from traces_app.maintenance.statements import fetch
 from traces_app.maintenance.tool_roll_up import forget_dropped_periods
 from traces_app.models import Archive, Context, Score, UnindexedMessage
 
-from .reports import NAME_OF_TABLE, Progress, Report
-from .scopes import Scope, expired_below, is_kept, sessions_of
+from .reports import NAME_OF_TABLE, Progress, PurgeReport
+from .scopes import PurgeScope, expired_below, is_kept, sessions_of
 from .scores import remove_scores, scores_of_period
 from .sessions import sessions_with_messages
 from .statements import LAST_ID, MESSAGES, SESSIONS, Condition
 
 
-def whole_periods(db: Database, scopes: Sequence[Scope]) -> Iterator[Period]:
+def whole_periods(db: Database, scopes: Sequence[PurgeScope]) -> Iterator[Period]:
     """Yield the periods that can be dropped."""
     for period in periods_of(db, MESSAGES):
         if is_whole(db, scopes, period):
             yield period
 
 
-def is_whole(db: Database, scopes: Sequence[Scope], period: Period) -> bool:
+def is_whole(db: Database, scopes: Sequence[PurgeScope], period: Period) -> bool:
     """Return whether a period can be dropped: all its rows have expired and are in the scopes."""
     # Inside a caller's transaction no period can be dropped; its messages are removed like the others.
     return not db.connection.in_atomic_block and not _has_others(db, scopes, period)
 
 
 def drop_periods(
-    db: Database, scopes: Sequence[Scope], report: Report, progress: Progress, now: datetime, patience: float
+    db: Database, scopes: Sequence[PurgeScope], report: PurgeReport, progress: Progress, now: datetime, patience: float
 ) -> None:
     for period in whole_periods(db, scopes):
         drop(db, period, partial(prepare_drop, db, scopes, period, report, now), report, progress, patience)
 
 
 def drop(
-    db: Database, period: Period, when_hidden: Callable[[], bool], report: Report, progress: Progress, patience: float
+    db: Database,
+    period: Period,
+    when_hidden: Callable[[], bool],
+    report: PurgeReport,
+    progress: Progress,
+    patience: float,
 ) -> bool:
     """Drop a period and report it; return False if it was kept after all, or dropped by another purge."""
     dropped = drop_period(db, TABLES, period, when_hidden=when_hidden, patience=patience)
@@ -68,7 +73,9 @@ def drop(
     return True
 
 
-def prepare_drop(db: Database, scopes: Sequence[Scope], period: Period, report: Report, now: datetime) -> bool:
+def prepare_drop(
+    db: Database, scopes: Sequence[PurgeScope], period: Period, report: PurgeReport, now: datetime
+) -> bool:
     """Prepare the drop of a period that is hidden from writers; return False to keep it."""
     if _has_others(db, scopes, period):
         return False  # a message of another project arrived after the first check, or a session is kept now
@@ -89,7 +96,7 @@ def prepare_drop(db: Database, scopes: Sequence[Scope], period: Period, report: 
     return True
 
 
-def _has_others(db: Database, scopes: Sequence[Scope], period: Period) -> bool:
+def _has_others(db: Database, scopes: Sequence[PurgeScope], period: Period) -> bool:
     """Return whether the period has messages that have not expired in one of the scopes."""
     expired = [scope for scope in scopes if scope.session_id is None and period.after_id <= expired_below(scope)]
     if not expired:
@@ -122,7 +129,7 @@ def _has_entries_of_others(db: Database, period: Period) -> bool:
     )
 
 
-def _has_other_projects(db: Database, scopes: Sequence[Scope], period: Period) -> bool:
+def _has_other_projects(db: Database, scopes: Sequence[PurgeScope], period: Period) -> bool:
     """Return whether the period has messages of projects outside the scopes, by one index lookup for each gap between the
     ids of their projects."""
     projects = sorted({project_id for scope in scopes for project_id in scope.project_ids or ()})
@@ -137,7 +144,7 @@ def _has_other_projects(db: Database, scopes: Sequence[Scope], period: Period) -
     return any(fetch(db, f"SELECT 1 FROM {leaf} WHERE {gap.sql} LIMIT 1", gap.values) for gap in gaps)
 
 
-def _has_kept(db: Database, scope: Scope, period: Period) -> bool:
+def _has_kept(db: Database, scope: PurgeScope, period: Period) -> bool:
     """Return whether a session that the scope keeps has messages in the period: one index lookup for each kept session."""
     if scope.kept is None:
         return False

@@ -16,8 +16,8 @@ from tracesite_sdk.records import ids
 
 from .messages import MESSAGES_AT_ONCE, remove_messages
 from .periods import drop_periods
-from .reports import Progress, Report
-from .scopes import Scope, lanes_of, lanes_of_projects, messages_not_kept
+from .reports import Progress, PurgeReport
+from .scopes import PurgeScope, lanes_of, lanes_of_projects, messages_not_kept
 from .scores import pending_scores, remove_scores
 from .sessions import (
     TRASHED_SESSIONS_AT_ONCE,
@@ -32,18 +32,18 @@ from .tombstones import TOMBSTONES_KEPT, forget_tombstones
 
 def purge(
     db: Database,
-    *scopes: Scope,
-    report: Report | None = None,
+    *scopes: PurgeScope,
+    report: PurgeReport | None = None,
     progress: Progress = lambda _: None,
     now: datetime | None = None,
     patience: float = DROP_PATIENCE_SECONDS,
-) -> Report:
+) -> PurgeReport:
     """Remove the rows in any of `scopes`; fill in `report` on the way, so that it is readable if an error ends the run.
 
     Safe beside readers and writers. Call it outside a transaction, because inside one no period can be dropped. Raise
     PeriodInUse if a transaction that reads an expired period does not end within `patience` seconds; run it again later.
     """
-    report = report or Report()
+    report = report or PurgeReport()
     now = now or timezone.now()
     settle_periods(db, TABLES, patience=patience)
     report.tombstones_forgotten = forget_tombstones(db, now - TOMBSTONES_KEPT)
@@ -53,7 +53,7 @@ def purge(
     return report
 
 
-def _remove_by_rows(db: Database, scope: Scope, report: Report, progress: Progress, now: datetime) -> None:
+def _remove_by_rows(db: Database, scope: PurgeScope, report: PurgeReport, progress: Progress, now: datetime) -> None:
     remove_trashed_sessions(db, scope, report, progress, now)
     if scope.deleted_before:
         trashed = Condition("deleted_at < %s", [scope.deleted_before])
@@ -70,7 +70,7 @@ def _remove_by_rows(db: Database, scope: Scope, report: Report, progress: Progre
 
 def purge_deleted_message(db: Database, message_id: UUID) -> bool:
     """Remove a message of the trash with everything below it; return whether it was there. Safe like `purge`."""
-    report, now = Report(), timezone.now()
+    report, now = PurgeReport(), timezone.now()
     trashed = Condition("deleted_at <= %s", [now])
     lane = Condition("id = %s", [message_id]) & trashed
     remove_messages(db, [lane], report, lambda _: None, now, still=trashed)
@@ -78,7 +78,7 @@ def purge_deleted_message(db: Database, message_id: UUID) -> bool:
 
 
 def purge_sessions(
-    db: Database, session_ids: Sequence[UUID], report: Report, progress: Progress = lambda _: None
+    db: Database, session_ids: Sequence[UUID], report: PurgeReport, progress: Progress = lambda _: None
 ) -> None:
     """Remove sessions, in the trash or not, with everything below them. Safe like `purge`."""
     for first in range(0, len(session_ids), TRASHED_SESSIONS_AT_ONCE):
@@ -87,7 +87,7 @@ def purge_sessions(
 
 
 def purge_messages(
-    db: Database, message_ids: Sequence[UUID], report: Report, progress: Progress = lambda _: None
+    db: Database, message_ids: Sequence[UUID], report: PurgeReport, progress: Progress = lambda _: None
 ) -> None:
     """Remove messages, in the trash or not, with everything below them. Safe like `purge`."""
     wanted = sorted(message_ids)

@@ -69,7 +69,7 @@ class TableReport:
 
 
 @dataclass(kw_only=True)
-class Report:
+class PurgeReport:
     """The result of a purge, or of a survey."""
 
     periods: list[str] = field(default_factory=list)

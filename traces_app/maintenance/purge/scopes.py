@@ -26,7 +26,7 @@ class Kept:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scope:
+class PurgeScope:
     """The rows to purge: messages made before `created_before`, and sessions and messages deleted before `deleted_before`,
     only of these projects or this session. None means no limit; at least one of the times is required.
 
@@ -42,7 +42,7 @@ class Scope:
         assert self.created_before or self.deleted_before, "without a time everything would be purged"
 
 
-def lanes_of(scope: Scope) -> list[Condition]:
+def lanes_of(scope: PurgeScope) -> list[Condition]:
     """Return conditions that divide the messages of the scope, each served by an index in the order of ids."""
     if scope.session_id is not None:
         return [Condition("session_id = %s", [scope.session_id])]
@@ -51,7 +51,7 @@ def lanes_of(scope: Scope) -> list[Condition]:
     return [ALL]
 
 
-def lanes_of_projects(scope: Scope) -> list[Condition]:
+def lanes_of_projects(scope: PurgeScope) -> list[Condition]:
     """Return such conditions for messages in the trash, whose index begins with the project."""
     if scope.session_id is None and scope.project_ids is None:
         return [
@@ -60,7 +60,7 @@ def lanes_of_projects(scope: Scope) -> list[Condition]:
     return lanes_of(scope)
 
 
-def sessions_of(scope: Scope) -> Condition:
+def sessions_of(scope: PurgeScope) -> Condition:
     if scope.session_id is not None:
         return Condition("id = %s", [scope.session_id])
     if scope.project_ids is not None:
@@ -81,7 +81,7 @@ def is_kept(kept: Kept, session: str) -> Condition:
     )
 
 
-def messages_not_kept(scope: Scope, table: str = MESSAGES) -> Condition:
+def messages_not_kept(scope: PurgeScope, table: str = MESSAGES) -> Condition:
     """Return the condition that the session of a message is not kept. One lookup by its id for each message."""
     if scope.kept is None:
         return ALL
@@ -92,13 +92,13 @@ def messages_not_kept(scope: Scope, table: str = MESSAGES) -> Condition:
     )
 
 
-def sessions_not_kept(scope: Scope, session: str = SESSIONS) -> Condition:
+def sessions_not_kept(scope: PurgeScope, session: str = SESSIONS) -> Condition:
     if scope.kept is None:
         return ALL
     kept = is_kept(scope.kept, session)
     return Condition(f"{kept.sql} IS NOT TRUE", kept.values)
 
 
-def expired_below(scope: Scope) -> UUID:
+def expired_below(scope: PurgeScope) -> UUID:
     """Return the id below which everything has expired; the smallest id if nothing expires."""
     return ids.first_id_at(scope.created_before) if scope.created_before else UUID(int=0)

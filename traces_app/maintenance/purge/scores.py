@@ -9,8 +9,8 @@ from messages_app.sql.periods import Period
 from traces_app.maintenance.statements import fetch
 from traces_app.models import Score
 
-from .reports import Report
-from .scopes import Scope, expired_below
+from .reports import PurgeReport
+from .scopes import PurgeScope, expired_below
 from .statements import SCORES, Condition, size_of
 
 
@@ -18,7 +18,7 @@ def scores_of_period(period: Period) -> Condition:
     return Condition("message_id >= %s AND message_id < %s", [period.first_id, period.after_id])
 
 
-def pending_scores(scope: Scope) -> Condition:
+def pending_scores(scope: PurgeScope) -> Condition:
     """Return the condition of expired scores whose trace or session never arrived."""
     pending = Condition("session_id IS NULL AND id < %s", [expired_below(scope)])
     if scope.session_id is not None:
@@ -39,7 +39,7 @@ def remove_scores(db: Database, condition: Condition) -> tuple[int, int]:
     return rows, size
 
 
-def survey_scores(db: Database, condition: Condition, report: Report) -> None:
+def survey_scores(db: Database, condition: Condition, report: PurgeReport) -> None:
     ((rows, size),) = fetch(
         db,
         f"SELECT count(*), coalesce(sum({size_of(Score)}), 0)::bigint FROM {SCORES} WHERE {condition.sql}",

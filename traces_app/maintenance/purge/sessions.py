@@ -23,8 +23,8 @@ from traces_app.models import Score, Snapshot, SnapshotPart, SnapshotSums
 from tracesite_sdk.records import ids
 
 from .messages import remove_messages
-from .reports import Progress, Removed, Report
-from .scopes import Scope, expired_below, lanes_of_projects, sessions_not_kept, sessions_of
+from .reports import Progress, PurgeReport, Removed
+from .scopes import PurgeScope, expired_below, lanes_of_projects, sessions_not_kept, sessions_of
 from .statements import LAST_ID, MESSAGES, SESSIONS, Condition, size_of
 
 _SESSIONS_AT_ONCE = 2000
@@ -33,7 +33,9 @@ _OF_SESSIONS: tuple[type[Model], ...] = (Score, Snapshot, SnapshotPart, Snapshot
 """Rows that go with their session."""
 
 
-def remove_trashed_sessions(db: Database, scope: Scope, report: Report, progress: Progress, now: datetime) -> None:
+def remove_trashed_sessions(
+    db: Database, scope: PurgeScope, report: PurgeReport, progress: Progress, now: datetime
+) -> None:
     if scope.deleted_before is None:
         return
     trashed = Condition("deleted_at < %s", [scope.deleted_before])
@@ -43,7 +45,7 @@ def remove_trashed_sessions(db: Database, scope: Scope, report: Report, progress
             remove_sessions(db, page & trashed, report, progress, now)
 
 
-def remove_sessions(db: Database, page: Condition, report: Report, progress: Progress, now: datetime) -> None:
+def remove_sessions(db: Database, page: Condition, report: PurgeReport, progress: Progress, now: datetime) -> None:
     doomed = retry_aborted(partial(_insert_tombstones, db, page, now))
     while doomed:
         messages = [Condition("session_id = %s", [session_id]) for session_id in doomed]
@@ -56,7 +58,7 @@ def remove_sessions(db: Database, page: Condition, report: Report, progress: Pro
         ]
 
 
-def remove_empty_sessions(db: Database, scope: Scope, report: Report, now: datetime) -> None:
+def remove_empty_sessions(db: Database, scope: PurgeScope, report: PurgeReport, now: datetime) -> None:
     """Remove the sessions without messages that began before the time."""
     begun = (
         sessions_of(scope)
@@ -68,7 +70,7 @@ def remove_empty_sessions(db: Database, scope: Scope, report: Report, now: datet
         report.add_all(retry_aborted(partial(remove_session_rows, db, page, busy, now)))
 
 
-def remove_expired_snapshots(db: Database, scope: Scope, before: datetime, report: Report) -> None:
+def remove_expired_snapshots(db: Database, scope: PurgeScope, before: datetime, report: PurgeReport) -> None:
     """Remove the contents of old snapshots of sessions that stay."""
     expired = db.rows(Snapshot.objects).filter(pk__lt=ids.first_id_at(before), is_purged=False).order_by()
     if scope.session_id is not None:

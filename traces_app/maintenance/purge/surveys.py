@@ -13,15 +13,15 @@ from traces_app.maintenance.statements import fetch
 from traces_app.models import AgentStep, Context, Event, Span, ToolCall, ToolResult
 
 from .periods import whole_periods
-from .reports import NAME_OF_TABLE, Report
-from .scopes import Scope, expired_below, sessions_not_kept, sessions_of
+from .reports import NAME_OF_TABLE, PurgeReport
+from .scopes import PurgeScope, expired_below, sessions_not_kept, sessions_of
 from .scores import pending_scores, scores_of_period, survey_scores
 from .statements import MESSAGES, OF_TRACE, SESSIONS, Condition, size_of
 
 
-def survey(db: Database, *scopes: Scope) -> Report:
+def survey(db: Database, *scopes: PurgeScope) -> PurgeReport:
     """Count the rows that `purge` would remove now. A row in several scopes counts in each."""
-    report = Report()
+    report = PurgeReport()
     whole = set(whole_periods(db, scopes))
     for period in periods_of(db, MESSAGES):
         if period in whole:
@@ -38,7 +38,7 @@ def survey(db: Database, *scopes: Scope) -> Report:
     return report
 
 
-def _survey_whole_period(db: Database, period: Period, report: Report) -> None:
+def _survey_whole_period(db: Database, period: Period, report: PurgeReport) -> None:
     for table in TABLES:
         leaf = period.leaf(table.name)
         if fetch(db, "SELECT to_regclass(%s) IS NOT NULL", [leaf]) == [(True,)]:
@@ -48,7 +48,7 @@ def _survey_whole_period(db: Database, period: Period, report: Report) -> None:
             table_report.bytes_freed += size
 
 
-def _survey_period(db: Database, scope: Scope, period: Period, report: Report) -> None:
+def _survey_period(db: Database, scope: PurgeScope, period: Period, report: PurgeReport) -> None:
     doomed = Condition("message.id >= %s AND message.id < %s", [period.first_id, period.after_id])
     if scope.session_id is not None:
         doomed &= Condition("message.session_id = %s", [scope.session_id])
@@ -106,7 +106,7 @@ def _survey_period(db: Database, scope: Scope, period: Period, report: Report) -
     survey_scores(db, Condition(of_messages, in_month.values), report)
 
 
-def _survey_sessions(db: Database, scope: Scope, report: Report) -> None:
+def _survey_sessions(db: Database, scope: PurgeScope, report: PurgeReport) -> None:
     doomed = Condition("false")
     if scope.deleted_before:
         doomed |= Condition("session.deleted_at < %s", [scope.deleted_before])

@@ -57,7 +57,7 @@ _NEVER_SEALED = """
 
 
 @dataclass(kw_only=True)
-class Report:
+class SealReport:
     """The work of one run."""
 
     sealed: int = 0
@@ -82,9 +82,9 @@ class _Marked(NamedTuple):
     nonces: bytes
 
 
-def seal_marked(db: Database, *, patience: timedelta = PATIENCE, is_stopped: Callable[[], bool] = bool) -> Report:
+def seal_marked(db: Database, *, patience: timedelta = PATIENCE, is_stopped: Callable[[], bool] = bool) -> SealReport:
     """Seal the messages that were marked before `patience`. Do nothing while another process does."""
-    report = Report()
+    report = SealReport()
     while not is_stopped():
         queued = db.rows(SealMark.objects).filter(queued_at__lte=timezone.now() - patience).order_by("pk")
         message_ids = sorted(set(queued.values_list("message_id", flat=True)[:AT_A_TIME]))
@@ -118,7 +118,7 @@ def mark_unsealed(db: Database, first: UUID, after: UUID, project_id: int | None
         yield len(found)
 
 
-def _seal(db: Database, message_ids: Sequence[UUID], stored: Sequence[Period], report: Report) -> None:
+def _seal(db: Database, message_ids: Sequence[UUID], stored: Sequence[Period], report: SealReport) -> None:
     with one_snapshot(db):
         fix_text_form(db)
         marks = list(db.rows(SealMark.objects).filter(message_id__in=message_ids).order_by("pk"))
@@ -136,7 +136,7 @@ def _seal(db: Database, message_ids: Sequence[UUID], stored: Sequence[Period], r
         db.rows(SealMark.objects).filter(pk__in=[one.pk for one in marks]).delete()
 
 
-def _with_genuine_marks(db: Database, marks: Sequence[SealMark], report: Report) -> list[_Marked]:
+def _with_genuine_marks(db: Database, marks: Sequence[SealMark], report: SealReport) -> list[_Marked]:
     """Return the messages with at least one mark that the application made and that did not count before, in order."""
     nonces: dict[UUID, set[bytes]] = defaultdict(set)
     for one in marks:
@@ -178,7 +178,7 @@ def _write_batch(
     period: Period,
     members: Sequence[_Marked],
     found: Mapping[UUID, Mapping[str, bytes]],
-    report: Report,
+    report: SealReport,
 ) -> None:
     columns = layout()
     of_layout, _created = db.rows(SealLayout.objects).get_or_create(

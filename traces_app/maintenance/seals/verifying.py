@@ -90,7 +90,7 @@ class Tally:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scope:
+class VerifiedRange:
     """The messages to verify: first <= id < after, of one project or all."""
 
     first: UUID = UUID(int=0)
@@ -98,7 +98,7 @@ class Scope:
     project_id: int | None = None
 
     @classmethod
-    def between(cls, from_: datetime | None, until: datetime | None, project_id: int | None = None) -> Scope:
+    def between(cls, from_: datetime | None, until: datetime | None, project_id: int | None = None) -> VerifiedRange:
         """Return the scope of the messages with from_ <= created_at < until; None means no limit."""
         first = ids.first_id_at(from_) if from_ else UUID(int=0)
         return cls(first=first, after=ids.first_id_at(until) if until else END, project_id=project_id)
@@ -139,7 +139,7 @@ class _Seal(NamedTuple):
 
 def verify(
     db: Database,
-    scope: Scope,
+    scope: VerifiedRange,
     tally: Tally,
     progress: Callable[[Tally], object] = lambda _: None,
     *,
@@ -289,7 +289,7 @@ def _waiting(db: Database, message_ids: Collection[UUID]) -> set[UUID]:
 # --- The seals of each batch ------------------------------------------------------------------------------------------
 
 
-def _missing_seals(db: Database, scope: Scope, tally: Tally) -> Iterator[Finding]:
+def _missing_seals(db: Database, scope: VerifiedRange, tally: Tally) -> Iterator[Finding]:
     """Yield the messages whose seals are not those of their batches: removed, changed or added."""
     dropped: dict[Any, int] = {}
     for month, number in db.rows(SealBatch.objects).filter(kind=SealBatch.Kind.MONTH).values_list("month", "pk"):
@@ -347,7 +347,7 @@ def _forged(db: Database, batch: SealBatch, members: Sequence[UUID]) -> Iterator
             yield seal.message_id
 
 
-def _strays(db: Database, scope: Scope) -> Iterator[Finding]:
+def _strays(db: Database, scope: VerifiedRange) -> Iterator[Finding]:
     """Yield the messages below which SQL put events or contexts with the time of another message."""
     for kind, table in (("events", "traces_app_event"), ("contexts", "traces_app_context")):
         for (message_id,) in fetch(db, _STRAYS.format(table=table), [scope.first, scope.after]):

@@ -15,7 +15,7 @@ from traces_app.management.archive_arguments import archive_errors, require_extr
 from traces_app.management.row_arguments import add_projects, message_bar, moment, projects_named
 
 if TYPE_CHECKING:
-    from traces_app.maintenance.archive.archiving import Plan, Report
+    from traces_app.maintenance.archive.archiving import ArchiveReport, Plan
     from traces_app.maintenance.archive.folder import Folder
 
 _NOTHING = "Nothing to archive: no period that ended before that time has traces."
@@ -68,13 +68,13 @@ class Command(TracesCommand, AuditedCommand):
         **options: Any,
     ) -> None:
         require_extra()
-        from traces_app.maintenance.archive.archiving import Report, archive, plan  # the extra may be missing
+        from traces_app.maintenance.archive.archiving import ArchiveReport, archive, plan  # the extra may be missing
         from traces_app.maintenance.archive.folder import open_folder
 
         before = moment("--older-than", older_than)
         assert before is not None, "it is required"
         projects = projects_named(project)
-        report = Report()
+        report = ArchiveReport()
         with archive_errors(f"--to {to}"):
             folder = open_folder(to)
             if dry_run:
@@ -90,7 +90,7 @@ class Command(TracesCommand, AuditedCommand):
                 raise CommandError(f"{error} Run the same command again later to drop the rest.") from error
         self._print(folder, report, json=json)
 
-    def _print(self, folder: Folder, report: Report, *, json: bool) -> None:
+    def _print(self, folder: Folder, report: ArchiveReport, *, json: bool) -> None:
         if json:
             answer = {
                 "url": folder.url,

@@ -15,7 +15,7 @@ from access_app.audit.record import AuditedCommand, record
 from access_app.encryption.errors import NotWhileEncrypted
 from access_app.models import AuditAction, Project
 from access_app.traces_command import TracesCommand
-from traces_app.maintenance.erasure import SHORTEST_MATCH, Found, Kind, Subject, count, erase, find, left_over
+from traces_app.maintenance.erasure import SHORTEST_MATCH, Kind, Subject, SubjectRows, count, erase, find, left_over
 from traces_app.management.archive_arguments import archive_errors, require_extra
 from traces_app.management.row_arguments import add_projects, confirm, message_bar, projects_named, session_named
 from traces_app.models import Archive, Erasure
@@ -108,7 +108,7 @@ class Command(TracesCommand, AuditedCommand):
             named = ", ".join(f"{table} ({rows:,})" for table, rows in left.items())
             raise CommandError(f"The text is still in rows that this command does not change: {named}.")
 
-    def _erase(self, receipt: Erasure, subject: Subject, found: Found, folders: list[Folder]) -> None:
+    def _erase(self, receipt: Erasure, subject: Subject, found: SubjectRows, folders: list[Folder]) -> None:
         """Erase what was found in the database and the archives, and complete the receipt."""
         with message_bar() as bar:
             receipt.removed = erase(self.db, found, progress=bar.update)
@@ -153,7 +153,7 @@ class Command(TracesCommand, AuditedCommand):
                 )
         return list(folders.values())
 
-    def _archives(self, folders: list[Folder], subject: Subject, found: Found, *, dry_run: bool) -> list[Erased]:
+    def _archives(self, folders: list[Folder], subject: Subject, found: SubjectRows, *, dry_run: bool) -> list[Erased]:
         """Erase from the archives, or find what would be erased; return the periods that it is in."""
         if not folders:
             return []

@@ -12,7 +12,7 @@ from django.core.management.base import CommandError, CommandParser
 from access_app.traces_command import TracesCommand
 from messages_app.sql.periods import Period
 from traces_app.maintenance.run_vectors import store_vectors
-from traces_app.maintenance.search_index import Report, index_queued, reindex
+from traces_app.maintenance.search_index import IndexReport, index_queued, reindex
 
 PAUSE_SECONDS = 1
 
@@ -47,7 +47,7 @@ class Command(TracesCommand):
             self._tell(index_queued(self.db, patience=timedelta(0)))
             store_vectors(self.db)
 
-    def _tell(self, report: Report) -> None:
+    def _tell(self, report: IndexReport) -> None:
         self.stdout.write(
             f"Indexed {report.messages:,} messages with {report.rows:,} rows in {report.segments:,} segments; "
             f"merged {report.merged:,} segments."

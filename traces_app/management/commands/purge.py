@@ -21,8 +21,8 @@ from access_app.traces_command import TracesCommand
 from messages_app.sql.partitions import PeriodInUse
 from messages_app.timestamps import instant_text
 from traces_app.maintenance.purge.purging import purge
-from traces_app.maintenance.purge.reports import Report
-from traces_app.maintenance.purge.scopes import Scope
+from traces_app.maintenance.purge.reports import PurgeReport
+from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.maintenance.purge.surveys import survey
 from traces_app.maintenance.retention import scopes_of, trash_expired_before
 from traces_app.management.row_arguments import (
@@ -110,7 +110,7 @@ class Command(TracesCommand, AuditedCommand):
             return
         if counted is not None and not counted.is_empty:
             confirm(self, _in_words(choice, counted, "This will remove"))
-        report = Report()
+        report = PurgeReport()
         total = counted.tables["messages"].rows if counted else None
         try:
             with message_bar(total) as bar:
@@ -152,7 +152,7 @@ class Command(TracesCommand, AuditedCommand):
                 else projects or Project.objects.all()
             )
             return replace(choice, by_project="trash", scopes=_trash_of_each(choice, within))
-        scope = Scope(
+        scope = PurgeScope(
             created_before=choice.created_before,
             deleted_before=choice.deleted_before,
             project_ids=tuple(each.pk for each in projects) or None,
@@ -160,7 +160,7 @@ class Command(TracesCommand, AuditedCommand):
         )
         return replace(choice, scopes=(scope,))
 
-    def _print(self, choice: _Choice, report: Report, *, json: bool, verb: str, is_complete: bool = True) -> None:
+    def _print(self, choice: _Choice, report: PurgeReport, *, json: bool, verb: str, is_complete: bool = True) -> None:
         if not json:
             self.stdout.write(_in_words(choice, report, verb))
             return
@@ -183,7 +183,7 @@ class Command(TracesCommand, AuditedCommand):
 class _Choice:
     """The scope to purge, and the option that names it."""
 
-    scopes: tuple[Scope, ...] = ()
+    scopes: tuple[PurgeScope, ...] = ()
     by_project: Literal["policy", "trash", ""] = ""
     """Whether each project has times of its own: all of them, or those of the trash."""
     created_before: datetime | None = None
@@ -203,11 +203,11 @@ def _by_policy(db: Database, projects: list[Project], options: Mapping[str, Any]
     )
 
 
-def _trash_of_each(choice: _Choice, projects: Iterable[Project]) -> tuple[Scope, ...]:
+def _trash_of_each(choice: _Choice, projects: Iterable[Project]) -> tuple[PurgeScope, ...]:
     """Return a scope for each project from which something may go, with the time of its own trash."""
     before = {project.pk: trash_expired_before(project) for project in projects}
     return tuple(
-        Scope(
+        PurgeScope(
             created_before=choice.created_before,
             deleted_before=deleted_before,
             project_ids=(project_id,),
@@ -218,7 +218,7 @@ def _trash_of_each(choice: _Choice, projects: Iterable[Project]) -> tuple[Scope,
     )
 
 
-def _in_words(choice: _Choice, report: Report, verb: str) -> str:
+def _in_words(choice: _Choice, report: PurgeReport, verb: str) -> str:
     made, deleted = (
         [f"{condition} {limit:%Y-%m-%dT%H:%M:%SZ}"] if limit else []
         for condition, limit in (("made before", choice.created_before), ("deleted before", choice.deleted_before))

@@ -10,8 +10,8 @@ from django.core.management.base import CommandParser
 from access_app.arguments import project_named
 from access_app.audit.record import AuditedCommand
 from access_app.traces_command import TracesCommand
-from traces_app.maintenance.seals.sealing import Report, mark_unsealed, seal_marked
-from traces_app.maintenance.seals.verifying import Scope
+from traces_app.maintenance.seals.sealing import SealReport, mark_unsealed, seal_marked
+from traces_app.maintenance.seals.verifying import VerifiedRange
 from traces_app.management.row_arguments import add_time_range, time_named
 
 
@@ -36,7 +36,7 @@ class Command(TracesCommand, AuditedCommand):
         self, *, unsealed: bool, project: str | None, from_: str | None, until: str | None, **options: Any
     ) -> None:
         row = project_named(project) if project is not None else None
-        scope = Scope.between(time_named("--from", from_), time_named("--until", until))
+        scope = VerifiedRange.between(time_named("--from", from_), time_named("--until", until))
         total = seal_marked(self.db, patience=timedelta(0))
         if unsealed:
             for _marked in mark_unsealed(self.db, scope.first, scope.after, row.pk if row else None):
@@ -49,6 +49,6 @@ class Command(TracesCommand, AuditedCommand):
             self.stderr.write(f"{total.refused:,} messages were marked by somebody else, and were not sealed.")
 
 
-def _sum(left: Report, other: Report) -> Report:
+def _sum(left: SealReport, other: SealReport) -> SealReport:
     counts = {name: value + getattr(other, name) for name, value in vars(left).items() if isinstance(value, int)}
-    return Report(**counts, newest_batch=other.newest_batch or left.newest_batch)
+    return SealReport(**counts, newest_batch=other.newest_batch or left.newest_batch)

@@ -14,7 +14,7 @@ from access_app.models import Project
 from access_app.program import program
 from access_app.traces_command import TracesCommand
 from traces_app.maintenance.seals.chain import faults
-from traces_app.maintenance.seals.verifying import Finding, Scope, Tally, verify
+from traces_app.maintenance.seals.verifying import Finding, Tally, VerifiedRange, verify
 from traces_app.management.row_arguments import add_time_range, time_named
 
 
@@ -42,7 +42,9 @@ class Command(TracesCommand):
         self, *, project: str | None, from_: str | None, until: str | None, strict: bool, json: bool, **options: Any
     ) -> None:
         row = project_named(project) if project is not None else None
-        scope = Scope.between(time_named("--from", from_), time_named("--until", until), row.pk if row else None)
+        scope = VerifiedRange.between(
+            time_named("--from", from_), time_named("--until", until), row.pk if row else None
+        )
         slugs = dict(Project.objects.values_list("pk", "slug"))
         tally, differing, is_changed = Tally(), 0, False
         for fault in faults(self.db):

@@ -70,7 +70,7 @@ class Hit(Struct, frozen=True, kw_only=True):
     after: str
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class SearchHits(Struct, frozen=True, kw_only=True):
     """The first rows that were found, and the end of a search that took too long."""
 
     ids: list[UUID]
@@ -92,7 +92,7 @@ def find(
     seconds: float | None = None,
     without: Collection[str] = (),
     mark: Mark | None = None,
-) -> Found:
+) -> SearchHits:
     """Return the first `limit` rows in a range of ids. Fields in `without` are not searched.
 
     With a mark the list must have only calls that have it: others are not even candidates then.
@@ -166,7 +166,7 @@ class _Search:
     def __post_init__(self) -> None:
         self.indexed = [term for term in self.query.wanted if term.is_indexed]
 
-    def run(self) -> Found:
+    def run(self) -> SearchHits:
         sources = self._sources()
         ids: list[UUID] = []
         has_advanced = False  # else the next search would begin where this one did
@@ -195,9 +195,9 @@ class _Search:
                 return self._found(ids, self._reached(sources))
         return self._found(ids, None)
 
-    def _found(self, compared: list[UUID], reached: UUID | None) -> Found:
+    def _found(self, compared: list[UUID], reached: UUID | None) -> SearchHits:
         ids = compared[: self.limit]
-        return Found(ids=ids, hits={key: self.hits[key] for key in ids}, reached=reached)
+        return SearchHits(ids=ids, hits={key: self.hits[key] for key in ids}, reached=reached)
 
     # --- Sources ------------------------------------------------------------------------------------------------------
 

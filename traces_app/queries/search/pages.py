@@ -18,7 +18,7 @@ from messages_app.sql.pagination import ListRows, Page, PageRequest, page_of, re
 from traces_app.models import ToolCall, UnindexedMessage
 from tracesite_sdk.records import ids
 
-from .found import Found, Hit, Unit, find
+from .found import Hit, SearchHits, Unit, find
 from .query import SearchQuery
 from .texts import Mark
 
@@ -47,7 +47,7 @@ def found_page(
         raise InvalidInput(_("%(name)s cannot be combined with page and page_size.") % {"name": "q"}, field="q")
     newer = request.towards_newer if request.cursor is None else request.cursor.newer
 
-    def find_in(part: ListRows) -> Found:
+    def find_in(part: ListRows) -> SearchHits:
         if part.project_id is not None:
             refuse_encrypted(part.project_id, field="q")
         return find(

@@ -31,7 +31,7 @@ _Table = dict[int, tuple[str, "_Table"]]
 
 
 @dataclass
-class Found:
+class RequestCounts:
     spans: int = 0
     """With log records and metrics."""
     parts: int = 0
@@ -50,14 +50,14 @@ def check_counts(body: bytes, request: Any) -> None:
         counted(body, request, with_values=at_most > MOST_VALUES)
 
 
-def counted(body: bytes, request: Any, *, with_values: bool = True) -> Found:
+def counted(body: bytes, request: Any, *, with_values: bool = True) -> RequestCounts:
     """Return the numbers of what a request holds. Raise as `check_counts` does."""
-    found = Found()
+    found = RequestCounts()
     _count(body, 0, len(body), _tables(request, with_values)[request.DESCRIPTOR.full_name], found, 0)
     return found
 
 
-def _count(body: bytes, at: int, end: int, table: _Table, found: Found, depth: int) -> None:
+def _count(body: bytes, at: int, end: int, table: _Table, found: RequestCounts, depth: int) -> None:
     """Add what the message in these bytes holds to `found`."""
     if depth > _DEEPEST:
         raise InvalidBody("messages in messages to more than 100 levels")
@@ -101,7 +101,7 @@ def _count(body: bytes, at: int, end: int, table: _Table, found: Found, depth: i
         raise InvalidBody("a field is longer than the message that it is in")
 
 
-def _add(found: Found, kind: str) -> None:
+def _add(found: RequestCounts, kind: str) -> None:
     if kind == "value":
         found.values += 1
         if found.values > MOST_VALUES:

@@ -26,7 +26,7 @@ from tracesite_sdk.normalize.records import normalise_steps
 from tracesite_sdk.records import ids
 from tracesite_sdk.records.event_types import EVENT_TYPES
 
-from .shapes import Message, SearchResult, Shape, ToolCall, call_of, result_of
+from .shapes import SearchResult, Shape, WeknoraMessage, WeknoraToolCall, call_of, result_of
 
 MAX_FRAME_BYTES = 60_000
 """WeKnora 0.2 clients read lines of at most 64 KiB and lose the rest of the stream after a longer one."""
@@ -124,7 +124,7 @@ class FrameStream:
             case _:
                 assert_never(spec.subject)
 
-    def of_message(self, message: Message) -> list[Frame]:
+    def of_message(self, message: WeknoraMessage) -> list[Frame]:
         """Return the new frames of an answer's rows; `ending` adds the references and the final frames."""
         frames: list[Frame] = []
         steps = message.agent_steps or []
@@ -141,7 +141,7 @@ class FrameStream:
         return frames
 
     def ending(
-        self, message: Message, *, error: str, was_stopped: bool, step_count: int, duration: int | None
+        self, message: WeknoraMessage, *, error: str, was_stopped: bool, step_count: int, duration: int | None
     ) -> list[Frame]:
         """Return the final frames: references, answer, and the reason for the end from the rows or the events."""
         frames: list[Frame] = []
@@ -254,7 +254,7 @@ class FrameStream:
             frames[-1] = replace(frames[-1], done=True, data={"event_id": name, **(more or {})})
         return frames
 
-    def _call(self, subject: str, call: ToolCall) -> list[Frame]:
+    def _call(self, subject: str, call: WeknoraToolCall) -> list[Frame]:
         """Return the new frames of a call: the call, its result and its reflection."""
         call_id = self._call_id(subject, call.id)
         frames = []

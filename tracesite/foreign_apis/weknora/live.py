@@ -26,7 +26,7 @@ from tracesite.live import admission
 from tracesite.live.admission import Viewer
 from tracesite.live.answers import answer
 from tracesite.live.clients import Client, Live, headers_of
-from tracesite.live.feeds import POLL_SECONDS, Message
+from tracesite.live.feeds import POLL_SECONDS, LiveMessage
 from tracesite.live.streams import wait_for_the_end
 
 from .frames import Frame, FrameStream, encode_frame
@@ -35,7 +35,7 @@ from .shapes import message_of, was_stopped
 _PATH = re.compile(r"/weknora/api/v1/sessions/continue-stream/([^/]+)")
 _SIGN_OF_LIFE = b": heartbeat\n\n"
 # Internal messages, queued between those that are sent.
-_CHANGED, _ENDED, _GONE = (Message(kind, "") for kind in ("rows_changed", "answer_ended", "answer_gone"))
+_CHANGED, _ENDED, _GONE = (LiveMessage(kind, "") for kind in ("rows_changed", "answer_ended", "answer_gone"))
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ async def continue_stream(
 
 
 async def _send_all(live: Live, client: Client, following: _Following, send: Any, receive: Any) -> None:
-    async def send_frames(message: Message) -> bool:
+    async def send_frames(message: LiveMessage) -> bool:
         try:
             data = b"".join(map(encode_frame, await following.frames_of(message)))
         except ApiError:
@@ -166,7 +166,7 @@ class _Following:
     async def subscribe(self, after: int) -> None:
         await self.live.subscribe(self.client, self.viewer, str(self.session_id), after, field="session_id")
 
-    async def frames_of(self, message: Message) -> list[Frame]:
+    async def frames_of(self, message: LiveMessage) -> list[Frame]:
         """Return the frames to send for a message of the session's feed. Raises ApiError."""
         if self.is_finished:
             return []
@@ -211,7 +211,7 @@ class _Following:
             logger.error("Live: a task that follows an answer ended unexpectedly.", exc_info=task.exception())
             self.client.end("again")
 
-    async def _frames_of_event(self, message: Message) -> list[Frame]:
+    async def _frames_of_event(self, message: LiveMessage) -> list[Frame]:
         if self.frames.message_id not in message.json:
             return []
         event = msgspec.json.decode(message.json)["event"]
@@ -259,6 +259,6 @@ class _Following:
         self.is_finished = True
         self.client.end("over")
 
-    def _queue(self, message: Message) -> None:
+    def _queue(self, message: LiveMessage) -> None:
         self.client.urgent.append(message)
         self.client.wake.set()

@@ -24,7 +24,7 @@ from traces_app.queries.filters import MessageFilterSet
 from traces_app.queries.messages import messages
 from tracesite_sdk.records.ids import range_below
 
-from .shapes import Message, Session, message_of
+from .shapes import WeknoraMessage, WeknoraSession, message_of
 
 # Characters of a message that are read to derive a title.
 _BEGINNING = 1000
@@ -37,14 +37,14 @@ def messages_in(db: Database, session: FoundSession) -> ListRows:
     return MessageFilterSet(QueryDict(), mask=None).found(db, ALL_PROJECTS, session)
 
 
-def messages_of(db: Database, page: Page) -> Iterator[Message]:
+def messages_of(db: Database, page: Page) -> Iterator[WeknoraMessage]:
     """Yield the messages of a page, read in small batches because a page can be long."""
     for ids in page.chunks():
         for first in range(0, len(ids), MAX_LIMIT):
             yield from map(message_of, messages(db, [str(key) for key in ids[first : first + MAX_LIMIT]]))
 
 
-def sessions(db: Database, ids: Collection[str]) -> list[Session]:
+def sessions(db: Database, ids: Collection[str]) -> list[WeknoraSession]:
     """Return the sessions of `ids` in this order, with at most one query."""
     rows = _SESSIONS.read(db, ids)
     found = dict(zip((row[0] for row in rows), _SESSIONS.make(rows), strict=True))
@@ -53,7 +53,7 @@ def sessions(db: Database, ids: Collection[str]) -> list[Session]:
 
 def session_page(
     db: Database, scope: ProjectScope, parameters: QueryDict, *, number: int, size: int
-) -> tuple[list[Session], int]:
+) -> tuple[list[WeknoraSession], int]:
     """Return a page of sessions and their total number, filtered by `keyword`, `source` and `agent_id`.
 
     Raises InvalidInput, also if the query exceeds its time limit.
@@ -95,7 +95,7 @@ def _events_of(db: Database, session_id: UUID, message_id: UUID) -> QuerySet[Eve
 
 
 _SESSIONS = Source(
-    resource=Session,
+    resource=WeknoraSession,
     model=SessionRow,
     table="messages_app_session",
     partitioned=False,

@@ -25,7 +25,7 @@ class Shape(Struct, frozen=True, kw_only=True, gc=False):
     """Base of all response structs. UNSET fields are left out."""
 
 
-class ToolResult(Shape, frozen=True, kw_only=True):
+class WeknoraToolResult(Shape, frozen=True, kw_only=True):
     """The result of a call. A failed result always has an `error`."""
 
     success: bool
@@ -36,25 +36,25 @@ class ToolResult(Shape, frozen=True, kw_only=True):
     """Data URIs."""
 
 
-class ToolCall(Shape, frozen=True, kw_only=True):
+class WeknoraToolCall(Shape, frozen=True, kw_only=True):
     """One call of a tool."""
 
     id: str
     name: str
     args: Raw
-    result: ToolResult | None
+    result: WeknoraToolResult | None
     duration: int
     """Milliseconds; 0 if unknown."""
     reflection: str | UnsetType = UNSET
     metadata: Raw | UnsetType = UNSET
 
 
-class AgentStep(Shape, frozen=True, kw_only=True):
+class WeknoraAgentStep(Shape, frozen=True, kw_only=True):
     """One think-act iteration."""
 
     iteration: int
     thought: str
-    tool_calls: list[ToolCall]
+    tool_calls: list[WeknoraToolCall]
     timestamp: str
     """The time of the step, else that of its message."""
     reasoning_content: str | UnsetType = UNSET
@@ -91,7 +91,7 @@ _NEWER = ("knowledge_base_id", "knowledge_channel", "knowledge_description", "ma
 """Fields of a reference in newer versions of WeKnora. Our rows have no columns for them and keep them in the metadata."""
 
 
-class Message(Shape, frozen=True, kw_only=True):
+class WeknoraMessage(Shape, frozen=True, kw_only=True):
     """One message of a session."""
 
     id: str
@@ -104,12 +104,12 @@ class Message(Shape, frozen=True, kw_only=True):
     created_at: str
     updated_at: str
     deleted_at: str | None
-    agent_steps: list[AgentStep] | UnsetType = UNSET
+    agent_steps: list[WeknoraAgentStep] | UnsetType = UNSET
     channel: str | UnsetType = UNSET
     metadata: Raw | UnsetType = UNSET
 
 
-class Session(Shape, frozen=True):
+class WeknoraSession(Shape, frozen=True):
     """One conversation."""
 
     id: str
@@ -126,11 +126,11 @@ class Session(Shape, frozen=True):
     last_request_state: None = None
 
 
-def message_of(found: message_schemas.Message) -> Message:
+def message_of(found: message_schemas.Message) -> WeknoraMessage:
     """Convert a message that was read with its steps, calls and references."""
     metadata = _object(found.metadata)
     channel = metadata.get("channel")
-    return Message(
+    return WeknoraMessage(
         id=found.id,
         session_id=found.session_id,
         request_id=found.request_id,
@@ -155,13 +155,13 @@ def call_of(
     id_: str,
     name: str,
     args: Any,
-    result: ToolResult | None,
+    result: WeknoraToolResult | None,
     duration: float | None,
     reflection: str | UnsetType | None = UNSET,
     metadata: Raw | UnsetType = UNSET,
-) -> ToolCall:
+) -> WeknoraToolCall:
     """Build a call; `args` is a value or encoded JSON."""
-    return ToolCall(
+    return WeknoraToolCall(
         id=id_,
         name=name,
         args=_as_object(args, "_raw"),
@@ -174,12 +174,12 @@ def call_of(
 
 def result_of(
     status: str, output: str, data: Any, error: str | UnsetType | None, attachments: Any = UNSET
-) -> ToolResult | None:
+) -> WeknoraToolResult | None:
     """Build a result, None for a pending call; `data` and `attachments` are values or encoded JSON."""
     if status == "pending":
         return None
     is_success = status == "success"
-    return ToolResult(
+    return WeknoraToolResult(
         success=is_success,
         output=output,
         data=UNSET if data is UNSET or data is None else _as_object(data, "value"),
@@ -192,8 +192,8 @@ def result_of(
 # --- Resources ------------------------------------------------------------------------------------------------------
 
 
-def _step_of(step: message_schemas.AgentStep, created_at: str) -> AgentStep:
-    return AgentStep(
+def _step_of(step: message_schemas.AgentStep, created_at: str) -> WeknoraAgentStep:
+    return WeknoraAgentStep(
         iteration=step.iteration,
         thought=step.thought,
         tool_calls=[_call_of(call) for call in step.tool_calls],
@@ -203,7 +203,7 @@ def _step_of(step: message_schemas.AgentStep, created_at: str) -> AgentStep:
     )
 
 
-def _call_of(call: call_schemas.ToolCall) -> ToolCall:
+def _call_of(call: call_schemas.ToolCall) -> WeknoraToolCall:
     found = call.result
     result = (
         None if found is None else result_of(found.status, found.output, found.data, found.error, found.attachments)

@@ -40,7 +40,7 @@ from tracesite_sdk.normalize.redacted import redact_event, redact_session_patch
 
 from .parameters import MAX_SELECTED, MAX_SESSIONS, body_as, converted, page_in
 from .reading import first_question, has_events, last_number, messages_in, messages_of, session_page, sessions
-from .shapes import STOPPED, Session
+from .shapes import STOPPED, WeknoraSession
 from .titles import title_from
 
 _REASON = {"reason": "user_requested"}
@@ -248,7 +248,7 @@ def _success(**fields: Any) -> HttpResponseBase:
     return answer({"success": True, **fields})
 
 
-def _session(db: Database, session_id: UUID | None) -> Session:
+def _session(db: Database, session_id: UUID | None) -> WeknoraSession:
     """Read a session. Raises NotFound if it was removed meanwhile."""
     found = sessions(db, [str(session_id)])
     if not found:

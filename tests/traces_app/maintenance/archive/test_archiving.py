@@ -45,7 +45,7 @@ from traces_app.maintenance.archive.folder import open_folder
 from traces_app.maintenance.archive.querying import archive_views
 from traces_app.maintenance.archive.restoring import restore
 from traces_app.maintenance.purge.purging import purge
-from traces_app.maintenance.purge.scopes import Scope
+from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.management import archive_arguments
 from traces_app.models import Archive, Context, MessageSeal, RunVector, SearchPosting, SearchRows, SearchSegment
 from tracesite_sdk import records
@@ -163,7 +163,7 @@ def test_periods_of_another_length_are_archived_as_before(project: Project, tmp_
     assert [str(period) for period in periods_of(primary, "messages_app_message")] == weeks
     # The conversation of a later week begins with an entry at the beginning of the month.
     fifteenth = JANUARY.replace(day=15, hour=0)
-    assert purge(primary, Scope(created_before=fifteenth)).periods == weeks[1:2]
+    assert purge(primary, PurgeScope(created_before=fifteenth)).periods == weeks[1:2]
     assert missing_entries() == set()
     restore(primary, folder)
     tell(project, "later", JANUARY.replace(day=12))

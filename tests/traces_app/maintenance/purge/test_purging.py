@@ -46,11 +46,11 @@ from traces_app.imports.span_store import record_spans
 from traces_app.ingest.batch import SessionOutcome
 from traces_app.ingest.partitions import forget
 from traces_app.ingest.pipeline import ingest
-from traces_app.ingest.scores import Place, PlacedScore, store_scores
+from traces_app.ingest.scores import PlacedScore, ScoreTarget, store_scores
 from traces_app.maintenance.derived import check_derived
 from traces_app.maintenance.purge.purging import purge
-from traces_app.maintenance.purge.reports import Report
-from traces_app.maintenance.purge.scopes import Scope
+from traces_app.maintenance.purge.reports import PurgeReport
+from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.maintenance.purge.surveys import survey
 from traces_app.maintenance.retention import apply_retention
 from traces_app.maintenance.search_index import index_queued
@@ -126,7 +126,7 @@ def rows(**removed: int) -> dict[str, int]:
     return dict.fromkeys(NAMES, 0) | removed
 
 
-def rows_of(report: Report) -> dict[str, int]:
+def rows_of(report: PurgeReport) -> dict[str, int]:
     return {name: table.rows for name, table in report.tables.items()}
 
 
@@ -185,7 +185,7 @@ def environment() -> dict[str, str]:
 def test_expired_month_is_dropped_and_its_sessions_removed(project: Project) -> None:
     tell(project, "old", JANUARY)
     tell(project, "new", FEBRUARY)
-    report = purge(primary, Scope(created_before=END_OF_JANUARY))
+    report = purge(primary, PurgeScope(created_before=END_OF_JANUARY))
     assert report.periods == ["2024-01"]
     assert rows_of(report) == rows(sessions=1, messages=2, steps=2, calls=4, results=4)
     assert report.bytes_freed > 0
@@ -198,7 +198,7 @@ def test_expired_month_is_dropped_and_its_sessions_removed(project: Project) -> 
 def test_expired_messages_of_a_kept_month_are_removed(project: Project) -> None:
     tell(project, "old", FEBRUARY)
     tell(project, "new", MID_FEBRUARY)
-    report = purge(primary, Scope(created_before=MID_FEBRUARY))
+    report = purge(primary, PurgeScope(created_before=MID_FEBRUARY))
     assert report.periods == []
     assert rows_of(report) == rows(sessions=1, messages=2, steps=2, calls=4, results=4)
     assert (report.bytes_freed, report.bytes_reusable > 1000) == (0, True)
@@ -237,7 +237,7 @@ def of_run(name: str, month: int) -> list[tuple[str, int, str]]:
 def judge(project: Project, name: str, created_at: datetime = LATER, **fields: Any) -> None:
     """Store a score with this name, about the session or message of this external id."""
     record = records.Score(name=name, value=1, comment=PLANTED, created_at=created_at, **fields)
-    place = find_place(primary, project.pk, record) if not record.trace_id else Place(trace_id=record.trace_id)
+    place = find_place(primary, project.pk, record) if not record.trace_id else ScoreTarget(trace_id=record.trace_id)
     store_scores(primary, project.pk, [PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=place)])
 
 
@@ -253,18 +253,18 @@ def test_scores_are_removed_with_month_message_or_session(project: Project) -> N
     add(project, "february", MARCH)
     judge(project, "pending", JANUARY, trace_id="0af7651916cd43dd8448eb211c80319c")
     judge(project, "waiting", MARCH, trace_id="0af7651916cd43dd8448eb211c80319c")
-    expired = Scope(created_before=END_OF_JANUARY)
+    expired = PurgeScope(created_before=END_OF_JANUARY)
     assert rows_of(survey(primary, expired))["scores"] == 3
     assert rows_of(purge(primary, expired))["scores"] == 3
     assert scores_left() == ["in february", "in kept", "in trash", "of february", "of kept", "of trash", "waiting"]
     # A month that stays, because another project has messages in it.
     tell(Project.objects.create(slug="other"), "other", FEBRUARY)
-    expired = Scope(created_before=MARCH, project_ids=(project.pk,))
+    expired = PurgeScope(created_before=MARCH, project_ids=(project.pk,))
     assert rows_of(survey(primary, expired))["scores"] == 1
     assert rows_of(purge(primary, expired))["scores"] == 1
     delete_session(primary, Session.objects.get(external_id="trash").pk, by="test")
     delete_message(primary, Message.objects.get(external_id="kept-a").pk, by="test")
-    trash = Scope(deleted_before=timezone.now() + timedelta(days=3650))
+    trash = PurgeScope(deleted_before=timezone.now() + timedelta(days=3650))
     assert rows_of(survey(primary, trash))["scores"] == 3
     assert rows_of(purge(primary, trash))["scores"] == 3
     assert scores_left() == ["of february", "of kept", "waiting"]
@@ -274,27 +274,27 @@ def test_contexts_are_removed_with_month_message_or_session(project: Project) ->
     prompts(project, "long", JANUARY, FEBRUARY, MARCH)
     prompts(project, "trash", MARCH)
     assert contexts_left() == [*of_run("long", 1), *of_run("long", 2), *of_run("long", 3), *of_run("trash", 3)]
-    assert rows_of(survey(primary, Scope(created_before=MID_FEBRUARY)))["contexts"] == 10
-    report = purge(primary, Scope(created_before=END_OF_JANUARY))
+    assert rows_of(survey(primary, PurgeScope(created_before=MID_FEBRUARY)))["contexts"] == 10
+    report = purge(primary, PurgeScope(created_before=END_OF_JANUARY))
     assert (report.periods, rows_of(report)["contexts"]) == (["2024-01"], 5)
     assert contexts_left() == [*of_run("long", 2), *of_run("long", 3), *of_run("trash", 3)]
     # In a month that stays.
     add(project, "long", MARCH, "third")
-    assert rows_of(purge(primary, Scope(created_before=MID_FEBRUARY)))["contexts"] == 5
+    assert rows_of(purge(primary, PurgeScope(created_before=MID_FEBRUARY)))["contexts"] == 5
     assert contexts_left() == [*of_run("long", 3), *of_run("trash", 3)]
     # An existing run gets its own context when the content is sent again.
     delete_session(primary, Session.objects.get(external_id="trash").pk, by="test")
-    assert rows_of(purge(primary, Scope(deleted_before=LATER + timedelta(days=3650))))["contexts"] == 5
+    assert rows_of(purge(primary, PurgeScope(deleted_before=LATER + timedelta(days=3650))))["contexts"] == 5
     assert contexts_left() == of_run("long", 3)
     delete_message(primary, Message.objects.get(external_id="long 2").pk, by="test")
-    purge(primary, Scope(deleted_before=LATER + timedelta(days=3650)))
+    purge(primary, PurgeScope(deleted_before=LATER + timedelta(days=3650)))
     assert places_of(PLANTED) == set()
 
 
 def test_message_of_exactly_the_limit_stays(project: Project) -> None:
     tell(project, "just", MID_FEBRUARY - timedelta(microseconds=1))
     tell(project, "exact", MID_FEBRUARY)
-    purge(primary, Scope(created_before=MID_FEBRUARY))
+    purge(primary, PurgeScope(created_before=MID_FEBRUARY))
     assert list(Session.objects.values_list("external_id", flat=True)) == ["exact"]
     assert Message.objects.count() == 2
 
@@ -305,7 +305,7 @@ def test_trashed_messages_and_sessions_expire_like_live_ones(project: Project) -
     assert deleted.id and kept.messages[0].id
     delete_session(primary, deleted.id, by="test")
     delete_message(primary, kept.messages[0].id, by="test")
-    purge(primary, Scope(created_before=MID_FEBRUARY))
+    purge(primary, PurgeScope(created_before=MID_FEBRUARY))
     assert counts() == NOTHING
 
 
@@ -313,7 +313,7 @@ def test_session_with_newer_messages_stays_and_is_recounted(project: Project) ->
     began = tell(project, "long", JANUARY)
     add(project, "long", FEBRUARY, "second")
     add(project, "long", MARCH, "third")
-    purge(primary, Scope(created_before=MID_FEBRUARY))
+    purge(primary, PurgeScope(created_before=MID_FEBRUARY))
     session = Session.objects.get(pk=began.id)
     left = (
         session.message_count,
@@ -324,13 +324,13 @@ def test_session_with_newer_messages_stays_and_is_recounted(project: Project) ->
     )
     assert left == (1, 4, 1, 120, 30)
     assert not wrong_counters()
-    purge(primary, Scope(created_before=datetime(2024, 4, 1, tzinfo=UTC)))
+    purge(primary, PurgeScope(created_before=datetime(2024, 4, 1, tzinfo=UTC)))
     assert counts() == NOTHING
 
 
 def test_session_younger_than_its_messages_is_recounted(project: Project) -> None:
     outcome = tell(project, "back-dated", JANUARY, begun=MARCH)
-    assert purge(primary, Scope(created_before=END_OF_JANUARY)).periods == ["2024-01"]
+    assert purge(primary, PurgeScope(created_before=END_OF_JANUARY)).periods == ["2024-01"]
     session = Session.objects.get(pk=outcome.id)
     assert (session.message_count, session.call_count, session.output_tokens) == (0, 0, 0)
 
@@ -338,7 +338,7 @@ def test_session_younger_than_its_messages_is_recounted(project: Project) -> Non
 def test_old_session_without_messages_is_removed(project: Project) -> None:
     store(project, external_id="empty", created_at=JANUARY)
     store(project, external_id="new and empty", created_at=MARCH)
-    assert rows_of(purge(primary, Scope(created_before=MID_FEBRUARY)))["sessions"] == 1
+    assert rows_of(purge(primary, PurgeScope(created_before=MID_FEBRUARY)))["sessions"] == 1
     assert list(Session.objects.values_list("external_id", flat=True)) == ["new and empty"]
 
 
@@ -367,7 +367,7 @@ def test_days_are_dropped_beside_a_month_that_existed(project: Project, settings
 def test_month_is_emptied_not_dropped_inside_a_transaction(project: Project) -> None:
     tell(project, "old", JANUARY)
     tell(project, "new", FEBRUARY)
-    scope = Scope(created_before=END_OF_JANUARY)
+    scope = PurgeScope(created_before=END_OF_JANUARY)
     with transaction.atomic():
         counted = survey(primary, scope)
         assert purge(primary, scope) == counted
@@ -387,12 +387,12 @@ def test_trash_is_purged_only_after_its_retention(project: Project) -> None:
     delete_message(primary, live.messages[1].id, by="test")
     Session.with_deleted.filter(pk=old.id).update(deleted_at=MARCH)
     Message.with_deleted.filter(pk=live.messages[1].id).update(deleted_at=MARCH)
-    report = purge(primary, Scope(deleted_before=MARCH + timedelta(microseconds=1)))
+    report = purge(primary, PurgeScope(deleted_before=MARCH + timedelta(microseconds=1)))
     assert rows_of(report) == rows(sessions=1, messages=3, steps=4, calls=8, results=8)
     assert set(Session.with_deleted.values_list("external_id", flat=True)) == {"new", "live"}
     assert Message.with_deleted.count() == 3
     assert not wrong_counters()
-    purge(primary, Scope(deleted_before=MARCH))
+    purge(primary, PurgeScope(deleted_before=MARCH))
     assert Message.with_deleted.count() == 3
 
 
@@ -401,7 +401,7 @@ def test_trashed_session_is_purged_with_newer_messages(project: Project) -> None
     add(project, "long", MARCH)
     assert outcome.id
     delete_session(primary, outcome.id, by="test")
-    purge(primary, Scope(deleted_before=LATER + timedelta(days=3650)))
+    purge(primary, PurgeScope(deleted_before=LATER + timedelta(days=3650)))
     assert counts() == NOTHING
 
 
@@ -411,7 +411,7 @@ def test_trashed_session_is_purged_with_newer_messages(project: Project) -> None
 def test_purge_of_project_removes_only_its_messages(project: Project, stranger: Project) -> None:
     tell(project, "ours", JANUARY)
     tell(stranger, "theirs", JANUARY)
-    report = purge(primary, Scope(created_before=MARCH, project_ids=(project.pk,)))
+    report = purge(primary, PurgeScope(created_before=MARCH, project_ids=(project.pk,)))
     assert report.periods == []
     assert rows_of(report)["messages"] == 2
     assert list(Session.objects.values_list("external_id", flat=True)) == ["theirs"]
@@ -424,7 +424,7 @@ def test_month_of_purged_projects_only_is_dropped(project: Project, stranger: Pr
     for name, owner, at in (("a", project, JANUARY), ("b", third, JANUARY), ("c", third, FEBRUARY), ("d", between, FEBRUARY)):  # fmt: skip
         tell(owner, name, at)
     tell(stranger, "later", MARCH)
-    report = purge(primary, Scope(created_before=MARCH, project_ids=(project.pk, third.pk)))
+    report = purge(primary, PurgeScope(created_before=MARCH, project_ids=(project.pk, third.pk)))
     assert report.periods == ["2024-01"]
     assert set(Session.objects.values_list("external_id", flat=True)) == {"d", "later"}
 
@@ -435,7 +435,7 @@ def test_month_with_late_foreign_message_is_kept(project: Project, stranger: Pro
         # A drop of the month waits for this lock, after it first checked whose rows are in it.
         other.execute("SELECT pg_advisory_lock(%s)", [0x7472_6163])
         purging = threads.submit(
-            in_thread(lambda: purge(primary, Scope(created_before=MARCH, project_ids=(project.pk,))))
+            in_thread(lambda: purge(primary, PurgeScope(created_before=MARCH, project_ids=(project.pk,))))
         )
         wait_until(lambda: is_polling(other))
         tell(stranger, "theirs", JANUARY)
@@ -462,7 +462,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def test_purge_of_session_removes_only_its_messages(project: Project) -> None:
     outcome = tell(project, "this", JANUARY)
     tell(project, "other", JANUARY)
-    purge(primary, Scope(created_before=MARCH, session_id=outcome.id))
+    purge(primary, PurgeScope(created_before=MARCH, session_id=outcome.id))
     assert list(Session.objects.values_list("external_id", flat=True)) == ["other"]
     assert counts() == TWO_MESSAGES
 
@@ -495,10 +495,10 @@ def test_purged_message_leaves_no_rows(project: Project, way: str) -> None:
     assert len(below) == 2
     assert places_of(PLANTED) >= {"messages_app_message", "messages_app_session", "traces_app_toolresult"}
     scope = {
-        "month": Scope(created_before=MARCH),
-        "batches": Scope(created_before=MARCH, session_id=message.session_id),
-        "trashed session": Scope(deleted_before=LATER),
-        "trashed message": Scope(deleted_before=LATER),
+        "month": PurgeScope(created_before=MARCH),
+        "batches": PurgeScope(created_before=MARCH, session_id=message.session_id),
+        "trashed session": PurgeScope(deleted_before=LATER),
+        "trashed message": PurgeScope(deleted_before=LATER),
     }[way]
     if way == "trashed session":
         delete_session(primary, message.session_id, by="test")
@@ -516,8 +516,8 @@ def test_purged_message_leaves_no_rows(project: Project, way: str) -> None:
     assert list(Tool.objects.values_list("name", flat=True)) == ["search"]
 
 
-@pytest.mark.parametrize("scope", [Scope(created_before=MARCH), Scope(created_before=MID_FEBRUARY)])
-def test_request_for_purged_data_is_not_found(project: Project, scope: Scope) -> None:
+@pytest.mark.parametrize("scope", [PurgeScope(created_before=MARCH), PurgeScope(created_before=MID_FEBRUARY)])
+def test_request_for_purged_data_is_not_found(project: Project, scope: PurgeScope) -> None:
     outcome = tell(project, "gone", FEBRUARY)
     tell(project, "stays", MARCH)
     message_id = outcome.messages[1].id
@@ -549,15 +549,15 @@ def test_purged_data_cannot_return_for_thirty_days(project: Project, until: date
 
     send()
     add(project, "goes on", MARCH)
-    purge(primary, Scope(created_before=until), now=LATER)
+    purge(primary, PurgeScope(created_before=until), now=LATER)
     refused = [
         ("session_purged", ["session_purged", "session_purged"]),
         (None, ["message_purged", "message_purged"]),
     ]
     assert send() == refused
-    report = purge(primary, Scope(created_before=until), now=LATER + timedelta(days=30))
+    report = purge(primary, PurgeScope(created_before=until), now=LATER + timedelta(days=30))
     assert (report.tombstones_forgotten, send()) == (0, refused)
-    report = purge(primary, Scope(created_before=until), now=LATER + timedelta(days=30, microseconds=1))
+    report = purge(primary, PurgeScope(created_before=until), now=LATER + timedelta(days=30, microseconds=1))
     # The four keys; the session by its id and by its external id.
     assert report.tombstones_forgotten == 6
     assert (PurgedPeriod.objects.count(), SessionTombstone.objects.count()) == (0, 0)
@@ -567,9 +567,9 @@ def test_purged_data_cannot_return_for_thirty_days(project: Project, until: date
 
 def test_keys_of_later_messages_of_purged_month_are_kept(project: Project) -> None:
     tell(project, "old", JANUARY)
-    purge(primary, Scope(created_before=END_OF_JANUARY), now=LATER)
+    purge(primary, PurgeScope(created_before=END_OF_JANUARY), now=LATER)
     tell(project, "late", JANUARY)
-    later = purge(primary, Scope(created_before=datetime(2023, 1, 1, tzinfo=UTC)), now=LATER + timedelta(days=31))
+    later = purge(primary, PurgeScope(created_before=datetime(2023, 1, 1, tzinfo=UTC)), now=LATER + timedelta(days=31))
     assert later.tombstones_forgotten == 4
     assert sorted(MessageKey.objects.values_list("message_id", flat=True)) == sorted(
         Message.objects.values_list("pk", flat=True)
@@ -583,7 +583,9 @@ def test_session_that_is_being_purged_cannot_be_restored(project: Project) -> No
     with ThreadPoolExecutor(1) as threads, other_connection() as other:
         # A lock on its messages makes the purge wait between the tombstone and the first batch.
         other.execute("SELECT 1 FROM messages_app_message FOR UPDATE")
-        purging = threads.submit(in_thread(lambda: purge(primary, Scope(deleted_before=LATER + timedelta(days=3650)))))
+        purging = threads.submit(
+            in_thread(lambda: purge(primary, PurgeScope(deleted_before=LATER + timedelta(days=3650))))
+        )
         wait_until(lambda: SessionTombstone.objects.count() == 2)
         with pytest.raises(NotFound):
             restore_session(primary, outcome.id)
@@ -601,7 +603,7 @@ def test_messages_are_purged_a_thousand_at_a_time(project: Project) -> None:
     with CaptureQueriesContext(
         connection,
     ) as queries:
-        purge(primary, Scope(created_before=MID_FEBRUARY), progress=told.append)
+        purge(primary, PurgeScope(created_before=MID_FEBRUARY), progress=told.append)
     assert told == [1000, 200]
     deletes = [query for query in queries.captured_queries if "DELETE FROM messages_app_message " in query["sql"]]
     assert len(deletes) == 2
@@ -617,9 +619,9 @@ def test_dry_run_counts_what_a_run_removes_and_changes_nothing(project: Project,
     delete_session(primary, trashed.id, by="test")
     delete_message(primary, Message.objects.filter(session__external_id="c").latest("pk").pk, by="test")
     for scope in (
-        Scope(created_before=MID_FEBRUARY, project_ids=(project.pk,)),
-        Scope(deleted_before=LATER + timedelta(days=3650), session_id=trashed.id),
-        Scope(created_before=MID_FEBRUARY, deleted_before=LATER + timedelta(days=3650)),
+        PurgeScope(created_before=MID_FEBRUARY, project_ids=(project.pk,)),
+        PurgeScope(deleted_before=LATER + timedelta(days=3650), session_id=trashed.id),
+        PurgeScope(created_before=MID_FEBRUARY, deleted_before=LATER + timedelta(days=3650)),
     ):
         before = counts()
         counted = survey(primary, scope)
@@ -635,7 +637,7 @@ def test_two_concurrent_purges_end_like_one(project: Project) -> None:
     tell(project, "stays", MARCH)
     with ThreadPoolExecutor(2) as threads:
         purging = [
-            threads.submit(in_thread(lambda: purge(primary, Scope(created_before=MID_FEBRUARY)))) for _ in range(2)
+            threads.submit(in_thread(lambda: purge(primary, PurgeScope(created_before=MID_FEBRUARY)))) for _ in range(2)
         ]
         reports = [future.result() for future in purging]
     assert sum(rows_of(report)["sessions"] for report in reports) == 500
@@ -661,7 +663,7 @@ def test_ingest_continues_during_a_purge(project: Project) -> None:
     with ThreadPoolExecutor(2) as threads:
         sending = [threads.submit(in_thread(send))]
         try:
-            purge(primary, Scope(created_before=MID_FEBRUARY))
+            purge(primary, PurgeScope(created_before=MID_FEBRUARY))
         finally:
             done = True
         sent = sending[0].result()
@@ -673,12 +675,12 @@ def test_write_during_drop_creates_the_month_again(project: Project) -> None:
     with ThreadPoolExecutor(1) as threads:
         for number in range(5):
             tell(project, f"old-{number}", JANUARY)
-            purging = threads.submit(in_thread(lambda: purge(primary, Scope(created_before=END_OF_JANUARY))))
+            purging = threads.submit(in_thread(lambda: purge(primary, PurgeScope(created_before=END_OF_JANUARY))))
             outcome = tell(project, f"at once-{number}", JANUARY, begun=MARCH)
             purging.result()
             assert [message.state for message in outcome.messages] == ["created", "created"]
             assert not wrong_counters()
-    purge(primary, Scope(created_before=END_OF_JANUARY))
+    purge(primary, PurgeScope(created_before=END_OF_JANUARY))
     assert not wrong_counters()
     assert {name: counts()[name] for name in ("Message", "ToolCall")} == {"Message": 0, "ToolCall": 0}
 
@@ -727,7 +729,7 @@ def test_purge_killed_during_drop_is_completed_by_next(project: Project) -> None
         process.join()
         assert reader.execute("SELECT count(*) FROM messages_app_message").fetchone() == (4,)
     assert counts()["Session"] == 2
-    assert purge(primary, Scope(created_before=END_OF_JANUARY)).periods == ["2024-01"]
+    assert purge(primary, PurgeScope(created_before=END_OF_JANUARY)).periods == ["2024-01"]
     assert counts() == TWO_MESSAGES
     assert not wrong_counters()
 
@@ -737,9 +739,9 @@ def test_rows_hidden_by_killed_purge_return_with_another(project: Project) -> No
     with other_connection() as reader:
         reader.execute("SELECT count(*) FROM messages_app_message")
         with pytest.raises(PeriodInUse):
-            purge(primary, Scope(created_before=END_OF_JANUARY), patience=0)
+            purge(primary, PurgeScope(created_before=END_OF_JANUARY), patience=0)
         assert Message.objects.count() == 0
-    purge(primary, Scope(created_before=datetime(2024, 1, 1, tzinfo=UTC)))
+    purge(primary, PurgeScope(created_before=datetime(2024, 1, 1, tzinfo=UTC)))
     assert counts() == TWO_MESSAGES
 
 
@@ -945,7 +947,7 @@ def test_spans_are_removed_with_a_message_of_their_trace(project: Project) -> No
         )
     first = Message.objects.filter(request_id=traces[0]).earliest("pk")
     delete_message(primary, first.pk, by="test")
-    scope = Scope(deleted_before=LATER + timedelta(days=3650))
+    scope = PurgeScope(deleted_before=LATER + timedelta(days=3650))
     assert rows_of(survey(primary, scope))["spans"] == 1
     assert rows_of(purge(primary, scope))["spans"] == 1
     assert [span.trace_id.hex for span in Span.objects.all()] == [traces[1]]
@@ -954,5 +956,5 @@ def test_spans_are_removed_with_a_message_of_their_trace(project: Project) -> No
         primary, project.pk, [SentSpan(trace_id=traces[0], span_id="d" * 16, start=start, end=start + 1)]
     )
     assert (outcome.accepted, outcome.refused, Span.objects.count()) == (0, 1, 1)
-    assert purge(primary, Scope(created_before=LATER)).periods
+    assert purge(primary, PurgeScope(created_before=LATER)).periods
     assert not Span.objects.exists()

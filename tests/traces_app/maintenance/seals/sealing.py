@@ -14,7 +14,7 @@ from access_app.db import primary
 from access_app.models import Project
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.events.store import record_events
-from traces_app.maintenance.seals.sealing import Report, seal_marked
+from traces_app.maintenance.seals.sealing import SealReport, seal_marked
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_event
 from tracesite_sdk.redaction.rules import DEFAULT_RULES
@@ -45,7 +45,7 @@ def send_event(project: Project, session: str, message_id: UUID, name: str) -> N
     record_events(primary, project.pk, [redact_event(event, DEFAULT_RULES)])
 
 
-def seal() -> Report:
+def seal() -> SealReport:
     return seal_marked(primary, patience=timedelta(0))
 
 

@@ -26,10 +26,10 @@ from traces_app.ingest.changes import change_message
 from traces_app.ingest.removal import remove_messages
 from traces_app.maintenance.costs import recompute_costs
 from traces_app.maintenance.purge.purging import purge, purge_deleted_message
-from traces_app.maintenance.purge.scopes import Scope
+from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.maintenance.seals import rows
 from traces_app.maintenance.seals.chain import mac_of
-from traces_app.maintenance.seals.sealing import Report, seal_marked
+from traces_app.maintenance.seals.sealing import SealReport, seal_marked
 from traces_app.models import MessageSeal, ModelPrice, SealBatch, SealLayout
 from tracesite.system_checks import check_seal_key
 from tracesite_sdk import records
@@ -70,7 +70,7 @@ def test_hmac_of_batch_never_changes() -> None:
 def test_changes_of_the_application_seal_again(project: Project) -> None:
     message_id = store_run(project)
     assert seal().sealed == 2
-    assert seal() == Report()
+    assert seal() == SealReport()
 
     def changes_one(again: str = "resealed") -> None:
         assert verify() == {}
@@ -263,9 +263,9 @@ def test_open_runs_are_not_marked(project: Project) -> None:
 @pytest.mark.django_db
 def test_marks_wait_for_more_changes(project: Project) -> None:
     store_run(project)
-    assert seal_marked(primary, patience=timedelta(minutes=1)) == Report()
+    assert seal_marked(primary, patience=timedelta(minutes=1)) == SealReport()
     assert summary()["waiting"] == 2
-    assert seal_marked(primary, patience=timedelta(0), is_stopped=lambda: True) == Report()
+    assert seal_marked(primary, patience=timedelta(0), is_stopped=lambda: True) == SealReport()
 
 
 @pytest.mark.django_db
@@ -323,7 +323,7 @@ def test_purged_months_are_not_missed(project: Project) -> None:
     store(project, answer(created_at=later), external_id="april")
     seal()
     mark(primary, list(Message.objects.values_list("pk", flat=True)))
-    assert purge(primary, Scope(created_before=datetime(2026, 4, 1, tzinfo=UTC))).periods[-1] == "2026-03"
+    assert purge(primary, PurgeScope(created_before=datetime(2026, 4, 1, tzinfo=UTC))).periods[-1] == "2026-03"
     assert verify() == {}
     assert seal().resealed == 1
     assert (verify(), summary()["intact"], MessageSeal.objects.count()) == ({}, 1, 2)

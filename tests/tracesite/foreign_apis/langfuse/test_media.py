@@ -19,7 +19,7 @@ from messages_app.models import Message
 from traces_app.imports import span_store
 from traces_app.imports.span_store import has_media, record_media, record_spans
 from traces_app.maintenance.purge.purging import purge
-from traces_app.maintenance.purge.scopes import Scope
+from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.models import Span as SpanRow
 from traces_app.models import ToolResult
 from traces_app.queries.contexts import inputs
@@ -121,7 +121,7 @@ def test_media_and_spans_in_any_order_give_the_same_rows() -> None:
             else:
                 assert record_media(primary, project.pk, delivery) is None
         assert_media_is_there()
-        purge(primary, Scope(created_before=Message.objects.latest("created_at").created_at.replace(year=2100)))
+        purge(primary, PurgeScope(created_before=Message.objects.latest("created_at").created_at.replace(year=2100)))
         assert SpanRow.objects.count() == 0
 
 
@@ -129,7 +129,7 @@ def test_media_goes_with_its_trace(client: Client, project: Project) -> None:
     record_spans(primary, project.pk, spans())
     upload(announce(client)[1]["uploadUrl"])
     assert has_media(primary, project.pk, TRACE, MEDIA_ID)
-    purge(primary, Scope(created_before=Message.objects.latest("created_at").created_at.replace(year=2100)))
+    purge(primary, PurgeScope(created_before=Message.objects.latest("created_at").created_at.replace(year=2100)))
     assert not has_media(primary, project.pk, TRACE, MEDIA_ID)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracesite.foreign_apis.weknora.frames import MAX_FRAME_BYTES, Frame, FrameStream, encode_frame
-from tracesite.foreign_apis.weknora.shapes import AgentStep, Message, SearchResult, call_of, result_of
+from tracesite.foreign_apis.weknora.shapes import SearchResult, WeknoraAgentStep, WeknoraMessage, call_of, result_of
 from tracesite_sdk.records.event_types import EVENT_TYPES, EventSpec
 
 from .strict import StreamResponse, frames_of
@@ -44,7 +44,7 @@ def event(seq: int, values: dict[str, Any]) -> dict[str, Any]:
     return {"seq": seq, "external_id": f"e{seq}", "timestamp": TIME, "message_id": MESSAGE, **values}
 
 
-def answer(**fields: Any) -> Message:
+def answer(**fields: Any) -> WeknoraMessage:
     fixed = {"id": MESSAGE, "session_id": SESSION, "request_id": "req-1", "role": "assistant", "created_at": TIME}
     values = {
         "content": "It rains.",
@@ -53,10 +53,10 @@ def answer(**fields: Any) -> Message:
         "updated_at": TIME,
         "deleted_at": None,
     }
-    return Message(**{**fixed, **values, **fields})
+    return WeknoraMessage(**{**fixed, **values, **fields})
 
 
-def end(stream: FrameStream, message: Message | None = None, **values: Any) -> list[Frame]:
+def end(stream: FrameStream, message: WeknoraMessage | None = None, **values: Any) -> list[Frame]:
     fixed: dict[str, Any] = {"error": "", "was_stopped": False, "step_count": 1, "duration": 40}
     return stream.ending(message or answer(), **{**fixed, **values})
 
@@ -243,8 +243,8 @@ def test_other_events_yield_no_frames() -> None:
 # --- Frames of rows ---------------------------------------------------------------------------------------------
 
 
-def step(**fields: Any) -> AgentStep:
-    return AgentStep(**{"iteration": 0, "thought": "Look it up.", "tool_calls": [], "timestamp": TIME, **fields})
+def step(**fields: Any) -> WeknoraAgentStep:
+    return WeknoraAgentStep(**{"iteration": 0, "thought": "Look it up.", "tool_calls": [], "timestamp": TIME, **fields})
 
 
 OPEN = call_of("c1", "search", {"q": "rain"}, None, 0)
