@@ -37,7 +37,7 @@ class Page:
     view: Callable[..., HttpResponseBase]
     """Takes the admin, the request and the parameters of the route."""
     name: str
-    """What the page does, in one word, which the audit log uses: see `access_app.audit.requests`."""
+    """The action of the page in one word, which the audit log uses: see `access_app.audit.requests`."""
 
     def url(self, model_admin: AnyModelAdmin) -> URLPattern:
         """Return the route of the page, whose name is that of the model and of the page."""
@@ -61,10 +61,10 @@ class RoleAdmin(AnyModelAdmin):
     pages: ClassVar[Sequence[Page]] = ()
 
     project_path: ClassVar[str] = "project_id"
-    """Where the rows carry the id of their project."""
+    """The lookup from a row to the id of its project."""
     view_role: ClassVar[Role] = Role.VIEWER
     change_role: ClassVar[Role | None] = None
-    """Who may change a row; None: nobody. So with `add_role`."""
+    """The role that may change a row; None: nobody. So with `add_role`."""
     add_role: ClassVar[Role | None] = None
 
     def get_urls(self) -> list[URLPattern]:

@@ -343,7 +343,7 @@ _READ_COLUMNS: Final = (
     "JOIN pg_attribute ON attrelid = to_regclass(name) AND attnum > 0"
 )
 _columns: dict[str, Mapping[tuple[int, int], tuple[str, str]]] = {}
-"""By the key of the database."""
+"""Keyed by that of the database."""
 
 
 class MaskedReadingMiddleware:

@@ -25,7 +25,7 @@ class TracesCommand(BaseCommand):
     """Whether it is given the projects of each database, where it takes several and is given none."""
 
     actor: Actor | None = None
-    """Who acts, if the command is in the audit log: see AuditedCommand."""
+    """The actor, if the command is in the audit log: see AuditedCommand."""
     _alias = PRIMARY
 
     @property

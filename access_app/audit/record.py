@@ -59,7 +59,7 @@ class AuditedCommand(BaseCommand):
     """The action of the command; None if the functions that it calls record that."""
     object_type: ClassVar[str] = ""
     actor: Actor | None = None
-    """Who acts: the command, once it runs."""
+    """The command itself, once it runs."""
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         name = type(self).__module__.rpartition(".")[2]

@@ -55,7 +55,7 @@ class Origin:
 
 @dataclass(eq=False)
 class Actor:
-    """Who acts in a request, command or job, with the notes for its audit entry. Handed down beside, or within, a `Database`."""
+    """The user, key, command or job that acts, with the notes for its audit entry. Handed down beside, or within, a `Database`."""
 
     origin_of: Callable[[], Origin]
     """Returns who it is; called late, because the login of a request is not known at first."""

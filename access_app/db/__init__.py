@@ -43,7 +43,7 @@ class Database:
     reads_from_replica: bool = False
     """Whether its replica answers what is only read: that of a GET request, say. See tracesite.http.replica_reading."""
     actor: Any = field(default=None, compare=False)
-    """Who reads and writes there, in the audit log: an access_app.audit.trail.Actor, which needs this module; None for the system."""
+    """The one that reads and writes there, for the audit log: an access_app.audit.trail.Actor, which needs this module; None for the system."""
 
     @classmethod
     def of(cls, rows: QuerySet[Any]) -> Database:

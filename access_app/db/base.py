@@ -63,14 +63,14 @@ class DatabaseWrapper(base.DatabaseWrapper):
     timeline = ""
     """TIMELINE when the connection was made."""
     mask: Any = None
-    """What masks what the reader of this thread's request may not see, a RowMask; None if it sees everything. Set by
+    """The RowMask that hides what the reader of this thread's request may not see; None if it sees everything. Set by
     access_app.masked_reading, for the connections to all databases at once."""
     decrypts = False
     """Whether the connections of this process decrypt rows: if it has a master key, or if one of them found data keys. Without a master
     key what is encrypted is refused, rather than shown as it is stored. See access_app.encryption.reading."""
     _is_as_stored = False
     opened_rows: ClassVar[Callable[[Any], Any] | None] = None
-    """What makes the row factory that decrypts, around the one that masks. Set when the process starts, because it needs this module."""
+    """The maker of the row factory that decrypts, around the one that masks. Set when the process starts, because it needs this module."""
     place: tuple[tuple[str, str], int] | None = None
     """The checked server of the replica: its host and port, of those in the settings, and the number of the check's
     connection."""

@@ -1,1 +1,1 @@
-"""What admins are made of: the base of lists, and the parts that a list has. Nothing is registered here; see traces_app.admin."""
+"""The base of the admin's lists, and the parts that a list has. Nothing is registered here; see traces_app.admin."""

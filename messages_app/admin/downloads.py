@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class Downloadable:
     """A table and its columns that may be downloaded."""
 
     rows: Manager[Any]
     columns: frozenset[str]
     project: str = "project_id"
-    """Where the rows carry the id of their project."""
+    """The lookup from a row to the id of its project."""
 
 
 @dataclass(frozen=True)
 class Downloads:
     """The values that pages of an admin offer as files."""
 
-    sources: Mapping[str, Source] = field(default_factory=dict)
-    """By the name of their table in the URL."""
+    sources: Mapping[str, Downloadable] = field(default_factory=dict)
+    """Keyed by the name of their table in the URL."""
 
     def urls(self, model_admin: KeysetAdmin) -> list[URLPattern]:
         return [Page("value/<slug:table>/<uuid:key>/<slug:column>/", self.send, "value").url(model_admin)]
@@ -49,7 +49,7 @@ class Downloads:
 
 
 def value_file(
-    db: Database, sources: Mapping[str, Source], table: str, key: UUID, column: str, scope: ProjectScope
+    db: Database, sources: Mapping[str, Downloadable], table: str, key: UUID, column: str, scope: ProjectScope
 ) -> HttpResponse | None:
     """Return a value as an attachment; None if table, column or row do not exist in `scope`, or the value is empty.
 

@@ -65,7 +65,7 @@ from .walks import TookTooLong, end_of_search, is_walk, page_size
 
 VALUE_CHARACTERS = 80
 MOST_WORDS = 6
-"""Of a search without results, up to which each word can be searched for by itself."""
+"""The most words of a search without results for which each is offered by itself."""
 
 
 @dataclass(frozen=True, kw_only=True)

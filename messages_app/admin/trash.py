@@ -60,7 +60,7 @@ class Trash:
     purge: Callable[..., bool]
     """The write that removes a row of the trash for good: (database, primary key). Returns whether the row was there."""
     what_is_restored: Any
-    """What restoring a row brings back, as a sentence."""
+    """Return the sentence that says what a restored row brings back."""
     other: tuple[Any, str]
     """The name of the other trash and the name of its URL, to link to it."""
     search_help: Any

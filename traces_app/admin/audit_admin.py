@@ -43,7 +43,7 @@ OBJECTS: Mapping[str, str | Promise] = {
 }
 """The types of objects that are no models."""
 CHARACTERS = 80
-"""Of a text in the list."""
+"""The longest text in the list."""
 
 
 class ActionFilter(WordListFilter):

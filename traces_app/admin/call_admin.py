@@ -24,7 +24,7 @@ from access_app.db import Database
 from access_app.request_database import database
 from messages_app.admin.api_list import ApiList
 from messages_app.admin.columns import Columns
-from messages_app.admin.downloads import Downloads, Source
+from messages_app.admin.downloads import Downloads, Downloadable
 from messages_app.admin.exports import Export, text
 from messages_app.admin.filters import CreatedFilter, ProjectFilter
 from messages_app.admin.keyset import KeysetAdmin, NamedList
@@ -121,8 +121,8 @@ class ToolCallAdmin(KeysetAdmin):
     )
     downloads = Downloads(
         {
-            "call": Source(rows=ToolCall.with_deleted, columns=frozenset(["args", "reflection", "metadata"])),
-            "result": Source(
+            "call": Downloadable(rows=ToolCall.with_deleted, columns=frozenset(["args", "reflection", "metadata"])),
+            "result": Downloadable(
                 rows=ToolResult.objects,
                 columns=frozenset(["output", "data", "error", "metadata", "attachments", "raw"]),
                 project="call__project_id",

@@ -49,7 +49,7 @@ MOST_CANDIDATES = 20
 MOST_ALIKE = 5
 ANSWER_CHARACTERS = 2_000
 TEXT_CHARACTERS = 300
-"""Of the arguments, thought or result of a step or call."""
+"""The longest text of the arguments, thought or result of a step or call."""
 WORDS_SECONDS = 0.5
 """After this time the other changed texts are shown without their changed words."""
 
@@ -164,7 +164,7 @@ class Side:
 
     node: Node
     number: int
-    """Of a step, counted from 1 on this side; 0 of a call."""
+    """The number of a step, counted from 1 on this side; 0 for a call."""
     text: Pieces
     result: Pieces
 

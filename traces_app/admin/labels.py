@@ -1,4 +1,4 @@
-"""What lists and pages call a session, a message and a run, and how they mark a status."""
+"""The names of sessions, messages and runs in lists and pages, and the marks of a status."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from messages_app.models import Message, Session
 from messages_app.safe_text import marked, one_line, visible
 
 NAME_CHARACTERS = 80
-"""Of a text in a list."""
+"""The longest text in a list."""
 
 
 def title_of(message: Message) -> str:

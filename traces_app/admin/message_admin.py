@@ -24,7 +24,7 @@ from access_app.request_database import database
 from messages_app import writes
 from messages_app.admin.api_list import ApiList
 from messages_app.admin.columns import Columns
-from messages_app.admin.downloads import Downloads, Source
+from messages_app.admin.downloads import Downloads, Downloadable
 from messages_app.admin.exports import Export, amount, text
 from messages_app.admin.filters import CreatedFilter, ProjectFilter, SessionNameFilter
 from messages_app.admin.keyset import KeysetAdmin, NamedList
@@ -193,15 +193,15 @@ class MessageAdmin(KeysetAdmin):
     )
     downloads = Downloads(
         {
-            "message": Source(
+            "message": Downloadable(
                 rows=Message.with_deleted, columns=frozenset(["content", "content_parts", "error", *MESSAGE_DETAILS])
             ),
-            "reference": Source(
+            "reference": Downloadable(
                 rows=Reference.objects,
                 columns=frozenset(["content", "image_info", "metadata"]),
                 project="message__project_id",
             ),
-            "step": Source(
+            "step": Downloadable(
                 rows=AgentStep.with_deleted,
                 columns=frozenset(["thought", "reasoning", "usage", "metadata"]),
                 project="message__project_id",

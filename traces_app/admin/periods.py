@@ -49,7 +49,7 @@ class Period:
         given = {name: parameters[name] for name in CreatedFilter.parameter_names if parameters.get(name)}
         self.given = given or {"created": DEFAULT_PERIOD}
         self.entered = self.given
-        """What the form shows: what was typed, even if it is not valid."""
+        """The text in the form as it was typed, even if it is not valid."""
         self.ids = created_ids(self.given)
         if self.ids.lower and self.ids.upper and self.ids.lower >= self.ids.upper:
             raise InvalidFilter(CreatedFilter.title, " – ".join(given.values()), REVERSED_TIMES)

@@ -51,7 +51,7 @@ class FoundMessage:
     """Counted from 1, without deleted messages."""
     message: Message
     url: str
-    """Of its place in the conversation."""
+    """The page of its place in the conversation."""
     places: Iterable[FoundPlace]
 
 

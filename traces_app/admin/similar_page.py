@@ -47,7 +47,7 @@ class SimilarRow:
     found: SimilarRun
     run: Message
     likeness: float
-    """Of everything or of the errors, whichever counts."""
+    """The similarity of everything or of the errors, whichever counts."""
     compare_url: str
 
     @property

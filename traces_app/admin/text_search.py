@@ -43,7 +43,7 @@ class _CameTo:
     hits: dict[UUID, Sequence[Hit]] = field(default_factory=dict)
     """The places in each row."""
     fault: str = ""
-    """What is wrong with the text."""
+    """The error in the text."""
     indexed_until: datetime | None = None
     """The time since when messages wait for the index; None if it has all."""
 

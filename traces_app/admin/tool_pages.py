@@ -209,7 +209,7 @@ class ToolRow:
 
     @property
     def p95_change(self) -> float | None:
-        """By what part the 95th percentile grew since the period before; 1.0 is twice as slow."""
+        """Return the part by which the 95th percentile grew since the period before; 1.0 is twice as slow."""
         return self.p95 / self.p95_before - 1 if self.p95 is not None and self.p95_before else None
 
     @property

@@ -68,7 +68,7 @@ _INPUTS = f"SELECT id::text AS {ROW_ID}, content, entries::text[] {_BY_IDS}"
 MOST_INPUT_BYTES = 64 * 2**20
 """Bytes of what models were asked that are read at once, each entry as often as it is referred to."""
 _ENTRY_BYTES = 64
-"""What an entry counts besides its content, because a list of many empty ones takes memory, too."""
+"""The bytes that an entry counts besides its content, because a list of many empty ones takes memory, too."""
 _SIZES = f"SELECT id::text AS {ROW_ID}, size + {_ENTRY_BYTES}::bigint * cardinality(entries) {_BY_IDS}"
 _REFS = f"SELECT id::text AS {ROW_ID}, ref {_BY_IDS}"
 _VALUES = f"SELECT id::text AS {ROW_ID}, (content -> 'value')::text {_BY_IDS}"

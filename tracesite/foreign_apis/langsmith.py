@@ -35,7 +35,7 @@ from tracesite_sdk.spans.span import InvalidBody
 from .authentication import AnyHeaderAuthentication
 
 PREFIXES = ("", "api/", "langsmith/")
-"""What LANGSMITH_ENDPOINT may end with; a self-hosted LangSmith is at /api."""
+"""The possible ends of LANGSMITH_ENDPOINT; a self-hosted LangSmith is at /api."""
 MULTIPART = "multipart/form-data"
 ACCEPTED = 202
 
