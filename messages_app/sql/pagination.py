@@ -20,7 +20,8 @@ from time import monotonic
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
-from django.db.models import QuerySet, UUIDField
+from django.db.models import Max, QuerySet, TextField, UUIDField
+from django.db.models.functions import Cast
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 from msgspec import Struct
@@ -78,6 +79,11 @@ class IdRange(Struct, frozen=True, kw_only=True):
         lower = None if self.lower is None else Period.of(ids.created_at_of(self.lower), length).first_id
         upper = None if self.upper is None else Period.of(ids.created_at_of(self.upper), length).after_id
         return IdRange(lower=lower, upper=upper)
+
+
+def newest_id(name: str) -> Cast:
+    """Return the aggregate of the greatest id in a field. PostgreSQL before version 18 has no max(uuid), and a text would be masked."""
+    return Cast(Max(Cast(name, TextField())), UUIDField())
 
 
 EVERY_ID = IdRange()

@@ -18,9 +18,7 @@ from uuid import UUID
 from django.db.models import (
     QuerySet,
     Sum,
-    TextField,
 )
-from django.db.models.functions import Cast
 
 from access_app.db import Database
 from messages_app.models import Message
@@ -207,26 +205,27 @@ def read_call(db: Database, call_id: UUID) -> CallNode | None:
 
 def _skeleton(db: Database, message_id: UUID) -> tuple[list[StepNode], list[CallNode], bool]:
     below = ids_below([message_id])
-    steps = steps_of(
+    step_rows = (
         db.rows(AgentStep.with_deleted)
         .filter(message_id=message_id, **below)
         .order_by("iteration", "ordinal", "pk")
-        .values_list(as_key("pk"), "iteration", "agent_name")[: SKELETON_ROWS + 1]
+        .values_list("pk", "iteration", "agent_name")[: SKELETON_ROWS + 1]
     )
+    steps = steps_of(with_text_keys(step_rows))
     # In the order of the steps, so that of a run that is too long the first steps are complete.
     in_order = (
         db.rows(ToolCall.with_deleted)
         .filter(message_id=message_id, **below)
         .order_by("step__iteration", "step__ordinal", "step_id", "position", "pk")
-        .values_list(as_key("pk"), as_key("step_id"), as_key("parent_id"), "status")
+        .values_list("pk", "step_id", "parent_id", "status")
     )
-    rows = list(in_order[: SKELETON_ROWS + 1])
+    rows = with_text_keys(in_order[: SKELETON_ROWS + 1], keys=3)
     is_cut = len(steps) > SKELETON_ROWS or len(rows) > SKELETON_ROWS
     if is_cut:
         # All failures are listed, wherever they are.
         read = {row[0] for row in rows}
         failed = in_order.filter(status=ToolCall.Status.ERROR)[:SKELETON_ROWS]
-        rows += [row for row in failed if row[0] not in read]
+        rows += [row for row in with_text_keys(failed, keys=3) if row[0] not in read]
     known = {step.id for step in steps}
     calls = [
         CallNode(id=key, step_id=step, parent_id=parent, status=status)
@@ -236,9 +235,9 @@ def _skeleton(db: Database, message_id: UUID) -> tuple[list[StepNode], list[Call
     return steps, calls, is_cut
 
 
-def as_key(column: str) -> Cast:
-    """Return the expression for a column of UUIDs as text."""
-    return Cast(column, TextField())
+def with_text_keys(rows: Iterable[tuple[Any, ...]], keys: int = 1) -> list[tuple[Any, ...]]:
+    """Return rows with text in place of the UUIDs, or None, of their first columns: a UUID takes Python longer to hash."""
+    return [(*(None if key is None else str(key) for key in row[:keys]), *row[keys:]) for row in rows]
 
 
 def _load_texts(db: Database, message_id: UUID, nodes: Sequence[CallNode | StepNode]) -> None:
@@ -380,17 +379,17 @@ def _failures(
         return {}
     keys = [UUID(node.id) for node in failed]
     rows = db.rows(ToolResult.objects).filter(pk__in=keys).annotate(shown_error=first_characters("error", 300))
-    errors = dict(rows.values_list(as_key("pk"), "shown_error"))
-    tools = dict(db.rows(ToolCall.with_deleted).filter(pk__in=keys).values_list(as_key("pk"), "tool__name"))
+    errors = dict(rows.values_list("pk", "shown_error"))
+    tools = dict(db.rows(ToolCall.with_deleted).filter(pk__in=keys).values_list("pk", "tool__name"))
     return {
         node.id: Failure(
             call_id=node.id,
             step=numbers[node.step_id],
-            tool=tools.get(node.id, ""),
-            error=errors.get(node.id, ""),
+            tool=tools.get(key, ""),
+            error=errors.get(key, ""),
             page=shown_on.get(node.id),
         )
-        for node in failed
+        for key, node in zip(keys, failed, strict=True)
     }
 
 

@@ -32,7 +32,7 @@ from access_app.visibility import visible_to
 from messages_app import writes
 from messages_app.admin.api_list import ApiList
 from messages_app.admin.columns import Columns
-from messages_app.admin.downloads import Downloads, Downloadable
+from messages_app.admin.downloads import Downloadable, Downloads
 from messages_app.admin.exports import Export, amount, text
 from messages_app.admin.filters import ActiveFilter, BeganFilter, OrderFilter, ProjectFilter
 from messages_app.admin.keyset import KeysetAdmin

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import BooleanField, ExpressionWrapper, FilteredRelation, Q, QuerySet, TextField
-from django.db.models.functions import Cast
+from django.db.models import BooleanField, ExpressionWrapper, FilteredRelation, Q, QuerySet
 from django.utils.translation import gettext as _
 from msgspec import UNSET
 
@@ -142,16 +141,15 @@ def _query_of_first_calls(db: Database, messages: Collection[str]) -> Query:
     calls: QuerySet[ToolCall, Any] = db.rows(ToolCall.with_deleted).filter(message_id__in=messages, **periods.of("pk"))
     # The separate relation `in_step` puts conditions on the primary key of steps: see `_calls` in filters.py.
     calls = calls.annotate(
-        of_message=Cast("message_id", TextField()),
         is_root=ExpressionWrapper(Q(parent_id__isnull=True), BooleanField()),
         in_step=FilteredRelation("step", condition=Q(step__ordinal__isnull=False)),
     )
     calls = calls.filter(**periods.of("in_step__id"))
     order = ("in_step__iteration", "in_step__ordinal", "position", "pk")
     return Query.of(
-        calls.order_by("of_message", "status", "is_root", *order)
-        .distinct("of_message", "status", "is_root")
-        .values_list("of_message", "status", "is_root", *order[:3], Cast("pk", TextField()), "tool__name")
+        calls.order_by("message_id", "status", "is_root", *order)
+        .distinct("message_id", "status", "is_root")
+        .values_list("message_id", "status", "is_root", *order[:3], "pk", "tool__name")
     )
 
 
@@ -159,7 +157,7 @@ def _first_calls(rows: Sequence[Row]) -> dict[str, list[_FirstCall]]:
     """Return at most six calls of each message, in reading order, among them its root and the first that failed."""
     first_calls: defaultdict[str, list[_FirstCall]] = defaultdict(list)
     for message_id, status, is_root, *_place, call_id, tool in sorted(rows, key=lambda row: row[3:7]):
-        first_calls[message_id].append(_FirstCall(id=call_id, tool=tool, status=status, is_root=is_root))
+        first_calls[str(message_id)].append(_FirstCall(id=str(call_id), tool=tool, status=status, is_root=is_root))
     return first_calls
 
 

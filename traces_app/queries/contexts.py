@@ -64,7 +64,9 @@ _NAMES = """
     ) AS field (key, value) WHERE event.session_id = %s AND field.value ->> 'contextRef' = %s
     """
 _BY_IDS = "FROM traces_app_context WHERE id = ANY(%s::uuid[]) AND id BETWEEN %s AND %s"
-_INPUTS = f"SELECT id::text AS {ROW_ID}, content, entries::text[] {_BY_IDS}"
+_INPUTS = (
+    f"SELECT id::text AS {ROW_ID}, content, {as_column('entries::text[]', 'traces_app_context.entries')} {_BY_IDS}"
+)
 MOST_INPUT_BYTES = 64 * 2**20
 """Bytes of what models were asked that are read at once, each entry as often as it is referred to."""
 _ENTRY_BYTES = 64

@@ -12,14 +12,15 @@ from decimal import Decimal
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
-from django.db.models import Count, DateTimeField, Exists, Func, Max, Model, OuterRef, Q, QuerySet, Sum, TextField
-from django.db.models.functions import Cast, Collate, Trunc
+from django.db.models import Count, DateTimeField, Exists, Func, Model, OuterRef, Q, QuerySet, Sum
+from django.db.models.functions import Collate, Trunc
 from django.utils import timezone
 
 from access_app.db import Database
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.models import HAS_ERRORS, WAITS, Message
 from messages_app.sql.beginnings import Beginning
+from messages_app.sql.pagination import newest_id
 from traces_app.models import AgentStep, Tool, ToolCall
 from tracesite_sdk.normalize.records import TOKENS_IN, TOKENS_OUT
 from tracesite_sdk.records import ids
@@ -260,7 +261,7 @@ def failing_tools(db: Database, scope: ProjectScope, period: Period) -> list[Fai
     most = (
         _alive(db, visible_to(failed, scope))
         .values("tool_id")
-        .annotate(failures=Count("pk"), last=Max(Cast("message_id", TextField())))
+        .annotate(failures=Count("pk"), last=newest_id("message_id"))
         .order_by("-failures", Collate("tool__name", "C"), "tool_id")[: MOST + 1]
     )
     failing = {row["tool_id"]: row for row in most}
@@ -279,14 +280,14 @@ def failing_tools(db: Database, scope: ProjectScope, period: Period) -> list[Fai
     )
     counts = {row["tool_id"]: row for row in counted}
     firsts = (
-        _failed_below(db, period, {UUID(row["last"]) for row in failing.values()})
+        _failed_below(db, period, {row["last"] for row in failing.values()})
         .filter(tool_id__in=failing)
         .order_by("tool_id", "message_id", *_READING_ORDER)
         .distinct("tool_id", "message_id")
         .annotate(error_text=Beginning("result__error", _ERROR_CHARACTERS))
         .values_list("tool_id", "message_id", "pk", "error_text")
     )
-    examples = {(tool, str(message)): (pk, message, error) for tool, message, pk, error in firsts}
+    examples = {(tool, message): (pk, message, error) for tool, message, pk, error in firsts}
     names = {
         pk: (name, slug)
         for pk, name, slug in db.rows(Tool.objects).filter(pk__in=failing).values_list("pk", "name", "project__slug")

@@ -22,7 +22,7 @@ from access_app.visibility import ProjectScope, visible_to
 from messages_app.models import is_alive
 from messages_app.sql.batch import LIST_MS, limited
 from messages_app.sql.beginnings import Beginning
-from messages_app.sql.pagination import IdRange
+from messages_app.sql.pagination import IdRange, newest_id
 from messages_app.timestamps import instant_text
 from traces_app.models import Context, Tool, ToolCall
 from tracesite_sdk.records import ids
@@ -166,7 +166,7 @@ def _slow(calls: QuerySet[Any, Any], key: str, arguments: Any, message: Any) -> 
             calls=n,
             total_ms=float(total),
             longest_ms=longest,
-            last_id=UUID(last),
+            last_id=last,
         )
         for arguments, message_id, n, total, longest, last in rows[:LISTED]
     ]
@@ -178,12 +178,12 @@ def repeated(db: Database, tool_id: int, id_range: IdRange, which: CallFilter = 
     groups = calls.order_by().values("message_id", "digest", "arguments").annotate(n=Count("pk"), last=_LAST)
     rows = groups.filter(n__gt=1).order_by("-n", F("last").desc())
     return [
-        Repeated(message_id=message_id, arguments=arguments, calls=n, last_id=UUID(last))
+        Repeated(message_id=message_id, arguments=arguments, calls=n, last_id=last)
         for message_id, arguments, n, last in rows.values_list("message_id", "arguments", "n", "last")[:LISTED]
     ]
 
 
-_LAST = Max(Cast("pk", TextField()))
+_LAST = newest_id("pk")
 _ARGUMENTS = Beginning(Cast("args", TextField()), ARGUMENTS_CHARACTERS)
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from uuid import UUID
 
-from django.db.models import Avg, Count, Exists, FloatField, Max, OuterRef, Q, QuerySet, TextField
+from django.db.models import Avg, Count, Exists, FloatField, Max, OuterRef, Q, QuerySet
 from django.db.models.functions import Cast
 
 from access_app.db import Database
 from messages_app.models import Message
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
-from messages_app.sql.pagination import IdRange
+from messages_app.sql.pagination import IdRange, newest_id
 from messages_app.timestamps import instant_text
 from traces_app.models import Tool, ToolCall
 from tracesite_sdk.records.ids import created_at_of
@@ -109,7 +108,7 @@ def _statistics(db: Database, ids: Sequence[int], id_range: IdRange) -> QuerySet
         **{f"{status}_calls": Count("pk", filter=Q(status=status)) for status in ("success", "error", "pending")},
         "average": Cast(Avg("duration_ms"), FloatField()),
         "longest": Max("duration_ms"),
-        "last": Max(Cast("pk", TextField())),
+        "last": newest_id("pk"),
     }
     return calls.values("tool_id").annotate(**statistics).values_list("tool_id", *statistics)
 
@@ -128,5 +127,5 @@ def _tool(row: Row, counts: Row) -> schemas.Tool:
         pending_count=pending,
         average_duration=average,
         longest_duration=longest,
-        last_called_at=None if last is None else instant_text(created_at_of(UUID(last))),
+        last_called_at=None if last is None else instant_text(created_at_of(last)),
     )

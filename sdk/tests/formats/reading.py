@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -26,12 +27,14 @@ from tracesite_sdk.transcripts.times import with_times
 
 
 def read(format_: Format, document: object) -> tuple[list[records.Session], list[tuple[str, str]]]:
-    """Return the sessions and the omissions of a document."""
+    """Return the sessions and the omissions of a document. Raise msgspec.ValidationError if a value has not the type of its field."""
     left_out: list[tuple[str, str]] = []
     sessions = [
         session_of(transcript, format_.NAME)
         for transcript in format_.transcripts(document, lambda where, why: left_out.append((where, why)))
     ]
+    for session in sessions:
+        msgspec.convert(msgspec.to_builtins(session), records.Session)
     return sessions, left_out
 
 
@@ -163,7 +166,9 @@ def assert_grows(format_: Format, start: object, whole: object) -> None:
         assert len(known.messages or ()) <= len(messages)
         for old, new in zip(known.messages or (), messages, strict=False):
             assert (old.external_id, old.created_at) == (new.external_id, new.created_at)
-            assert merged(_without_pending(old), _without_pending(new)) == _without_pending(new)
+            grown_to, at_once = merged(_without_pending(old), _without_pending(new)), _without_pending(new)
+            differing = [name for name in new.__struct_fields__ if getattr(grown_to, name) != getattr(at_once, name)]
+            assert differing == [], f"message {new.external_id} grows to another one than is read at once"
 
 
 def _without_pending(message: records.Message) -> records.Message:

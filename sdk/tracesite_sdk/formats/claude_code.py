@@ -42,7 +42,7 @@ from typing import Any
 
 import msgspec
 
-from tracesite_sdk.normalize.json_values import fields, instant, items, rest, text, time_flags
+from tracesite_sdk.normalize.json_values import duration, fields, instant, items, rest, text, time_flags
 from tracesite_sdk.transcripts.documents import Document, Files, Line, Lines, Skip
 from tracesite_sdk.transcripts.entries import Entry, Prompt, Reply, Result, Transcript
 from tracesite_sdk.transcripts.outline import SHARE
@@ -799,8 +799,5 @@ def _with_data(result: Result, data: object) -> Result:
         return result
     if not isinstance(data, dict | list):
         return replace(result, metadata={**result.metadata, "toolUseResult": data})
-    durations = [fields(data).get(name) for name in ("totalDurationMs", "durationMs")]
-    duration = next(
-        (ms for ms in durations if isinstance(ms, int | float) and not isinstance(ms, bool) and 0 <= ms < 1e12), None
-    )
-    return replace(result, data=data, duration=duration)
+    durations = [duration(fields(data).get(name)) for name in ("totalDurationMs", "durationMs")]
+    return replace(result, data=data, duration=next((ms for ms in durations if ms is not None), None))

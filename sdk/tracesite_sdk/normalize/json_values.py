@@ -88,6 +88,13 @@ def fields(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def duration(milliseconds: object) -> float | None:
+    """Return milliseconds; None if it is not a number between 0 and 31 years."""
+    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float) or not 0 <= milliseconds < 1e12:
+        return None
+    return milliseconds
+
+
 def milliseconds(seconds: object) -> float | None:
     """Convert seconds to milliseconds; None if it is not a number between 0 and 31 years."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
