@@ -105,21 +105,31 @@ def find_message(
 
 
 def session_of_page(db: Database, scope: ProjectScope, session_id: UUID) -> Session | None:
-    """Return the row of a session that is not deleted; None if there is none in the scope."""
-    return db.rows(Session.objects).visible_to(scope).filter(pk=session_id).first()
+    """Return the row of a session that is not deleted, and note it for the audit log; None if there is none in the scope."""
+    session = db.rows(Session.objects).visible_to(scope).filter(pk=session_id).first()
+    if session is not None:
+        note_objects(db.actor, "session", [session.pk], project_id=session.project_id)
+    return session
 
 
 def message_of_page(db: Database, scope: ProjectScope, message_id: UUID, *, deleted_too: bool = True) -> Message | None:
-    """Return the row of a message, with its session; None if there is none in the scope."""
+    """Return the row of a message, with its session, and note it for the audit log; None if there is none in the scope."""
     rows = (db.rows(Message.with_deleted) if deleted_too else db.rows(Message.objects)).visible_to(scope)
-    return rows.select_related("session").filter(pk=message_id).first()
+    message = rows.select_related("session").filter(pk=message_id).first()
+    if message is not None:
+        note_objects(db.actor, "message", [message.pk], project_id=message.project_id)
+    return message
 
 
 def ids_of_message(db: Database, scope: ProjectScope, message_id: UUID) -> FoundMessage | None:
-    """Return the ids of a message, deleted or not; None if there is none in the scope."""
+    """Return the ids of a message, deleted or not, and note it for the audit log; None if there is none in the scope."""
     rows = db.rows(Message.with_deleted).visible_to(scope).filter(pk=message_id)
     row = rows.values_list("id", "project_id", "session_id").first()
-    return None if row is None else FoundMessage(*row)
+    if row is None:
+        return None
+    message = FoundMessage(*row)
+    note_objects(db.actor, "message", [message.pk], project_id=message.project_id)
+    return message
 
 
 def _ambiguous(field: str | None) -> Conflict:

@@ -29,6 +29,7 @@ LAYERS = ["tracesite_sdk", *APPS]
 # The packages of traces_app from the ground up: each may import those before it. See docs/architecture.md.
 FLOORS = ["models", "ingest", "queries", "imports", "events", "maintenance", "views", "eko", "admin", "urls"]
 READS = ("traces_app/queries/", "messages_app/admin/", "traces_app/admin/", "messages_app/sql/batch.py")
+OF_ONE_PROJECT = ("traces_app/views/", "traces_app/queries/", "traces_app/admin/")
 OF_DEFAULT_ALIAS = ("django.db.connection", "django.db.transaction", "django.db.DEFAULT_DB_ALIAS")
 OF_ANY_DATABASE = ("access_app/db/",)
 MANAGERS = ("objects", "with_deleted", "_base_manager", "_default_manager")
@@ -92,6 +93,12 @@ def _wrong_reads(path: str, source: str) -> Iterable[tuple[int, str]]:
     for function in ast.walk(ast.parse(source)):
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) or function.name in OF_NO_DATABASE:
             continue
+        if path.startswith(OF_ONE_PROJECT):
+            yield from (
+                (node.lineno, "traces may be in another database than the primary: take the one of the request")
+                for node in ast.walk(function)
+                if isinstance(node, ast.Name) and node.id == "primary"
+            )
         handed = {id(call.args[0]) for call in ast.walk(function) if isinstance(call, ast.Call) and call.args}
         for node in ast.walk(function):
             if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
@@ -202,6 +209,7 @@ def test_traces_app_has_at_most_12_rooms() -> None:
         ("traces_app/models.py", "from . import writes", "rows know neither writes nor HTTP"),
         ("traces_app/ingest/store.py", "from rest_framework import status", "HTTP is translated in the views"),
         ("traces_app/queries/seals.py", "def f(db):\n    db.cursor()", "may be on the replica"),
+        ("traces_app/views/tools.py", "def f():\n    return primary.rows(Tool.objects)", "than the primary"),
         ("traces_app/ingest/store.py", "from django.db import connection, models", "of the `Database`"),
         ("traces_app/ingest/store.py", "def f(db):\n    return Message.objects.get()", "db.rows(Message.objects)"),
         ("traces_app/utils.py", "", "says nothing"),

@@ -107,7 +107,6 @@ def show_comparison(model_admin: KeysetAdmin, request: HttpRequest, message_id: 
     message = message_of_page(db, scope, message_id)
     if message is None or message.role != Message.Role.ASSISTANT:
         return model_admin.missing(request)
-    model_admin.note(request, message)
     if "good" in request.GET:
         return _compare_with_good(model_admin, request, message)
     context = {
@@ -117,7 +116,6 @@ def show_comparison(model_admin: KeysetAdmin, request: HttpRequest, message_id: 
     }
     if context["form"].is_valid():
         other = context["form"].cleaned_data["other"]
-        model_admin.note(request, other)
         context |= compared_runs(db, message, other)
     else:
         context |= candidates(db, message)

@@ -184,10 +184,7 @@ def send_detail(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID
 def sees(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> bool:
     """Return whether there is such a message in a project of the reader, in the trash or not."""
     db = database(request)
-    message = ids_of_message(db, model_admin.scope(request), message_id)
-    if message is not None:
-        model_admin.note(request, message)
-    return message is not None
+    return ids_of_message(db, model_admin.scope(request), message_id) is not None
 
 
 def read_outline(db: Database, message_id: UUID) -> Outline:

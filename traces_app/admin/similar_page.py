@@ -74,7 +74,6 @@ def show_similar(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUI
     message = message_of_page(db, model_admin.scope(request), message_id, deleted_too=False)
     if message is None or message.role != Message.Role.ASSISTANT:
         return model_admin.missing(request)
-    model_admin.note(request, message)
     asked = request.GET.get("by")
     by: SimilarBy = "errors" if asked == "errors" else "everything"
     titles = {"errors": _("Failures like this one"), "good": _("Good runs like this one")}

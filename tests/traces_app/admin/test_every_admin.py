@@ -13,6 +13,7 @@ from django.urls import resolve
 from django.utils.text import capfirst
 
 from access_app.audit.requests import OF_PAGES
+from access_app.models import AuditEntry
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.admin.time_zones import COOKIE
 from sdk.tests.paths import ROOT
@@ -33,6 +34,18 @@ def test_admins_have_at_most_two_classes_of_ours_above_them() -> None:
     assert {name: bases for name, bases in above.items() if len(bases) > 2} == {}
 
 
+def test_filters_of_lists_are_filters_of_the_api() -> None:
+    unknown = [
+        (filter_.__name__, name)
+        for one in admins()
+        for filter_ in getattr(one, "list_filter", ())
+        if (filter_set := getattr(filter_, "filter_set", None)) is not None
+        for name in getattr(filter_, "parameter_names", None) or (filter_.parameter_name,)
+        if name not in filter_set.base_filters
+    ]
+    assert unknown == [], "parameter_name and parameter_names are those of the filter set."
+
+
 def test_every_module_with_an_admin_is_imported() -> None:
     package = ROOT / "traces_app" / "admin"
     registering = {
@@ -41,7 +54,8 @@ def test_every_module_with_an_admin_is_imported() -> None:
     imports = [
         node for node in ast.parse((package / "__init__.py").read_text()).body if isinstance(node, ast.ImportFrom)
     ]
-    assert registering == {alias.name for node in imports for alias in node.names}
+    imported = {alias.name for node in imports for alias in node.names}
+    assert registering == imported, "Import the module in traces_app/admin/__init__.py."
     assert not [path for path in (ROOT / "messages_app").rglob("*.py") if "admin.register(" in path.read_text()]
 
 
@@ -167,3 +181,13 @@ def test_times_are_labelled_with_the_zone(pages: list[str], staff: Client) -> No
     labels = {(path, label) for path in with_all_columns(pages) for label in Page(html_of(staff.get(path))).labels}
     assert len({label for _path, label in labels}) > 12
     assert {(path, label) for path, label in labels if not is_labelled(label)} == set(), "See with_zone."
+
+
+def test_page_about_a_row_notes_its_project(staff: Client, pages: list[str]) -> None:
+    unnoted = []
+    for path in (path for path in pages if re.search(r"/[0-9a-f-]{36}/", path) and not path.startswith("/admin/auth/")):
+        staff.get(path)
+        entry = AuditEntry.objects.latest("pk")
+        if entry.project_id is None:
+            unnoted.append((path, entry.detail))
+    assert unnoted == [], "Find the row by session_of_page or message_of_page, or call model_admin.note()."

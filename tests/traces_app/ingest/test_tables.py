@@ -15,6 +15,8 @@ from msgspec import inspect
 
 from traces_app.ingest.tables import CALLS, MESSAGES, REFERENCES, RESULTS, SESSIONS, STEPS, Table
 from traces_app.models import ToolCall
+from traces_app.queries.schemas import calls
+from traces_app.queries.schemas import messages as message_schemas
 from tracesite_sdk import records
 from tracesite_sdk.records import NotSearched
 
@@ -42,6 +44,20 @@ def test_row_of_call_takes_columns_from_record_and_caller() -> None:
         "duration_ms": "20",
         "metadata": "{}",
     }
+
+
+@pytest.mark.parametrize(
+    ("record", "answered"),
+    [
+        (records.Message, message_schemas.Message),
+        (records.AgentStep, message_schemas.AgentStep),
+        (records.ToolCall, calls.ToolCall),
+        (records.ToolCall, calls.Call),
+        (records.ToolResult, calls.ToolResult),
+    ],
+)
+def test_every_stored_field_is_answered(record: Any, answered: Any) -> None:
+    assert set(record.__struct_fields__) - set(answered.__struct_fields__) == set(), f"Add these fields to {answered}."
 
 
 def test_row_without_a_computed_column_is_refused() -> None:
