@@ -101,7 +101,9 @@ def test_docs_list_every_setting_with_its_default() -> None:
 
 def test_docs_list_every_format_in_detection_order() -> None:
     table = re.findall(r"^\| `(\w+)` \|", (DOCS / "formats.md").read_text().split("## Formats")[1], re.M)
-    assert table == [format_.NAME for format_ in FORMATS]
+    names = [format_.NAME for format_ in FORMATS]
+    assert set(names) - set(table) == set(), "Add a row to docs/formats.md."
+    assert table == names, "The rows of docs/formats.md are in the order of FORMATS."
 
 
 def routes_below(patterns: list[URLPattern | URLResolver], prefix: str = "") -> list[str]:

@@ -168,7 +168,8 @@ def assert_grows(format_: Format, start: object, whole: object) -> None:
             assert (old.external_id, old.created_at) == (new.external_id, new.created_at)
             grown_to, at_once = merged(_without_pending(old), _without_pending(new)), _without_pending(new)
             differing = [name for name in new.__struct_fields__ if getattr(grown_to, name) != getattr(at_once, name)]
-            assert differing == [], f"message {new.external_id} grows to another one than is read at once"
+            each = [(name, getattr(grown_to, name), getattr(at_once, name)) for name in differing]
+            assert each == [], f"message {new.external_id} grows to another one than is read at once"
 
 
 def _without_pending(message: records.Message) -> records.Message:
@@ -214,6 +215,24 @@ def _spots(value: Any, keys: tuple[Any, ...] = ()) -> Iterator[_Spot]:
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in inner:
         yield from _spots(item, (*keys, key))
+
+
+_OF_EACH_TYPE = (None, True, 1e300, "x", ["x"])
+
+
+def assert_takes_any_type(format_: Format, document: Any) -> None:
+    """Assert that a document, of lines if it is a list, is read with a value of each type in each place."""
+    for spot in list(_spots(document)):
+        for value in _OF_EACH_TYPE:
+            broken = json.loads(json.dumps(document))
+            *path, last = spot.keys
+            holder = broken
+            for key in path:
+                holder = holder[key]
+            holder[last] = value
+            shown = lines(broken) if isinstance(broken, list) else broken
+            if format_.recognises(shown):
+                read(format_, shown)
 
 
 @st.composite

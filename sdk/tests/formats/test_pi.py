@@ -16,6 +16,7 @@ from tracesite_sdk.formats.registry import format_of
 
 from .reading import (
     assert_grows,
+    assert_takes_any_type,
     assert_takes_no_other,
     calls,
     counted,
@@ -183,6 +184,10 @@ def test_grown_session_keeps_earlier_records(count: int) -> None:
         entry("e6", "e5", "compaction", second=10, summary="S"),
     ]
     assert_grows(pi, lines([*WHOLE, *more][:count]), lines([*WHOLE, *more]))
+
+
+def test_value_of_any_type_is_read_in_any_place() -> None:
+    assert_takes_any_type(pi, WHOLE)
 
 
 @given(mangled([*WHOLE, entry("x", "e1", "compaction", summary="S")]))
