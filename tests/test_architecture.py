@@ -79,7 +79,7 @@ def _wrong_imports(path: str, source: str) -> Iterable[tuple[int, str]]:
             yield line, f"{app} may not know {top}: the arrow points the other way"
         if app == top == "traces_app" and (reason := _wrong_floor(path, module)):
             yield line, reason
-        if path.endswith("models.py") and (module.endswith(".writes") or _is_any(module, HTTP)):
+        if path.endswith("/models.py") and (module.endswith(".writes") or _is_any(module, HTTP)):
             yield line, f"models may not know {module}: rows know neither writes nor HTTP"
         is_write = path.endswith("writes.py") or path.startswith(("traces_app/ingest/", "traces_app/maintenance/"))
         if is_write and _is_any(module, HTTP):

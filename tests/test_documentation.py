@@ -57,6 +57,8 @@ def test_every_route_of_the_api_is_listed() -> None:
     }
     unlisted = {route for route in routes if route and "restore" not in route} - listed
     assert unlisted == set(), "Add a row to docs/api.md."
+    named = re.findall(r"`(?:GET|POST|PUT|PATCH|DELETE) ([a-z-]+/(?:[\w{}-]+/)*)`", text)
+    assert {re.sub(r"\{\w+\}", "{}", route) for route in named} - routes == set(), "traces_app/urls.py lacks these."
 
 
 def test_filters_of_lists_exist() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from html import unescape
 from io import StringIO
@@ -26,12 +27,14 @@ TESTED_ALONE = frozenset(["input", "live", "purge", "restore", "snapshot", "snap
 # What somebody edits is what is stored, and so is the value of a checkbox.
 _VALUES = re.compile(r"<textarea.*?</textarea>|(?<=<input)([^>]*) value=\"[^\"]*\"", re.DOTALL)
 _LINK = re.compile(r'<a [^>]*href="([^"]+)"')
+MOST_OF_A_KIND = 3
+"""Not every session has everything that a page about it shows."""
 _ID = re.compile("[0-9a-f-]{36}|[0-9]+")
 
 
 def pages(client: Client) -> Iterator[tuple[str, str]]:
-    """Yield the pages that links lead to from the index, one of each kind, with their addresses."""
-    waiting, seen = ["/admin/"], {"/admin/"}
+    """Yield the pages that links lead to from the index, MOST_OF_A_KIND of each kind, with their addresses."""
+    waiting, seen, kinds = ["/admin/"], {"/admin/"}, Counter[str]()
     while waiting:
         path = waiting.pop(0)
         response = client.get(path, follow=True)
@@ -43,8 +46,11 @@ def pages(client: Client) -> Iterator[tuple[str, str]]:
             found = urldefrag(urljoin(path, link)).url
             names = sorted(parse_qs(urlsplit(found).query))
             kind = f"{_ID.sub('', urlsplit(found).path)}?{names}"
-            if found.startswith("/admin/") and len(names) < 3 and "logout" not in found and kind not in seen:
-                seen.add(kind)
+            if not found.startswith("/admin/") or len(names) >= 3 or "logout" in found or found in seen:
+                continue
+            seen.add(found)
+            kinds[kind] += 1
+            if kinds[kind] <= MOST_OF_A_KIND:
                 waiting.append(found)
 
 
