@@ -7,8 +7,6 @@ from datetime import timedelta
 
 import psycopg
 
-from access_app.db import primary
-
 from . import workload
 from .clients import Crew, Job
 from .reads import PAGE, DataSet
@@ -27,6 +25,7 @@ def prepare() -> tuple[int, str]:
     """Create the project with all tools, the months and a superuser. Return the project's id and the token of a key."""
     from django.contrib.auth import get_user_model
 
+    from access_app.db import primary
     from access_app.keys import create_key
     from access_app.models import Project, Scope
     from messages_app.sql.periods import Period

@@ -16,8 +16,6 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from access_app.db import primary
-
 from . import transcript_samples
 from .report import Line, Report
 
@@ -66,6 +64,7 @@ def _decode(data: bytes, *, is_lines: bool) -> object:
 
 
 def _import(path: Path, format_name: str, project_id: int | None) -> None:
+    from access_app.db import primary
     from traces_app.imports.importer import import_paths
 
     (report,) = import_paths(primary, [path], project_id)

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from access_app.db import primary
-
 from .scratch import scratch_database
 
 DAYS = 360
@@ -252,6 +250,7 @@ def fill(messages: int) -> None:
     """Insert sessions evenly over the days, and everything below them, as rows of the real tables."""
     from django.db import connection
 
+    from access_app.db import primary
     from access_app.models import Project
     from messages_app.sql.periods import Period
     from traces_app.ingest.partitions import ensure_periods

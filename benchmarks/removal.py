@@ -10,8 +10,6 @@ from typing import Any
 from uuid import UUID
 from zlib import crc32
 
-from access_app.db import primary
-
 from .report import Line, Report, at_most
 
 GONE = (2024, 1)
@@ -24,6 +22,7 @@ BATCH = 500
 
 
 def measure(report: Report, runs: int, small: int, large: int, rows: int) -> None:
+    from access_app.db import primary
     from access_app.models import Project
     from messages_app.sql.periods import Period
     from traces_app.ingest.partitions import ensure_periods, forget
@@ -59,6 +58,7 @@ def measure(report: Report, runs: int, small: int, large: int, rows: int) -> Non
 
 
 def _purge_month() -> None:
+    from access_app.db import primary
     from traces_app.maintenance.purge.purging import purge
     from traces_app.maintenance.purge.scopes import PurgeScope
 
@@ -67,6 +67,7 @@ def _purge_month() -> None:
 
 
 def _purge_rows(project_id: int) -> None:
+    from access_app.db import primary
     from traces_app.maintenance.purge.purging import purge
     from traces_app.maintenance.purge.scopes import PurgeScope
 

@@ -16,8 +16,6 @@ from uuid import UUID
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from access_app.db import primary
-
 from . import server
 
 BEGIN = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -87,6 +85,7 @@ def main() -> None:
 
 def fill(steps: int, calls: int) -> UUID:
     """Store the run; return the id of its message."""
+    from access_app.db import primary
     from access_app.models import Project
     from traces_app.ingest.pipeline import ingest
     from tracesite_sdk import records

@@ -22,9 +22,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from access_app.db import primary
-from access_app.readable import Parts
-
 from .processes import cpu_seconds
 from .scratch import scratch_database
 
@@ -76,6 +73,7 @@ def fill(project_id: int, corpus: Corpus, first: int, after: int) -> None:
     """Store messages and index them."""
     from django.db import connection
 
+    from access_app.db import primary
     from traces_app.maintenance.search_index import index_queued
 
     if after > first:
@@ -100,6 +98,7 @@ def fill(project_id: int, corpus: Corpus, first: int, after: int) -> None:
 
 def store(project_id: int, corpus: Corpus, first: int, after: int) -> int:
     """Store messages; return their characters."""
+    from access_app.db import primary
     from traces_app.ingest.pipeline import ingest
 
     before = corpus.characters
@@ -291,6 +290,7 @@ def run(project_id: int, text: str, parameters: dict[str, str]) -> int:
     from django.http import QueryDict
 
     from access_app.db import primary
+    from access_app.readable import Parts
     from access_app.visibility import ProjectScope
     from messages_app.sql.pagination import page_request
     from traces_app.queries.filters import CallFilterSet, MessageFilterSet
