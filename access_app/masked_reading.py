@@ -21,7 +21,6 @@ from django.apps import apps
 from django.db import connections
 from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
-from psycopg.rows import tuple_row
 from rest_framework.request import Request
 
 from access_app.request_database import database
@@ -29,7 +28,7 @@ from tracesite_sdk.redaction.engine import redact
 from tracesite_sdk.redaction.rules import MARKER, PathRule, Rules
 
 from .db import BACKEND, primary
-from .db.base import DatabaseWrapper, cache_key
+from .db.base import DatabaseWrapper, cache_key, columns_by_number
 from .encryption.reading import ROW_ID
 from .masking import RuleRow, compiled
 from .models import ApiKey, MaskingRule, Role
@@ -238,10 +237,8 @@ def _columns_in(connection: DatabaseWrapper) -> Mapping[tuple[int, int], tuple[s
     key = cache_key(connection)
     columns = _columns.get(key)
     if columns is None:
-        # Not by a cursor of Django, which would mask.
-        with connection.wrap_database_errors, connection.connection.cursor(row_factory=tuple_row) as cursor:
-            rows = cursor.execute(_READ_COLUMNS, [sorted({table for table, _name in _columns_of_models()})]).fetchall()
-        columns = _columns[key] = {(oid, number): (table, name) for oid, number, table, name in rows}
+        tables = {table for table, _name in _columns_of_models()}
+        columns = _columns[key] = columns_by_number(connection, tables)
     return columns
 
 
@@ -338,10 +335,6 @@ def _columns_of_models() -> frozenset[tuple[str, str]]:
     )
 
 
-_READ_COLUMNS: Final = (
-    "SELECT attrelid::bigint, attnum, name, attname FROM unnest(%s::text[]) AS name "
-    "JOIN pg_attribute ON attrelid = to_regclass(name) AND attnum > 0"
-)
 _columns: dict[str, Mapping[tuple[int, int], tuple[str, str]]] = {}
 """Keyed by that of the database."""
 

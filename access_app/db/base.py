@@ -8,13 +8,14 @@ to poll that. A machine that vanished without closing its connections is not fou
 from __future__ import annotations
 
 import select
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import psycopg
 from django.db.backends.postgresql import base, operations
 from psycopg import pq
+from psycopg.rows import tuple_row
 
 from access_app.conf import conf
 
@@ -35,6 +36,10 @@ TIMELINE = "SELECT CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_na
 CANNOT_CONNECT = "cannot connect to the database "
 """The beginning of the note of errors of a connection that could not be made; the alias of the database follows."""
 
+_COLUMNS = (
+    "SELECT attrelid::bigint, attnum, name, attname FROM unnest(%s::text[]) AS name "
+    "JOIN pg_attribute ON attrelid = to_regclass(name) AND attnum > 0"
+)
 _READY = (pq.TransactionStatus.IDLE, pq.TransactionStatus.INTRANS)
 
 
@@ -145,6 +150,16 @@ class DatabaseWrapper(base.DatabaseWrapper):
             cursor.execute("SELECT EXISTS (SELECT FROM access_app_projectkey)")
             (has_keys,) = cursor.fetchone()
             return bool(has_keys)
+
+
+def columns_by_number(connection: DatabaseWrapper, tables: Iterable[str]) -> dict[tuple[int, int], tuple[str, str]]:
+    """Return table and name of the columns of these tables, as far as they exist, by the numbers that PostgreSQL has for both.
+
+    Read as it is stored, so that what masks and decrypts rows can ask while a cursor of Django is read.
+    """
+    with connection.wrap_database_errors, connection.connection.cursor(row_factory=tuple_row) as cursor:
+        rows = cursor.execute(_COLUMNS, [list(tables)]).fetchall()
+    return {(oid, number): (table, name) for oid, number, table, name in rows}
 
 
 def cache_key(connection: Any) -> str:

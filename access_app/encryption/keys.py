@@ -22,6 +22,7 @@ from psycopg.rows import tuple_row
 from access_app.audit.record import record, record_project_change
 from access_app.audit.trail import Actor
 from access_app.db import primary
+from access_app.db.base import columns_by_number
 from access_app.errors import Conflict
 from access_app.models import AuditAction, Encryption, Project, ProjectKey
 
@@ -39,10 +40,6 @@ _READ = f"""
     SELECT data_key.project_id, key_id, master_id, wrapped, {{encryption}}
     FROM {_TABLE} AS data_key JOIN {_PROJECTS} AS project ON project.id = data_key.project_id ORDER BY project_id, version
     """  # noqa: S608 - constants
-_READ_COLUMNS = (
-    "SELECT attrelid::bigint, attnum, name, attname FROM unnest(%s::text[]) AS name "
-    "JOIN pg_attribute ON attrelid = to_regclass(name) AND attnum > 0"
-)
 
 
 @dataclass(frozen=True)
@@ -152,15 +149,15 @@ def _current() -> Keyring:
 def _read() -> Keyring:
     global _keyring
     primary.connection.ensure_connection()
+    known_columns = columns_by_number(primary.connection, [*ENCRYPTED, _TABLE, _PROJECTS])
+    # Before the migration of the table nothing is encrypted; before that of the column encryption could not be turned off.
+    is_migrated = any(table == _TABLE for table, _column in known_columns.values())
+    has_state = (_PROJECTS, "encryption") in known_columns.values()
+    read = _READ.format(encryption="encryption" if has_state else f"'{Encryption.ON}'")
     # Not by a cursor of Django, because this is asked while one reads.
     with primary.connection.wrap_database_errors, primary.connection.connection.cursor(row_factory=tuple_row) as cursor:
-        known_columns = cursor.execute(_READ_COLUMNS, [[*ENCRYPTED, _TABLE, _PROJECTS]]).fetchall()
-        # Before the migration of the table nothing is encrypted; before that of the column encryption could not be turned off.
-        is_migrated = any(name == _TABLE for _table, _at, name, _column in known_columns)
-        has_state = any((name, column) == (_PROJECTS, "encryption") for _table, _at, name, column in known_columns)
-        read = _READ.format(encryption="encryption" if has_state else f"'{Encryption.ON}'")
         rows = cursor.execute(read).fetchall() if is_migrated else []
-    columns = {(table, at): (name, column) for table, at, name, column in known_columns if name in ENCRYPTED}
+    columns = {number: named for number, named in known_columns.items() if named[0] in ENCRYPTED}
     by_id, newest, encrypted = {}, {}, set()
     for project_id, key_id, master_id, wrapped, encryption in rows:
         row = by_id[bytes.fromhex(key_id)] = _Row(
