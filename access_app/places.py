@@ -16,7 +16,6 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from psycopg import sql
 
-from access_app.audit.trail import Actor
 from access_app.conf import conf
 from access_app.db import PRIMARY, Database, all_aliases, primary, project_aliases
 from access_app.db.conflicts import LocksHeld, retry_locked
@@ -70,16 +69,16 @@ def aliases_of(scope: ProjectScope) -> set[str]:
 
 
 def scopes_by_database(
-    scope: ProjectScope, *, reads_from_replica: bool = False, actor: Actor | None = None
+    scope: ProjectScope, database: Callable[[str], Database] = Database
 ) -> dict[Database, ProjectScope]:
-    """Divide a scope by the databases that have its projects, the primary first.
+    """Divide a scope by the databases that have its projects, the primary first. `database` makes each of its alias.
 
     Each part names its projects: while one moves, another database may have rows of it, too. Raise Unavailable for a database
     that the settings lack, rather than leave its projects out.
     """
-    elsewhere, first = places(), Database(PRIMARY, reads_from_replica=reads_from_replica, actor=actor)
+    elsewhere = places()
     if not elsewhere:
-        return {first: scope}
+        return {database(PRIMARY): scope}
     keys = Project.objects.values_list("pk", flat=True) if scope.project_ids is None else scope.project_ids
     divided = defaultdict(set)
     for key in keys:
@@ -88,10 +87,8 @@ def scopes_by_database(
         text = _("The settings lack the database “%(alias)s”, which has the traces of some projects.")
         raise Unavailable(text % {"alias": unknown[0]}, code="project_database_unavailable")
     return {
-        first if alias == PRIMARY else Database(alias, actor=actor): ProjectScope(frozenset(divided[alias]))
-        for alias in all_aliases()
-        if alias in divided
-    } or {first: scope}
+        database(alias): ProjectScope(frozenset(divided[alias])) for alias in all_aliases() if alias in divided
+    } or {database(PRIMARY): scope}
 
 
 def refuse_several(scope: ProjectScope, *, field: str = "project") -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from django.contrib import messages
@@ -12,12 +12,11 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
 
-from access_app.audit.trail import actor_of
 from access_app.db import Database, all_databases, project_aliases
 from access_app.db.conflicts import was_stopped
 from access_app.places import scopes_by_database
 from access_app.readable import Parts, Readable
-from access_app.request_database import database
+from access_app.request_database import database, database_at
 from access_app.visibility import ProjectScope
 
 Answer = TypeVar("Answer")
@@ -25,11 +24,7 @@ Answer = TypeVar("Answer")
 
 def readable(request: HttpRequest | Request, scope: ProjectScope) -> Readable:
     """Return the projects of a scope as a request reads them: each where it is. Raise Unavailable."""
-    return Parts(
-        scopes_by_database(
-            scope, reads_from_replica=getattr(request, "reads_from_replica", False), actor=actor_of(request)
-        )
-    )
+    return Parts(scopes_by_database(scope, partial(database_at, request)))
 
 
 def readable_on_page(request: HttpRequest, scope: ProjectScope, *, needs_all: bool = False) -> Readable:
@@ -85,11 +80,9 @@ def shown_on_page(request: HttpRequest, scope: ProjectScope) -> Readable:
 def each_that_answers(request: HttpRequest, ask: Callable[[Database], Answer]) -> dict[Database, Answer]:
     """Return what each database answers, whichever projects it has. The page names those that do not respond."""
     answers = {}
-    reads_from_replica = getattr(request, "reads_from_replica", False)
     for db in all_databases():
-        asked = replace(db, reads_from_replica=db.is_primary and reads_from_replica, actor=actor_of(request))
         try:
-            answers[db] = ask(asked)
+            answers[db] = ask(database_at(request, db.alias))
         except OperationalError as error:
             leave_out(request, db, error)
     note_databases(request, all_databases())

@@ -10,7 +10,7 @@ from .db import PRIMARY, Database, project_aliases
 from .models import ApiKey
 from .places import alias_of, projects_in
 
-__all__ = ["database", "database_of", "is_only", "projects_in", "use_alias", "use_database_of"]
+__all__ = ["database", "database_at", "database_of", "is_only", "projects_in", "use_alias", "use_database_of"]
 
 
 def database(request: HttpRequest | Request) -> Database:
@@ -20,12 +20,14 @@ def database(request: HttpRequest | Request) -> Database:
         key = getattr(request, "auth", None)
         alias = alias_of(key.project_id) if isinstance(key, ApiKey) else PRIMARY
         request.database_alias = alias  # type: ignore[union-attr]  # read only here
+    return database_at(request, alias)
+
+
+def database_at(request: HttpRequest | Request, alias: str) -> Database:
+    """Return the database with this alias as a request reads and writes it."""
     # Databases of projects have no replica here.
-    return Database(
-        alias,
-        reads_from_replica=alias == PRIMARY and getattr(request, "reads_from_replica", False),
-        actor=actor_of(request),
-    )
+    reads_from_replica = alias == PRIMARY and getattr(request, "reads_from_replica", False)
+    return Database(alias, reads_from_replica=reads_from_replica, actor=actor_of(request))
 
 
 def database_of(project_id: int, actor: Actor | None = None) -> Database:

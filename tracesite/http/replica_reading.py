@@ -48,7 +48,7 @@ class ReplicaReadingMiddleware:
         if not usable_replica(_written_before(request)):
             return self.get_response(request)
         began = time.monotonic()
-        request.reads_from_replica = True  # type: ignore[attr-defined]  # read only by access_app.places.database
+        request.reads_from_replica = True  # type: ignore[attr-defined]  # read only by access_app.request_database
         response = self.get_response(request)
         failed = response.status_code == 503 and connections[REPLICA].errors_occurred
         if failed and time.monotonic() - began < RETRIED_WITHIN_SECONDS:
