@@ -77,7 +77,8 @@ def test_message_with_many_keys_has_several_segments(project: Project, monkeypat
     report = index_queued(primary, patience=NO_PATIENCE)
     assert (report.messages, report.rows) == (1, 11)
     assert report.segments > 5
-    assert [count(term) for term in ("start", "299", "2999", "3000")] == [1, 1, 1, 0]
+    # Of the arguments alone, because the ids that calls are given may contain any number.
+    assert [count(term) for term in ("start", "args:299", "args:2999", "args:3000")] == [1, 1, 1, 0]
 
 
 @pytest.mark.django_db
