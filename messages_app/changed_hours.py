@@ -73,7 +73,7 @@ def mark_stored(db: Database, message_ids: Collection[UUID]) -> None:
 
 
 def _mark_where(db: Database, condition: str, values: list[Any]) -> None:
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(
             "INSERT INTO messages_app_changedhour (project_id, begin) "  # noqa: S608 - texts of this file
             f"SELECT DISTINCT message.project_id, {_HOUR_OF_MESSAGE} FROM messages_app_message AS message "

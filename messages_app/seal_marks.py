@@ -28,7 +28,7 @@ def mark(db: Database, message_ids: Collection[UUID]) -> None:
         # As texts of arrays, because psycopg takes longer to quote lists than all the rest takes.
         marked = ",".join([message_id.hex for message_id in message_ids])
         tokens = ",".join([rf'"\\x{new_token(message_id).hex()}"' for message_id in message_ids])
-        with db.connection.cursor() as cursor:
+        with db.cursor() as cursor:
             cursor.execute(_INSERT, [f"{{{marked}}}", f"{{{tokens}}}"])
 
 

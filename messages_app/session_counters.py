@@ -23,7 +23,7 @@ _FOUND = ", ".join(f"counted.{name}" for name in COUNTERS)
 @in_transaction
 def recount(db: Database, session_ids: Sequence[UUID]) -> None:
     """Set the counters of these sessions to the totals of their messages."""
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         # Locked before they are counted, so that a concurrent writer either adds its messages afterwards or has committed
         # them and the next statement sees them.
         cursor.execute(
@@ -43,7 +43,7 @@ def recount(db: Database, session_ids: Sequence[UUID]) -> None:
 
 def disagreements(db: Database, session_ids: Sequence[UUID]) -> dict[UUID, dict[str, tuple[int, int]]]:
     """Return the counters that are wrong, by session: {name: (stored, counted)}."""
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(
             f"SELECT session.id, {_STORED}, {_FOUND} FROM messages_app_session AS session "  # noqa: S608 - built of COUNTERS
             f"CROSS JOIN LATERAL ({_COUNTED}) AS counted "

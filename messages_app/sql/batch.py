@@ -69,7 +69,7 @@ def fetch(db: Database, queries: Sequence[Query], *, at_most_ms: int | None = No
         # the limit is reset.
         settings = [f"SET LOCAL statement_timeout TO {at_most_ms}", *_PLANS_FOR_NOW]
         statements = [*settings, *statements, "SET LOCAL statement_timeout TO DEFAULT"]
-    with db.read_connection.cursor() as cursor:
+    with db.read_cursor() as cursor:
         try:
             cursor.execute("; ".join(statements), [value for query in queries for value in query.parameters])
         except OperationalError as error:

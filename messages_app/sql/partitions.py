@@ -104,7 +104,7 @@ class DroppedLeaf:
 
 def periods_of(db: Database, table: str) -> list[Period]:
     """Return the periods for which `table` has a partition, in order."""
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(
             """
             SELECT leaf.relname FROM pg_inherits JOIN pg_class leaf ON leaf.oid = inhrelid
@@ -154,7 +154,7 @@ def drop_period(
 
 def unsettled_periods(db: Database, tables: Sequence[PartitionedTable]) -> list[Period]:
     """Return the periods with a partition that is hidden, because a drop is going on or was interrupted, in order."""
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(
             "SELECT relname FROM pg_class LEFT JOIN pg_inherits ON inhrelid = oid "
             "WHERE relkind = 'r' AND relname ~ %s AND pg_table_is_visible(oid) AND (inhrelid IS NULL OR inhdetachpending)",
@@ -203,7 +203,7 @@ def _nearby(db: Database, tables: Sequence[PartitionedTable], period: Period) ->
     firsts = [Period.of(period.begins_at, Length.MONTH).leaf(table.name) for table in tables]
     of_table: dict[str, list[Period]] = {table.name: [] for table in tables}
     hidden = set()
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(
             """
             SELECT name, relname, inhrelid IS NOT NULL AND NOT inhdetachpending
@@ -229,7 +229,7 @@ def _hidden_in(nearby: _Nearby, period: Period) -> list[Period]:
 def _make(db: Database, tables: Sequence[PartitionedTable], period: Period) -> list[Period] | None:
     """Create the missing leaves of a period, or of its parts; return these, or None if one is hidden by now."""
     made = []
-    with db.atomic(), db.connection.cursor() as cursor:
+    with db.atomic(), db.cursor() as cursor:
         _poll(cursor, "SELECT pg_try_advisory_xact_lock(%s)")
         nearby = _nearby(db, tables, period)
         if _hidden_in(nearby, period):

@@ -79,7 +79,7 @@ def _documents(message: Any, nodes: Nodes, path: str) -> list[dict[str, Any]]:
 
 def _nodes(db: Database, project_id: int, task: str) -> Nodes:
     nodes = Nodes()
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(_STEPS, [project_id, pg_text.text(task)])
         for agent, external_id, step in cursor.fetchall():
             nodes.remember(agent, external_id, step)

@@ -92,6 +92,6 @@ def events_after(
     wanted = {"type": types, "level": levels, "category": categories}
     filters = [(name, list(values)) for name, values in wanted.items() if values]
     statement = _FROM.format(filters="".join(f"AND event.{name} = ANY(%s) " for name, _values in filters))
-    with db.read_connection.cursor() as cursor:
+    with db.read_cursor() as cursor:
         cursor.execute(statement, [session_id, session_id, seq, *(values for _name, values in filters), limit])
         return [event_of(row) for row in cursor.fetchall()]

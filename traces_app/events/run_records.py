@@ -262,7 +262,7 @@ def _changed(db: Database, run: BatchRun, session: BatchSession, new: Sequence[E
     row = lock_messages(db, [run.id]).get(run.id) if run.id is not None and moved else None
     if run.id is not None and row is not None and row.deleted_at is None:
         row_ids = [UUID(row_id(run.id, call)) for call in moved]
-        with db.connection.cursor() as cursor:
+        with db.cursor() as cursor:
             cursor.execute("DELETE FROM traces_app_toolresult WHERE id = ANY(%s)", [row_ids])
             cursor.execute("DELETE FROM traces_app_toolcall WHERE id = ANY(%s) AND message_id = %s", [row_ids, run.id])
     return Change(run.after, True, frozenset()), moved

@@ -57,7 +57,7 @@ def move_rows(db: Database, run: BatchRun) -> None:
     gone = [name for name in steps if name not in run.after.steps]
     _write_places(db, run, run.id, [name for name in steps if name in run.after.steps], calls, {})
     if gone:
-        with db.connection.cursor() as cursor:
+        with db.cursor() as cursor:
             cursor.execute(
                 "DELETE FROM traces_app_agentstep WHERE id = ANY(%s) AND message_id = %s",
                 [[UUID(row_id(run.id, name)) for name in gone], run.id],
@@ -74,7 +74,7 @@ def take_back_flags(db: Database, run: BatchRun) -> None:
     row = lock_messages(db, [run.id]).get(run.id)
     if row is None or row.deleted_at is not None:
         return
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         if gone:
             cursor.execute(
                 "UPDATE messages_app_message SET health = "
@@ -98,7 +98,7 @@ def make_room_for_references(db: Database, run: BatchRun, fact: Sequence[EventFa
         return
     most = max(len(projection.references_in(new.data)) for new in fact)
     made = [UUID(ids.child_hex(run.id.int, "reference", position)) for position in range(most)]
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute("DELETE FROM messages_app_reference WHERE id = ANY(%s) AND message_id = %s", [made, run.id])
 
 
@@ -150,7 +150,7 @@ def _write_places(
     tool_ids: Mapping[str, int],
 ) -> None:
     bounds = [message_id, *ids.range_below(message_id)]
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         if steps:
             placed = [(row_id(message_id, name), *map(str, run.after.steps[name])) for name in sorted(steps)]
             columns = list(map(list, zip(*placed, strict=True)))

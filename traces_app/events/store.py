@@ -281,7 +281,7 @@ def _give_numbers(db: Database, session_id: UUID, events: Sequence[NewEvent]) ->
 
 def _notify(db: Database, numbered: Sequence[tuple[UUID, int, int]]) -> None:
     notices = [f"{session_id} {first} {last}" for session_id, first, last in numbered]
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         for at in range(0, len(notices), _NOTICES):
             cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, ";".join(notices[at : at + _NOTICES])])
 

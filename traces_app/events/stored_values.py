@@ -22,7 +22,7 @@ def with_stored_values(db: Database, events: Sequence[tuple[UUID, Mapping[str, A
     }
     if not places:
         return [data for _message_id, data in events]
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(
             "SELECT id, message_id, ref, (content -> 'value')::text FROM traces_app_context "
             "WHERE id = ANY(%s::uuid[]) AND id BETWEEN %s AND %s AND kind = 'value'",

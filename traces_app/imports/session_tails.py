@@ -40,7 +40,7 @@ _NEIGHBOURS = """
 
 def trash_tails(db: Database, project_id: int, names: Collection[str]) -> None:
     """Delete the messages of these sessions that are tails of the message before them."""
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         parameters: dict[str, Any] = {
             "project_id": project_id,
             "names": sorted(names),

@@ -161,7 +161,7 @@ def _store_digests(db: Database, project_id: int, digests: Mapping[str, bytes]) 
     """Store the digests of sessions, by name."""
     if not digests:
         return
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(
             "UPDATE messages_app_session AS session SET import_digests = new.digests "
             "FROM unnest(%s::text[], %s::bytea[]) AS new (external_id, digests) "

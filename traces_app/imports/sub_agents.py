@@ -99,7 +99,7 @@ def _agent_of(external_id: str | None) -> str | None:
 
 
 def _starts(db: Database, project_id: int, session: str, agents: Collection[str]) -> dict[str, _Start]:
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(_STARTS, {"project_id": project_id, "session": session, "agents": sorted(agents)})
         rows = cursor.fetchall()
     starts: dict[str, _Start] = {}

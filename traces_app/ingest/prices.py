@@ -79,7 +79,7 @@ class StoredStep(NamedTuple):
 def price_steps(db: Database, message: Message, step_ids: Sequence[UUID], prices: PriceTable) -> bool:
     """Compute the costs of stored steps of a message anew. Return whether any changed."""
     bounds = ids.range_below(message.pk)
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(_STEPS, [list(step_ids), message.pk, *bounds])
         steps = [StoredStep(*row) for row in cursor.fetchall()]
     priced = ((step, step.priced(prices, message.project_id)) for step in steps)
@@ -92,6 +92,6 @@ def set_costs(db: Database, costs: Iterable[tuple[UUID, Decimal | None]]) -> int
     if not new:
         return 0
     first, after = ids.range_below(min(new))[0], ids.range_below(max(new))[1]
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(_SET_COSTS, [list(new), list(new.values()), list(new), first, after])
     return len(new)

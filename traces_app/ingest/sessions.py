@@ -247,7 +247,7 @@ def queue_retitled(db: Database, session_id: UUID, title: str) -> None:
     """Queue the messages of a session for the search if the title, which is a text of each, is another one than what is stored.
 
     Locks the session."""
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(QUEUE_RETITLED, [session_id, title])
 
 
@@ -303,7 +303,7 @@ def apply_to_session(
         }
         if "title" in stored:
             queue_retitled(db, session_id, stored["title"])
-        with db.connection.cursor() as cursor:
+        with db.cursor() as cursor:
             cursor.execute(
                 f"UPDATE messages_app_session SET {new}, updated_at = %s WHERE id = %s",  # noqa: S608 - names in _READ_AS
                 [*stored.values(), context.now, session_id],

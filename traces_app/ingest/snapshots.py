@@ -114,7 +114,7 @@ def remove_contents(db: Database, session_id: UUID, before: datetime | None = No
         snapshots = snapshots.filter(pk__lt=ids.first_id_at(before))
     if not snapshots.update(is_purged=True) and before is not None:
         return 0, 0
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(_REMOVE_UNUSED, [session_id] * 3)
         rows, size, stored = cursor.fetchone()
     db.rows(SnapshotSums.objects).filter(pk=session_id).update(
@@ -258,7 +258,7 @@ def _led_to(root: str, outlines: Mapping[str, Outline]) -> tuple[set[str], set[s
 
 def _remove(db: Database, session_id: UUID, refs: Collection[str]) -> int:
     """Remove parts, which are stored anew. Return their bytes."""
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(_REMOVE, [session_id, list(refs)])
         (size,) = cursor.fetchone()
     return int(size)

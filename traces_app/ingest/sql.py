@@ -277,7 +277,7 @@ def save_counts(db: Database, row: Message) -> None:
 def stored_below(db: Database, message_ids: list[UUID]) -> dict[UUID, StoredBelow]:
     """Return the steps and calls that exist below each message."""
     stored = {message_id: StoredBelow() for message_id in message_ids}
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(
             "SELECT message_id, id, iteration FROM traces_app_agentstep WHERE message_id = ANY(%s)", [message_ids]
         )
@@ -310,7 +310,7 @@ def _stored(steps: Sequence[tuple[Any, ...]], calls: Sequence[tuple[Any, ...]]) 
 
 def count_below(db: Database, message_id: UUID, usage_of_message: dict[str, Any] | None) -> Rollup:
     """Return the totals of everything below a message."""
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(
             "SELECT id, duration_ms, usage::text, (metadata -> 'error')::text, model, cost FROM traces_app_agentstep "
             "WHERE message_id = %s",
@@ -365,7 +365,7 @@ def insert_rows(db: Database, tables: Tables) -> None:
         for table, lines in tables:
             if lines:
                 with (
-                    db.connection.cursor() as cursor,
+                    db.cursor() as cursor,
                     cursor.copy(f"COPY {table.name} ({table.columns}) FROM STDIN") as copy,
                 ):
                     for line in sorted(lines, key=BY_ID):
@@ -483,7 +483,7 @@ def add_receipts(
 ) -> None:
     """Add receipts to a message or session, each once and in a stable order."""
     added = pg_text.json(list(receipts))
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(
             f"UPDATE {table} SET redactions = (SELECT jsonb_agg(DISTINCT one) "  # noqa: S608 - one of the two names
             "FROM jsonb_array_elements(redactions || %s::jsonb) AS one) WHERE id = %s AND NOT redactions @> %s::jsonb",

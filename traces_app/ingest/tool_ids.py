@@ -49,7 +49,7 @@ def find_or_make_tools(db: Database, project_id: int, names: Sequence[str]) -> d
     missing = sorted(set(names) - known.keys())
     if not missing:
         return known
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(_MAKE, [project_id, missing])
     return known | find_tools(db, project_id, missing)
 

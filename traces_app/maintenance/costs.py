@@ -81,7 +81,7 @@ def recompute_costs(
         "most": AT_A_TIME,
     }
     while True:
-        with db.connection.cursor() as cursor:
+        with db.cursor() as cursor:
             cursor.execute(_MESSAGES, {**bounds, "last": done.reached or UUID(int=0)})
             projects: dict[UUID, int] = dict(cursor.fetchall())
         if not projects:
@@ -100,7 +100,7 @@ def recompute_costs(
 
 def _steps(db: Database, message_ids: Sequence[UUID]) -> list[StoredStep]:
     first, after = ids.range_below(min(message_ids))[0], ids.range_below(max(message_ids))[1]
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(_STEPS, [list(message_ids), first, after])
         return [StoredStep(*row) for row in cursor.fetchall()]
 
@@ -129,7 +129,7 @@ def _write(
     db: Database, message_ids: Sequence[UUID], projects: dict[UUID, int], prices: PriceTable, model: str | None
 ) -> int:
     """Write the costs of these messages, their steps and sessions; return the number of steps."""
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(_LOCK, [list(message_ids), message_ids[0], message_ids[-1]])
         locked = cursor.fetchall()
     if not locked:
@@ -164,7 +164,7 @@ def _write(
             )
     mark(db, {step.message_id for step in steps if step.id in changed}.union(row[0] for row in saved))
     if saved:
-        with db.connection.cursor() as cursor:
+        with db.cursor() as cursor:
             columns = list(map(list, zip(*saved, strict=True)))
             cursor.execute(_SAVE, [*columns, message_ids[0], message_ids[-1]])
     # Deleted sessions keep their counters up to date, too.

@@ -242,7 +242,7 @@ def _mend_session_counts(db: Database, problems: Sequence[Problem]) -> None:
 
 
 def _mend_missing_keys(db: Database, problems: Sequence[Problem]) -> None:
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO {_KEYS} (key, message_id) SELECT {_KEY_OF_MESSAGE}, message.id FROM {_MESSAGES} AS message "
             "WHERE message.id = ANY(%s) AND message.id BETWEEN %s AND %s ON CONFLICT DO NOTHING",
@@ -251,7 +251,7 @@ def _mend_missing_keys(db: Database, problems: Sequence[Problem]) -> None:
 
 
 def _mend_stray_keys(db: Database, problems: Sequence[Problem]) -> None:
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(
             f"DELETE FROM {_KEYS} AS known WHERE message_id = ANY(%s) AND purged_at IS NULL AND NOT EXISTS "
             f"(SELECT 1 FROM {_MESSAGES} AS message WHERE message.id = known.message_id AND message.id BETWEEN %s AND %s)",

@@ -102,7 +102,7 @@ def wait_for_writers(db: Database) -> None:
     """
     # Other processes look at the keys again after MAX_AGE seconds; then what they have begun before ends.
     time.sleep(MAX_AGE + 1)
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint")
         (first_later,) = cursor.fetchone()
         while True:

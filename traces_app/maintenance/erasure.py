@@ -203,7 +203,7 @@ def left_over(db: Database, subject: Subject) -> dict[str, int]:
         return {}
     forms, left = forms_of(subject.text), {}
     tables = db.connection.introspection.table_names()
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         for table in sorted(tables):
             cursor.execute(
                 "SELECT attname FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid WHERE attrelid = %s::regclass "

@@ -488,7 +488,7 @@ def _check_orphans(db: Database) -> Iterator[Problem]:
 
 
 def _rows(db: Database, statement: str, values: Sequence[Any] | Mapping[str, Any]) -> list[dict[str, Any]]:
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(statement, values)
         names = [column.name for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

@@ -260,7 +260,7 @@ def _analyze(db: Database, is_stopped: IsStopped) -> Numbers:
     for table in TABLES:
         if is_stopped():
             break
-        with db.connection.cursor() as cursor:
+        with db.cursor() as cursor:
             cursor.execute(f"ANALYZE {db.connection.ops.quote_name(table.name)}")
         done += 1
     return {"tables": done}

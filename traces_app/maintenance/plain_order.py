@@ -37,7 +37,7 @@ def verdicts(db: Database, message_ids: Sequence[UUID]) -> list[Verdict]:
 
     Call it in a transaction; in one of one snapshot, so that what is written meanwhile is not compared with what was before.
     """
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         # Where a table was not analysed, as after it was restored, the planner expects a few rows of thousands, and would go
         # through all calls for each call: 85 s for a thousand messages instead of 0.4.
         cursor.execute("SET LOCAL enable_nestloop = off")

@@ -117,7 +117,7 @@ def _begin(db: Database, name: str, width: int) -> EmbedderInUse:
     runs = db.rows(Message.with_deleted).filter(role=Message.Role.ASSISTANT).order_by("pk").values("pk")
     db.rows(UnvectoredMessage.objects).all().delete()
     query = Query.of(runs)
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(f"INSERT INTO {UnvectoredMessage._meta.db_table} (message_id) {query.sql}", query.parameters)
     return db.rows(EmbedderInUse.objects).create(name=name, width=width)
 

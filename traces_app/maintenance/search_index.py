@@ -297,7 +297,7 @@ def write_segment(db: Database, period: Period, rows: NDArray[Any], keys: Iterab
 def _copy(db: Database, segment_id: UUID, keys: Keys) -> None:
     statement = f"COPY {SearchPosting._meta.db_table} (id, gram, rows) FROM STDIN (FORMAT BINARY)"
     # Django does not wrap copy(), so its errors would be psycopg's own.
-    with db.connection.wrap_database_errors, db.connection.cursor() as cursor, cursor.copy(statement) as copy:
+    with db.connection.wrap_database_errors, db.cursor() as cursor, cursor.copy(statement) as copy:
         copy.set_types(["uuid", "int8", "bytea"])
         for gram, page in encode_pages(keys):
             copy.write_row((segment_id, gram, page))
@@ -454,6 +454,6 @@ def _of_period(db: Database, period: Period) -> Any:
 
 def _is_alone(db: Database) -> bool:
     """Take the advisory lock until the end of the transaction; return False if another process has it."""
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])
         return bool(cursor.fetchone()[0])

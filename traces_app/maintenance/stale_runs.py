@@ -61,12 +61,12 @@ def stale_runs(db: Database, before: datetime, project_ids: Collection[int] | No
     """Yield the open messages without changes since `before`, oldest first."""
     after = UUID(int=0)
     while True:
-        with db.connection.cursor() as cursor:
+        with db.cursor() as cursor:
             projects = None if project_ids is None else list(project_ids)
             cursor.execute(_OPEN, {"before": before, "after": after, "projects": projects, "most": AT_A_TIME})
             rows = cursor.fetchall()
         for message_id, session_id, project_id, role in rows:
-            with db.connection.cursor() as cursor:
+            with db.cursor() as cursor:
                 cursor.execute(_HAS_NEWS, [session_id, message_id, *ids.range_below(message_id), before])
                 (has_news,) = cursor.fetchone()
             if not has_news:

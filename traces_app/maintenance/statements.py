@@ -9,7 +9,7 @@ from access_app.db import Database
 
 
 def fetch(db: Database, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(statement, values)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
     return rows

@@ -115,7 +115,7 @@ def forget_dropped_periods(db: Database) -> None:
 
 def _last_closed(db: Database, now: datetime) -> datetime:
     """Return the time before which hours may be stored."""
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(
             "SELECT min(xact_start) FROM pg_stat_activity "
             "WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
@@ -176,7 +176,7 @@ def _recompute_oldest(db: Database, report: RollUpReport) -> bool:
 
 def _is_alone(db: Database) -> bool:
     """Take the advisory lock until the end of the transaction; return False if another process has it."""
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])
         return bool(cursor.fetchone()[0])
 
@@ -200,14 +200,14 @@ def _compute_hour(db: Database, hour: datetime, project_id: int | None) -> None:
         "period": Period.of(hour).first_id,
         "next_period": Period.of(hour).after_id,
     }
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(_ADD_HOUR, values)
 
 
 def _compute_day(db: Database, day: datetime, project_id: int | None) -> None:
     """Add up the stored hours of a day."""
     _delete_periods(db, "day", day, project_id)
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(_ADD_DAY, {"unit": "day", "begin": day, "end": day + DAY, "project": project_id})
 
 

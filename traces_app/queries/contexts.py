@@ -137,7 +137,7 @@ def find_context(db: Database, session_id: UUID, ref: str) -> FoundContext | Non
     """Return the context of a reference; if several runs have it, that of the first."""
     if "\x00" in ref:
         return None
-    with db.read_connection.cursor() as cursor:
+    with db.read_cursor() as cursor:
         cursor.execute(_FIND, [session_id, ref])
         row = cursor.fetchone()
     return None if row is None else FoundContext(*row)
@@ -174,7 +174,7 @@ def whole_context(db: Database, found: FoundContext, ref: str, session: FoundSes
 
 def _names_of_field(db: Database, session_id: UUID, ref: str) -> list[str]:
     """Return the names under which events of a session have a field that is stored under this reference."""
-    with masked(None), db.read_connection.cursor() as cursor:
+    with masked(None), db.read_cursor() as cursor:
         cursor.execute(_NAMES, [session_id, ref])
         return [name for (name,) in cursor.fetchall()]
 
@@ -258,7 +258,7 @@ def conversation(db: Database, found: FoundContext, session: FoundSession, last:
     # Entries are in the period of their context, at its beginning: see traces_app.ingest.context_rows.
     month = Period.of(ids.created_at_of(found.pk), Length.MONTH)
     below = [month.first_id, month.after_id]
-    with db.read_connection.cursor() as cursor:
+    with db.read_cursor() as cursor:
         if last is None:
             cursor.execute(_ENTRIES, [found.pk, *below])
         else:
@@ -280,7 +280,7 @@ def _variables(db: Database, found: FoundContext, keys: Collection[str] | None) 
     names = None if keys is None else [pg_text.text(key) for key in keys]
     if db.read_connection.decrypts:
         return _variables_opened(db, found, names)
-    with db.read_connection.cursor() as cursor:
+    with db.read_cursor() as cursor:
         cursor.execute(
             "SELECT coalesce(jsonb_object_agg(key, value), '{}')::text FROM traces_app_context, "
             "jsonb_each(coalesce(content -> 'variables', '{}')) AS variable (key, value) "
@@ -293,7 +293,7 @@ def _variables(db: Database, found: FoundContext, keys: Collection[str] | None) 
 
 def _variables_opened(db: Database, found: FoundContext, names: Collection[str] | None) -> Raw:
     """Return `variables`, which may be encrypted, so that PostgreSQL cannot choose among them."""
-    with db.read_connection.cursor() as cursor:
+    with db.read_cursor() as cursor:
         cursor.execute(
             f"SELECT (content -> 'variables')::text, id AS {ROW_ID} FROM traces_app_context WHERE id = %s",  # noqa: S608 - constants
             [found.pk],

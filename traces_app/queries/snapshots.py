@@ -145,7 +145,7 @@ class SnapshotBroken(Conflict):
 
 def parts_of(db: Database, session_id: UUID, refs: Collection[str], most: int) -> Mapping[str, bytes]:
     """Return these parts of a session and all that they name, of these at most about so many bytes."""
-    with db.read_connection.cursor() as cursor:
+    with db.read_cursor() as cursor:
         cursor.execute(_CLOSURE, [list(refs), session_id, list(refs), session_id, most])
         return {ref: bytes(content) for ref, content in cursor}
 
@@ -165,7 +165,7 @@ class BesideSession(NamedTuple):
 
 def beside_session(db: Database, session_id: UUID, most_refs: int) -> BesideSession:
     """Return the newest contexts, the sums of the snapshots, the origin and the archives of a session. One query."""
-    with db.read_connection.cursor() as cursor:
+    with db.read_cursor() as cursor:
         cursor.execute(_BESIDE, [most_refs, session_id])
         refs, has_sums, count, size, left_out, generation, fork, parts = cursor.fetchone()
     sums = None

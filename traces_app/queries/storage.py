@@ -121,7 +121,7 @@ def storage(db: Database) -> Storage:
     """Read the sizes: four statements, and the small indexes of the trash."""
     partitioned = [table.name for table in TABLES]
     others = [name for names in KINDS.values() for name in names if name not in partitioned]
-    with db.read_connection.cursor() as cursor:
+    with db.read_cursor() as cursor:
         cursor.execute(_SIZES, [partitioned, others])
         rows = cursor.fetchall()
     total = 0

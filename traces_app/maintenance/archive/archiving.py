@@ -212,7 +212,7 @@ def _units(archived: Sequence[Period], partitions: Sequence[Period]) -> list[Per
 
 def _analyze(db: Database, period: Period) -> None:
     """Let the planner know the sizes of a period, which may just have been filled."""
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         for table in TABLES:
             cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [period.leaf(table.name)])
             if cursor.fetchone() == (True,):
@@ -224,7 +224,7 @@ def _plan_for_whole_periods(db: Database) -> None:
 
     Measured with 20,000 messages of a project: 118 s with the plans of short reads.
     """
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(
             "SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL cursor_tuple_fraction = 1; SET LOCAL enable_nestloop = off"
         )
@@ -419,7 +419,7 @@ def fingerprint_of(db: Database, project_id: int, period: Period, messages: str)
     ]  # fmt: skip
     values: dict[str, int | UUID] = {"project": project_id, "first": period.first_id, "after": period.after_id}
     counts = []
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         for source, row, condition in parts:
             cursor.execute(
                 f"SELECT count(*), coalesce(sum(hashtextextended({row}, 0)::numeric), 0) FROM {source} WHERE {condition}",

@@ -171,7 +171,7 @@ class _Restoring:
         columns = ", ".join(f'"{column.name}" {column.stored_as}' for column in dataset.columns)
         self._execute(f"CREATE TEMPORARY TABLE {_staged(dataset)} ({columns}) ON COMMIT DROP")
         names = ", ".join(f'"{column.name}"' for column in dataset.columns)
-        with self.db.connection.wrap_database_errors, self.db.connection.cursor() as cursor:
+        with self.db.connection.wrap_database_errors, self.db.cursor() as cursor:
             with cursor.copy(f"COPY {_staged(dataset)} ({names}) FROM STDIN") as copy:
                 for row in self._rows(dataset, traces):
                     copy.write_row(row)
@@ -319,7 +319,7 @@ class _Restoring:
     def _batches(self, statement: str) -> Iterator[list[UUID]]:
         last = UUID(int=0)
         while True:
-            with self.db.connection.cursor() as cursor:
+            with self.db.cursor() as cursor:
                 cursor.execute(statement, [last, _AT_ONCE])
                 ids_read = [row[0] for row in cursor.fetchall()]
             if not ids_read:
@@ -328,12 +328,12 @@ class _Restoring:
             last = ids_read[-1]
 
     def _execute(self, statement: str, values: Any = None) -> int:
-        with self.db.connection.cursor() as cursor:
+        with self.db.cursor() as cursor:
             cursor.execute(statement, values)
             return int(cursor.rowcount)
 
     def _count(self, statement: str) -> int:
-        with self.db.connection.cursor() as cursor:
+        with self.db.cursor() as cursor:
             cursor.execute(statement)
             return int(cursor.fetchone()[0])
 

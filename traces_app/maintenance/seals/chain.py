@@ -75,7 +75,7 @@ def append(
 @in_transaction
 def append_dropped_period(db: Database, period: Period) -> None:
     """Append that a period was dropped with all its messages and seals, which are not looked for any more."""
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
     batches = db.rows(SealBatch.objects).filter(month=period.begin, kind=SealBatch.Kind.SEALS)
     if not batches.exists():

@@ -130,7 +130,7 @@ def is_readable(columns: Any) -> bool:
 
 def fix_text_form(db: Database) -> None:
     """Set what the texts of values depend on, until the end of the transaction."""
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         settings = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in _FIXED.items())
         cursor.execute(f"SELECT {settings}")
 
@@ -145,7 +145,7 @@ def digests(db: Database, message_ids: Collection[UUID], columns: Layout) -> dic
         return found
     values = _values(sorted(found))
     of_layout = dict(columns)
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         for kind in KINDS:
             if kind.name in of_layout:
                 cursor.execute(kind.digests(of_layout[kind.name]), values)

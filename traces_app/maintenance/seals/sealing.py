@@ -107,7 +107,7 @@ def mark_unsealed(db: Database, first: UUID, after: UUID, project_id: int | None
     last = UUID(int=0)
     make_periods(db, TABLES, periods_of(db, Message._meta.db_table))
     while True:
-        with db.atomic(), db.connection.cursor() as cursor:
+        with db.atomic(), db.cursor() as cursor:
             bounds = {"last": last, "first": first, "after": after, "project": project_id, "most": AT_A_TIME}
             cursor.execute(_NEVER_SEALED, bounds)
             found = [message_id for (message_id,) in cursor.fetchall()]
@@ -146,7 +146,7 @@ def _with_genuine_marks(db: Database, marks: Sequence[SealMark], report: SealRep
     message_ids = sorted(nonces)
     used: dict[UUID, set[bytes]] = defaultdict(set)
     before: dict[UUID, tuple[str, int | None]] = {}
-    with db.connection.cursor() as cursor:
+    with db.cursor() as cursor:
         cursor.execute(_SEALED_BEFORE, [message_ids, message_ids[0], message_ids[-1]])
         for message_id, state, text, project_id in cursor.fetchall():
             used[message_id].update(_each(bytes(text)))

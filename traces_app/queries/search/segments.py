@@ -239,7 +239,7 @@ def _pages(db: Database, segments: Collection[UUID], ranges: Sequence[Range]) ->
         CROSS JOIN LATERAL (SELECT rows FROM {table} WHERE id = wanted.id AND gram = wanted.gram LIMIT 1) AS posting
     """  # noqa: S608 - a table's name
     firsts, lasts = [first for first, _last in ranges], [last for _first, last in ranges]
-    with db.read_connection.cursor() as cursor:
+    with db.read_cursor() as cursor:
         cursor.execute(statement, [list(segments), firsts, lasts])
         pages: list[tuple[UUID, bytes]] = cursor.fetchall()
     return pages
