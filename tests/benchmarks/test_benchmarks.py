@@ -7,7 +7,7 @@ import pkgutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -96,6 +96,21 @@ def test_small_run_measures_every_line_with_its_floor(tmp_path: Path) -> None:
 def test_every_benchmark_finds_what_it_imports() -> None:
     names = [module.name for module in pkgutil.iter_modules(benchmarks.__path__) if module.name != "__main__"]
     assert {import_module(f"benchmarks.{name}").__name__ for name in names} == {f"benchmarks.{name}" for name in names}
+
+
+def programs() -> Iterator[str]:
+    """Return the modules that CONTRIBUTING and docs start by `python -m`, besides those that make samples."""
+    for file in sorted(Path(benchmarks.__path__[0]).rglob("*.py")):
+        if '__name__ == "__main__"' in (text := file.read_text()) and "ArgumentParser" in text:
+            yield ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__")
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("module", list(programs()))
+def test_program_starts(module: str) -> None:
+    # In a process of its own, because what imports models before Django is set up fails only there.
+    done = subprocess.run([sys.executable, "-m", module, "--help"], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout[:6]) == (0, "usage:"), done.stderr[-3000:]
 
 
 def run(*arguments: str) -> str:
