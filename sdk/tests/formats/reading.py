@@ -19,6 +19,7 @@ from sdk.tests.growing import merged
 from sdk.tests.paths import SHARED
 from tracesite_sdk import records
 from tracesite_sdk.formats.registry import Format, format_of
+from tracesite_sdk.normalize.pricing import tokens_of
 from tracesite_sdk.normalize.tool_results import normalize_result
 from tracesite_sdk.records.health_flags import ORPHAN_RESULT
 from tracesite_sdk.transcripts.documents import Line, Lines
@@ -43,6 +44,7 @@ def only(format_: Format, document: object) -> records.Session:
     assert format_of(document) is format_
     (session,), left_out = read(format_, document)
     assert left_out == []
+    assert_counts_tokens(session.messages or [])
     return session
 
 
@@ -50,7 +52,15 @@ def messages_of(format_: Format, document: object) -> list[records.Message]:
     """Return the messages of the only session of a document that is read without omissions."""
     (session,), left_out = read(format_, document)
     assert left_out == []
+    assert_counts_tokens(session.messages or [])
     return session.messages or []
+
+
+def assert_counts_tokens(messages: list[records.Message]) -> None:
+    """Assert that each usage has tokens under names that are counted."""
+    usages = [usage for message in messages for usage in (message.usage, *(step.usage for step in steps(message)))]
+    unknown = [usage for usage in usages if usage and tokens_of(usage) is None]
+    assert unknown == [], "Rename these tokens: docs/cost.md has the names that are counted."
 
 
 def lines(values: list[Any]) -> Lines:
