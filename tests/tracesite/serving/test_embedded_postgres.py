@@ -339,6 +339,12 @@ def test_data_directory_without_a_database_is_private(tmp_path: Path, before: in
     assert (done.stdout, done.stderr) == ("0o1777\n" if before == 0o1777 else "0o700\n", "")
 
 
+def test_database_of_the_tests_below_is_reached_after_a_start_without_one(tmp_path: Path) -> None:
+    (tmp_path / "data" / "test" / "postgres").mkdir(parents=True)
+    in_python("import tracesite.settings", tmp_path / "data", DATABASE_URL="postgresql://localhost/none")
+    assert (tmp_path / "data").stat().st_mode & 0o777 == (0o711 if os.geteuid() == 0 else 0o700)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a directory of somebody else's")
 def test_a_database_of_another_user_is_left_alone(data_dir: Path) -> None:
     (data_dir / "postgres").mkdir()
