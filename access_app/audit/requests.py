@@ -92,7 +92,8 @@ OF_PAGES = {
     ),
     **dict.fromkeys(("spans", "statistics"), AuditAction.READ),
 }
-"""Actions of our pages of the admin by the words of their names, if they do not say it themselves; all others change something."""
+"""Actions of our pages of the admin by the words of their names, if they do not say it themselves; all others change something. A GET
+reads, unless its word is export, value or search."""
 _OWN_PAGES = frozenset(["admin:two_factor", "admin:password_change", "admin:password_change_done"])
 """Pages of users about themselves."""
 _SITE_WIDE = frozenset(["user", "group", "modelprice"])

@@ -10,8 +10,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from access_app.db import primary
 from access_app.models import Project, Role
+from access_app.request_database import database_of
 from access_app.roles import grant_role
 from messages_app.models import Message, Session
 from tests.traces_app.conftest import store
@@ -22,60 +22,66 @@ from tracesite_sdk.normalize.redacted import redact_score
 from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 SIGN = "zebra"
-"""A word in every text of the trace."""
+"""A word in every text of the trace of a stranger."""
 SESSIONS, MESSAGES = "/admin/messages_app/session/", "/admin/messages_app/message/"
 
 
 @pytest.fixture
 def trace(stranger: Project) -> dict[str, Any]:
     """A session of the project `stranger` with everything that pages show, and the ids in its addresses."""
+    return stored_trace(stranger, SIGN)
+
+
+def stored_trace(project: Project, sign: str) -> dict[str, Any]:
+    """Store a session with the sign in everything that pages show, and return the ids in its addresses."""
+    db = database_of(project.pk)
     outcome = store(
-        stranger,
-        {"external_id": "q", "role": "user", "content": f"giraffe {SIGN}?"},
+        project,
+        {"external_id": "q", "role": "user", "content": f"giraffe {sign}?"},
         {
             "external_id": "a",
             "role": "assistant",
-            "content": f"giraffe {SIGN}!",
-            "knowledge_references": [{"id": "r", "content": f"passage {SIGN}", "knowledge_title": SIGN}],
+            "content": f"giraffe {sign}!",
+            "knowledge_references": [{"id": "r", "content": f"passage {sign}", "knowledge_title": sign}],
             "agent_steps": [
                 {
                     "iteration": 0,
-                    "thought": f"thought {SIGN}",
-                    "model": SIGN,
-                    "input": {"messages": [{"role": "user", "content": f"giraffe {SIGN}?"}]},
+                    "thought": f"thought {sign}",
+                    "model": sign,
+                    "input": {"messages": [{"role": "user", "content": f"giraffe {sign}?"}]},
                     "tool_calls": [
                         {
                             "id": "c1",
-                            "name": f"tool_{SIGN}",
-                            "args": {"city": SIGN},
-                            "result": {"success": False, "error": f"error {SIGN}"},
+                            "name": f"tool_{sign}",
+                            "args": {"city": sign},
+                            "result": {"success": False, "error": f"error {sign}"},
                         }
                     ],
                 }
             ],
         },
         external_id="giraffe",
-        title=f"title {SIGN}",
-        end_user=SIGN,
+        title=f"title {sign}",
+        end_user=sign,
     )
     run = outcome.messages[1].id
     place = ScoreTarget(session_id=outcome.id, message_id=run)
-    score = records.Score(name=f"score {SIGN}", value=1.0, author="ada")
-    store_scores(primary, stranger.pk, [PlacedScore(redacted=redact_score(score, DEFAULT_RULES), place=place)])
-    call = ToolCall.objects.get()
+    score = records.Score(name=f"score {sign}", value=1.0, author="ada")
+    store_scores(db, project.pk, [PlacedScore(redacted=redact_score(score, DEFAULT_RULES), place=place)])
+    call = db.rows(ToolCall.objects).get(project=project)
     objects = {
         "session": outcome.id,
         "message": run,
-        "tool": Tool.objects.get().pk,
+        "tool": db.rows(Tool.objects).get(project=project).pk,
         "toolcall": call.pk,
-        "score": Score.objects.get().pk,
+        "score": db.rows(Score.objects).get(project=project).pk,
     }
     return {
         "objects": objects,
-        "project_pk": stranger.pk,
+        "project_pk": project.pk,
         "session_id": outcome.id,
         "message_id": run,
-        "step_id": AgentStep.objects.get().pk,
+        "step_id": db.rows(AgentStep.objects).get(message_id=run).pk,
         "node_id": call.pk,
         "form": "jsonl",
         "key": call.pk,
@@ -137,6 +143,18 @@ def test_no_page_shows_another_project(trace: dict[str, Any], project: Project, 
         assert str(trace["node_id"]) not in answer.request["PATH_INFO"] + answer.request["QUERY_STRING"] or (
             str(trace["node_id"]) in path
         ), path
+
+
+def test_no_page_of_own_rows_shows_another_project(trace: dict[str, Any], project: Project, stranger: Project) -> None:
+    """Rows below those that the member may see have names and times like theirs."""
+    client, own = member((project, Role.OWNER)), stored_trace(project, "okapi")
+    shown = 0
+    for path in pages(own):
+        answer = client.get(path, follow=True)
+        text = b"".join(answer) if answer.streaming else answer.content  # type: ignore[arg-type]
+        assert SIGN.encode() not in text, path
+        shown += b"okapi" in text
+    assert shown > 25
 
 
 def test_analyst_sees_the_pages_of_the_project(trace: dict[str, Any], stranger: Project) -> None:

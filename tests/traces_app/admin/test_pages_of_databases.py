@@ -1,4 +1,4 @@
-"""Every list and every page of figures shows the projects of all databases, also one that is added."""
+"""Every page shows the projects of all databases, also one that is added: lists and figures of all, and pages about a row of its own."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from access_app.models import Project
 from tests.admin_pages import html_of
 from tests.project_databases import copies
 from tests.traces_app.admin.pages import NO_PAGES, admins
+from tests.traces_app.admin.test_members import pages, stored_trace
 from tests.traces_app.conftest import answer, store
 from traces_app.maintenance.moving import prepare
 
@@ -39,14 +40,35 @@ def pages_of_projects() -> Iterator[str]:
                 yield f"/admin/{label}/{url.pattern}"
 
 
-def test_pages_show_the_projects_of_all_databases(transactional_db: None, settings: Any, staff: Client) -> None:
+def projects(settings: Any) -> list[Project]:
+    """Create a project in the primary, and one in another database."""
     prepare("tenant")
     settings.TRACESITE_PROJECT_DATABASES = {"big": "tenant"}
     for slug in ("small", "big"):
         call_command("create_project", slug, stdout=StringIO())
-        project = Project.objects.get(slug=slug)
+    return [Project.objects.get(slug=slug) for slug in ("small", "big")]
+
+
+def test_pages_show_the_projects_of_all_databases(transactional_db: None, settings: Any, staff: Client) -> None:
+    for project in projects(settings):
         store(project, answer())
     paths = list(pages_of_projects())
     assert len(paths) >= 10
     left_out = [path for path in paths if "Not shown are these projects" in html_of(staff.get(path))]
     assert left_out == [], "Take the projects from readable_on_page."
+
+
+def test_pages_about_a_row_are_the_same_in_each_database(transactional_db: None, settings: Any, staff: Client) -> None:
+    traces = [stored_trace(project, sign) for project, sign in zip(projects(settings), ("okapi", "zebra"), strict=True)]
+    shown = 0
+    for here, there in zip(*map(pages, traces), strict=True):
+        if here == there:  # no ids: it is a list
+            continue
+        found = []
+        for path, sign in ((here, b"okapi"), (there, b"zebra")):
+            got = staff.get(path, follow=True)
+            text = b"".join(got) if got.streaming else got.content  # type: ignore[arg-type]
+            found.append((got.status_code, sign in text))
+        assert found[0] == found[1], there
+        shown += found[0][1]
+    assert shown > 25
