@@ -48,6 +48,7 @@ def stored_trace(project: Project, sign: str) -> dict[str, Any]:
                     "iteration": 0,
                     "thought": f"thought {sign}",
                     "model": sign,
+                    "agent_name": sign,
                     "input": {"messages": [{"role": "user", "content": f"giraffe {sign}?"}]},
                     "tool_calls": [
                         {
