@@ -19,6 +19,7 @@ class TracesCommand(BaseCommand):
     In a site with one database it is a command as others.
     """
 
+    requires_system_checks = []  # `check` and `serve` run them: they import all views
     needs_project: ClassVar[bool] = False
     """Whether it has to be told the project if there are several databases, because what it names is in one of them."""
     names_projects: ClassVar[bool] = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin import AdminSite
-from django.contrib.admin.apps import AdminConfig
+from django.contrib.admin.apps import SimpleAdminConfig
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path
@@ -68,6 +68,7 @@ class TracesiteAdminSite(AdminSite):
         from access_app.two_factor_pages import two_factor
         from messages_app.admin.time_zones import choose_time_zone
 
+        _register_all()
         # No object here has a public address, and Django's view answers 500 to an id that is not a UUID.
         urls = [url for url in super().get_urls() if getattr(url, "name", None) != "view_on_site"]
         return [
@@ -77,24 +78,28 @@ class TracesiteAdminSite(AdminSite):
         ]
 
 
-class TracesiteAdminConfig(AdminConfig):
+class TracesiteAdminConfig(SimpleAdminConfig):
     """In INSTALLED_APPS in place of `django.contrib.admin`. Not in apps.py, where Django would find two configurations."""
 
     default_site = "tracesite.admin_site.TracesiteAdminSite"
 
-    def ready(self) -> None:
-        super().ready()
-        from access_app.two_factor import is_offered
 
-        if not is_offered():
-            return
-        from django.contrib.admin import site
-        from django.contrib.auth.models import User
-        from django_otp.plugins.otp_static.models import StaticDevice
-        from django_otp.plugins.otp_totp.models import TOTPDevice
+def _register_all() -> None:
+    """Register the admins of all apps, as AdminConfig does when Django starts. Called with the first URLs, because commands need none."""
+    from django.contrib.admin import autodiscover, site
 
-        from access_app.user_admin import TwoFactorUserAdmin
+    from access_app.two_factor import is_offered
 
+    autodiscover()
+    if not is_offered():
+        return
+    from django.contrib.auth.models import User
+    from django_otp.plugins.otp_static.models import StaticDevice
+    from django_otp.plugins.otp_totp.models import TOTPDevice
+
+    from access_app.user_admin import TwoFactorUserAdmin
+
+    if site.is_registered(TOTPDevice):
         # Pages of django-otp show and change the keys of everybody's apps.
         site.unregister([StaticDevice, TOTPDevice, User])
         site.register(User, TwoFactorUserAdmin)

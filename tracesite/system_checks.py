@@ -34,7 +34,6 @@ from access_app.program import program
 from access_app.seal_keys import seal_key
 from traces_app.ingest.partitions import TABLES
 from traces_app.models import SealBatch
-from traces_app.queries.embedders import configured
 
 from . import environment
 from .serving import embedded_postgres
@@ -81,6 +80,9 @@ def check_settings(app_configs: Apps, **options: Any) -> list[CheckMessage]:
                 id="tracesite.E002",
             )
         )
+    # Imported here, because numpy takes a tenth of a second, and commands do not run this.
+    from traces_app.queries.embedders import configured
+
     try:
         configured()
     except ImproperlyConfigured as error:

@@ -55,6 +55,7 @@ _SYSTEM = Origin(kind=ActorKind.SYSTEM, name="tracesite")
 class AuditedCommand(BaseCommand):
     """Command that entries name. It leaves one entry when it ends, unless it was a dry run or changes nothing."""
 
+    requires_system_checks = []  # `check` and `serve` run them: they import all views
     action: ClassVar[AuditAction | None] = None
     """The action of the command; None if the functions that it calls record that."""
     object_type: ClassVar[str] = ""

@@ -10,6 +10,7 @@ from access_app.audit.chain import append_recorded
 
 
 class Command(BaseCommand):
+    requires_system_checks = []  # `check` and `serve` run them: they import all views
     help = "Add new entries of the audit log to the chain of their project, as `serve` does every ten seconds."
 
     def handle(self, **options: Any) -> None:

@@ -13,6 +13,7 @@ from access_app.models import ApiKey
 
 
 class Command(BaseCommand):
+    requires_system_checks = []  # `check` and `serve` run them: they import all views
     help = "List API keys, including revoked and expired ones. Tokens are not stored and cannot be listed."
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -12,6 +12,7 @@ from access_app.models import MaskingMoment, MaskingRule
 
 
 class Command(BaseCommand):
+    requires_system_checks = []  # `check` and `serve` run them: they import all views
     help = "List the masking rules of projects."
 
     def add_arguments(self, parser: CommandParser) -> None:

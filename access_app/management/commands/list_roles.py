@@ -13,6 +13,7 @@ from access_app.people import with_people
 
 
 class Command(BaseCommand):
+    requires_system_checks = []  # `check` and `serve` run them: they import all views
     help = "List the roles of users and groups in projects. Superusers own every project and are not listed."
 
     def add_arguments(self, parser: CommandParser) -> None:

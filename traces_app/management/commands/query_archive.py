@@ -14,6 +14,7 @@ ANALYTICS = ("tools", "models", "errors")
 
 
 class Command(BaseCommand):
+    requires_system_checks = []  # `check` and `serve` run them: they import all views
     help = (
         "Run SQL over an archive with DuckDB and print the result. The views are the datasets: sessions, messages, references, "
         "steps, tools, calls, results, events, contexts, spans, scores, snapshots and their parts, with the columns project and period. "

@@ -1,0 +1,31 @@
+"""Commands start without what only the site needs: the checks of all views, the pages of the admin, and what these import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from django.core.management import get_commands, load_command_class
+
+from sdk.tests.paths import ROOT
+from tests.test_documentation import OURS
+
+OURS_BY_APP = {name: str(app) for name, app in get_commands().items() if app in OURS}
+
+
+@pytest.mark.parametrize("name", OURS_BY_APP)
+def test_command_does_not_check_the_whole_site(name: str) -> None:
+    command = load_command_class(OURS_BY_APP[name], name)
+    assert command.requires_system_checks == [], "Begin with AuditedCommand or TracesCommand, or say it as `work` does."
+
+
+@pytest.mark.system
+def test_command_imports_no_page_and_no_numpy() -> None:
+    script = (
+        "import sys\nimport django\nfrom django.core.management import load_command_class\n"
+        "django.setup()\nload_command_class('traces_app', 'purge')\n"
+        "print([name for name in sys.modules if name == 'numpy' or '.admin.' in name and 'django' not in name])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["[]"]), done.stderr
