@@ -19,6 +19,18 @@ def family(pid: int) -> list[int]:
     return members
 
 
+def workers(server: int) -> list[int]:
+    """Return the workers of a server: its descendants but for the process of its jobs."""
+    return [pid for pid in family(server)[1:] if "--beside" not in command_line(pid)]
+
+
+def command_line(pid: int) -> list[str]:
+    """Return the words of a command; none during exec and of a process that has ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    return []
+
+
 def in_session(leader: int) -> list[int]:
     """Return the running processes of the session that `leader` started, even if the leader has ended."""
     found = []

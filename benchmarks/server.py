@@ -37,7 +37,7 @@ class Server:
 
     @property
     def workers(self) -> list[int]:
-        return [pid for pid in processes.family(self.pid) if pid != self.pid]
+        return processes.workers(self.pid)
 
     def cpu_seconds(self) -> float:
         return processes.cpu_seconds(processes.family(self.pid))

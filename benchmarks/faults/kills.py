@@ -115,7 +115,8 @@ class Campaign:
                 os.kill(server.process.pid, signal.SIGKILL)
                 server.process.wait()
             case "worker":
-                os.kill(self.dice.choice(server.worker_pids()), signal.SIGKILL)
+                # Or the process of the jobs.
+                os.kill(self.dice.choice(server.family()[1:]), signal.SIGKILL)
             case "postgres":
                 os.kill(self.site.postmaster(), signal.SIGKILL)
             case "backend":

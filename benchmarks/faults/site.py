@@ -119,7 +119,7 @@ class Server:
 
     def worker_pids(self) -> list[int]:
         assert self.process is not None, "it was started"
-        return [pid for pid in self.family() if pid != self.process.pid]
+        return processes.workers(self.process.pid)
 
     def is_ready(self) -> bool:
         try:

@@ -104,10 +104,10 @@ class Supervised:
 
     def _serving(self) -> list[int]:
         """Return old and new workers, which are forks, without the check before a reload, which calls exec."""
-        program = _command_line(self._process.pid)
+        program = processes.command_line(self._process.pid)
         # A process has no command line during exec and after its end.
         below = processes.family(self._process.pid)[1:] if program else []
-        return [pid for pid in below if _command_line(pid) == program]
+        return [pid for pid in below if processes.command_line(pid) == program]
 
     def _wait(self, begin: float, complaint: str) -> None:
         if self._process.poll() is not None or time.monotonic() - begin > RESTART_SECONDS:
@@ -126,10 +126,3 @@ def supervised(*, workers: int = 2, options: tuple[str, ...] = ()) -> Iterator[S
             yield server
         finally:
             server.kill()
-
-
-def _command_line(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return b""  # ended while we looked

@@ -120,7 +120,7 @@ def test_what_is_lost_or_halved_or_doubled_is_noticed(site: Site) -> None:
 
 def test_no_worker_outlives_a_parent_that_was_killed(site: Site) -> None:
     """It would serve on, with nobody to stop it, and keep the port from the next server."""
-    process, workers = site.server.process, site.server.worker_pids()
+    process, workers = site.server.process, site.server.family()[1:]
     assert process is not None
     process.kill()
     process.wait()

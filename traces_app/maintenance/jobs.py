@@ -1,6 +1,6 @@
 """Recurring jobs: when each is due, and how its last run ended.
 
-`work` runs all jobs, on as many machines as it is started on; `serve` runs the continual ones, too. A job may be killed at any
+`work` runs all jobs, on as many machines as it is started on; `serve` starts a `work` that runs the continual ones. A job may be killed at any
 moment and goes on the next time: see the modules that do the work.
 """
 
@@ -62,7 +62,7 @@ class Job:
     run: Callable[[Database, IsStopped], Numbers]
     """Works in a database. Ends soon after it is told to, if it can take long."""
     is_continual: bool = False
-    """Whether `serve` runs it, too, in each worker. Such a job takes turns by a lock of its own; the others run once at a time."""
+    """Whether `serve` has it run, too. Such a job takes turns by a lock of its own; the others run once at a time."""
     is_of_site: bool = False
     """Whether it runs in the primary alone, and not in each database with traces."""
     is_on: Callable[[], bool] = lambda: True

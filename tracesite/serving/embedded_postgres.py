@@ -132,6 +132,11 @@ def home() -> Path | None:
     return _home
 
 
+def environment_of_a_start() -> dict[str, str]:
+    """Return our environment for another process, without the address of an embedded database, which each start finds by itself."""
+    return {name: value for name, value in os.environ.items() if not (name == "DATABASE_URL" and _home)}
+
+
 def make_data_directory(path: Path) -> None:
     """Create the data directory for our user alone, or close one of ours that others may look into.
 

@@ -1,7 +1,7 @@
 """Serve HTTP by gunicorn, with a reload that keeps the process and its listening socket, so that no request fails.
 
 The parent owns the listening socket, which systemd opened (socket activation) or `serve` did. Its workers are forks that
-run the ASGI application of `tracesite.serving.asgi`. The signals of the parent:
+run the ASGI application of `tracesite.serving.asgi`, and beside them is the process of the jobs (`tracesite.serving.jobs_process`). The signals of the parent:
 
 - SIGTERM: workers stop accepting, finish the requests in flight within `grace`, close idle connections and exit.
 - SIGINT (Ctrl-C): workers exit at once.
@@ -39,6 +39,7 @@ from messages_app.sql.batch import REQUEST_MS
 
 from . import embedded_postgres
 from .connections import Connection
+from .jobs_process import JobsProcess
 
 if TYPE_CHECKING:
     from .asgi import Site
@@ -140,7 +141,7 @@ def serve(
 
 def _hooks(elders: list[int], *, workers: int, grace: float, live: str) -> dict[str, Callable[..., None]]:
     """Return gunicorn's server hooks. The elders are the processes that serve until the new workers do."""
-    jobs_stopped = threading.Event()
+    jobs = JobsProcess() if conf.BACKGROUND_JOBS and live != "only" else None
 
     def when_ready(arbiter: Any) -> None:
         """Replace gunicorn's reload, whose workers would be forks with the old code."""
@@ -148,10 +149,17 @@ def _hooks(elders: list[int], *, workers: int, grace: float, live: str) -> dict[
 
         def reload(number: int, frame: FrameType | None) -> None:
             if reloading.acquire(blocking=False):
-                threading.Thread(target=_reload, args=[arbiter, elders, reloading], name="reload", daemon=True).start()
+                arguments = (arbiter, elders, jobs, reloading)
+                threading.Thread(target=_reload, args=arguments, name="reload", daemon=True).start()
 
         signal.signal(signal.SIGHUP, reload)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
+        if jobs:
+            jobs.start()
+
+    def on_exit(arbiter: Any) -> None:
+        if jobs:
+            jobs.stop()
 
     def post_fork(arbiter: Any, worker: Worker) -> None:
         worker.cfg.set("graceful_timeout", max(0, int(grace) - LINGER_SECONDS))
@@ -161,18 +169,13 @@ def _hooks(elders: list[int], *, workers: int, grace: float, live: str) -> dict[
             for pid in elders:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
-        if conf.BACKGROUND_JOBS and live != "only":
-            # Needs Django, which the parent must not load before its workers.
-            from traces_app.maintenance.jobs import JOBS, start
-
-            start(jobs_stopped, [job for job in JOBS if job.is_continual])
 
     def worker_exit(arbiter: Any, worker: Worker) -> None:
-        jobs_stopped.set()
         os._exit(0)  # Python would wait for threads that wait for the rest of a body
 
     return {
         "when_ready": when_ready,
+        "on_exit": on_exit,
         "post_fork": post_fork,
         "post_worker_init": post_worker_init,
         "worker_exit": worker_exit,
@@ -291,13 +294,15 @@ def _allow_open_files() -> None:
 # --- Reload -------------------------------------------------------------------------------------------------
 
 
-def _reload(arbiter: Any, elders: list[int], reloading: threading.Lock) -> None:
+def _reload(arbiter: Any, elders: list[int], jobs: JobsProcess | None, reloading: threading.Lock) -> None:
     complaint = _complaint_about_a_start()
     if complaint:
         logger.error("Not restarted; the old processes continue to serve. The new ones failed: %s", complaint)
         reloading.release()
     elif arbiter.LISTENERS:  # else it was stopped meanwhile
         logger.info("Restarting: the old processes serve until the new ones have started.")
+        if jobs:
+            jobs.stop()
         _execute_anew(Handover(listener=arbiter.LISTENERS[0].fileno(), workers=[*arbiter.WORKERS, *elders]))
 
 
@@ -305,7 +310,7 @@ def _complaint_about_a_start() -> str:
     """Return why this command, started now, would not serve; empty if it would."""
     done = subprocess.run(  # noqa: S603 - our own command line
         [sys.executable, *sys.orig_argv[1:], "--check"],
-        env=_environment_of_a_start(),
+        env=embedded_postgres.environment_of_a_start(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -318,13 +323,6 @@ def _complaint_about_a_start() -> str:
 def _execute_anew(handover: Handover) -> None:
     """Replace this program by the one on the disk. Signals that arrive meanwhile wait until it handles them."""
     os.set_inheritable(handover.listener, True)
-    environment = _environment_of_a_start() | {_HANDOVER: json.dumps(asdict(handover))}
+    environment = embedded_postgres.environment_of_a_start() | {_HANDOVER: json.dumps(asdict(handover))}
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - our own command line
-
-
-def _environment_of_a_start() -> dict[str, str]:
-    """Return the environment without the address of an embedded database, which each start finds by itself."""
-    return {
-        name: value for name, value in os.environ.items() if not (name == "DATABASE_URL" and embedded_postgres.home())
-    }

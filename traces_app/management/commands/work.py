@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import FrameType
 from typing import Any
@@ -18,12 +19,15 @@ from traces_app.maintenance.jobs import JOBS, Job, Outcome, State, run_job, star
 
 PATIENCE_SECONDS = 20
 """How long jobs may take to end after a signal; what they had not done, the next run does."""
+NICENESS = 10
+"""Of the jobs beside a server, so that its requests come first."""
 
 
 class Command(BaseCommand):
+    requires_system_checks = []  # `check` and `serve` run them: they import all views
     help = (
         "Run the jobs that are due, until Ctrl-C or SIGTERM: index, statistics, seals, closing of stale runs, retention, archive and "
-        "others. May run on several machines at once; a job runs once at a time. `serve` runs the continual ones, too, unless "
+        "others. May run on several machines at once; a job runs once at a time. `serve` has the continual ones in a process of its own, unless "
         "TRACESITE_BACKGROUND_JOBS is off. Exit status: 0 done, 1 a job failed (--once, --job), 2 invalid arguments. Jobs: "
         + ", ".join(job.name for job in JOBS)
         + "."
@@ -33,6 +37,12 @@ class Command(BaseCommand):
         how = parser.add_mutually_exclusive_group()
         how.add_argument("--once", action="store_true", help="run what is due, one after the other, and end")
         how.add_argument("--job", metavar="NAME", help="run this job now, due or not, and end")
+        how.add_argument(
+            "--beside",
+            type=int,
+            metavar="PID",
+            help="as `serve` starts it: run the continual jobs alone, at a low priority, until this process, its parent, ends",
+        )
         parser.add_argument(
             "--except",
             metavar="NAME",
@@ -42,7 +52,7 @@ class Command(BaseCommand):
             help="leave this job to something else, such as a timer that runs it with --job after a backup; may be repeated",
         )
 
-    def handle(self, *, once: bool, job: str | None, left_out: list[str], **options: Any) -> None:
+    def handle(self, *, once: bool, job: str | None, beside: int | None, left_out: list[str], **options: Any) -> None:
         if job is not None and left_out:
             raise CommandError("Use either --job or --except.", returncode=2)
         wanted = [job for job in JOBS if job not in [_named("--except", name) for name in left_out]]
@@ -50,8 +60,11 @@ class Command(BaseCommand):
             self._run([_that_is_on(job)], if_due=False)
         elif once:
             self._run(wanted, if_due=True)
+        elif beside is not None:
+            os.nice(NICENESS)
+            _work([job for job in wanted if job.is_continual], lambda: os.getppid() != beside)
         else:
-            _work(wanted)
+            _work(wanted, lambda: False)
 
     def _run(self, jobs: list[Job], *, if_due: bool) -> None:
         failed = []
@@ -91,7 +104,8 @@ def _in_words(outcome: Outcome) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in outcome.counts.items()) or "nothing to do"
 
 
-def _work(jobs: Sequence[Job]) -> None:
+def _work(jobs: Sequence[Job], is_over: Callable[[], bool]) -> None:
+    """Run the jobs until a signal, or until it is over, which is asked every second."""
     stopped = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -100,7 +114,9 @@ def _work(jobs: Sequence[Job]) -> None:
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         threads = start(stopped, jobs)
-        stopped.wait()
+        while not (stopped.wait(1) or is_over()):
+            pass
+        stopped.set()
         deadline = time.monotonic() + PATIENCE_SECONDS
         for thread in threads:
             thread.join(max(0, deadline - time.monotonic()))
