@@ -31,6 +31,7 @@ from benchmarks.live.viewer import WebSocket
 from sdk.tests.paths import ROOT
 from sdk.tests.ports import free_port
 from tests.debian_postgres import BINARIES, PGBOUNCER, pgbouncer, postgres, url
+from tracesite.serving import embedded_postgres
 
 pytestmark = pytest.mark.system
 
@@ -146,6 +147,20 @@ def test_serve_demo_prepares_once(environment: dict[str, str], port: int) -> Non
         f"{environment['TRACESITE_DATA_DIR']}/postgres; to start with an empty one: make reset",
     ):
         assert expected in second
+
+
+def test_serve_in_an_empty_directory_prepares_its_database_once(environment: dict[str, str], port: int) -> None:
+    with serving(environment, port) as first:
+        [(password, api_key)] = re.findall(r"password (\S+) .*shown only once.*\n.*API key +(\S+) .*only once", first)
+        assert log_in(port, "admin", password) == 302
+        status, _, body = request(port, "GET", "/api/v1/sessions/", headers={"Authorization": f"Bearer {api_key}"})
+        assert (status, json.loads(body)["results"]) == (200, [])
+    with serving(environment, port) as second:
+        assert log_in(port, "admin", password) == 302
+    assert [line.split()[0] for line in first.splitlines() if line] == [
+        *("Preparing", "Admin", "REST", "API", "Live", "Login", "API", "Database", "Press"),
+    ]
+    assert "API key   unchanged" in second
 
 
 @pytest.mark.skipif(not BINARIES.exists() or PGBOUNCER is None, reason="PgBouncer or PostgreSQL 15 is not installed")
@@ -297,7 +312,8 @@ def test_serve_with_an_invalid_number_is_refused(
 
 
 @pytest.mark.django_db
-def test_without_demo_a_database_that_is_not_migrated_is_refused(port: int) -> None:
+def test_database_of_others_that_is_not_migrated_is_refused(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded_postgres, "home", lambda: None)
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM django_migrations WHERE app = 'access_app'")
     with pytest.raises(CommandError, match="Run: manage.py migrate"):

@@ -1,10 +1,12 @@
-"""Serve the admin, the REST API and the live part; with --demo, prepare an empty database."""
+"""Serve the admin, the REST API and the live part. An embedded database is prepared; another one with --demo."""
 
 from __future__ import annotations
 
 import errno
+import logging
 import math
 import socket
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,15 +20,14 @@ from django.db import connections
 from django.urls import reverse
 
 from access_app.conf import conf
-from access_app.db import PEOPLE_ARE_HERE, PRIMARY, primary
+from access_app.db import PEOPLE_ARE_HERE, PRIMARY, Database, primary
 from access_app.db.direct import session_cursor
 from access_app.db.earlier_migrations import TOO_OLD, is_too_old
 from access_app.db.unapplied import unapplied_migrations
 from access_app.mounting import base_path
 from access_app.program import program
-from tracesite import system_checks
+from tracesite import first_start, system_checks
 from tracesite.metrics import registry
-from tracesite.samples import demo
 from tracesite.serving import embedded_postgres, server
 
 # Held while the database is prepared, so that of two first runs at once the second waits for the first.
@@ -37,7 +38,10 @@ MOST_OF_EACH = 1000
 
 class Command(BaseCommand):
     requires_system_checks = []  # --check runs more of them, once
-    help = "Serve the admin, the REST API and live sessions. With --demo, also migrate, load sample traces and create a login."
+    help = (
+        "Serve the admin, the REST API and live sessions. The embedded database is migrated first, and an empty one gets a project, "
+        "an API key and a login, which are printed. Another one is migrated by `migrate`, or with --demo."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--host", default="127.0.0.1", help="Address to listen on (default: %(default)s).")
@@ -77,7 +81,9 @@ class Command(BaseCommand):
             ),
         )
         parser.add_argument(
-            "--demo", action="store_true", help="Prepare an empty database with migrations, sample traces and a login."
+            "--demo",
+            action="store_true",
+            help="Prepare an empty database with migrations, sample traces, an API key and a login.",
         )
 
     def handle(self, *args: Any, host: str, port: int, workers: int, threads: int, **options: Any) -> None:
@@ -96,7 +102,9 @@ class Command(BaseCommand):
             if is_too_old():
                 raise CommandError(str(TOO_OLD))
             if options["demo"]:
-                made = self._prepare()
+                made = self._prepare(first_start.prepare_demo)
+            elif embedded_postgres.home():
+                made = self._prepare(first_start.prepare_empty)
             elif unapplied_migrations():
                 raise CommandError(f"The database has unapplied migrations. Run: {program()} migrate")
             for check in (system_checks.check_masking_rules, system_checks.check_seal_key):
@@ -137,7 +145,7 @@ class Command(BaseCommand):
             raise CommandError("Not ready to serve.")
         self.stdout.write("Ready to serve.")
 
-    def _prepare(self) -> demo.Made:
+    def _prepare(self, prepare: Callable[[Database], first_start.Made]) -> first_start.Made:
         with session_cursor(primary) as cursor:
             cursor.execute("SELECT pg_advisory_lock(%s)", [PREPARING_LOCK])
             if unapplied_migrations():
@@ -146,14 +154,17 @@ class Command(BaseCommand):
                 call_command("migrate", interactive=False, verbosity=0)
                 if not PEOPLE_ARE_HERE:
                     call_command("migrate", database=PRIMARY, interactive=False, verbosity=0)
+            # What is printed next must not be pushed out of sight.
+            logging.disable(logging.INFO)
             try:
-                return demo.prepare(primary)
+                return prepare(primary)
             except ValidationError as error:
                 raise CommandError(f"TRACESITE_ADMIN_PASSWORD: {' '.join(error.messages)}") from error
             finally:
+                logging.disable(logging.NOTSET)
                 primary.connection.close()  # and with it the lock, if it is of this connection
 
-    def _show(self, host: str, port: int, *, live: str, made: demo.Made | None) -> None:
+    def _show(self, host: str, port: int, *, live: str, made: first_start.Made | None) -> None:
         host = "127.0.0.1" if host == "0.0.0.0" else f"[{host}]" if ":" in host else host  # noqa: S104 - shown, not bound
         base, below = f"http://{host}:{port}", base_path()
         lines = [
@@ -176,16 +187,18 @@ class Command(BaseCommand):
         self.stdout.write("\n".join(["", *lines, "", "  Press Ctrl-C to stop.", ""]))
         self.stdout.flush()
 
-    def _show_made(self, made: demo.Made) -> list[str]:
+    def _show_made(self, made: first_start.Made) -> list[str]:
         manage = f".venv/bin/python {program()}" if program() == "manage.py" else program()
         if made.password:
-            login = f"{demo.ADMIN}, password {made.password}   (shown only once)"
+            login = f"{first_start.ADMIN}, password {made.password}   (shown only once)"
         elif conf.ADMIN_PASSWORD:
-            login = f"{demo.ADMIN}, password from TRACESITE_ADMIN_PASSWORD"
+            login = f"{first_start.ADMIN}, password from TRACESITE_ADMIN_PASSWORD"
+        elif name := first_start.superuser():
+            login = f"unchanged; to reset the password: {manage} changepassword {name}"
         else:
-            login = f"unchanged; to reset the password: {manage} changepassword {demo.superuser()}"
+            login = f"none; to create one: {manage} createsuperuser"
         api_key = f"{made.api_key}   (shown only once)" if made.api_key else "unchanged"
-        another = f"to create another: {manage} create_api_key --project {demo.project()} --name mine"
+        another = f"to create another: {manage} create_api_key --project {first_start.project()} --name mine"
         lines = [f"  Login     {login}", f"  API key   {api_key}; {another}"]
         return [f"  Loaded    {made.sessions} sample sessions", *lines] if made.sessions else lines
 

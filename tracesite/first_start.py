@@ -1,4 +1,4 @@
-"""Prepare a database for `serve --demo`: sample traces, an API key and a superuser, unless they exist."""
+"""Prepare a database when `serve` first uses it: a project with an API key, a superuser, and for `--demo` sample traces, unless they exist."""
 
 from __future__ import annotations
 
@@ -17,33 +17,45 @@ from access_app.models import Project, Scope
 from traces_app.ingest.prices import forget_prices
 from traces_app.models import ModelPrice
 
-from .loader import load_samples
+from .samples.loader import load_samples
 
 ADMIN = "admin"
-PROJECT = "demo"
+DEMO = "demo"
+"""The slug of the project with the sample traces."""
+OWN = "main"
+"""The slug of the project that a database without samples begins with."""
 KEY_NAME = "serve --demo"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """Everything that `prepare` created. The secrets are stored nowhere else, so the caller must show them."""
+    """Everything that was created. The secrets are stored nowhere else, so the caller must show them."""
 
-    sessions: int
-    password: str | None
+    sessions: int = 0
+    password: str | None = None
     """The password of ADMIN; None if a superuser existed or the password comes from the settings."""
-    api_key: str | None
+    api_key: str | None = None
 
 
-def prepare(db: Database) -> Made:
+def prepare_empty(db: Database) -> Made:
+    """Create OWN, an API key and a superuser in a database without projects. Raises ValidationError if conf.ADMIN_PASSWORD is too weak."""
+    with db.atomic():
+        if Project.objects.exists():
+            return Made()
+        project = Project.objects.create(slug=OWN, name="Main")
+        return Made(password=_provide_admin(), api_key=create_key(project, name="serve", scopes=list(Scope))[1])
+
+
+def prepare_demo(db: Database) -> Made:
     """Load the samples into a database without projects and create a superuser if there is none.
 
     ADMIN's password is conf.ADMIN_PASSWORD if that is set. The next run completes an interrupted one. Raises
     ValidationError if conf.ADMIN_PASSWORD is too weak.
     """
     sessions = 0
-    demo = Project.objects.filter(slug=PROJECT).first()
+    demo = Project.objects.filter(slug=DEMO).first()
     if demo is None and not Project.objects.exists():
-        demo = Project.objects.create(slug=PROJECT, name="Demo")
+        demo = Project.objects.create(slug=DEMO, name="Demo")
     # The key is created last, so its row shows that the samples were loaded, even after it was revoked.
     is_new = demo is not None and not demo.api_keys.filter(name=KEY_NAME).exists()
     if demo is not None and is_new:
@@ -73,17 +85,17 @@ def _price_models(demo: Project) -> None:
     forget_prices()
 
 
-def superuser() -> str:
-    """Return the user to log in as: ADMIN, or the first superuser of a database that was in use before."""
+def superuser() -> str | None:
+    """Return the user to log in as: ADMIN, or the first superuser of a database that was in use before; None if there is none."""
     users = get_user_model()._default_manager.filter(is_superuser=True).order_by("pk")
     names = [user.get_username() for user in users]
-    return ADMIN if ADMIN in names or not names else names[0]
+    return ADMIN if ADMIN in names else next(iter(names), None)
 
 
 def project() -> str:
-    """Return the project to create a key for: PROJECT, or the first project of a database that was in use before."""
+    """Return the project to create a key for: DEMO, or the first project of a database that was in use before."""
     slugs = list(Project.objects.order_by("pk").values_list("slug", flat=True))
-    return PROJECT if PROJECT in slugs or not slugs else slugs[0]
+    return DEMO if DEMO in slugs or not slugs else slugs[0]
 
 
 def _provide_admin() -> str | None:
