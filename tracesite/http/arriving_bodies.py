@@ -24,30 +24,32 @@ MOST_BYTES = 1024 * 1024
 """The largest form in bytes, and how much of any body is received before a thread is taken."""
 
 AsgiApplication = Callable[[Any, Any, Any], Awaitable[None]]
+BodyApplication = Callable[[Any, "Body", Any], Awaitable[None]]
+"""As an application of ASGI, with the body in place of `receive`."""
 
 
-def with_arrived_bodies(application: AsgiApplication, most_arriving: int) -> AsgiApplication:
+def with_arrived_bodies(application: BodyApplication, most_arriving: int) -> AsgiApplication:
     """Return `application` for requests whose bodies have arrived, and for at most `most_arriving` others at a time.
 
     A form of more than MOST_BYTES or of unknown length is answered 413, and one that takes longer than conf.CLIENT_SECONDS 408.
     A form that is cut off, for which `receive` raises ConnectionResetError, is dropped: half a text must not be saved.
-    In the API such faults are for the application, which checks the key first: its `receive` raises TimeoutError for a
-    body that is too slow, and ConnectionResetError for one that is cut off.
+    In the API such faults are for the application, which checks the key first: `receive` of its body raises TimeoutError for
+    one that is too slow, and ConnectionResetError for one that is cut off.
     """
     arriving = asyncio.Semaphore(most_arriving)
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
-            return await application(scope, receive, send)
-        headers, body = dict(scope["headers"]), _Body(receive)
+        headers, body = dict(scope["headers"]), Body(receive)
+        if scope["method"] in ("GET", "HEAD"):
+            return await application(scope, body, send)
         size = _announced(headers)
         if is_api(scope["path"]):
             if b"expect" not in headers and (size is None or size <= conf.MAX_BODY_BYTES):
                 await body.receive_ahead()
             if body.has_arrived or body.fault:
-                return await application(scope, body.receive, send)
+                return await application(scope, body, send)
             async with arriving:
-                return await application(scope, body.receive, send)
+                return await application(scope, body, send)
         if size is None or size > MOST_BYTES:
             return await _refuse(send, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         await body.receive_ahead()
@@ -55,20 +57,21 @@ def with_arrived_bodies(application: AsgiApplication, most_arriving: int) -> Asg
             return await _refuse(send, HTTPStatus.REQUEST_TIMEOUT)
         if body.fault:
             return None
-        return await application(scope, body.receive, send)
+        return await application(scope, body, send)
 
     return serve
 
 
-class _Body:
+class Body:
     """The messages of a body, whose sender may keep the server waiting for conf.CLIENT_SECONDS in all for every MOST_BYTES."""
 
     def __init__(self, receive: Any) -> None:
         self.has_arrived = False
         self.fault: OSError | None = None
         """Why the rest will not arrive."""
+        self.ahead: deque[dict[str, Any]] = deque()
+        """The messages that have been received, but not read."""
         self._receive = receive
-        self._ahead: deque[dict[str, Any]] = deque()
         self._bytes = 0
         self._waited = 0.0
         """Seconds, without those in which nobody wanted to receive."""
@@ -77,15 +80,15 @@ class _Body:
         """Receive all of the body or at least MOST_BYTES, unless there is a fault."""
         try:
             while not self.has_arrived and self._bytes < MOST_BYTES:
-                self._ahead.append(await self._next())
+                self.ahead.append(await self._next())
         except (TimeoutError, ConnectionResetError) as fault:
             self.fault = fault
 
     async def receive(self) -> dict[str, Any]:
         """Return the next message, as `receive` of ASGI. Raise TimeoutError for a sender that is too slow, and what the server
         raises."""
-        if self._ahead:
-            return self._ahead.popleft()
+        if self.ahead:
+            return self.ahead.popleft()
         if self.fault:
             raise self.fault
         return await (self._receive() if self.has_arrived else self._next())

@@ -1,17 +1,16 @@
-"""The ASGI application of a worker: the live part, and Django over a2wsgi for everything else."""
+"""The ASGI application of a worker: the live part, and Django in threads for everything else."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
-from a2wsgi import WSGIMiddleware
-
 from tracesite.http.arriving_bodies import AsgiApplication, with_arrived_bodies
 from tracesite.live.application import application
 from tracesite.live.clients import Live
 from tracesite.wsgi import application as wsgi_application
 
+from .bridge import Bridge
 from .cpu_limit import CpuLimit
 
 
@@ -48,17 +47,20 @@ def _over_wsgi(threads: int, cpu_limit: CpuLimit) -> AsgiApplication:
 
     Reading a body that is cut off raises ConnectionResetError.
 
-    ASGI announces that a client left, or paused for too long, by `http.disconnect`. a2wsgi would end the body there, and
-    what has arrived of a body may be valid and would be stored.
+    ASGI announces that a client left, or paused for too long, by `http.disconnect`. The body must not end there, because what has
+    arrived of it may be valid and would be stored.
 
     gunicorn cancels what serves a connection some seconds after its client has left. A thread cannot be cancelled, and would wait
     for ever to hand over the rest of its answer, so its request goes on.
     """
-    in_threads: Any = WSGIMiddleware(cpu_limit.measured(wsgi_application), workers=threads)  # type: ignore[arg-type]
-    django = with_arrived_bodies(in_threads, max(1, threads // 2))
+    django = with_arrived_bodies(Bridge(cpu_limit.measured(wsgi_application), threads), max(1, threads // 2))
     running: set[asyncio.Future[None]] = set()  # or a request whose client has left could be collected as garbage
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1000})
+            return
+
         async def receive_part() -> Any:
             message = await receive()
             if message["type"] == "http.disconnect":

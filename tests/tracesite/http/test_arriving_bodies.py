@@ -26,10 +26,10 @@ def received(*parts: dict[str, Any]) -> list[bytes]:
     """Return the forms that reach the application; the client leaves after `parts`."""
     forms, waiting = [], list(parts)
 
-    async def application(scope: Any, receive: Any, send: Any) -> None:
+    async def application(scope: Any, body: Any, send: Any) -> None:
         form, message = b"", PART
         while message["more_body"]:
-            message = await receive()
+            message = await body.receive()
             form += message["body"]
         forms.append(form)
 
@@ -54,9 +54,9 @@ def test_sender_has_its_time_anew_for_each_mebibyte(settings: Any) -> None:
     settings.TRACESITE_CLIENT_SECONDS = 1
     arrived: list[int] = []
 
-    async def application(scope: Any, receive: Any, send: Any) -> None:
+    async def application(scope: Any, body: Any, send: Any) -> None:
         while True:
-            arrived.append(len((await receive())["body"]))
+            arrived.append(len((await body.receive())["body"]))
 
     async def main() -> None:
         pauses = iter([0.1, 1, 60])  # 1.1 s for 2 MiB
@@ -76,7 +76,7 @@ def test_sender_has_its_time_anew_for_each_mebibyte(settings: Any) -> None:
 def test_bodies_that_still_arrive_take_a_limited_number_of_threads(headers: list[tuple[bytes, bytes]]) -> None:
     inside: list[str] = []
 
-    async def application(scope: Any, receive: Any, send: Any) -> None:
+    async def application(scope: Any, body: Any, send: Any) -> None:
         inside.append(scope["name"])
         if scope["name"] == "slow":
             await asyncio.Event().wait()
