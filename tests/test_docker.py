@@ -8,6 +8,8 @@ import subprocess
 import time
 
 import pytest
+import yaml
+from django.core.management import get_commands, load_command_class
 
 from sdk.tests.paths import ROOT
 
@@ -66,3 +68,30 @@ def test_container_serves_the_demo() -> None:
         assert who.stdout.strip() == "10001"
     finally:
         subprocess.run(["docker", "stop", container], check=True, capture_output=True)
+
+
+def test_compose_file_names_settings_commands_and_volumes_that_exist() -> None:
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text())
+    services = compose["services"]
+    assert set(compose["volumes"]) == {
+        volume.partition(":")[0] for one in services.values() for volume in one["volumes"]
+    }
+    variables = set(services["tracesite"]["environment"])
+    assert variables <= set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "settings.md").read_text(), re.M))
+    assert services["tracesite"]["environment"] == services["migrate"]["environment"]
+    for name in ("migrate", "tracesite"):
+        command, *options = services[name]["command"].split()
+        parser = load_command_class(get_commands()[command], command).create_parser("tracesite", command)
+        parser.parse_args(options)
+    said = re.findall(
+        r"^#   docker compose exec tracesite tracesite (\w+)(.*)", (ROOT / "compose.yaml").read_text(), re.M
+    )
+    for command, options in said:
+        load_command_class(get_commands()[command], command).create_parser("tracesite", command).parse_args(
+            options.split()
+        )
+    assert len(said) == 3
+    # As for a server of its own.
+    given = dict(re.findall(r"-c (\w+)=(\w+)", services["postgres"]["command"]))
+    config = (ROOT / "docs" / "production" / "postgresql.conf").read_text()
+    assert given.items() <= dict(re.findall(r"^(\w+) = (\w+)$", config, re.M)).items()
