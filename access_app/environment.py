@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any, overload
 from urllib.parse import urlsplit
 
@@ -23,9 +24,17 @@ def text(name: str, default: str = "") -> str:
     return _value(name, default)
 
 
-def token(name: str, *, at_least: int) -> str:
-    """A secret that goes into a header as it stands; "" where there is none. The value is not repeated in the error."""
-    value = _value(name, "")
+def secret_key(name: str, default: str = "") -> str:
+    """The key that signs logins; the default where there is none."""
+    value = _value(name, default)
+    if value and len(value) < 32:
+        raise ImproperlyConfigured(f"{name} is too short to be safe: write at least 32 random characters.")
+    return value
+
+
+def token(name: str, default: str = "", *, at_least: int) -> str:
+    """A secret that goes into a header as it stands; the default where there is none. The value is not repeated in the error."""
+    value = _value(name, default)
     if value and (len(value) < at_least or not value.isascii() or not value.isprintable() or " " in value):
         raise ImproperlyConfigured(
             f"{name} is not a valid token: use at least {at_least} ASCII letters, digits or symbols."
@@ -33,9 +42,9 @@ def token(name: str, *, at_least: int) -> str:
     return value
 
 
-def tokens(name: str, *, at_least: int) -> list[str]:
+def tokens(name: str, default: Sequence[str] = (), *, at_least: int) -> list[str]:
     """Secrets separated by commas. Their values are not repeated in the error."""
-    tokens_given = words(name)
+    tokens_given = words(name, default)
     if any(len(token) < at_least for token in tokens_given):
         raise ImproperlyConfigured(
             f"{name} has a key that is too short to be safe: write at least {at_least} characters."
@@ -43,9 +52,9 @@ def tokens(name: str, *, at_least: int) -> list[str]:
     return tokens_given
 
 
-def embedder(name: str) -> str:
+def embedder(name: str, default: str = "") -> str:
     """An address, or a function as package.module:function."""
-    value = _value(name, "")
+    value = _value(name, default)
     url = urlsplit(value)
     is_url = url.scheme in ("http", "https") and url.hostname and not (url.username or url.query or url.fragment)
     if value and not is_url and not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value, re.ASCII):
@@ -57,17 +66,17 @@ def embedder(name: str) -> str:
     return value
 
 
-def header(name: str) -> str:
-    """The name of an HTTP header; "" where there is none."""
-    value = _value(name, "")
+def header(name: str, default: str = "") -> str:
+    """The name of an HTTP header; the default where there is none."""
+    value = _value(name, default)
     if value and not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", value):
         raise refused(name, value, "use the name of a header, such as X-Remote-User")
     return value
 
 
-def address(name: str) -> str:
-    """Return an address with HTTPS, or of this machine; "" where there is none."""
-    value = _value(name, "")
+def address(name: str, default: str = "") -> str:
+    """Return an address with HTTPS, or of this machine; the default where there is none."""
+    value = _value(name, default)
     url = urlsplit(value)
     is_safe = url.scheme == "https" or (url.scheme == "http" and url.hostname in ("127.0.0.1", "localhost"))
     if value and not (is_safe and url.hostname and not url.username):
@@ -75,9 +84,9 @@ def address(name: str) -> str:
     return value
 
 
-def contacts(name: str) -> list[str]:
+def contacts(name: str, default: Sequence[str] = ()) -> list[str]:
     """Addresses of people, separated by commas, as URIs (mailto:, https: or tel:)."""
-    values = words(name)
+    values = words(name, default)
     for value in values:
         if not re.fullmatch(r"(mailto:[^\s@]+@[^\s@]+|https://\S+|tel:\+?[\d.()-]+)", value, re.ASCII):
             raise refused(
@@ -86,7 +95,7 @@ def contacts(name: str) -> list[str]:
     return values
 
 
-def boolean(name: str, *, default: bool) -> bool:
+def boolean(name: str, default: bool) -> bool:
     value = _value(name)
     if value is None:
         return default
@@ -110,17 +119,17 @@ def choice(name: str, default: str, allowed: tuple[str, ...]) -> str:
     return value.upper()
 
 
-def words(name: str, default: tuple[str, ...] = ()) -> list[str]:
+def words(name: str, default: Sequence[str] = ()) -> list[str]:
     """Words separated by commas."""
     value = _value(name)
     return list(default) if value is None else [word.strip() for word in value.split(",") if word.strip()]
 
 
-def database(name: str, *, optional: bool = False) -> dict[str, Any]:
-    """Django's settings of the PostgreSQL that a URL names; nothing where it is optional and not set."""
+def database(name: str, default: Mapping[str, Any] | None = None, *, optional: bool = False) -> dict[str, Any]:
+    """Django's settings of the PostgreSQL that a URL names; the default where it is optional and not set."""
     value = _value(name, "")
     if optional and not value:
-        return {}
+        return dict(default or {})
     if not value.startswith(("postgresql://", "postgres://")):
         # The value is not repeated: it may hold a password.
         raise ImproperlyConfigured(
@@ -131,9 +140,9 @@ def database(name: str, *, optional: bool = False) -> dict[str, Any]:
     return dict(environ.Env.db_url_config(value))
 
 
-def databases(name: str) -> dict[str, dict[str, Any]]:
+def databases(name: str, default: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]:
     """Django's settings of PostgreSQLs by their aliases: alias=URL, separated by spaces."""
-    by_alias: dict[str, dict[str, Any]] = {}
+    by_alias: dict[str, dict[str, Any]] = dict(default or {})
     for pair in (_value(name) or "").split():
         alias, equals, url = pair.partition("=")
         if not (equals and alias.isidentifier() and url.startswith(("postgresql://", "postgres://"))):
@@ -147,9 +156,9 @@ def databases(name: str) -> dict[str, dict[str, Any]]:
     return by_alias
 
 
-def pairs(name: str) -> dict[str, str]:
+def pairs(name: str, default: Mapping[str, str] | None = None) -> dict[str, str]:
     """Words by words: a=b, separated by commas."""
-    values = {}
+    values = dict(default or {})
     for word in words(name):
         key, equals, value = word.partition("=")
         if not (key.strip() and equals and value.strip()):

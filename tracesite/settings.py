@@ -1,6 +1,6 @@
 """All settings of Tracesite, read once from the environment; a bad value stops the start with its name.
 
-Every variable that is read here has a row in docs/settings.md (tests/test_documentation.py compares them).
+The table of Tracesite's own is in access_app/conf.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from django.urls import reverse_lazy
 from django.utils.translation import gettext_lazy as _
 from pythonjsonlogger.core import RESERVED_ATTRS
 
-from . import environment as env
+from access_app import environment as env
+from access_app.conf import Conf, SiteConf, read_all
+
 from .http.content_policy import DIRECTIVES
 from .serving.embedded_postgres import make_data_directory
 
@@ -23,86 +25,35 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 
 # --- What the operator sets -------------------------------------------------------------------------------
 
-TRACESITE_DATA_DIR = Path(env.text("TRACESITE_DATA_DIR") or BASE_DIR / ".tracesite")
+# Each setting is declared in access_app/conf.py.
+given, site = read_all(Conf), read_all(SiteConf)
+globals().update(given)
+TRACESITE_DATA_DIR = Path(site["TRACESITE_DATA_DIR"] or BASE_DIR / ".tracesite")
 if TRACESITE_DATA_DIR.exists():
     make_data_directory(TRACESITE_DATA_DIR)  # earlier versions left it open to others
-DEBUG = env.boolean("TRACESITE_DEBUG", default=False)
-ALLOWED_HOSTS = env.words("TRACESITE_ALLOWED_HOSTS", ("127.0.0.1", "localhost", "[::1]"))
-CSRF_TRUSTED_ORIGINS = env.words("TRACESITE_TRUSTED_ORIGINS")
-# How long clients that send or read slowly may keep the server waiting.
-TRACESITE_CLIENT_SECONDS = env.whole_number("TRACESITE_CLIENT_SECONDS", 30, at_least=1)
-# How much CPU time a request may take, and a file that a command imports.
-TRACESITE_REQUEST_CPU_SECONDS = env.whole_number("TRACESITE_REQUEST_CPU_SECONDS", 60, at_least=1)
-TRACESITE_MAX_BODY_BYTES = env.whole_number("TRACESITE_MAX_BODY_BYTES", 64 * 1024 * 1024, at_least=1024)
-LOG_LEVEL = env.choice("TRACESITE_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"))
-TRACESITE_HTTPS = env.boolean("TRACESITE_HTTPS", default=False)
-# Headers of a proxy that has checked who the user is: see access_app/single_sign_on.py.
-TRACESITE_REMOTE_USER_HEADER = env.header("TRACESITE_REMOTE_USER_HEADER")
-TRACESITE_REMOTE_GROUPS_HEADER = env.header("TRACESITE_REMOTE_GROUPS_HEADER")
-if TRACESITE_REMOTE_USER_HEADER and not TRACESITE_HTTPS:
+DEBUG = site["TRACESITE_DEBUG"]
+ALLOWED_HOSTS = site["TRACESITE_ALLOWED_HOSTS"]
+CSRF_TRUSTED_ORIGINS = site["TRACESITE_TRUSTED_ORIGINS"]
+HTTPS = given["TRACESITE_HTTPS"]
+if given["TRACESITE_REMOTE_USER_HEADER"] and not HTTPS:
     raise ImproperlyConfigured(
         "TRACESITE_REMOTE_USER_HEADER needs a proxy that sets this header of every request, otherwise anybody could log in as "
         "anybody: set TRACESITE_HTTPS=true if you have one."
     )
-# An OpenID provider that checks who the user is: see access_app/openid.py. The names are those of mozilla-django-oidc.
-TRACESITE_OIDC_ISSUER = env.address("TRACESITE_OIDC_ISSUER")
-OIDC_OP_AUTHORIZATION_ENDPOINT = env.address("TRACESITE_OIDC_AUTHORIZATION_ENDPOINT")
-OIDC_OP_TOKEN_ENDPOINT = env.address("TRACESITE_OIDC_TOKEN_ENDPOINT")
-OIDC_OP_USER_ENDPOINT = env.address("TRACESITE_OIDC_USERINFO_ENDPOINT")
-OIDC_OP_JWKS_ENDPOINT = env.address("TRACESITE_OIDC_JWKS_URI")
-OIDC_RP_CLIENT_ID = env.text("TRACESITE_OIDC_CLIENT_ID")
-OIDC_RP_CLIENT_SECRET = env.text("TRACESITE_OIDC_CLIENT_SECRET")
-OIDC_RP_SCOPES = env.text("TRACESITE_OIDC_SCOPES", "openid profile email")
-TRACESITE_OIDC_USERNAME_CLAIM = env.text("TRACESITE_OIDC_USERNAME_CLAIM", "preferred_username")
-TRACESITE_OIDC_GROUPS_CLAIM = env.text("TRACESITE_OIDC_GROUPS_CLAIM", "groups")
-# Which local users need a second factor to do anything but set it up: see access_app/two_factor.py.
-TRACESITE_TWO_FACTOR = env.choice("TRACESITE_TWO_FACTOR", "OPTIONAL", ("OPTIONAL", "SUPERUSERS", "STAFF"))
-# Of the login that `serve --demo` makes; without it one is generated and shown once.
-TRACESITE_ADMIN_PASSWORD = env.text("TRACESITE_ADMIN_PASSWORD")
-# Of whoever scrapes /metrics; without it there is nothing at that address.
-TRACESITE_METRICS_TOKEN = env.token("TRACESITE_METRICS_TOKEN", at_least=16)
-# Who wants to hear of weaknesses of this site, for /.well-known/security.txt; without it there is nothing at that address.
-TRACESITE_SECURITY_CONTACT = env.contacts("TRACESITE_SECURITY_CONTACT")
-# A run of which nothing was heard for so long is closed by manage.py close_stale_runs.
-TRACESITE_STALE_RUN_HOURS = env.whole_number("TRACESITE_STALE_RUN_HOURS", 24, at_least=1)
-# Sessions and messages that are in the trash for longer are purged by `manage.py purge --trash`; 0: never.
-TRACESITE_TRASH_DAYS = env.whole_number("TRACESITE_TRASH_DAYS", 0, at_least=0)
-# How long the periods are by which new partitions are made; existing ones keep their length: see docs/retention.md.
-TRACESITE_PARTITIONS = env.choice("TRACESITE_PARTITIONS", "MONTH", ("DAY", "WEEK", "MONTH"))
-# Where `manage.py work` archives periods that ended TRACESITE_ARCHIVE_DAYS ago, and drops them from the database: a directory or a URL;
-# empty: nowhere.
-TRACESITE_ARCHIVE_TO = env.text("TRACESITE_ARCHIVE_TO")
-TRACESITE_ARCHIVE_DAYS = env.whole_number("TRACESITE_ARCHIVE_DAYS", 90, at_least=1)
-# Keys of seals, the newest first: see access_app/seal_keys.py. Empty: derived from the secret key.
-TRACESITE_SEAL_KEYS = env.tokens("TRACESITE_SEAL_KEYS", at_least=32)
-# What wraps the data keys of encrypted projects, as it is, in a file, or printed by a command: see docs/encryption.md.
-TRACESITE_MASTER_KEY = env.text("TRACESITE_MASTER_KEY")
-TRACESITE_MASTER_KEY_FILE = env.text("TRACESITE_MASTER_KEY_FILE")
-TRACESITE_MASTER_KEY_COMMAND = env.text("TRACESITE_MASTER_KEY_COMMAND")
-# Entries of the audit log that are older are removed by `manage.py purge_audit`; 0: never.
-TRACESITE_AUDIT_DAYS = env.whole_number("TRACESITE_AUDIT_DAYS", 0, at_least=0)
-# Whether `serve` runs the continual jobs of traces_app.maintenance.jobs; otherwise run `manage.py work`.
-TRACESITE_BACKGROUND_JOBS = env.boolean("TRACESITE_BACKGROUND_JOBS", default=True)
-# Functions that masking rules may name.
-TRACESITE_MASKING_FUNCTIONS = env.words("TRACESITE_MASKING_FUNCTIONS")
-# What makes vectors of questions, for similar runs: hashed n-grams, a function (package.module:function), or an OpenAI-compatible
-# URL, to which questions are sent.
-TRACESITE_EMBEDDER = env.embedder("TRACESITE_EMBEDDER")
-TRACESITE_EMBEDDER_MODEL = env.text("TRACESITE_EMBEDDER_MODEL")
-TRACESITE_EMBEDDER_KEY = env.token("TRACESITE_EMBEDDER_KEY", at_least=1)
-# Signs of life on connections of /live/ where nothing happens; who leaves two of them unanswered is gone.
-TRACESITE_LIVE_HEARTBEAT_SECONDS = env.whole_number("TRACESITE_LIVE_HEARTBEAT_SECONDS", 15, at_least=1)
+# Names of mozilla-django-oidc: see access_app/openid.py.
+OIDC_OP_AUTHORIZATION_ENDPOINT = site["TRACESITE_OIDC_AUTHORIZATION_ENDPOINT"]
+OIDC_OP_TOKEN_ENDPOINT = site["TRACESITE_OIDC_TOKEN_ENDPOINT"]
+OIDC_OP_USER_ENDPOINT = site["TRACESITE_OIDC_USERINFO_ENDPOINT"]
+OIDC_OP_JWKS_ENDPOINT = site["TRACESITE_OIDC_JWKS_URI"]
+OIDC_RP_CLIENT_ID = site["TRACESITE_OIDC_CLIENT_ID"]
+OIDC_RP_CLIENT_SECRET = site["TRACESITE_OIDC_CLIENT_SECRET"]
+OIDC_RP_SCOPES = site["TRACESITE_OIDC_SCOPES"]
 
 
 def secret_key() -> str:
     """TRACESITE_SECRET_KEY, else a key of this installation: made once, kept in the data directory (mode 600)."""
-    given = env.text("TRACESITE_SECRET_KEY")
-    if given:
-        if len(given) < 32:
-            raise ImproperlyConfigured(
-                "TRACESITE_SECRET_KEY is too short to be safe: write at least 32 random characters."
-            )
-        return given
+    if site["TRACESITE_SECRET_KEY"]:
+        return str(site["TRACESITE_SECRET_KEY"])
     path = TRACESITE_DATA_DIR / "secret_key"
     if not path.exists():
         make_data_directory(TRACESITE_DATA_DIR)
@@ -123,21 +74,16 @@ SECRET_KEY = secret_key()
 
 # --- Database -----------------------------------------------------------------------------------------------
 
-DATABASES = {"default": {**env.database("DATABASE_URL"), "ENGINE": "access_app.db"}}
-# A copy of it that answers reads, unless it is further behind than so many seconds: see docs/replicas.md.
-TRACESITE_REPLICA_MAX_LAG_SECONDS = env.whole_number("TRACESITE_REPLICA_MAX_LAG_SECONDS", 10, at_least=2)
-if replica := env.database("DATABASE_REPLICA_URL", optional=True):
+DATABASES = {"default": {**site["DATABASE_URL"], "ENGINE": "access_app.db"}}
+if replica := site["DATABASE_REPLICA_URL"]:
     # A replica that vanishes must not hold up readers: they turn to the primary.
     replica["OPTIONS"] = {"connect_timeout": 2, "tcp_user_timeout": 5000, **replica.get("OPTIONS", {})}
     DATABASES["replica"] = {**replica, "ENGINE": "access_app.db", "TEST": {"MIRROR": "default"}}
     DATABASE_ROUTERS = ["access_app.db.reading.ReadingRouter"]
-# Databases that have the traces of some projects, and which new projects get theirs there: see docs/project_databases.md.
-for alias, options in env.databases("DATABASE_PROJECT_URLS").items():
+for alias, options in site["DATABASE_PROJECT_URLS"].items():
     DATABASES[alias] = {**options, "ENGINE": "access_app.db"}
     DATABASE_ROUTERS = ["access_app.db.reading.ReadingRouter"]
-TRACESITE_PROJECT_DATABASES = env.pairs("TRACESITE_PROJECT_DATABASES")
-# The same database past a pooler that shares connections between transactions: see docs/pooler.md.
-TRACESITE_DIRECT_DATABASE = env.database("DATABASE_DIRECT_URL", optional=True)
+TRACESITE_DIRECT_DATABASE = site["DATABASE_DIRECT_URL"]
 PREPARED_STATEMENTS = env.boolean("TRACESITE_PREPARED_STATEMENTS", default=not TRACESITE_DIRECT_DATABASE)
 for each in DATABASES.values():
     # Planning a query on partitioned tables costs 10 ms on a new connection: connections are kept.
@@ -251,25 +197,25 @@ SILENCED_SYSTEM_CHECKS = [
 X_FRAME_OPTIONS = "DENY"
 CSRF_FAILURE_VIEW = "tracesite.http.errors.csrf_failure"
 SECURE_REFERRER_POLICY = "same-origin"
-SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = TRACESITE_HTTPS
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SESSION_COOKIE_HTTPONLY = True
-if TRACESITE_HTTPS:
+if HTTPS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SECURE_HSTS_SECONDS = 31_536_000
 # Bodies are bounded by TRACESITE_MAX_BODY_BYTES where they are read; Django's own limit guards forms.
-DATA_UPLOAD_MAX_MEMORY_SIZE = TRACESITE_MAX_BODY_BYTES
+DATA_UPLOAD_MAX_MEMORY_SIZE = given["TRACESITE_MAX_BODY_BYTES"]
 # Ten wrong passwords for one name from one address: then no more for five minutes. `manage.py axes_reset` lifts it.
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "access_app.two_factor.TwoFactorBackend"]
 TRACESITE_AUDIT_LOGINS = True
 # The name of the site in apps for two-factor login.
 OTP_TOTP_ISSUER = "Tracesite"
-if TRACESITE_REMOTE_USER_HEADER:
+if given["TRACESITE_REMOTE_USER_HEADER"]:
     MIDDLEWARE.insert(
         MIDDLEWARE.index("django.contrib.auth.middleware.AuthenticationMiddleware") + 1,
         "access_app.single_sign_on.ProxyUserMiddleware",
     )
     AUTHENTICATION_BACKENDS.insert(1, "access_app.single_sign_on.ProxyUserBackend")
-if TRACESITE_OIDC_ISSUER:
+if given["TRACESITE_OIDC_ISSUER"]:
     missing = [
         name
         for name, value in {
@@ -366,5 +312,5 @@ LOGGING = {
         "psycopg": {"level": "ERROR"},
         "gunicorn.error": {"level": "WARNING", "propagate": True},
     },
-    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
+    "root": {"handlers": ["stderr"], "level": site["TRACESITE_LOG_LEVEL"]},
 }

@@ -23,6 +23,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from access_app import environment
 from access_app.conf import conf
 from access_app.db import BACKEND, PRIMARY, REPLICA, all_aliases, primary, project_aliases
 from access_app.db.earlier_migrations import TOO_OLD, is_too_old
@@ -35,7 +36,6 @@ from access_app.seal_keys import seal_key
 from traces_app.ingest.partitions import TABLES
 from traces_app.models import SealBatch
 
-from . import environment
 from .serving import embedded_postgres
 
 OLDEST_POSTGRESQL = 15

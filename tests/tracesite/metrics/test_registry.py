@@ -27,6 +27,7 @@ from django.utils import timezone
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from access_app import environment
 from access_app.db import primary
 from access_app.db.replica import ReplicaState
 from access_app.db.states import DatabaseState
@@ -40,7 +41,6 @@ from traces_app.ingest.metrics import TABLES
 from traces_app.maintenance.seals.sealing import seal_marked
 from traces_app.maintenance.search_index import index_queued
 from traces_app.models import UnindexedMessage
-from tracesite import environment
 from tracesite.metrics.database import project_database_metrics, replica_metrics
 from tracesite.metrics.registry import render
 
