@@ -87,10 +87,10 @@ class Conf:
     DATABASE = Setting("default")
     """Its alias in DATABASES."""
     PROJECT_DATABASES: Setting[dict[str, str]] = Setting({})
-    """The databases in which new projects get their traces, by their slugs: aliases of DATABASES. See docs/project_databases.md."""
+    """The databases in which new projects get their traces, by their slugs: aliases of DATABASES. See docs/scaling.md."""
     REPLICA_MAX_LAG_SECONDS = Setting(10)
     DIRECT_DATABASE: Setting[dict[str, Any]] = Setting({})
-    """The same database past a pooler, as an entry of DATABASES: see docs/pooler.md."""
+    """The same database past a pooler, as an entry of DATABASES: see docs/scaling.md."""
 
 
 conf = Conf()

@@ -75,7 +75,7 @@ TRACESITE_ARCHIVE_TO = env.text("TRACESITE_ARCHIVE_TO")
 TRACESITE_ARCHIVE_DAYS = env.whole_number("TRACESITE_ARCHIVE_DAYS", 90, at_least=1)
 # Keys of seals, the newest first: see access_app/seal_keys.py. Empty: derived from the secret key.
 TRACESITE_SEAL_KEYS = env.tokens("TRACESITE_SEAL_KEYS", at_least=32)
-# What wraps the data keys of encrypted projects, as it is, in a file, or printed by a command: see docs/encryption.md.
+# What wraps the data keys of encrypted projects, as it is, in a file, or printed by a command: see docs/security.md.
 TRACESITE_MASTER_KEY = env.text("TRACESITE_MASTER_KEY")
 TRACESITE_MASTER_KEY_FILE = env.text("TRACESITE_MASTER_KEY_FILE")
 TRACESITE_MASTER_KEY_COMMAND = env.text("TRACESITE_MASTER_KEY_COMMAND")
@@ -124,19 +124,19 @@ SECRET_KEY = secret_key()
 # --- Database -----------------------------------------------------------------------------------------------
 
 DATABASES = {"default": {**env.database("DATABASE_URL"), "ENGINE": "access_app.db"}}
-# A copy of it that answers reads, unless it is further behind than so many seconds: see docs/replicas.md.
+# A copy of it that answers reads, unless it is further behind than so many seconds: see docs/scaling.md.
 TRACESITE_REPLICA_MAX_LAG_SECONDS = env.whole_number("TRACESITE_REPLICA_MAX_LAG_SECONDS", 10, at_least=2)
 if replica := env.database("DATABASE_REPLICA_URL", optional=True):
     # A replica that vanishes must not hold up readers: they turn to the primary.
     replica["OPTIONS"] = {"connect_timeout": 2, "tcp_user_timeout": 5000, **replica.get("OPTIONS", {})}
     DATABASES["replica"] = {**replica, "ENGINE": "access_app.db", "TEST": {"MIRROR": "default"}}
     DATABASE_ROUTERS = ["access_app.db.reading.ReadingRouter"]
-# Databases that have the traces of some projects, and which new projects get theirs there: see docs/project_databases.md.
+# Databases that have the traces of some projects, and which new projects get theirs there: see docs/scaling.md.
 for alias, options in env.databases("DATABASE_PROJECT_URLS").items():
     DATABASES[alias] = {**options, "ENGINE": "access_app.db"}
     DATABASE_ROUTERS = ["access_app.db.reading.ReadingRouter"]
 TRACESITE_PROJECT_DATABASES = env.pairs("TRACESITE_PROJECT_DATABASES")
-# The same database past a pooler that shares connections between transactions: see docs/pooler.md.
+# The same database past a pooler that shares connections between transactions: see docs/scaling.md.
 TRACESITE_DIRECT_DATABASE = env.database("DATABASE_DIRECT_URL", optional=True)
 PREPARED_STATEMENTS = env.boolean("TRACESITE_PREPARED_STATEMENTS", default=not TRACESITE_DIRECT_DATABASE)
 for each in DATABASES.values():
