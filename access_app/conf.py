@@ -68,7 +68,7 @@ def _shown(default: object) -> str:
 class Conf:
     """The settings of the apps, in a project, too."""
 
-    DATA_DIR = Setting(Path(".tracesite"))
+    DATA_DIR = Setting(Path(".tracesite"), None, "directory of the files that a server keeps")
     MAX_BODY_BYTES = Setting(
         64 * 1024 * 1024,
         partial(env.whole_number, at_least=1024),
@@ -106,8 +106,11 @@ class Conf:
         "which local users must set up [two-factor login](access.md#two-factor-login): `superusers`, `staff` (all)",
         shown="`optional`",
     )
-    AUDIT_LOGINS = Setting(False)
-    """Whether logins are entries of the audit log. In a project most are of people who never see a trace."""
+    AUDIT_LOGINS = Setting(
+        False,
+        None,
+        "whether logins are entries of the audit log; in a project most are of people who never see a trace",
+    )
     ADMIN_PASSWORD = Setting(
         "", env.text, "password of the login `admin` that `serve` makes", shown="random, printed once"
     )
@@ -137,9 +140,12 @@ class Conf:
             "tracesite.foreign_apis.openai_agents.OPENAI_AGENTS",
             "tracesite.foreign_apis.otlp.api.OTLP",
             "tracesite.foreign_apis.weknora.api.WEKNORA",
-        )
+        ),
+        None,
+        "the APIs of other products that are served, as dotted names",
+        shown="all of them",
     )
-    """APIs of other products that are served beside our own: see tracesite/foreign_apis. OPENAI_AGENTS is before OTLP, which has all below /v1/."""
+    """See tracesite/foreign_apis. OPENAI_AGENTS is before OTLP, which has all below /v1/."""
     # What is kept, and for how long.
     BACKGROUND_JOBS = Setting(
         True,
@@ -204,16 +210,18 @@ class Conf:
     EMBEDDER_MODEL = Setting("", env.text, "the model of that API")
     EMBEDDER_KEY = Setting("", partial(env.token, at_least=1), "the key for that API")
     # The database.
-    DATABASE = Setting("default")
-    """Its alias in DATABASES."""
+    DATABASE = Setting("default", None, "alias in `DATABASES` of the database of Tracesite")
     PROJECT_DATABASES: Setting[dict[str, str]] = Setting(
         {}, env.pairs, "which new projects get their traces there: `slug=alias`, separated by commas"
     )
     REPLICA_MAX_LAG_SECONDS = Setting(
         10, partial(env.whole_number, at_least=2), "a replica that is further behind answers no reads"
     )
-    DIRECT_DATABASE: Setting[dict[str, Any]] = Setting({})
-    """The same database past a pooler, as an entry of DATABASES: see docs/scaling.md."""
+    DIRECT_DATABASE: Setting[dict[str, Any]] = Setting(
+        {},
+        None,
+        "the same database past a pooler, as an entry of `DATABASES` ([scaling.md](scaling.md#connection-pooler))",
+    )
 
 
 class SiteConf:

@@ -2,7 +2,7 @@
 
 While a request of a viewer runs, or of a key that reads masked values, the connections of its thread have a `RowMask`, and their
 cursors mask the rows that they return, so that pages, the API, exports and the search get masked values whichever way they read
-them. Code that has to know of it asks the `Database` that it was handed: `db.read_connection.mask`. See docs/masking.md.
+them. Code that has to know of it asks the `Database` that it was handed: `db.read_connection.mask`. See docs/redaction.md.
 """
 
 from __future__ import annotations

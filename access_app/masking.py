@@ -1,6 +1,6 @@
 """Masking rules of projects: checked when they are saved, and compiled into the rules that redaction applies.
 
-Patterns are those of RE2, which take linear time whatever the text, so that no rule can stop a server. See docs/masking.md.
+Patterns are those of RE2, which take linear time whatever the text, so that no rule can stop a server. See docs/redaction.md.
 """
 
 from __future__ import annotations

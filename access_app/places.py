@@ -1,4 +1,4 @@
-"""The directory of projects, in the primary: it names the database of each project's traces. See docs/project_databases.md.
+"""The directory of projects, in the primary: it names the database of each project's traces. See docs/scaling.md.
 
 It is asked at each request, so that no process goes on where a project was before it moved: one statement, and none in a site with
 one database. Each database with traces has copies of the rows of its projects, which keys and joins there lead to. And where a project

@@ -1,7 +1,7 @@
 """Lists and figures of several databases: each is asked in turn about its projects, and the answers are merged.
 
 Of a list each is asked for a page behind the same cursor, and the pages are merged by id. Ids carry their time and are unique
-over all databases, so a cursor means the same in each. See docs/project_databases.md.
+over all databases, so a cursor means the same in each. See docs/scaling.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pages over projects in several databases: one that is away is left out and named (docs/project_databases.md)."""
+"""Pages over projects in several databases: one that is away is left out and named (docs/scaling.md)."""
 
 from __future__ import annotations
 

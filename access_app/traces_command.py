@@ -1,4 +1,4 @@
-"""Commands about traces, where some projects have databases of their own (docs/project_databases.md)."""
+"""Commands about traces, where some projects have databases of their own (docs/scaling.md)."""
 
 from __future__ import annotations
 

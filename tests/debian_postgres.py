@@ -36,7 +36,7 @@ POOLER_SETTINGS = {
     "listen_addr": "",
     "listen_port": "6432",
 }
-# As in docs/pooler.md.
+# As in docs/scaling.md.
 CONNECT_QUERY = (
     "SET jit = off; SET max_parallel_workers_per_gather = 0; SET enable_seqscan = off; SET statement_timeout = 60000"
 )

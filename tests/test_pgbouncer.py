@@ -1,4 +1,4 @@
-"""Run the tests of the API through PgBouncer, as docs/pooler.md has it set up.
+"""Run the tests of the API through PgBouncer, as docs/scaling.md has it set up.
 
 All of them take minutes, so they run at length only; else a few run through the mode that differs more from PostgreSQL, of
 transactions.

@@ -1,4 +1,4 @@
-"""A server with a primary and a replica that follows it by streaming replication, as docs/replicas.md has it.
+"""A server with a primary and a replica that follows it by streaming replication, as docs/scaling.md has it.
 
 It takes a minute, so it is done at length only.
 """

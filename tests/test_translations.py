@@ -23,7 +23,7 @@ HOW = """
     .venv/bin/python manage.py makemessages -l zh_Hans --add-location file --no-obsolete --no-wrap
     # translate in locale/zh_Hans/LC_MESSAGES/django.po, and remove guesses marked "fuzzy"
     msgfmt -o locale/zh_Hans/LC_MESSAGES/django.mo locale/zh_Hans/LC_MESSAGES/django.po"""
-"""The commands after a change of texts; docs/architecture.md has the same."""
+"""The commands after a change of texts; docs/changing.md has the same."""
 
 MARKS = {"_", "gettext", "gettext_lazy", "ngettext", "ngettext_lazy", "gettext_noop"}
 _STRING = r"""u?("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')"""

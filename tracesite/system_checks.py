@@ -89,7 +89,7 @@ def check_settings(app_configs: Apps, **options: Any) -> list[CheckMessage]:
         messages.append(
             Error(
                 str(error),
-                hint="Use package.module:function, an address, or unset TRACESITE_EMBEDDER: see docs/similar.md.",
+                hint="Use package.module:function, an address, or unset TRACESITE_EMBEDDER: see docs/finding.md.",
                 id="tracesite.E009",
             )
         )
@@ -251,7 +251,7 @@ def check_project_databases(
     messages: list[CheckMessage] = [
         Error(
             f"TRACESITE_PROJECT_DATABASES names the database {alias!r}, which is none with the engine {BACKEND}.",
-            hint="Add it to DATABASE_PROJECT_URLS, or to DATABASES with this engine. See docs/project_databases.md.",
+            hint="Add it to DATABASE_PROJECT_URLS, or to DATABASES with this engine. See docs/scaling.md.",
             id="tracesite.E027",
         )
         for alias in unknown
@@ -269,7 +269,7 @@ def check_project_databases(
     messages += [
         Error(
             f"Projects are in the database {alias!r}, which the settings do not have. They can neither be read nor written.",
-            hint="Add it to DATABASE_PROJECT_URLS, or to DATABASES, by this alias. See docs/project_databases.md.",
+            hint="Add it to DATABASE_PROJECT_URLS, or to DATABASES, by this alias. See docs/scaling.md.",
             id="tracesite.E028",
         )
         for alias in sorted(used.difference(project_aliases()))
@@ -324,7 +324,7 @@ def check_data_keys(app_configs: Apps, databases: Iterable[str] | None = None, *
         master_keys()
         unusable = list(unusable_keys())
     except ImproperlyConfigured as error:
-        return [Error(str(error), hint="See docs/encryption.md.", id="tracesite.E013")]
+        return [Error(str(error), hint="See docs/security.md.", id="tracesite.E013")]
     return [
         Error(
             f"The data of project {key.project.slug} is encrypted, and no master key here unwraps its data key {key.version} (of "

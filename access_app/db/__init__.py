@@ -1,7 +1,7 @@
 """The databases of Tracesite: Django's own backend for PostgreSQL, made quicker, and which aliases of the settings they are.
 
-Traces of some projects may be in databases of their own (docs/project_databases.md), and reads may go to a replica
-(docs/replicas.md). So whatever reads or writes traces is handed a `Database` as its first argument, by the view, command or job that
+Traces of some projects may be in databases of their own, and reads may go to a replica
+(docs/scaling.md). So whatever reads or writes traces is handed a `Database` as its first argument, by the view, command or job that
 knows whose traces these are. Projects, keys, roles and the audit log are always in `primary`, which in a project of others may be
 another database than `default` (docs/django_project.md).
 """

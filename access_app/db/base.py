@@ -131,7 +131,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         if not self.decrypts and self._has_data_keys():
             DatabaseWrapper.decrypts = True
         if conf.DIRECT_DATABASE:
-            # Behind the pooler are connections that others use, too: what is set there is for the role (docs/pooler.md).
+            # Behind the pooler are connections that others use, too: what is set there is for the role (docs/scaling.md).
             return
         with self.connection.cursor() as cursor:
             cursor.execute(PLANS_FOR_ANY_VALUES)

@@ -1,4 +1,4 @@
-"""Sessions of PostgreSQL that no pooler shares: docs/pooler.md."""
+"""Sessions of PostgreSQL that no pooler shares: docs/scaling.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watch the replica, so that no request waits for one that is gone or reads what is too old. See docs/replicas.md.
+"""Watch the replica, so that no request waits for one that is gone or reads what is too old. See docs/scaling.md.
 
 A thread in each process that serves asks the primary and then the replica, each second, how far they are. Positions are those of the
 write-ahead log (LSN). The time by which the replica lags follows from the positions that the primary had: it needs no clocks

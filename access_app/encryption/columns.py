@@ -1,4 +1,4 @@
-"""The encrypted columns, one line for each. Every other column stays readable; docs/encryption.md says which and why.
+"""The encrypted columns, one line for each. Every other column stays readable; docs/security.md says which and why.
 
 A test compares the models with this list, so that a new column of text or JSON is either here or among READABLE.
 """

@@ -135,7 +135,7 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        """The URL of the database, as docs/failover.md has it."""
+        """The URL of the database, as docs/scaling.md has it."""
         hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
         password = quote(self.passwords["tracesite"])
         return f"postgresql://tracesite:{password}@{hosts}/tracesite?target_session_attrs=read-write&connect_timeout=3"
@@ -170,7 +170,7 @@ class Cluster:
         return time.monotonic() - begin
 
     def make_database(self) -> None:
-        """Make the role and the database, as docs/failover.md does."""
+        """Make the role and the database, as docs/scaling.md does."""
         primary = self.primary()
         assert primary is not None, "the cluster is whole"
         with psycopg.connect(

@@ -32,7 +32,7 @@ from traces_app.models import RunVector, SearchPosting
 from traces_app.queries.snapshots import forked_among
 
 READABLE = ["Score.value", "Session.tags"]
-"""The places that docs/encryption.md lists as readable."""
+"""The places that docs/security.md lists as readable."""
 
 
 @pytest.fixture

@@ -334,7 +334,7 @@ NOT_KEPT = (
 
 
 SHOWN = ("Langfuse.media",)
-"""What docs/masking.md says is shown: viewers find nothing in uploaded files, which are Base64."""
+"""What docs/redaction.md says is shown: viewers find nothing in uploaded files, which are Base64."""
 
 
 @pytest.fixture

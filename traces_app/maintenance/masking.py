@@ -2,7 +2,7 @@
 
 Messages are read in batches, in the order of ids and without locks. Those in which a rule finds something are locked, read again
 and written in one short transaction for each batch; sessions with what belongs to no message follow. So it can run beside
-agents, be interrupted, and be run again. See docs/masking.md.
+agents, be interrupted, and be run again. See docs/redaction.md.
 """
 
 from __future__ import annotations

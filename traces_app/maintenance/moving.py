@@ -1,4 +1,4 @@
-"""Prepare a database for the traces of projects, and move those of a project there. See docs/project_databases.md.
+"""Prepare a database for the traces of projects, and move those of a project there. See docs/scaling.md.
 
  1. Triggers refuse all writes of the project where it is; to make them waits for those that have begun.
  2. Its rows are copied by COPY, from one snapshot and in one transaction, and compared.

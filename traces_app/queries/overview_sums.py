@@ -1,4 +1,4 @@
-"""The figures of a page over projects in several databases, added up of those of each: see docs/project_databases.md.
+"""The figures of a page over projects in several databases, added up of those of each: see docs/scaling.md.
 
 Each function takes the answers of the databases, at least one, and returns what one database with all rows would answer.
 """

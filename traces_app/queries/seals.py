@@ -1,4 +1,4 @@
-"""Check whether a message is sealed as it is now; see docs/sealing.md."""
+"""Check whether a message is sealed as it is now; see docs/audit.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each request writes in one database, and most read in one: that of its project. See docs/project_databases.md.
+"""Each request writes in one database, and most read in one: that of its project. See docs/scaling.md.
 
 Authentication finds the project of a key. For a login it is the project in the address, else that of the ids in it. Without
 either lists and figures are merged of all databases (access_app.readable); other pages show the projects of one, and say which

@@ -1,4 +1,4 @@
-"""Requests that only read go to the replica; whoever has just written reads what was written. See docs/replicas.md.
+"""Requests that only read go to the replica; whoever has just written reads what was written. See docs/scaling.md.
 
 A response to a request that may have written says how far the primary had written by then: in a header for programs, in a cookie
 for people. Who sends it back reads from the replica only if that has come as far.

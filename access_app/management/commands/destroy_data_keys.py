@@ -14,7 +14,7 @@ from access_app.encryption.keys import destroy_keys
 class Command(AuditedCommand):
     help = (
         "Destroy the data keys of a project for good: its traces, also those in archives and backups of traces, can never be read "
-        "again, by nobody. See docs/encryption.md."
+        "again, by nobody. See docs/security.md."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

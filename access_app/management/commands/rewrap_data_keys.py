@@ -15,7 +15,7 @@ from access_app.errors import ApiError
 class Command(AuditedCommand):
     help = (
         "Wrap the data keys of all projects with the first master key; afterwards the others are not needed any more. No trace is "
-        "written. See docs/encryption.md."
+        "written. See docs/security.md."
     )
 
     def handle(self, **options: Any) -> None:

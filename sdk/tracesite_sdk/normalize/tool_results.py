@@ -16,7 +16,7 @@ Anthropic or LangChain, a whole tool message, or plain text. The rules, in this 
 6. Images are moved from text and data into attachments (images.py).
 
 The received text is kept in `raw` if the output differs from it. Pure functions, which never raise and are
-idempotent. docs/normalisation.md has examples.
+idempotent. docs/what_is_stored.md has examples.
 """
 
 from __future__ import annotations

@@ -505,7 +505,7 @@ class Message(Scope):
         author: str | None = None,
     ) -> None:
         """Judge the message, also after its end: a number, true or false, or a category; a comment alone is a note.
-        See docs/scores.md."""
+        See docs/cost.md."""
         self.put_score({"name": name, "source": source, "author": author}, value, label, comment)
 
     @guarded

@@ -73,7 +73,7 @@ class ToolResult(Record, frozen=True, kw_only=True):
     success: bool | None = None
     """false: the status is error; true: success."""
     output: Searched[Any] = ""
-    """For people. Anything but plain text is parsed unless `data` and `raw` are given (docs/normalisation.md, section 1)."""
+    """For people. Anything but plain text is parsed unless `data` and `raw` are given (docs/what_is_stored.md, "Result or data")."""
     data: Searched[Any] = None
     """For machines: any JSON."""
     error: Searched[Any] = None
@@ -100,7 +100,7 @@ class ToolCall(Record, frozen=True, kw_only=True):
     # Normalisation makes a ToolResult of it, which is searched by itself.
     result: NotSearched[ToolResult | str | list[Any] | None] = None
     """null while the call is open. A text, a number, a list of content blocks, or an object that is not a result
-    (docs/normalisation.md, section 1) becomes the `output`."""
+    (docs/what_is_stored.md, "Result or data") becomes the `output`."""
     reflection: Searched[str | None] = None
     """The agent's comment on the result."""
     duration: Milliseconds | None = None

@@ -22,7 +22,7 @@ READABLE = {
         *("session_name", "message_name", "call_name", "name", "label", "author", "external_id", "redactions"),
     },
 }
-"""The reasons are in docs/encryption.md."""
+"""The reasons are in docs/security.md."""
 
 
 def test_each_text_of_a_trace_is_encrypted_or_readable_for_a_reason() -> None:

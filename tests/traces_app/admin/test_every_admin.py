@@ -1,4 +1,4 @@
-"""What holds for every admin of ours, and for every page of theirs, also for those that are added: see docs/admin_pages.md."""
+"""What holds for every admin of ours, and for every page of theirs, also for those that are added: see docs/changing.md."""
 
 from __future__ import annotations
 

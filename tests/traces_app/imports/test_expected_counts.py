@@ -1,7 +1,7 @@
 """Compare every real file, read by the only format that recognises it, with an independent count.
 
 The README beside the files defines the figures. `OTHERWISE` holds the few figures that differ for a reason given in
-docs/import_counts.md.
+expected_counts.md beside this test.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from sdk.tests.paths import ROOT, SHARED
+from sdk.tests.paths import SHARED
 from traces_app.imports.archives import Zip, files_in
 from tracesite_sdk import records
 from tracesite_sdk.formats.registry import FORMATS
@@ -61,8 +61,8 @@ OTHERWISE: dict[str, dict[str, Any]] = {
     "sdk_transcripts/otelgenai-openai-chat/openai_chat_stream.json": {"errors_by_tool": {"lookup": 1}},
     "sdk_transcripts/traceloop-openai-agents/responses_input_list.json": {"errors_by_tool": {"refund": 1}},
 }
-"""Figures that differ from the count; docs/import_counts.md gives the reasons."""
-DOCS = ROOT / "docs" / "import_counts.md"
+"""Figures that differ from the count; expected_counts.md gives the reasons."""
+DOCS = Path(__file__).with_name("expected_counts.md")
 LANGFUSE = ("langfuse/langgraph-js-2025-10-30.trace.json", "langfuse/pydantic-ai-tools-2025-12-04.trace.json")
 """Files in the same table whose count is one of observations: see test_langfuse.py."""
 

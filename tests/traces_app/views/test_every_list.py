@@ -1,4 +1,4 @@
-"""What holds for every list and all figures of the API, also for those that are added: see docs/architecture.md."""
+"""What holds for every list and all figures of the API, also for those that are added: see docs/changing.md."""
 
 from __future__ import annotations
 

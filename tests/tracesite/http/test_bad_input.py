@@ -1,4 +1,4 @@
-"""Test docs/bad_input.md row by row: every kind of bad input gets the documented response."""
+"""Test "Bad input" of docs/what_is_stored.md row by row: every kind of bad input gets the documented response."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from traces_app.events.decode import MOST_SESSIONS
 from traces_app.ingest import decode
 from traces_app.ingest.store import MOST_REPEATED
 
-TABLE = ROOT / "docs" / "bad_input.md"
+PAGE = ROOT / "docs" / "what_is_stored.md"
 MESSAGES = "sessions/weather/messages/"
 NINES = int("9" * 300)
 JSON = "application/json"
@@ -385,5 +385,6 @@ def test_arguments_and_data_give_the_same_response_on_both_paths(api: Sender, wr
 
 
 def test_bad_input_table_matches_tests() -> None:
-    listed = re.findall(r"^\| `(\w+)` \|", TABLE.read_text(), re.M)
+    section = PAGE.read_text().split("\n## Bad input\n")[1].split("\n## ")[0]
+    listed = re.findall(r"^\| `(\w+)` \|", section, re.M)
     assert listed == [*KINDS, *ON_THE_CONNECTION]

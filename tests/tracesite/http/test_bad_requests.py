@@ -1,4 +1,4 @@
-"""Test the second table of docs/bad_input.md: faulty connections to a server started with `serve`."""
+"""Test "Connections" of docs/what_is_stored.md: faulty connections to a server started with `serve`."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ from tracesite.metrics.database import project_database_metrics, replica_metrics
 from tracesite.metrics.registry import render
 
 TOKEN = "a-token-of-the-tests"
-DOCUMENT = (ROOT / "docs" / "metrics.md").read_text()
+DOCUMENT = (ROOT / "docs" / "production.md").read_text().partition("\n## Metrics\n")[2].partition("\n## ")[0]
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

@@ -1,7 +1,7 @@
 """The datasets of an archive, one for each table: their columns as Parquet has them, and the rows of a project and period.
 
 The columns are those of the models, by their names, so that a new column is archived without another line here. Some datasets
-have columns in addition, which a reader of a single dataset would otherwise have to join: see docs/archive.md.
+have columns in addition, which a reader of a single dataset would otherwise have to join: see docs/retention.md.
 """
 
 # ruff: noqa: S608 - SQL is built from the texts in this file and the names of tables and columns

@@ -1,1 +1,1 @@
-"""Seals: keyed digests of completed messages and everything below them, which show changes by SQL. See docs/sealing.md."""
+"""Seals: keyed digests of completed messages and everything below them, which show changes by SQL. See docs/audit.md."""

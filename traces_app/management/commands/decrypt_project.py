@@ -19,7 +19,7 @@ from traces_app.maintenance.encrypting import decrypt_stored, wait_for_writers
 class Command(TracesCommand, AuditedCommand):
     help = (
         "Turn encryption of a project off: what it receives from now on is stored as it is, and what is stored already is decrypted. "
-        "Interrupted, it goes on when it is run again. See docs/encryption.md."
+        "Interrupted, it goes on when it is run again. See docs/security.md."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -21,7 +21,7 @@ from traces_app.models import SnapshotPart
 class Command(TracesCommand, AuditedCommand):
     help = (
         "Encrypt a project at rest: what it receives from now on, and what is stored already. Servers must have the master key "
-        "before. Interrupted, it goes on when it is run again. See docs/encryption.md."
+        "before. Interrupted, it goes on when it is run again. See docs/security.md."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -18,7 +18,7 @@ class Command(AuditedCommand):
     help = (
         "Move the traces of a project to another database while agents write: meanwhile senders get 503 with Retry-After and keep "
         "what they have. Compares all rows before the old ones go. Interrupted, it goes on when it is run again; with the "
-        "database where the project is, an interrupted move is taken back. See docs/project_databases.md."
+        "database where the project is, an interrupted move is taken back. See docs/scaling.md."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -20,7 +20,7 @@ class Command(AuditedCommand):
     object_type = "database"
     help = (
         "Make a database ready for the traces of projects: apply all migrations to it, and note it in the primary. Run it again "
-        "after each upgrade, before `serve`. See docs/project_databases.md."
+        "after each upgrade, before `serve`. See docs/scaling.md."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

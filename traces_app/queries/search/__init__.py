@@ -2,5 +2,5 @@
 
 `grams` cuts texts into grams, `texts` says what of each row is searched, `query` parses what a person types, `segments` reads the
 index and `found` combines all of it with the filters of a list. traces_app.maintenance.search_index writes the index.
-docs/search.md has the format and why it is not a GIN index.
+`segments` has the format. GIN on an array of hashed grams takes six times the CPU to write and ten times the space.
 """

@@ -50,5 +50,5 @@ class Command(AuditedCommand):
         if others := project_aliases():
             self.stderr.write(
                 f"Not in it are the databases of projects: {', '.join(others)}. Back up each with pg_dump. See "
-                "docs/project_databases.md."
+                "docs/scaling.md."
             )

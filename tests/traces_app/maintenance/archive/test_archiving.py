@@ -322,7 +322,7 @@ def test_docs_list_the_columns_of_every_dataset() -> None:
             + " |"
         )
 
-    docs = (ROOT / "docs" / "archive.md").read_text()
+    docs = (ROOT / "docs" / "retention.md").read_text()
     assert [listed(dataset) for dataset in DATASETS] == docs.rstrip().splitlines()[-len(DATASETS) :]
 
 
