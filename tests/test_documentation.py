@@ -106,6 +106,18 @@ def routes_below(patterns: list[URLPattern | URLResolver], prefix: str = "") -> 
     return found
 
 
+def test_each_sentence_has_a_line_of_its_own() -> None:
+    pages = [*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    prose = [
+        (path.name, line)
+        for path in pages
+        for line in re.sub(r"```.*?```", "", path.read_text(), flags=re.S).splitlines()
+        if not line.startswith(("|", "    "))
+    ]
+    assert len(prose) > 2_000
+    assert [one for one in prose if re.search(r"[a-z)`\]]\. [A-Z`\[]", one[1])] == [], "So that changes can be read."
+
+
 def test_documents_hold_no_local_paths() -> None:
     texts = [
         path.read_text()

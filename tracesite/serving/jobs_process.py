@@ -53,6 +53,7 @@ class JobsProcess:
                     [*program, "work", "--beside", str(os.getpid())],
                     env=embedded_postgres.environment_of_a_start(),
                     stdin=subprocess.DEVNULL,
+                    process_group=0,  # Ctrl-C is for the parent, which stops it
                 )
             self._process.wait()
             self._stopped.wait(PAUSE_SECONDS)
