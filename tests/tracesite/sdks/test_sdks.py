@@ -27,14 +27,15 @@ pytestmark = pytest.mark.system
 
 AGENTS = Path(__file__).parent / "agents"
 QUESTION = "Plan a day in Oslo."
-README = (ROOT / "README.md").read_text()
+VARIABLES = dict(re.findall(r"^    # (.+)\n    export (.+)$", (ROOT / "README.md").read_text(), re.M))
+"""The environment variables of SDKs in the README."""
 
 
 @dataclass(frozen=True)
 class Sdk:
     agent: str
     name: str
-    """Its row in the table of the README, which has its environment variables."""
+    """The line of the README that is above its environment variables."""
     environment: str = "sdks"
     """Below .sdks; "" for that of the tests."""
     has_session: bool = True
@@ -65,11 +66,8 @@ class Sdk:
         return ["node", shutil.copy(AGENTS / f"{self.agent}.mjs", self.folder)]
 
     def variables(self, url: str, key: str) -> dict[str, str]:
-        [line] = [line for line in README.splitlines() if line.startswith(f"| {self.name} |")]
-        found = (
-            text.replace("http://127.0.0.1:8000", url).replace("ts_...", key) for text in re.findall("`(.+?)`", line)
-        )
-        return dict(text.split("=", 1) for text in found)
+        given = VARIABLES[self.name].replace("http://127.0.0.1:8000", url).replace("ts_...", key)
+        return dict(text.split("=", 1) for text in given.split())
 
 
 _USED = ("get_weather used", "ask_expert used")
@@ -239,7 +237,7 @@ def sent_by(sdk: Sdk) -> list[bool]:
 
 
 def test_each_line_of_the_readme_is_run_by_an_sdk() -> None:
-    assert sorted(table_under("Point your SDK here", README)) == sorted(sdk.name for sdk in SDKS)
+    assert sorted(VARIABLES) == sorted(sdk.name for sdk in SDKS)
 
 
 def assert_scores_are_attached(sdk: Sdk, site: Site, answer: dict[str, Any], calls: dict[str, Any]) -> None:
