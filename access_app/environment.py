@@ -137,7 +137,7 @@ def database(name: str, default: Mapping[str, Any] | None = None, *, optional: b
             "postgresql://user:password@host:port/name, or start Tracesite with `make run`, `manage.py` or `tracesite` without "
             f"{name}: they run an embedded PostgreSQL."
         )
-    return dict(environ.Env.db_url_config(value))
+    return _database_of(name, value)
 
 
 def databases(name: str, default: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]:
@@ -152,8 +152,21 @@ def databases(name: str, default: Mapping[str, Any] | None = None) -> dict[str, 
             )
         if alias in ("default", "replica", "direct") or alias in by_alias:
             raise ImproperlyConfigured(f"{name} names the alias {alias!r} again. Use another one.")
-        by_alias[alias] = dict(environ.Env.db_url_config(url))
+        by_alias[alias] = _database_of(name, url)
     return by_alias
+
+
+def _database_of(name: str, url: str) -> dict[str, Any]:
+    # Neither the value nor an error about it is repeated: they may hold a password.
+    bad = ImproperlyConfigured(
+        f"{name} is not a PostgreSQL URL. In a password, write characters such as @, :, / and # percent-encoded: %40, %3A, %2F, %23."
+    )
+    if "#" in url:  # a fragment, which no address of a database has
+        raise bad
+    try:
+        return dict(environ.Env.db_url_config(url))
+    except ValueError:
+        raise bad from None
 
 
 def pairs(name: str, default: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -28,6 +28,7 @@ from psycopg import conninfo, sql
 from access_app.db import primary
 from access_app.db.direct import session_lock
 from access_app.db.earlier_migrations import EARLIER
+from access_app.db.unapplied import unapplied_migrations
 from tracesite.serving import embedded_postgres
 
 FORMAT = 1
@@ -195,9 +196,12 @@ def _dump(draft: Path, began: datetime, jobs: int) -> Manifest:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         cursor.execute("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0")
         # Until the end no partition can be dropped, and because the snapshot comes after the locks, it has all of them.
-        parents = sql.SQL(", ").join(
-            map(sql.Identifier, primary.connection.introspection.django_table_names(only_existing=True))
-        )
+        existing = primary.connection.introspection.django_table_names(only_existing=True)
+        missing = {*primary.connection.introspection.django_table_names()} - {*existing}
+        if missing and not unapplied_migrations():
+            # With --keep a damaged database would push out the good backups.
+            raise BackupError(f"The database lacks the table {min(missing)}. Restore the last good backup.")
+        parents = sql.SQL(", ").join(map(sql.Identifier, existing))
         cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(parents))
         cursor.execute("SELECT pg_export_snapshot(), current_setting('server_version_num')::integer")
         snapshot, version = cursor.fetchone()

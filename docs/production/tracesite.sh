@@ -2,6 +2,7 @@
 # /usr/local/bin/tracesite: manage.py as the service runs it, with its user, settings and data. Needs root.
 #   tracesite serve --check
 set -eu
+umask 077
 set -a
 . /etc/tracesite/tracesite.env
 set +a

@@ -44,6 +44,16 @@ def test_invalid_database_url_error_omits_password(monkeypatch: pytest.MonkeyPat
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize("password", ["pass#word", "pass/word"])
+def test_database_url_with_a_bare_character_names_the_variable_and_not_the_password(
+    monkeypatch: pytest.MonkeyPatch, password: str
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", f"postgresql://me:{password}@host:5432/traces")
+    with pytest.raises(ImproperlyConfigured, match="DATABASE_URL .* percent-encoded") as caught:
+        environment.database("DATABASE_URL")
+    assert "pass" not in str(caught.value).replace("In a password", "")
+
+
 @pytest.mark.parametrize(
     ("name", "value", "right"),
     [

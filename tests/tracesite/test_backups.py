@@ -213,6 +213,16 @@ def test_a_role_that_may_not_create_databases_is_told(site: Site, tmp_path: Path
             connection.execute("ALTER ROLE tracesite CREATEDB")
 
 
+def test_database_without_a_table_is_not_backed_up(site: Site, backup: tuple[Path, Load], tmp_path: Path) -> None:
+    url = new_database(site, "damaged")
+    assert command(site, "restore_backup", backup[0], url=url).returncode == 0
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("DROP TABLE messages_app_message CASCADE")
+    done = command(site, "backup", tmp_path, url=url)
+    assert (done.returncode, "lacks the table messages_app_message" in done.stderr) == (1, True)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_directory_that_cannot_be_made_is_named() -> None:
     with pytest.raises(BackupError) as error:
         back_up(Path(__file__))

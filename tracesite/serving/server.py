@@ -198,6 +198,8 @@ class Worker(gasgi.ASGIWorker):
     Responses that began before the end say keep-alive, and gunicorn closes their connections all the same.
     """
 
+    has_backlog = False
+
     def init_process(self) -> None:
         # A worker makes its connections of it, and there is no setting for another class.
         gasgi.ASGIProtocol = Connection
@@ -211,6 +213,11 @@ class Worker(gasgi.ASGIWorker):
     def notify(self) -> None:
         """Report to the parent every second. If it was killed, end as by SIGTERM instead of serving those connected."""
         super().notify()
+        if not self.has_backlog:
+            # asyncio has made it 100 when it began to serve, for which gunicorn has no setting.
+            for listener in self.sockets:
+                listener.sock.listen(BACKLOG)
+            self.has_backlog = True
         if self.ppid != os.getppid():
             self.handle_exit_signal()
 

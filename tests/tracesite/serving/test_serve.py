@@ -32,6 +32,7 @@ from sdk.tests.paths import ROOT
 from sdk.tests.ports import free_port
 from tests.debian_postgres import BINARIES, PGBOUNCER, pgbouncer, postgres, url
 from tracesite.serving import embedded_postgres
+from tracesite.serving.server import BACKLOG
 
 pytestmark = pytest.mark.system
 
@@ -155,6 +156,8 @@ def test_serve_in_an_empty_directory_prepares_its_database_once(environment: dic
         assert log_in(port, "admin", password) == 302
         status, _, body = request(port, "GET", "/api/v1/sessions/", headers={"Authorization": f"Bearer {api_key}"})
         assert (status, json.loads(body)["results"]) == (200, [])
+        listening = subprocess.run(["ss", "-ltnH", f"sport = :{port}"], capture_output=True, text=True, check=True)
+        assert listening.stdout.split()[2] == str(BACKLOG)
     with serving(environment, port) as second:
         assert log_in(port, "admin", password) == 302
     assert [line.split()[0] for line in first.splitlines() if line] == [

@@ -33,6 +33,10 @@ class Command(AuditedCommand):
             manifest = restore(backup)
         except BackupError as error:
             raise CommandError(str(error)) from error
+        except OSError as error:
+            raise CommandError(
+                f"{error.filename}: {error.strerror}. The user of Tracesite must be able to read a backup."
+            ) from error
         self.stdout.write(f"{backup}: {manifest.rows:,} rows as of {manifest.began:%Y-%m-%d %H:%M:%S} UTC.")
         if not missing_migrations(manifest):
             record(AuditAction.RESTORE, self.actor, object_type="database", detail={"rows": manifest.rows})
