@@ -102,8 +102,9 @@ def _environ(scope: Any, body: _Input) -> dict[str, Any]:
         "wsgi.run_once": False,
     }
     for raw_name, raw_value in scope["headers"]:
-        name = raw_name.decode("latin-1").upper().replace("-", "_")
-        key = name if name in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{name}"
+        name = raw_name.decode("latin-1").lower()
+        prefix = "" if name in ("content-type", "content-length") else "HTTP_"
+        key = prefix + name.upper().replace("-", "_")
         value = raw_value.decode("latin-1")
         environ[key] = f"{environ[key]},{value}" if key in environ else value
     return environ

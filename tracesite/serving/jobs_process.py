@@ -6,12 +6,15 @@ reload would leave the old code running.
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
 import threading
 
 from . import embedded_postgres
+
+logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 5
 """Between its end, which nobody wanted, and the next start."""
@@ -44,16 +47,26 @@ class JobsProcess:
             process.kill()
 
     def _watch(self) -> None:
-        program = [sys.executable, *sys.orig_argv[1 : sys.orig_argv.index("serve")]]
-        while not self._stopped.is_set():
+        while True:
             with self._starting:
                 if self._stopped.is_set():
                     return
-                self._process = subprocess.Popen(  # noqa: S603 - our own command line
-                    [*program, "work", "--beside", str(os.getpid())],
-                    env=embedded_postgres.environment_of_a_start(),
-                    stdin=subprocess.DEVNULL,
-                    process_group=0,  # Ctrl-C is for the parent, which stops it
-                )
-            self._process.wait()
-            self._stopped.wait(PAUSE_SECONDS)
+                try:
+                    self._process = _start()
+                except OSError:  # no memory, or no more processes
+                    logger.exception("The background jobs could not be started.")
+            if self._process is not None:
+                self._process.wait()
+            if self._stopped.wait(PAUSE_SECONDS):
+                return
+            logger.warning("The process of the background jobs has ended, and is started again.")
+
+
+def _start() -> subprocess.Popen[bytes]:
+    program = [sys.executable, *sys.orig_argv[1 : sys.orig_argv.index("serve")]]
+    return subprocess.Popen(  # noqa: S603 - our own command line
+        [*program, "work", "--beside", str(os.getpid())],
+        env=embedded_postgres.environment_of_a_start(),
+        stdin=subprocess.DEVNULL,
+        process_group=0,  # Ctrl-C is for the parent, which stops it
+    )
