@@ -111,7 +111,8 @@ class Supervised:
 
     def _wait(self, begin: float, complaint: str) -> None:
         if self._process.poll() is not None or time.monotonic() - begin > RESTART_SECONDS:
-            raise SiteError(f"{complaint}:\n{self.log.read_text()[-3000:]}")
+            others = [line for line in self.log.read_text().splitlines() if "GET /healthz" not in line]
+            raise SiteError("\n".join([f"{complaint}:", *others[-20:]]))
         time.sleep(0.1)  # to look at all processes of a machine takes milliseconds
 
 

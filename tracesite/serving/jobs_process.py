@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 
-from . import embedded_postgres
+from . import children, embedded_postgres
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class JobsProcess:
     def __init__(self) -> None:
         self._stopped = threading.Event()
         self._starting = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         threading.Thread(target=self._watch, name="jobs", daemon=True).start()
@@ -62,11 +62,10 @@ class JobsProcess:
             logger.warning("The process of the background jobs has ended, and is started again.")
 
 
-def _start() -> subprocess.Popen[bytes]:
+def _start() -> subprocess.Popen[str]:
     program = [sys.executable, *sys.orig_argv[1 : sys.orig_argv.index("serve")]]
-    return subprocess.Popen(  # noqa: S603 - our own command line
+    return children.start(
         [*program, "work", "--beside", str(os.getpid())],
         env=embedded_postgres.environment_of_a_start(),
-        stdin=subprocess.DEVNULL,
         process_group=0,  # Ctrl-C is for the parent, which stops it
     )

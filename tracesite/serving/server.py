@@ -37,7 +37,7 @@ from access_app.conf import conf
 from access_app.db import Database
 from messages_app.sql.batch import REQUEST_MS
 
-from . import embedded_postgres
+from . import children, embedded_postgres
 from .connections import Connection
 from .jobs_process import JobsProcess
 
@@ -57,6 +57,8 @@ BODY_SECONDS = 60
 KILL_SECONDS = 3
 # Open files of a process: each viewer of the live part keeps a connection, and so does whoever sends slowly.
 OPEN_FILES = 8_192 + 256
+READY = "Ready to serve."
+"""What `serve --check` prints if it could serve."""
 LIVE = ("with", "without", "only")
 """Whether the workers serve /live/ beside the rest, not at all, or nothing else."""
 
@@ -113,6 +115,7 @@ def serve(
     _set_options(listener, live)
     _allow_open_files()
     _hold_signals_while_forking()
+    children.hold_forks_while_starting()
     hooks = _hooks(handover.workers if handover else [], workers=workers, grace=grace, live=live)
     _Application(
         {
@@ -315,16 +318,15 @@ def _reload(arbiter: Any, elders: list[int], jobs: JobsProcess | None, reloading
 
 def _complaint_about_a_start() -> str:
     """Return why this command, started now, would not serve; empty if it would."""
-    done = subprocess.run(  # noqa: S603 - our own command line
+    check = children.start(
         [sys.executable, *sys.orig_argv[1:], "--check"],
         env=embedded_postgres.environment_of_a_start(),
-        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
     )
-    return done.stdout.strip() or f"exit status {done.returncode}" if done.returncode else ""
+    printed = check.communicate()[0].strip()
+    # Not its exit status, which gunicorn takes if it waits for children first.
+    return "" if READY in printed.splitlines() else printed or f"{' '.join(sys.orig_argv)} --check ended without a word"
 
 
 def _execute_anew(handover: Handover) -> None:

@@ -144,7 +144,7 @@ class Command(BaseCommand):
             self.stderr.write(str(message))
         if any(message.is_serious() for message in shown):
             raise CommandError("Not ready to serve.")
-        self.stdout.write("Ready to serve.")
+        self.stdout.write(server.READY)
 
     def _prepare(self, prepare: Callable[[Database], first_start.Made]) -> first_start.Made:
         with session_cursor(primary) as cursor:
