@@ -12,6 +12,7 @@ import yaml
 from django.core.management import get_commands, load_command_class
 
 from sdk.tests.paths import ROOT
+from tracesite.serving.embedded_postgres import major_version, program_directories
 
 
 def has_docker() -> bool:
@@ -70,6 +71,7 @@ def test_container_serves_the_demo() -> None:
         subprocess.run(["docker", "stop", container], check=True, capture_output=True)
 
 
+@pytest.mark.system
 def test_compose_file_names_settings_commands_and_volumes_that_exist() -> None:
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text())
     services = compose["services"]
@@ -89,6 +91,8 @@ def test_compose_file_names_settings_commands_and_volumes_that_exist() -> None:
         parser = load_command_class(get_commands()[command], command).create_parser("tracesite", command)
         parser.parse_args(options.split())
     assert len(said) == 3
+    version = int(services["postgres"]["image"].partition(":")[2])
+    assert [directory for directory in program_directories() if (major_version(directory / "pg_dump") or 0) >= version]
     # As for a server of its own.
     given = dict(re.findall(r"-c (\w+)=(\w+)", services["postgres"]["command"]))
     config = (ROOT / "docs" / "production" / "postgresql.conf").read_text()
