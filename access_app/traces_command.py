@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from access_app.arguments import project_named
 from access_app.audit.trail import Actor
+from access_app.command import TracesiteCommand
 from access_app.db import PRIMARY, Database, all_aliases, project_aliases
 from access_app.models import Project
 from access_app.places import by_database
 
 
-class TracesCommand(BaseCommand):
+class TracesCommand(TracesiteCommand):
     """Command that runs in the database of the projects that it is given; without any, in each database with traces in turn.
 
     In a site with one database it is a command as others.
     """
 
-    requires_system_checks = []  # `check` and `serve` run them: they import all views
     needs_project: ClassVar[bool] = False
     """Whether it has to be told the project if there are several databases, because what it names is in one of them."""
     names_projects: ClassVar[bool] = False

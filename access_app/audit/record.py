@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import AnonymousUser
-from django.core.management.base import BaseCommand
 from django.http import HttpRequest
 from django.utils import timezone
 from psycopg.types.json import Jsonb
 
+from access_app.command import TracesiteCommand
 from access_app.db import primary
 from access_app.db.statements import prepared_cursor
 from access_app.logins import client_address
@@ -52,10 +52,9 @@ _LONGEST = {column.attname: column.max_length for column in AuditEntry._meta.con
 _SYSTEM = Origin(kind=ActorKind.SYSTEM, name="tracesite")
 
 
-class AuditedCommand(BaseCommand):
+class AuditedCommand(TracesiteCommand):
     """Command that entries name. It leaves one entry when it ends, unless it was a dry run or changes nothing."""
 
-    requires_system_checks = []  # `check` and `serve` run them: they import all views
     action: ClassVar[AuditAction | None] = None
     """The action of the command; None if the functions that it calls record that."""
     object_type: ClassVar[str] = ""

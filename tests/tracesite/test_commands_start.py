@@ -17,7 +17,7 @@ OURS_BY_APP = {name: str(app) for name, app in get_commands().items() if app in 
 @pytest.mark.parametrize("name", OURS_BY_APP)
 def test_command_does_not_check_the_whole_site(name: str) -> None:
     command = load_command_class(OURS_BY_APP[name], name)
-    assert command.requires_system_checks == [], "Begin with AuditedCommand or TracesCommand, or say it as `work` does."
+    assert command.requires_system_checks == [], "Make it a TracesiteCommand."
 
 
 @pytest.mark.system

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
 from access_app.audit.chain import append_recorded
+from access_app.command import TracesiteCommand
 
 
-class Command(BaseCommand):
-    requires_system_checks = []  # `check` and `serve` run them: they import all views
+class Command(TracesiteCommand):
     help = "Add new entries of the audit log to the chain of their project, as `serve` does every ten seconds."
 
     def handle(self, **options: Any) -> None:

@@ -6,14 +6,14 @@ import datetime as dt
 import json
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from access_app.arguments import project_named
+from access_app.command import TracesiteCommand
 from access_app.models import ApiKey
 
 
-class Command(BaseCommand):
-    requires_system_checks = []  # `check` and `serve` run them: they import all views
+class Command(TracesiteCommand):
     help = "List API keys, including revoked and expired ones. Tokens are not stored and cannot be listed."
 
     def add_arguments(self, parser: CommandParser) -> None:

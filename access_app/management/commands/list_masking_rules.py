@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from access_app.arguments import project_named
+from access_app.command import TracesiteCommand
 from access_app.models import MaskingMoment, MaskingRule
 
 
-class Command(BaseCommand):
-    requires_system_checks = []  # `check` and `serve` run them: they import all views
+class Command(TracesiteCommand):
     help = "List the masking rules of projects."
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from access_app.arguments import project_named
+from access_app.command import TracesiteCommand
 from access_app.models import Membership
 from access_app.people import with_people
 
 
-class Command(BaseCommand):
-    requires_system_checks = []  # `check` and `serve` run them: they import all views
+class Command(TracesiteCommand):
     help = "List the roles of users and groups in projects. Superusers own every project and are not listed."
 
     def add_arguments(self, parser: CommandParser) -> None:

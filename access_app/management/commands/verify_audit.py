@@ -7,18 +7,18 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from access_app.arguments import project_named
 from access_app.audit.chain import chain_name, chains, first_broken_link, head_of
+from access_app.command import TracesiteCommand
 from access_app.hash_chain import Head
 from access_app.models import AuditEntry
 
 logger = logging.getLogger(__name__)
 
 
-class Command(BaseCommand):
-    requires_system_checks = []  # `check` and `serve` run them: they import all views
+class Command(TracesiteCommand):
     help = (
         "Verify the audit log, and name the first entry of each chain that was changed, moved, added or follows removed "
         "ones. Exit status: 0 intact, 1 a link is broken, 2 invalid arguments."

@@ -5,16 +5,16 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
+from access_app.command import TracesiteCommand
 from traces_app.management.archive_arguments import archive_errors, check_period, require_extra
 
 ANALYTICS = ("tools", "models", "errors")
 """The files in traces_app/maintenance/archive/analytics."""
 
 
-class Command(BaseCommand):
-    requires_system_checks = []  # `check` and `serve` run them: they import all views
+class Command(TracesiteCommand):
     help = (
         "Run SQL over an archive with DuckDB and print the result. The views are the datasets: sessions, messages, references, "
         "steps, tools, calls, results, events, contexts, spans, scores, snapshots and their parts, with the columns project and period. "

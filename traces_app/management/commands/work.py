@@ -11,9 +11,10 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from access_app.audit.record import command_actor
+from access_app.command import TracesiteCommand
 from access_app.db import primary
 from traces_app.maintenance.jobs import JOBS, Job, Outcome, State, run_job, start
 
@@ -23,8 +24,7 @@ NICENESS = 10
 """Of the jobs beside a server, so that its requests come first."""
 
 
-class Command(BaseCommand):
-    requires_system_checks = []  # `check` and `serve` run them: they import all views
+class Command(TracesiteCommand):
     help = (
         "Run the jobs that are due, until Ctrl-C or SIGTERM: index, statistics, seals, closing of stale runs, retention, archive and "
         "others. May run on several machines at once; a job runs once at a time. `serve` has the continual ones in a process of its own, unless "
