@@ -59,10 +59,11 @@ def read_all(table: type) -> dict[str, Any]:
 
 
 def _shown(default: object) -> str:
+    if default in ("", (), {}):
+        return "none"
     if isinstance(default, bool):
         return f"`{default}`".lower()
-    text = ",".join(default) if isinstance(default, tuple) else str(default or ("" if default == {} else default))
-    return f"`{text}`" if text else "none"
+    return f"`{','.join(default) if isinstance(default, tuple) else default}`"
 
 
 class Conf:
@@ -245,8 +246,8 @@ class SiteConf:
         env.databases,
         "databases for the traces of some projects, `alias=postgresql://...`, separated by spaces ([scaling.md](scaling.md#databases-for-single-projects))",
     )
-    PREPARED_STATEMENTS = Setting(
-        True,
+    PREPARED_STATEMENTS: Setting[bool | None] = Setting(
+        None,
         env.boolean,
         "whether statements of requests are prepared",
         shown="`true`; `false` with `DATABASE_DIRECT_URL`",

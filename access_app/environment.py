@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 from urllib.parse import urlsplit
 
 import environ
@@ -15,6 +15,8 @@ from django.core.exceptions import ImproperlyConfigured
 PREFIX = "TRACESITE_"
 OF_OTHERS = frozenset(PREFIX + name for name in ("URL", "KEY", "SPOOL", "RELEASE"))
 """Variables of the recorder, which may run on the same machine, and of docs/production/tracesite.sh."""
+
+Flag = TypeVar("Flag", bool, None)
 
 _read: set[str] = set()
 _TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off", ""})
@@ -95,7 +97,7 @@ def contacts(name: str, default: Sequence[str] = ()) -> list[str]:
     return values
 
 
-def boolean(name: str, default: bool) -> bool:
+def boolean(name: str, default: Flag) -> bool | Flag:
     value = _value(name)
     if value is None:
         return default

@@ -15,7 +15,6 @@ from django.urls import reverse_lazy
 from django.utils.translation import gettext_lazy as _
 from pythonjsonlogger.core import RESERVED_ATTRS
 
-from access_app import environment as env
 from access_app.conf import Conf, SiteConf, read_all
 
 from .http.content_policy import DIRECTIVES
@@ -84,7 +83,8 @@ for alias, options in site["DATABASE_PROJECT_URLS"].items():
     DATABASES[alias] = {**options, "ENGINE": "access_app.db"}
     DATABASE_ROUTERS = ["access_app.db.reading.ReadingRouter"]
 TRACESITE_DIRECT_DATABASE = site["DATABASE_DIRECT_URL"]
-PREPARED_STATEMENTS = env.boolean("TRACESITE_PREPARED_STATEMENTS", default=not TRACESITE_DIRECT_DATABASE)
+prepares = site["TRACESITE_PREPARED_STATEMENTS"]
+PREPARED_STATEMENTS = not TRACESITE_DIRECT_DATABASE if prepares is None else prepares
 for each in DATABASES.values():
     # Planning a query on partitioned tables costs 10 ms on a new connection: connections are kept.
     each["CONN_MAX_AGE"] = None
