@@ -91,7 +91,7 @@ class Body:
             return self.ahead.popleft()
         if self.fault:
             raise self.fault
-        return await (self._receive() if self.has_arrived else self._next())
+        return await self._next()
 
     async def _next(self) -> dict[str, Any]:
         loop = asyncio.get_running_loop()

@@ -12,6 +12,7 @@ import contextvars
 import io
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 from tracesite.http.arriving_bodies import Body
@@ -42,15 +43,12 @@ class Bridge:
 
         def respond() -> bytes:
             """Run the application, send all parts but the last, and return that."""
-            parts, waiting = self._application(environ, start_response), b""
-            try:
+            waiting = b""
+            with closing(self._application(environ, start_response)) as parts:
                 for part in parts:
                     if waiting:
                         asyncio.run_coroutine_threadsafe(send_part(waiting, more=True), loop).result()
                     waiting = part
-            finally:
-                if hasattr(parts, "close"):
-                    parts.close()
             return waiting
 
         context = contextvars.copy_context()
@@ -62,16 +60,16 @@ class _Input(io.RawIOBase):
 
     def __init__(self, body: Body, loop: asyncio.AbstractEventLoop) -> None:
         self._body, self._loop = body, loop
-        self._part, self._has_more = memoryview(b""), True
+        self._part = memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while not self._part and self._has_more:
-            ahead = self._body.ahead
+        ahead = self._body.ahead
+        while not self._part and (ahead or not self._body.has_arrived):
             message = ahead.popleft() if ahead else self._wait()
-            self._part, self._has_more = memoryview(message.get("body", b"")), message.get("more_body", False)
+            self._part = memoryview(message.get("body", b""))
         count = min(len(buffer), len(self._part))
         buffer[:count], self._part = self._part[:count], self._part[count:]
         return count
