@@ -133,7 +133,6 @@ class Command(BaseCommand):
 
     def _check(self, workers: int, threads: int) -> None:
         """Report all problems, the worst last."""
-        Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
         import_module("tracesite.serving.asgi")
         messages = run_checks(databases=[PRIMARY], include_deployment_checks=True)
         if not any(message.id == system_checks.NO_ANSWER for message in messages):
