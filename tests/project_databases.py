@@ -5,16 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import StringIO
 from typing import Any
 
 import psycopg
 from django.conf import settings
+from django.core.management import call_command
 from django.db import connection, connections
 from django.test import override_settings
 from psycopg import sql
 
 from access_app.db import primary
 from access_app.db.direct import connection_parameters
+from access_app.models import Project
+from traces_app.maintenance.moving import prepare
 
 MIDDLEWARE = "tracesite.http.project_database.ProjectDatabaseMiddleware"
 
@@ -46,6 +50,15 @@ def copies(aliases: Sequence[str], *, of: str = "") -> Iterator[None]:
                 connections[alias].close()
                 del connections[alias], connections.settings[alias]
                 _drop(server, name)
+
+
+def small_and_big(settings: Any) -> list[Project]:
+    """Create a project in the primary, and one in the database `tenant`."""
+    prepare("tenant")
+    settings.TRACESITE_PROJECT_DATABASES = {"big": "tenant"}
+    for slug in ("small", "big"):
+        call_command("create_project", slug, stdout=StringIO())
+    return [Project.objects.get(slug=slug) for slug in ("small", "big")]
 
 
 def _drop(server: psycopg.Connection[Any], name: str) -> None:

@@ -14,9 +14,10 @@ import subprocess
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
@@ -26,6 +27,7 @@ import pytest
 
 from sdk.tests.length import at_length
 from sdk.tests.ports import free_port
+from tests import waiting
 from tests.debian_postgres import BINARIES, ROOT, control, postgres, replica_of, url, url_of_both
 from tests.tracesite.serving.test_serve import request, serving
 
@@ -144,11 +146,7 @@ def serving_from(data: Path, primary: Path, replica: Path, database: str = "") -
         yield site
 
 
-def eventually(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+eventually = partial(waiting.eventually, seconds=WAIT_SECONDS, pause=0.1)
 
 
 def scans(home: Path) -> dict[str, int]:

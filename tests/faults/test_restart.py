@@ -12,7 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from benchmarks.restart import wrk
 from benchmarks.restart.load import IDLE_SECONDS, Load
 from benchmarks.restart.restarts import KINDS, Kind, Supervised, supervised
 from sdk.tests.ports import free_port
+from tests.waiting import eventually
 from tracesite.serving.server import LINGER_SECONDS
 
 pytestmark = pytest.mark.system
@@ -40,11 +42,7 @@ def server() -> Iterator[Supervised]:
         yield server
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+wait_for = partial(eventually, seconds=PATIENCE_SECONDS)
 
 
 def begun_request(server: Supervised) -> http.client.HTTPConnection:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from io import StringIO
 from typing import Any
 
 import pytest
 import pytest_django
-from django.core.management import call_command
 from django.test import Client
 
-from access_app.models import Project
 from tests.admin_pages import html_of
-from tests.project_databases import copies
+from tests.project_databases import copies, small_and_big
 from tests.traces_app.admin.pages import NO_PAGES, admins
 from tests.traces_app.admin.test_members import pages, stored_trace
 from tests.traces_app.conftest import answer, store
-from traces_app.maintenance.moving import prepare
 
 pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")
 
@@ -40,17 +36,8 @@ def pages_of_projects() -> Iterator[str]:
                 yield f"/admin/{label}/{url.pattern}"
 
 
-def projects(settings: Any) -> list[Project]:
-    """Create a project in the primary, and one in another database."""
-    prepare("tenant")
-    settings.TRACESITE_PROJECT_DATABASES = {"big": "tenant"}
-    for slug in ("small", "big"):
-        call_command("create_project", slug, stdout=StringIO())
-    return [Project.objects.get(slug=slug) for slug in ("small", "big")]
-
-
 def test_pages_show_the_projects_of_all_databases(transactional_db: None, settings: Any, staff: Client) -> None:
-    for project in projects(settings):
+    for project in small_and_big(settings):
         store(project, answer())
     paths = list(pages_of_projects())
     assert len(paths) >= 10
@@ -59,7 +46,9 @@ def test_pages_show_the_projects_of_all_databases(transactional_db: None, settin
 
 
 def test_pages_about_a_row_are_the_same_in_each_database(transactional_db: None, settings: Any, staff: Client) -> None:
-    traces = [stored_trace(project, sign) for project, sign in zip(projects(settings), ("okapi", "zebra"), strict=True)]
+    traces = [
+        stored_trace(project, sign) for project, sign in zip(small_and_big(settings), ("okapi", "zebra"), strict=True)
+    ]
     shown = 0
     for here, there in zip(*map(pages, traces), strict=True):
         if here == there:  # no ids: it is a list

@@ -6,22 +6,19 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import timedelta
-from io import StringIO
 from typing import Any
 
 import pytest
 import pytest_django
-from django.core.management import call_command
 from django.test import Client
 
 from access_app.db import primary
 from access_app.keys import create_key
 from access_app.models import Project
 from messages_app import writes
-from tests.project_databases import copies
+from tests.project_databases import copies, small_and_big
 from tests.traces_app.admin.test_members import stored_trace
 from traces_app import urls
-from traces_app.maintenance.moving import prepare
 from traces_app.maintenance.search_index import index_queued
 from tracesite.http.api_root import schema
 
@@ -77,11 +74,8 @@ def tenant(django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlock
 def test_lists_show_the_projects_of_all_databases(tenant: None, settings: Any, staff: Client) -> None:
     caller = Caller()
     caller.client = staff
-    prepare("tenant")
-    settings.TRACESITE_PROJECT_DATABASES = {"big": "tenant"}
-    for slug in ("small", "big"):
-        call_command("create_project", slug, stdout=StringIO())
-        stored_trace(Project.objects.get(slug=slug), "zebra")
+    for project in small_and_big(settings):
+        stored_trace(project, "zebra")
     both, small, big = answers(caller), answers(caller, "project=small"), answers(caller, "project=big")
     same = [path for path in LISTS if both[path] in (small[path], big[path])]
     assert [path for path in same if path != "tools/unused/"] == [], "Ask each database of readable_by(request)."

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import psycopg
 import pytest
 
 from sdk.tests.paths import ROOT
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.system
 
@@ -73,7 +73,7 @@ def data_dir() -> Iterator[Path]:
         path = Path(name)
         path.chmod(0o755)
         yield path
-        wait_until(lambda: not servers_below(path))
+        eventually(lambda: not servers_below(path))
 
 
 @pytest.fixture
@@ -129,13 +129,6 @@ def servers_below(path: Path) -> list[int]:
     return [process for process, program in processes_below(path).items() if program == "postgres"]
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not become true in time"
-        time.sleep(0.02)
-
-
 def test_two_simultaneous_first_starts_make_one_server(data_dir: Path, use: Callable[[], User]) -> None:
     first, second = use(), use()
     assert first.url == second.url
@@ -159,7 +152,7 @@ def test_the_server_stops_when_its_only_user_is_killed(data_dir: Path, use: Call
     user = use()
     assert user.query("SELECT 1") == [(1,)]
     user.process.kill()
-    wait_until(lambda: processes_below(data_dir) == {})
+    eventually(lambda: processes_below(data_dir) == {})
 
 
 def test_killed_server_restarts_with_committed_rows(use: Callable[[], User]) -> None:
@@ -174,7 +167,7 @@ def test_killed_server_restarts_with_committed_rows(use: Callable[[], User]) -> 
         except psycopg.OperationalError:
             return False
 
-    wait_until(is_back)
+    eventually(is_back)
     assert user.postmaster() != killed
 
 

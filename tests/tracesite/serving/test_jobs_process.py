@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from benchmarks import processes
 from benchmarks.faults.site import Site, running
 from sdk.tests.ports import free_port
+from tests.waiting import eventually
 from traces_app.management.commands.work import NICENESS
 
 pytestmark = pytest.mark.system
@@ -26,13 +26,6 @@ def site() -> Iterator[Site]:
 
 def jobs_of(site: Site) -> list[int]:
     return [pid for pid in site.server.family() if "--beside" in processes.command_line(pid)]
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_jobs_have_one_process_of_low_priority_that_is_started_again(site: Site) -> None:
