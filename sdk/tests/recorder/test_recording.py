@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +19,7 @@ import tracesite_sdk
 from sdk.tests.paths import ROOT
 from sdk.tests.ports import free_port
 from sdk.tests.recorder.isolation import alone
-from sdk.tests.recorder.servers import FakeTracesite, serve
+from sdk.tests.recorder.servers import FakeTracesite, error, serve
 from tracesite_sdk import JsonLinesSink, MemorySink, NullSink, Privacy, Recorder, Sampling, default_recorder, trace_tool
 from tracesite_sdk.recorder import recording
 from tracesite_sdk.testing import RecorderForTests
@@ -343,3 +346,37 @@ def test_key_of_a_mounted_file_works(fake: FakeTracesite, key: str, monkeypatch:
     assert recorder.close(60) == 0
     assert len(fake.stored) == 4
     assert {post.headers["Authorization"] for post in fake.posts()} == {"Bearer ts_key"}
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("status", [200, 500, None])
+def test_threads_of_the_recorder_import_nothing(fake: FakeTracesite, status: int | None) -> None:
+    """A child that is forked while a thread imports a module would wait for that import for ever."""
+    fake.answer = lambda _request: None if status == 200 else error(500)
+    fake.settings = {"sampling": {"rate": 1.0}}
+    program = f"""
+        import sys, threading, time
+        from tracesite_sdk import Recorder
+        imported = []
+        def note(event, args):
+            if event == "import" and threading.current_thread() is not threading.main_thread():
+                imported.append(args[0])
+        recorder = Recorder({fake.url if status else f"http://localhost:{free_port()}"!r}, "ts_key", delay_ms=1)
+        sys.addaudithook(note)
+        with recorder.session("s"), recorder.message("Wo ist mein Schlüssel? token: ghp_" + "x9" * 18) as message:
+            with recorder.step("plan", model="gpt-4o"), recorder.tool_call("search", {{"q": b"x", "n": object()}}) as call:
+                call.result = "\u5bc6\u7801: 1234 " + "x" * 5000
+            try:
+                with recorder.tool_call("fetch"):
+                    raise TimeoutError("late")
+            except TimeoutError:
+                pass
+        time.sleep(0.5)
+        recorder.close(1)
+        assert recorder.report().delivered_to_sink == recorder.report().recorded > 5
+        print(*imported)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True, timeout=200, check=True
+    )
+    assert done.stdout.split() == []

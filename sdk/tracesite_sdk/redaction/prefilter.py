@@ -10,6 +10,8 @@ the shapes accept. `sdk/tests/redaction/test_engine.py` compares both on generat
 
 from __future__ import annotations
 
+# Imported here, because the first encoding imports it: a child that is forked at that moment would wait for it for ever.
+import encodings.utf_16_be  # noqa: F401
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
