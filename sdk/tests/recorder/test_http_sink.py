@@ -571,6 +571,33 @@ def test_parent_and_forked_child_deliver_their_own_events(fake: FakeTracesite, s
 
 
 @pytest.mark.system
+@pytest.mark.parametrize("header", ["Content-Length: 2", "Connection: close"])
+def test_fork_while_an_answer_is_read_does_not_hang(sinks: Sinks, header: str) -> None:
+    script = """
+        import signal, sys
+        sink.send([event("parent")])
+        sys.stdin.read()
+        time.sleep(0.5)  # until the sender has read all that there is
+        pid = os.fork()
+        if not pid:
+            signal.alarm(60)
+            sink.after_fork()
+            os._exit(1 - sink.send([event("child")]))
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = "http://{}:{}".format(*server.getsockname())
+        with subprocess.Popen(program(url, sinks, script), stdin=subprocess.PIPE) as process:
+            connection, _address = server.accept()
+            with connection:
+                connection.recv(2**16)
+                connection.sendall(f"HTTP/1.1 200 OK\r\n{header}\r\n\r\n{{".encode())
+                assert process.stdin is not None
+                process.stdin.close()
+                assert process.wait(120) == 0
+
+
+@pytest.mark.system
 def test_process_without_close_leaves_events_on_the_disk(sinks: Sinks) -> None:
     port = free_port()
     script = "sink.send([event(f'e{one}') for one in range(100)]); os._exit(0)"

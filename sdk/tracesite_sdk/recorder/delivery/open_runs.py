@@ -124,9 +124,9 @@ class Journal:
 
     def forget(self) -> None:
         """Close the file without removing it."""
-        if self._file >= 0:
-            os.close(self._file)
-        self._file, self._size = -1, 0
+        file, self._file, self._size = self._file, -1, 0
+        if file >= 0:
+            os.close(file)
 
 
 def read(path: Path) -> tuple[list[Run], set[str]]:

@@ -525,8 +525,9 @@ class _Segment:
 
     def close(self) -> None:
         if self.file >= 0:
-            os.close(self.file)
-            self.file = -1
+            # Forgotten first: a child that is forked in between would close it again, and fail.
+            file, self.file = self.file, -1
+            os.close(file)
 
     def remove(self) -> None:
         self.close()
@@ -600,8 +601,8 @@ class _Owner:
 
     def close_lock(self) -> None:
         if self.lock >= 0:
-            os.close(self.lock)
-            self.lock = -1
+            lock, self.lock = self.lock, -1
+            os.close(lock)
 
 
 # --- Directories and files --------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import base64
 # Imported here, because the first look-up of a host imports it: a fork at that moment leaves half of it in the child.
 import encodings.idna  # noqa: F401
 import gzip
+import os
 import socket
 import ssl
 import time
@@ -61,6 +62,8 @@ class Server:
         self._connect_timeout = connect_timeout
         self._read_timeout = read_timeout
         self._connection: HTTPConnection | None = None
+        self._socket: socket.socket | None = None
+        """Kept besides the connection, which forgets it while it reads an answer that ends with the connection."""
         self._target = ""
         self._is_broken_off = False
         self._context: ssl.SSLContext | None = None
@@ -84,9 +87,7 @@ class Server:
     def break_off(self) -> None:
         """Abort the request of another thread for good: it raises NoAnswer there."""
         self._is_broken_off = True
-        connection = self._connection
-        open_socket = connection.sock if connection is not None else None
-        if open_socket is not None:
+        if (open_socket := self._open_socket()) is not None:
             with suppress(OSError):
                 # Not SSLSocket.shutdown, which removes the TLS state while the other thread reads.
                 socket.socket.shutdown(open_socket, socket.SHUT_RDWR)
@@ -94,11 +95,18 @@ class Server:
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
-            self._connection = None
+            self._connection = self._socket = None
 
     def after_fork(self) -> None:
-        """In a child: close the inherited connection, which stays open in the parent."""
-        self.close()
+        """In a child: close the inherited connection, which stays open in the parent. Only its file, because a lock of its
+        reader is held for ever if a thread of the parent was reading."""
+        if (open_socket := self._open_socket()) is not None and (file := open_socket.detach()) >= 0:
+            os.close(file)
+        self._connection = self._socket = None
+
+    def _open_socket(self) -> socket.socket | None:
+        connection = self._connection
+        return None if connection is None else connection.sock or self._socket
 
     def _request(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str], within: float | None
@@ -144,6 +152,7 @@ class Server:
             # Assigned before connecting, so that another thread can abort the handshake.
             self._connection = connection
             connection.connect()
+            self._socket = connection.sock
         if self._connection.sock is not None:
             self._connection.sock.settimeout(read_timeout)
         return self._connection
