@@ -329,6 +329,142 @@ def test_call_of_a_known_id_in_another_line_counts_once() -> None:
     assert [(call.id, call.status) for call in reading.calls(session)] == [("toolu_1", "success")]
 
 
+# --- Answers written more than once, and ids that are not unique --------------------------------------------------------
+
+
+def part_of(uuid: str, *blocks: Any, second: int = 1, output: int = 1, **fields: Any) -> dict[str, Any]:
+    """Return a line of the API message msg_1."""
+    return line("assistant", uuid, list(blocks), second, id="msg_1", usage={"input_tokens": 9, "output_tokens": output}, **fields)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [part_of("a1", text("Two")), part_of("a2", text("Two files."), output=5)],
+        [part_of("a1", text("Two files.")), part_of("a2", text("Two files."), output=5)],
+        [part_of("a1", text("")), part_of("a2", text("Two")), part_of("a3", text("Two files."), output=5)],
+        [part_of("a1", THINKING), part_of("a2", THINKING, text("Two")), part_of("a3", THINKING, text("Two files."), output=5)],
+        [part_of("a1", THINKING), part_of("a2", text("Two files.")), part_of("a3", THINKING, text("Two files."), output=5)],
+    ],
+)  # fmt: skip
+def test_snapshots_of_an_answer_are_one_answer(lines: list[Any]) -> None:
+    session = only([LINES[0], *lines])
+    _question, answer = session.messages or []
+    assert (answer.content, (answer.usage or {})["output_tokens"]) == ("Two files.", 5)
+    assert ((answer.metadata or {}).get("reasoning_content"), len(session.messages or ())) == (
+        "Hm." if THINKING in lines[-1]["message"]["content"] or THINKING in lines[0]["message"]["content"] else None,
+        2,
+    )
+
+
+def test_snapshots_with_calls_are_one_step_with_last_arguments() -> None:
+    lines = [
+        part_of("a1", text("I")),
+        part_of("a2", text("I look."), use("toolu_1")),
+        part_of("a3", text("I look."), use("toolu_1", command="ls"), use("toolu_2")),
+        part_of("a4", text("I look."), use("toolu_1", command="ls"), use("toolu_2", command="pwd"), second=4, output=7),
+        part_of("a5", text("I look."), use("toolu_1"), use("toolu_2", command="pwd"), second=4, output=7),
+        line("user", "u2", [done("toolu_1"), done("toolu_2")], 5),
+        line("assistant", "a6", [text("Done.")], 6),
+    ]
+    session = only([LINES[0], *lines])
+    assert outline(session)[1][2:] == (
+        "Done.",
+        [("I look.", [("toolu_1", None, "success"), ("toolu_2", None, "success")])],
+    )
+    assert [call.args for call in reading.calls(session)] == [{"command": "ls"}, {"command": "pwd"}]
+    assert [call.started_at for call in reading.calls(session)] == [NOON + timedelta(seconds=1)] * 2
+
+
+def test_different_blocks_of_an_answer_are_all_kept() -> None:
+    session = only(
+        [LINES[0], part_of("a1", text("First.")), part_of("a2", text("Second.")), part_of("a3", text("Fir"))]
+    )
+    assert (session.messages or [])[1].content == [text("First."), text("Second."), text("Fir")]
+
+
+@pytest.mark.parametrize("fields", [
+    [{"requestId": "req_1"}, {"requestId": "req_2"}],
+    [{}, {"usage": {"input_tokens": 5, "cache_read_input_tokens": 14}}],
+    [{"usage": {}, "stop_reason": "tool_use"}, {"usage": {}}],
+])  # fmt: skip
+def test_answers_of_a_gateway_with_one_id_stay_apart(fields: list[dict[str, Any]]) -> None:
+    usage = {"usage": {"input_tokens": 9}}
+    lines = [
+        line("user", "u1", "Fix it"),
+        line("assistant", "a1", [text("I look.")], 1, id="chatcmpl", **{**usage, **fields[0]}),
+        line("assistant", "a2", [use("toolu_1")], 2, id="chatcmpl", **{**usage, **fields[0]}),
+        line("user", "u2", [done("toolu_1")], 3),
+        line("assistant", "a3", [text("I look. Done.")], 4, id="chatcmpl", **{**usage, **fields[1]}),
+        line("user", "u3", "Fix it", 5),
+        line("assistant", "a4", [text("Again.")], 6, id="chatcmpl", **{**usage, **fields[1]}),
+    ]
+    session = only(lines)
+    assert [message[:3] for message in outline(session)] == [
+        ("user", "u1", "Fix it"),
+        ("assistant", "a1", "I look. Done."),
+        ("user", "u3", "Fix it"),
+        ("assistant", "a4", "Again."),
+    ]
+    ids = [step.id for message in session.messages or () for step in message.agent_steps or ()]
+    assert ids[0] == "chatcmpl" and len(ids) == len(set(ids))
+
+
+HISTORY = [
+    line("user", "u1", "Fix it"),
+    part_of("a1", text("I look."), second=1),
+    part_of("a2", use("toolu_1", command="ls"), second=2),
+    line("user", "u2", [done("toolu_1", "a.py")], 3),
+    line("assistant", "a3", [text("Fixed.")], 4, usage={"input_tokens": 20, "output_tokens": 3}),
+    line("user", "u3", "Fix it", 5),
+    line("assistant", "a4", [text("Fixed.")], 6, usage={"input_tokens": 25, "output_tokens": 3}),
+]
+
+
+def written_again(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**item, "uuid": f"again-{item['uuid']}"} for item in lines]
+
+
+@pytest.mark.parametrize(("is_asked", "second"), [(True, "Fix it"), (False, "Fix it"), (False, "And b?")])
+def test_history_written_again_counts_once(is_asked: bool, second: str) -> None:
+    history = [*HISTORY[:5], line("user", "u3", second, 5), HISTORY[6]]
+    again = [item for item in written_again(history) if is_asked or isinstance(item["message"]["content"], list)]
+    more = [line("user", "u9", "Thanks", 9), line("assistant", "a9", [text("Welcome.")], 10)]
+    (session,), left_out = read([*history, *again, *more])
+    assert [session] == read([*history, *more])[0]
+    if is_asked:
+        assert left_out == [(f"line {number}", "written again: an earlier line is the same") for number in range(8, 15)]
+    assert [message.content for message in session.messages or () if message.role == "user"] == ["Fix it", second, "Thanks"]  # fmt: skip
+    assert [(call.id, call.status) for call in reading.calls(session)] == [("toolu_1", "success")]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"id": "msg_other"},
+        {"usage": {"input_tokens": 50, "output_tokens": 3}},
+        {"requestId": "req_2"},
+    ],
+)
+def test_same_answer_to_same_question_is_another_answer(other: dict[str, Any]) -> None:
+    usage = {"input_tokens": 20, "output_tokens": 3}
+    first = line("assistant", "a1", [text("Pong")], 1, id="msg_1", usage=usage, requestId="req_1")
+    second = line("assistant", "a2", [text("Pong")], 3, **{"id": "msg_1", "usage": usage, **other})
+    assert len(only([line("user", "u1", "Ping"), first, line("user", "u2", "Ping", 2), second]).messages or ()) == 4
+
+
+def test_equal_results_of_one_id_answer_their_own_calls() -> None:
+    lines = [
+        *(
+            line("user", "u1", "Go"),
+            line("assistant", "a1", [use("call_0")], 1),
+            line("user", "u2", [done("call_0")], 2),
+        ),
+        *(line("assistant", "a2", [use("call_0")], 3), line("user", "u3", [done("call_0")], 4)),
+    ]
+    assert [call.status for call in reading.calls(only(lines))] == ["success", "success"]
+
+
 # --- Text typed while the agent works ----------------------------------------------------------------------------------
 
 

@@ -11,7 +11,9 @@ Mapping:
 * A session is a `sessionId`; the external id of a message is the `uuid` of its first line. Both are globally unique, so
   a file may hold any part of a session, and a line that occurs twice counts once.
 * Lines with one `message.id` are one reply with that id and the last usage; results may come between them. Its text is
-  the thought of its calls. `isApiErrorMessage` marks an error.
+  the thought of its calls. `isApiErrorMessage` marks an error. A block that repeats or continues one of an earlier line is
+  that block: some writers repeat in each line all that there is so far. Some gateways give one id to all answers; another
+  `requestId`, or after a result another count of input tokens or an earlier stop reason, begins another reply.
 * A user line with tool results becomes these results; `toolUseResult` is the data of its only result. Other user lines
   are prompts if a person typed them. What the client inserts (`isMeta`, compaction summaries, notifications of tasks and
   of other agents, commands that it runs itself with their output, notices) is a system message, also if it is a block
@@ -21,7 +23,9 @@ Mapping:
   middle of a turn (`remove`, or an attachment `queued_command`), it becomes a user message that does not end the turn,
   with the time of the `remove` if no other line repeats it. A user line follows a `dequeue`; `popAll` returns the text to
   the user's input field. Notifications are queued in the same way.
-* A line written again on resume (same `uuid` and content) counts once, even if its other fields changed.
+* A line written again on resume (same `uuid` and content) counts once, even if its other fields changed. History written
+  again with new uuids counts once, too: an answer with the `message.id`, blocks and question of an earlier one, that
+  question, and results that repeat those of answered calls.
 * Replies of a sub-agent are steps below the call that started it. The `agentId` of the result or of a progress line, or
   the prompt, identifies that call. Input before the first reply is in its metadata as `prompt` (a list if it has several
   lines); input after a reply is in the metadata of that reply as `told_after`. Progress lines repeat calls and results
@@ -236,20 +240,23 @@ def _hash(*texts: str) -> int:
     return int.from_bytes(blake2b("\0".join(texts).encode("utf-8", "backslashreplace"), digest_size=8).digest())
 
 
-def _content_digest(message: dict[str, Any]) -> str:
-    """Return a digest of the content of a message.
+def _block_digests(message: dict[str, Any]) -> list[int]:
+    """Return a digest of each block of a message, with its id.
 
     A line that the client writes again on resume may have more fields around the content than the first one. They are
     not compared, and null equals a missing field.
     """
-    blocks = [
-        {name: item for name, item in block.items() if item is not None} if isinstance(block, dict) else block
-        for block in blocks_of(message.get("content"))
-    ]
+    return [_block_digest(message.get("id"), block) for block in blocks_of(message.get("content"))]
+
+
+def _block_digest(message_id: object, block: object) -> int:
+    if isinstance(block, dict):
+        block = {name: item for name, item in block.items() if item is not None}
     try:
-        return blake2b(msgspec.json.encode([message.get("id"), blocks], order="sorted"), digest_size=8).hexdigest()
+        encoded = msgspec.json.encode([message_id, block], order="sorted")
     except (RecursionError, UnicodeEncodeError):
-        return ""
+        return 0
+    return int.from_bytes(blake2b(encoded, digest_size=8).digest())
 
 
 def _call_ids(message: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -307,8 +314,10 @@ class _Survey:
         self._skip = skip
         self._session_id: str | None = None
         self._sidechains = _Sidechains()
-        self._open: dict[tuple[str | None, str | None], dict[str, int]] = {}
-        """The first line of each API message that may continue, by session and agent."""
+        self._histories: dict[tuple[str | None, str | None], _History] = {}
+        """What was written, by session and agent."""
+        self._open: dict[tuple[str | None, str | None], dict[str, _Open]] = {}
+        """The API messages that may continue, by session and agent."""
         self._prompts: dict[int, list[str]] = {}
         """The calls with a prompt in their arguments, by its hash."""
         self._own: set[int] = set()
@@ -383,13 +392,20 @@ class _Survey:
             _hash("result", text(fields(block).get("tool_use_id")) or "") for block in items(message.get("content"))
             if fields(block).get("type") == "tool_result"
         ]  # fmt: skip
+        digests = _block_digests(message)
         if is_repeated and agent is not None:
             self._repeated.append((part, ordinal, agent, hashes))
-        elif self._is_first(part, ordinal, line, where):
+        elif self._is_first(part, ordinal, line, where, digests):
+            history = self._histories.setdefault((part.session_id, agent), _History())
+            for repeated, place in history.repeated_lines(ordinal, line, where, digests).items():
+                part.left_out.add(repeated)
+                self._skip(place, "written again: an earlier line is the same")
+            if ordinal in part.left_out:
+                return
             self._own.update(hashes)
         else:
             return
-        self._group_lines(part, ordinal, agent, line)
+        self._group_lines(part, ordinal, agent, line, digests)
         if agent is None and not is_repeated and (queue := self._queues.get(part.session_id)):
             self._resolve_queued(part, queue, line)
         for id_, block in _call_ids(message):
@@ -401,11 +417,11 @@ class _Survey:
             if len(answered) == 1 and answered[0]:
                 part.parents.setdefault(started, answered[0])
 
-    def _is_first(self, part: _Part, ordinal: int, line: dict[str, Any], where: str) -> bool:
+    def _is_first(self, part: _Part, ordinal: int, line: dict[str, Any], where: str, digests: list[int]) -> bool:
         uuid = text(line.get("uuid"))
         if uuid is None:
             return True
-        uuid_hash, content_hash = _hash(uuid), _hash(_content_digest(line["message"]))
+        uuid_hash, content_hash = _hash(uuid), _hash(*map(str, digests))
         if uuid_hash not in part.uuids:
             part.uuids[uuid_hash] = content_hash
         elif part.uuids[uuid_hash] == content_hash or _hash(uuid, str(content_hash)) in part.uuids:
@@ -417,7 +433,9 @@ class _Survey:
             part.renamed[ordinal] = len(part.renamed) + 1
         return True
 
-    def _group_lines(self, part: _Part, ordinal: int, agent: str | None, line: dict[str, Any]) -> None:
+    def _group_lines(
+        self, part: _Part, ordinal: int, agent: str | None, line: dict[str, Any], digests: list[int]
+    ) -> None:
         """Note which lines are one API message; a prompt ends all open messages of its agent.
 
         Input of a sub-agent after a reply is stored with that reply, so the reply ends there.
@@ -426,12 +444,18 @@ class _Survey:
         if line["type"] == "assistant":
             first = ordinal
             if id_ := text(line["message"].get("id")):
-                first = self._open.setdefault((part.session_id, agent), {}).setdefault(id_, ordinal)
+                opened = self._open.setdefault((part.session_id, agent), {})
+                if id_ not in opened or not opened[id_].continues(line, digests):
+                    opened[id_] = _Open(ordinal)
+                opened[id_].add(line, digests)
+                first = opened[id_].first
                 if first != ordinal:
                     part.ends[first] = ordinal
             if agent is not None:
                 self._last_replies[part.session_id, agent] = first
             return
+        for answer in self._open.get((part.session_id, agent), {}).values():
+            answer.is_answered = answer.is_answered or not _has_prompt(line)
         if _is_typed(line):
             self._open.pop((part.session_id, agent), None)
         if agent is not None and _has_prompt(line):
@@ -476,6 +500,101 @@ class _Survey:
                 kept = part.context.setdefault(_SESSION_METADATA[kind], [])
                 if len(kept) < _MAX_PER_TYPE:
                     kept.append(rest(value, ("type", "sessionId", "session_id")))
+
+
+@dataclass(eq=False)
+class _Open:
+    """An API message that may continue."""
+
+    first: int
+    request: object = None
+    input: float = 0
+    has_stopped: bool = False
+    is_answered: bool = False
+    """Whether a result came after its last line."""
+    blocks: set[int] = field(default_factory=set)
+
+    def continues(self, line: dict[str, Any], digests: list[int]) -> bool:
+        """Return whether a line with the same id is a part of this message."""
+        if self.request and line.get("requestId") and self.request != line["requestId"]:
+            return False
+        if not self.is_answered or self.blocks.issuperset(digests):
+            return True
+        counted = _input_tokens(line["message"])
+        return not self.has_stopped and not (self.input and counted and self.input != counted)
+
+    def add(self, line: dict[str, Any], digests: list[int]) -> None:
+        self.request = line.get("requestId") or self.request
+        self.input = _input_tokens(line["message"]) or self.input
+        self.has_stopped = self.has_stopped or bool(line["message"].get("stop_reason"))
+        self.is_answered = False
+        self.blocks.update(digests)
+
+
+def _input_tokens(message: dict[str, Any]) -> float:
+    usage = fields(message.get("usage"))
+    counts = [usage.get(name) for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")]
+    return sum(count for count in counts if isinstance(count, int | float))
+
+
+@dataclass(eq=False)
+class _History:
+    """What was written of one conversation, by which a part of it that is written again under new uuids is known."""
+
+    question: int = 0
+    """The hash of the last question."""
+    first: int = -1
+    """Its first line."""
+    unanswered: dict[int, str] = field(default_factory=dict)
+    """Its lines and their places, until it has an answer that is not a repetition."""
+    is_answered: bool = False
+    written: dict[int, tuple[int, int, object, float]] = field(default_factory=dict)
+    """Each block of an answer: its question, the first line of that, the request, and the input tokens."""
+    open_calls: set[str] = field(default_factory=set)
+    results: set[int] = field(default_factory=set)
+
+    def repeated_lines(self, ordinal: int, line: dict[str, Any], where: str, digests: list[int]) -> dict[int, str]:
+        """Return this line if it was written again, with the question that it answers, and their places."""
+        message = line["message"]
+        if line.get("type") == "assistant":
+            repeated = {**self.unanswered, ordinal: where} if self._is_answer_again(line, digests) else {}
+            self.is_answered, self.unanswered = True, {}
+            return repeated
+        if _is_typed(line):
+            if self.is_answered or self.first < 0:
+                self.question, self.first, self.is_answered = 0, ordinal, False
+            self.question = _hash(str(self.question), _text_of(message))
+            self.unanswered[ordinal] = where
+        return {ordinal: where} if not _has_prompt(line) and self._is_result_again(message, digests) else {}
+
+    def _is_result_again(self, message: dict[str, Any], digests: list[int]) -> bool:
+        called = {text(fields(block).get("tool_use_id")) or "" for block in items(message.get("content"))}
+        is_again = bool(digests) and self.results.issuperset(digests) and self.open_calls.isdisjoint(called)
+        self.results.update(digests)
+        self.open_calls -= called
+        return is_again
+
+    def _is_answer_again(self, line: dict[str, Any], digests: list[int]) -> bool:
+        request, counted = line.get("requestId"), _input_tokens(line["message"])
+        earlier = [self.written.get(digest) for digest in digests]
+        if (
+            text(line["message"].get("id"))
+            and digests
+            and all(
+                block is not None
+                # A stream may repeat the answers without the questions.
+                and (block[0] == self.question or (self.is_answered and counted and counted == block[3]))
+                and block[1] != self.first
+                and not (request and block[2] and request != block[2])
+                and not (counted and block[3] and counted != block[3])
+                for block in earlier
+            )
+        ):
+            return True
+        if None in earlier:
+            self.open_calls.update(id_ for id_, _block in _call_ids(line["message"]))
+        self.written |= dict.fromkeys(digests, (self.question, self.first, request, counted))
+        return False
 
 
 class _Sidechains:
@@ -597,14 +716,23 @@ class _Answer:
     blocks: Blocks
     end: int
 
-    def add(self, blocks: Blocks, usage: object, stop_reason: object, at: datetime | None) -> None:
-        known = {call.id for call in self.blocks.calls if call.id}
-        self.blocks.visible += blocks.visible
-        self.blocks.reasoning += blocks.reasoning
-        # Call ids are unique in an answer: another block with the same id is the same call, written again.
-        self.blocks.calls += [call for call in blocks.calls if call.id not in known]
+    def add(self, blocks: Blocks, usage: object, stop_reason: object, at: datetime | None) -> list[Result]:
+        """Add the blocks of a line, and return the results that no earlier line has."""
+        self.blocks.visible = _joined(self.blocks.visible, blocks.visible)
+        self.blocks.reasoning = _joined(self.blocks.reasoning, blocks.reasoning)
+        for call in blocks.calls:
+            # Call ids are unique in an answer: another block with the same id is the same call, written again.
+            known = next((at for at, other in enumerate(self.blocks.calls) if call.id and other.id == call.id), None)
+            if known is None:
+                self.blocks.calls.append(call)
+            elif call.args:
+                self.blocks.calls[known] = replace(call, started_at=self.blocks.calls[known].started_at)
+        answered = {call_id for result in self.blocks.results for call_id in result.call_ids}
+        results = [result for result in blocks.results if not answered.issuperset(result.call_ids)]
+        self.blocks.results += results
         for name, value in blocks.metadata.items():
-            self.blocks.metadata[name] = [*self.blocks.metadata.get(name, ()), *value]
+            earlier = self.blocks.metadata.get(name, [])
+            self.blocks.metadata[name] = [*earlier, *(item for item in value if item not in earlier)]
         if stop_reason:
             self.blocks.metadata["stop_reason"] = stop_reason
         if at is not None:
@@ -612,6 +740,7 @@ class _Answer:
         if isinstance(usage, dict) and _output_tokens(usage) >= _output_tokens(self.reply.usage or {}):
             # Each line has the usage so far, so the last one counts.
             self.reply = replace(self.reply, usage=usage)
+        return results
 
     def finished(self) -> Reply:
         return replace(
@@ -621,6 +750,25 @@ class _Answer:
             calls=self.blocks.calls,
             metadata={**self.reply.metadata, **self.blocks.metadata},
         )
+
+
+def _joined(blocks: list[Any], more: list[Any]) -> list[Any]:
+    """Return the blocks of an answer with those of a later line, of which some may repeat or continue earlier ones."""
+    joined, unmatched = list(blocks), list(range(len(blocks)))
+    for block in more:
+        at = next((index for index in unmatched if joined[index] == block), None)
+        if at is None and (begun := [index for index in unmatched if _is_said(joined[index])]) and _is_said(block):
+            at = begun[-1] if _block_text(block).startswith(_block_text(joined[begun[-1]])) else None
+        if at is None:
+            joined.append(block)
+        else:
+            joined[at] = block
+            unmatched.remove(at)
+    return joined
+
+
+def _is_said(block: object) -> bool:
+    return isinstance(block, str) or fields(block).get("type") == "text"
 
 
 def _output_tokens(usage: dict[str, Any]) -> float:
@@ -655,6 +803,8 @@ class _Reader:
         """Input of sub-agents before their next replies."""
         self._last_replies: dict[str, _Answer] = {}
         """The last reply of each sub-agent, until it is yielded."""
+        self._named: set[tuple[str | None, str | None]] = set()
+        """The agents and ids of the replies so far: an id may not be unique."""
         self._typed: dict[int, dict[str, Any]] = {}
         """Lines with queued text, by the line where the model received it."""
 
@@ -822,6 +972,8 @@ class _Reader:
                 metadata["progress"] = rest({"timestamp": time, "usage": message.get("usage")}, ())
             if agent is not None and (prompts := self._prompts.pop(agent, None)):
                 metadata["prompt"] = prompts[0] if len(prompts) == 1 else prompts
+            is_first = own_id is not None and (agent, own_id) not in self._named
+            self._named.add((agent, own_id))
             answer = _Answer(
                 (agent, own_id),
                 Reply(
@@ -830,7 +982,7 @@ class _Reader:
                     agent_name=agent,
                     model=model,
                     created_at=None if is_repeated else at,
-                    step_id=own_id or (id_ if self._part.session_id else None),
+                    step_id=own_id if is_first else id_ if self._part.session_id else None,
                     parent_call=self._part.parents.get(agent, "") if agent is not None else None,
                     error=_text_of(message) or text(line.get("error")) or "API error"
                     if line.get("isApiErrorMessage") is True
@@ -846,13 +998,13 @@ class _Reader:
                 self._last_replies[agent] = answer
             if own_id:
                 self._open[agent, own_id] = answer
-        answer.add(
+        results = answer.add(
             blocks,
             None if is_repeated else message.get("usage"),
             message.get("stop_reason"),
             None if is_repeated else at,
         )
-        self._waiting += [replace(result, created_at=at, health=flags) for result in blocks.results]
+        self._waiting += [replace(result, created_at=at, health=flags) for result in results]
 
 
 def _is_visible(block: object) -> bool:
