@@ -697,6 +697,46 @@ def test_sub_agent_without_id_is_matched_by_prompt() -> None:
     assert said[3] == NESTED
 
 
+def agents_and_calls(*results: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a session of two calls with one prompt, the files of their sub-agents, and these results."""
+    started = [use("toolu_t", "Agent", prompt="Look"), use("toolu_s", "Agent", prompt="Look")]
+    other = [of_agent(item, agentId="b00", uuid=f"o{item['uuid']}") for item in OF_AGENT[:2]]
+    other[1]["message"] = {**other[1]["message"], "id": "msg_o"}
+    lines = [line("user", "u1", "Go"), line("assistant", "a1", started, 1, id="msg_a"), *other, *OF_AGENT]
+    return [*lines, *results, line("assistant", "a2", [text("Done.")], 8)]
+
+
+def parents(lines: list[Any]) -> dict[str | None, tuple[Any, Any]]:
+    """Return the parent call of each sub-agent, and whether it is a guess."""
+    steps = [step for message in only(lines).messages or () for step in message.agent_steps or ()]
+    return {
+        step.agent_name: ((step.metadata or {}).get("parent_call"), (step.metadata or {}).get("parent_call_guessed"))
+        for step in steps
+        if step.agent_name
+    }
+
+
+NAMED = [text("There."), text(f"agentId: {AGENT} (for resuming to continue this agent's work if needed)")]
+
+
+def test_sub_agent_named_in_text_of_result_is_below_its_call() -> None:
+    for output in (NAMED, f"There.\nagentId: {AGENT} (for resuming)\n<usage>total_tokens: 9</usage>"):
+        lines = agents_and_calls(line("user", "u2", [done("toolu_t", output), done("toolu_s")], 7))
+        assert parents(lines) == {AGENT: ("toolu_t", None), "b00": ("toolu_s", None)}
+        assert reading.results(only(lines))[0].data == {"agentId": AGENT}
+
+
+def test_sub_agents_with_one_prompt_have_guessed_calls() -> None:
+    lines = agents_and_calls(line("user", "u2", [done("toolu_t"), done("toolu_s")], 7))
+    assert parents(lines) == {"b00": ("toolu_t", True), AGENT: ("toolu_s", True)}
+
+
+def test_agent_id_in_result_of_another_tool_names_no_call() -> None:
+    read_file = line("assistant", "a9", [use("toolu_r", "Read")], 6)
+    lines = [*BEFORE, *OF_AGENT, read_file, line("user", "u9", [done("toolu_r", f"agentId: {AGENT} (note)")], 7), *AFTER[1:]]  # fmt: skip
+    assert parents(lines) == {AGENT: ("toolu_t", None)}
+
+
 def test_calls_in_progress_lines_only_are_read() -> None:
     session = only([*BEFORE, *map(progress, OF_AGENT), *AFTER])
     assert outline(session) == [("user", "u1", "Go"), ("assistant", "a1", "Done.", NESTED)]

@@ -26,8 +26,9 @@ Mapping:
 * A line written again on resume (same `uuid` and content) counts once, even if its other fields changed. History written
   again with new uuids counts once, too: an answer with the `message.id`, blocks and question of an earlier one, that
   question, and results that repeat those of answered calls.
-* Replies of a sub-agent are steps below the call that started it. The `agentId` of the result or of a progress line, or
-  the prompt, identifies that call. Input before the first reply is in its metadata as `prompt` (a list if it has several
+* Replies of a sub-agent are steps below the call that started it. The `agentId` of the result, in its data or its text, or
+  of a progress line, or the prompt, identifies that call. Among calls with the same prompt that is a guess, marked in the
+  metadata of the replies (GUESSED_PARENT). Input before the first reply is in its metadata as `prompt` (a list if it has several
   lines); input after a reply is in the metadata of that reply as `told_after`. Progress lines repeat calls and results
   of a sub-agent; they are ignored where the sub-agent's own lines are present. A sub-agent file alone becomes the
   message "agent-<id>" of its session, with the same steps.
@@ -58,6 +59,8 @@ from tracesite_sdk.transcripts.outline import SHARE
 from tracesite_sdk.transcripts.parsing.content_blocks import Blocks, blocks_of, read_blocks
 
 NAME = "claude_code"
+GUESSED_PARENT = "parent_call_guessed"
+"""Key in the metadata of a step: several calls have the prompt of this sub-agent, so its call is a guess."""
 
 _ROLES = ("user", "assistant")
 _BLOCKS = ("tool_use", "tool_result")
@@ -96,6 +99,8 @@ _ASIDE_FIELDS = ("content", "isMeta", "attachment")
 _QUEUE_OPERATION = "queue-operation"
 _ABSORBED = "absorbed_mid_turn"
 """The `reason` of a `remove` that passed the text to the model; older versions give no reason."""
+_AGENT_ID = re.compile(r"^agentId: ([\w-]+)(?: \(|\s*$)", re.MULTILINE)
+"""The line in the result of a sub-agent that names it."""
 _MAX_PER_TYPE = 100
 """Lines of summaries, tags and the like that are kept in the metadata of a session, for each type."""
 
@@ -281,6 +286,10 @@ class _Part:
     """Sub-agents, and whether they have lines of their own."""
     parents: dict[str, str] = field(default_factory=dict)
     """The call that started each sub-agent."""
+    named: dict[str, str] = field(default_factory=dict)
+    """Of these the sub-agents that only the text of a result names, by the call."""
+    guessed: set[str] = field(default_factory=set)
+    """Of these the sub-agents whose call is a guess."""
     ends: dict[int, int] = field(default_factory=dict)
     """The last line of an API message of several lines, by the first line."""
     left_out: set[int] = field(default_factory=set)
@@ -318,8 +327,12 @@ class _Survey:
         """What was written, by session and agent."""
         self._open: dict[tuple[str | None, str | None], dict[str, _Open]] = {}
         """The API messages that may continue, by session and agent."""
-        self._prompts: dict[int, list[str]] = {}
-        """The calls with a prompt in their arguments, by its hash."""
+        self._prompts: dict[tuple[str | None, int], list[str]] = {}
+        """The calls with a prompt in their arguments, by session and its hash."""
+        self._prompted: dict[tuple[str | None, str], tuple[int, bool]] = {}
+        """The hash of the prompt of each sub-agent, and whether its lines name it, by session and sub-agent."""
+        self._starts: set[str] = set()
+        """These calls."""
         self._own: set[int] = set()
         """Hashes of the calls and results that have a line outside of progress lines."""
         self._repeated: list[tuple[_Part, int, str, list[int]]] = []
@@ -334,6 +347,7 @@ class _Survey:
             else:
                 skip(where, "not an object")
         self._drop_repeated()
+        self._match_prompts()
         self._apply_session_lines()
 
     def _add_line(self, ordinal: int, value: dict[str, Any], where: str) -> None:
@@ -381,11 +395,9 @@ class _Survey:
                 if line.get(key) and key not in part.context:
                     part.context[key] = line[key]
         else:
-            is_new = agent not in part.agents
+            if agent not in part.agents:
+                self._prompted[part.session_id, agent] = _hash(_text_of(message)), bool(line.get("agentId"))
             part.agents[agent] = part.agents.get(agent, False) or not is_repeated
-            if is_new and parent is None:
-                waiting_calls = self._prompts.get(_hash(_text_of(message)))
-                parent = waiting_calls.pop(0) if waiting_calls else None
             if parent is not None:
                 part.parents.setdefault(agent, parent)
         hashes = [_hash("call", id_) for id_, _block in _call_ids(message)] + [
@@ -410,12 +422,17 @@ class _Survey:
             self._resolve_queued(part, queue, line)
         for id_, block in _call_ids(message):
             if isinstance(prompt := fields(block.get("input")).get("prompt"), str):
-                self._prompts.setdefault(_hash(prompt.strip()), []).append(id_)
-        started = text(fields(line.get("toolUseResult")).get("agentId"))
-        if started:
-            answered = [text(fields(block).get("tool_use_id")) for block in items(message.get("content"))]
-            if len(answered) == 1 and answered[0]:
-                part.parents.setdefault(started, answered[0])
+                self._prompts.setdefault((part.session_id, _hash(prompt.strip())), []).append(id_)
+                self._starts.add(id_)
+        results = [block for block in items(message.get("content")) if text(fields(block).get("tool_use_id"))]
+        if (started := text(fields(line.get("toolUseResult")).get("agentId"))) and len(results) == 1:
+            part.parents.setdefault(started, text(results[0]["tool_use_id"]) or "")
+            return
+        for block in results:
+            call_id = text(block["tool_use_id"]) or ""
+            if call_id in self._starts and (names := _AGENT_ID.findall(_text_of(block))):
+                part.parents.setdefault(names[-1], call_id)
+                part.named[call_id] = names[-1]
 
     def _is_first(self, part: _Part, ordinal: int, line: dict[str, Any], where: str, digests: list[int]) -> bool:
         uuid = text(line.get("uuid"))
@@ -482,6 +499,24 @@ class _Survey:
         for part, ordinal, agent, hashes in self._repeated:
             if self._own.issuperset(hashes) if hashes else part.agents[agent]:
                 part.left_out.add(ordinal)
+
+    def _match_prompts(self) -> None:
+        """Find the calls of sub-agents that no result names, by their prompts."""
+        for (session, agent), (prompt, has_id) in self._prompted.items():
+            part = self.parts[session]
+            # A sub-agent without an id may be the one that a result names.
+            named = {
+                call
+                for other, call in part.parents.items()
+                if other not in part.guessed and (has_id or other in part.agents)
+            }
+            like = [call for call in self._prompts.get((session, prompt), ()) if call not in named]
+            taken = {part.parents.get(other) for other in part.agents}
+            free = [call for call in like if call not in taken]
+            if agent not in part.parents and free:
+                part.parents[agent] = free[0]
+                if len(like) > 1:
+                    part.guessed.add(agent)
 
     def _apply_session_lines(self) -> None:
         for kind, value in self._session_lines:
@@ -935,6 +970,12 @@ class _Reader:
                 results = [replace(results[0], duration=None)]
         elif data := line.get("toolUseResult"):
             metadata["toolUseResult"] = data
+        results = [
+            replace(result, data={"agentId": started})
+            if result.data is None and (started := self._part.named.get(next(iter(result.call_ids), "")))
+            else result
+            for result in results
+        ]
         if results and blocks.content is None:
             results[0] = replace(results[0], metadata={**results[0].metadata, **metadata})
         self._waiting += results
@@ -970,6 +1011,8 @@ class _Reader:
                 # Progress lines omit text, so their time and usage may not be those of the reply; the sub-agent's
                 # file has the right ones.
                 metadata["progress"] = rest({"timestamp": time, "usage": message.get("usage")}, ())
+            if agent in self._part.guessed:
+                metadata[GUESSED_PARENT] = True
             if agent is not None and (prompts := self._prompts.pop(agent, None)):
                 metadata["prompt"] = prompts[0] if len(prompts) == 1 else prompts
             is_first = own_id is not None and (agent, own_id) not in self._named
