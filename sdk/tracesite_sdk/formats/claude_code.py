@@ -64,7 +64,13 @@ GUESSED_PARENT = "parent_call_guessed"
 
 _ROLES = ("user", "assistant")
 _BLOCKS = ("tool_use", "tool_result")
-_TIMESTAMPED = ("system", "attachment", "progress", "queue-operation")
+_TIMESTAMPED = {
+    "system": {"uuid", "subtype"},
+    "attachment": {"attachment"},
+    "progress": {"data"},
+    "queue-operation": {"operation"},
+}
+"""Types of lines, and fields of which such a line has one."""
 _PREAMBLE = ("custom-title", "ai-title", "last-prompt", "mode", "permission-mode", "agent-name", "worktree-state")
 """Types of lines that may come in any number before the first message."""
 _TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle"}
@@ -109,9 +115,12 @@ def recognises(document: Document) -> bool:
     """Return whether one of the first lines is a line of Claude Code."""
     if isinstance(document, Files):
         return False
-    if isinstance(document, Lines):
-        return any(map(_is_line, document.head()))
-    return any(_is_line(line.value) for line, _where in islice(_numbered_lines(document), 50))
+    values = (
+        document.head()
+        if isinstance(document, Lines)
+        else [line.value for line, _where in islice(_numbered_lines(document), 50)]
+    )
+    return any(map(_is_line, values)) and not any(map(_is_of_cursor, values))
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
@@ -181,12 +190,18 @@ def _is_line(value: object) -> bool:
         is_named = "sessionId" in value or "session_id" in value or "uuid" in value or "timestamp" in value
         return isinstance(message, dict) and message.get("role") == kind and "content" in message and is_named
     if kind in _TIMESTAMPED:
-        return isinstance(value.get("sessionId"), str) and "timestamp" in value
+        own = value.keys() & _TIMESTAMPED[kind]
+        return bool(own) and isinstance(value.get("sessionId"), str) and "timestamp" in value
     if kind in _PREAMBLE:
         return isinstance(value.get("sessionId"), str)
     if kind == "system":
         return isinstance(value.get("session_id"), str) and value.get("subtype") == "init"
     return (kind == "summary" and "leafUuid" in value) or (kind == "file-history-snapshot" and "snapshot" in value)
+
+
+def _is_of_cursor(value: object) -> bool:
+    """Return whether this is a line of Cursor's stream, which is like this one but for the calls."""
+    return isinstance(value, dict) and value.get("type") == "tool_call" and isinstance(value.get("tool_call"), dict)
 
 
 def _unwrapped(value: dict[str, Any]) -> tuple[dict[str, Any], bool]:
