@@ -202,6 +202,7 @@ def test_text_that_nobody_typed_is_system_message(content: Any, extra: dict[str,
         (NOTIFICATION, {"origin": {"kind": "human"}}, NOTIFICATION),
         ("Run it", {"promptSource": "sdk"}, "Run it"),
         ("<system-reminder>Be brief.</system-reminder> Why?", {}, "<system-reminder>Be brief.</system-reminder> Why?"),
+        ("<ide_selection>a</ide_selection>" * 50 + "Why?", {}, "<ide_selection>a</ide_selection>" * 50 + "Why?"),
         ("<command-message>pr</command-message>\n<command-name>/pr</command-name>", {}, "/pr"),
         (
             "<command-message>fix is running…</command-message>\n<command-name>/fix</command-name>\n<skill-format>true</skill-format>\n<command-args>12 now</command-args>",

@@ -93,20 +93,18 @@ _INSERTED = (
     "This session is being continued from a previous conversation that ran out of context",
 )
 """The start of other text of the client, in lines that do not name their origin."""
-_REMINDERS = re.compile(r"\s*(?:<(system-reminder|ide_\w+|[\w-]+-hook)>.*?</\1>\s*)+", re.DOTALL)
-"""Text of the client that may stand in one text with a prompt."""
-_SLASH_COMMAND = re.compile(
-    r"\s*<command-message>.*?</command-message>\s*<command-name>(.*?)</command-name>"
-    r"(?:.*?<command-args>(.*?)</command-args>)?",
-    re.DOTALL,
-)
+_REMINDER = re.compile(r"\s*<(system-reminder|ide_\w+|[\w-]+-hook)>")
+"""The start of text of the client that may stand in one text with a prompt."""
+_SLASH_COMMAND = re.compile(r"\s*<command-message>[^<]*</command-message>\s*<command-name>([^<]*)</command-name>")
 """A command whose text goes to the model; one that the client runs itself begins with its name."""
 _ASIDE_FIELDS = ("content", "isMeta", "attachment")
 _QUEUE_OPERATION = "queue-operation"
 _ABSORBED = "absorbed_mid_turn"
 """The `reason` of a `remove` that passed the text to the model; older versions give no reason."""
-_AGENT_ID = re.compile(r"^agentId: ([\w-]+)(?: \(|\s*$)", re.MULTILINE)
+_AGENT_ID = re.compile(r"^agentId: ([\w-]+)(?: \(|[ \t]*$)", re.MULTILINE)
 """The line in the result of a sub-agent that names it."""
+_MAX_COMPARED = 1_000
+"""Blocks of an answer that are compared with those of a later line; an answer with more is not repeated in each line."""
 _MAX_PER_TYPE = 100
 """Lines of summaries, tags and the like that are kept in the metadata of a session, for each type."""
 
@@ -228,7 +226,8 @@ def _split(line: dict[str, Any], blocks: list[Any]) -> tuple[list[Any], list[Any
     for block in blocks:
         if not _is_inserted(line, block) and (command := _SLASH_COMMAND.match(_block_text(block))):
             # The other blocks are what the command stands for.
-            typed = [" ".join(filter(None, command.groups()))] if command[1].startswith("/") else []
+            args = _block_text(block).partition("<command-args>")[2].partition("</command-args>")[0].strip()
+            typed = [f"{command[1]} {args}".strip()] if command[1].startswith("/") else []
             return typed, [other for other in blocks if other is not block or not typed]
     inserted = [block for block in blocks if _is_inserted(line, block)]
     return [block for block in blocks if block not in inserted], inserted
@@ -238,11 +237,22 @@ def _is_inserted(line: dict[str, Any], block: object) -> bool:
     said, origin = _block_text(block).lstrip(), text(fields(line.get("origin")).get("kind"))
     if any(line.get(mark) is True for mark in _INSERTED_MARKS) or line.get("commandMode", "prompt") != "prompt":
         return True
-    if said.startswith(_LOCAL_COMMANDS) or _REMINDERS.fullmatch(said) or line.get("sourceToolUseID"):
+    if said.startswith(_LOCAL_COMMANDS) or _is_reminder(said) or line.get("sourceToolUseID"):
         return True
     if origin is not None:
         return origin != "human"
     return line.get("promptSource") == "system" or said.startswith(_INSERTED)
+
+
+def _is_reminder(said: str) -> bool:
+    """Return whether a text consists of reminders."""
+    end = 0
+    while (start := _REMINDER.match(said, end)) is not None:
+        closed = said.find(f"</{start[1]}>", start.end())
+        if closed < 0:
+            return False
+        end = closed + len(start[1]) + 3
+    return end > 0 and not said[end:].strip()
 
 
 def _is_typed(line: dict[str, Any]) -> bool:
@@ -342,6 +352,8 @@ class _Survey:
         """What was written, by session and agent."""
         self._open: dict[tuple[str | None, str | None], dict[str, _Open]] = {}
         """The API messages that may continue, by session and agent."""
+        self._results: Counter[tuple[str | None, str | None]] = Counter()
+        """The number of lines with results, by session and agent."""
         self._prompts: dict[tuple[str | None, int], list[str]] = {}
         """The calls with a prompt in their arguments, by session and its hash."""
         self._prompted: dict[tuple[str | None, str], tuple[int, bool]] = {}
@@ -477,17 +489,17 @@ class _Survey:
             first = ordinal
             if id_ := text(line["message"].get("id")):
                 opened = self._open.setdefault((part.session_id, agent), {})
-                if id_ not in opened or not opened[id_].continues(line, digests):
+                results = self._results[part.session_id, agent]
+                if id_ not in opened or not opened[id_].continues(line, digests, results):
                     opened[id_] = _Open(ordinal)
-                opened[id_].add(line, digests)
+                opened[id_].add(line, digests, results)
                 first = opened[id_].first
                 if first != ordinal:
                     part.ends[first] = ordinal
             if agent is not None:
                 self._last_replies[part.session_id, agent] = first
             return
-        for answer in self._open.get((part.session_id, agent), {}).values():
-            answer.is_answered = answer.is_answered or not _has_prompt(line)
+        self._results[part.session_id, agent] += not _has_prompt(line)
         if _is_typed(line):
             self._open.pop((part.session_id, agent), None)
         if agent is not None and _has_prompt(line):
@@ -560,24 +572,24 @@ class _Open:
     request: object = None
     input: float = 0
     has_stopped: bool = False
-    is_answered: bool = False
-    """Whether a result came after its last line."""
+    results: int = 0
+    """The number of results before its last line."""
     blocks: set[int] = field(default_factory=set)
 
-    def continues(self, line: dict[str, Any], digests: list[int]) -> bool:
+    def continues(self, line: dict[str, Any], digests: list[int], results: int) -> bool:
         """Return whether a line with the same id is a part of this message."""
         if self.request and line.get("requestId") and self.request != line["requestId"]:
             return False
-        if not self.is_answered or self.blocks.issuperset(digests):
+        if self.results == results or self.blocks.issuperset(digests):
             return True
         counted = _input_tokens(line["message"])
         return not self.has_stopped and not (self.input and counted and self.input != counted)
 
-    def add(self, line: dict[str, Any], digests: list[int]) -> None:
+    def add(self, line: dict[str, Any], digests: list[int], results: int) -> None:
         self.request = line.get("requestId") or self.request
         self.input = _input_tokens(line["message"]) or self.input
         self.has_stopped = self.has_stopped or bool(line["message"].get("stop_reason"))
-        self.is_answered = False
+        self.results = results
         self.blocks.update(digests)
 
 
@@ -585,6 +597,9 @@ def _input_tokens(message: dict[str, Any]) -> float:
     usage = fields(message.get("usage"))
     counts = [usage.get(name) for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")]
     return sum(count for count in counts if isinstance(count, int | float))
+
+
+_NO_REQUEST = _hash("")
 
 
 @dataclass(eq=False)
@@ -598,8 +613,8 @@ class _History:
     unanswered: dict[int, str] = field(default_factory=dict)
     """Its lines and their places, until it has an answer that is not a repetition."""
     is_answered: bool = False
-    written: dict[int, tuple[int, int, object, float]] = field(default_factory=dict)
-    """Each block of an answer: its question, the first line of that, the request, and the input tokens."""
+    written: dict[int, tuple[int, int, int, float]] = field(default_factory=dict)
+    """Each block of an answer: its question, the first line of that, the hash of the request, and the input tokens."""
     open_calls: set[str] = field(default_factory=set)
     results: set[int] = field(default_factory=set)
 
@@ -625,7 +640,7 @@ class _History:
         return is_again
 
     def _is_answer_again(self, line: dict[str, Any], digests: list[int]) -> bool:
-        request, counted = line.get("requestId"), _input_tokens(line["message"])
+        request, counted = _hash(text(line.get("requestId")) or ""), _input_tokens(line["message"])
         earlier = [self.written.get(digest) for digest in digests]
         if (
             text(line["message"].get("id"))
@@ -635,7 +650,7 @@ class _History:
                 # A stream may repeat the answers without the questions.
                 and (block[0] == self.question or (self.is_answered and counted and counted == block[3]))
                 and block[1] != self.first
-                and not (request and block[2] and request != block[2])
+                and (request == block[2] or _NO_REQUEST in (request, block[2]))
                 and not (counted and block[3] and counted != block[3])
                 for block in earlier
             )
@@ -804,6 +819,8 @@ class _Answer:
 
 def _joined(blocks: list[Any], more: list[Any]) -> list[Any]:
     """Return the blocks of an answer with those of a later line, of which some may repeat or continue earlier ones."""
+    if len(blocks) > _MAX_COMPARED:
+        return blocks + more
     joined, unmatched = list(blocks), list(range(len(blocks)))
     for block in more:
         at = next((index for index in unmatched if joined[index] == block), None)

@@ -50,7 +50,6 @@ _COMMAND = re.compile(
     re.DOTALL,
 )
 _RETURN_CODE = re.compile(r"\s*<returncode>\s*(-?\d+)\s*</returncode>")
-_OUTPUT = re.compile(r"<output>\n?(.*)</output>", re.DOTALL)
 _NOT_RUN = ("The last command ", "Command not executed", "Commands not executed")
 """The start of what the agent answers to a command that timed out or was rejected."""
 _OBSERVED = "Observation:"
@@ -242,8 +241,9 @@ def _is_observation(message: dict[str, Any]) -> bool:
 def _observed(said: str) -> tuple[str, int | None]:
     """Return the output and the return code in the text of an observation."""
     if (code := _RETURN_CODE.match(said)) is not None:
-        output = _OUTPUT.search(said)
-        return (output[1].removesuffix("\n") if output else said[code.end() :].strip()), int(code[1])
+        start, end = said.find("<output>"), said.rfind("</output>")
+        output = said[start + len("<output>") : end] if 0 <= start < end else said[code.end() :]
+        return output.removeprefix("\n").removesuffix("\n"), int(code[1])
     if said.startswith("{") and '"returncode"' in said:
         try:
             value = fields(msgspec.json.decode(said))

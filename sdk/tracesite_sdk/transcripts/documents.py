@@ -406,7 +406,10 @@ def _whole(data: bytes, skip: Skip) -> Any:
 
 def _behind_notice(data: bytes) -> tuple[str, Any] | None:
     """Return the beginning of the text before the only value of a file, and that value."""
-    text = data.decode(json.detect_encoding(data), "replace")
+    encoding = json.detect_encoding(data)
+    if _START.search(data[: 4 * _LONGEST_NOTICE].decode(encoding, "replace"), 0, _LONGEST_NOTICE) is None:
+        return None
+    text = data.decode(encoding, "replace")
     for start in islice(_START.finditer(text, 0, _LONGEST_NOTICE), _MOST_STARTS):
         values, error = _values(text[start.start() :].encode("utf-8", "surrogatepass"))
         if error is None and len(values) == 1:
