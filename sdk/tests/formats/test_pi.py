@@ -143,6 +143,25 @@ def test_other_entries_are_metadata_last_name_is_title() -> None:
     assert (session.title, (session.metadata or {})["entries"]) == ("My work", entries)
 
 
+@pytest.mark.parametrize("is_list", [True, False])
+@pytest.mark.parametrize("args", ["", "the last week"])
+def test_text_of_skill_is_system_message_beside_prompt(is_list: bool, args: str) -> None:
+    block = '<skill name="report" location="/s/SKILL.md">\nReferences are relative to /s.\n\nWrite a report.\n</skill>'
+    said = f"{block}\n\n{args}" if args else block
+    content = [{"type": "text", "text": said}] if is_list else said
+    session = only(pi, lines([HEADER, entry("e1", None, second=1, message=message("user", 1, content=content))]))
+    prompt, skill = session.messages or []
+    typed = f"/skill:report {args}".strip()
+    assert (prompt.role, session.title) == ("user", typed)
+    assert prompt.content == ([{"type": "text", "text": typed}] if is_list else typed)
+    assert (skill.role, skill.external_id, skill.content, skill.metadata) == (
+        "system",
+        "e1#added",
+        block,
+        {"role": "user"},
+    )
+
+
 def test_branch_is_read_in_order_with_its_origin() -> None:
     again = entry("e5", "e1", second=9, message=message("user", 9, content="Again"))
     session = only(pi, lines([*WHOLE, again]))

@@ -2,7 +2,8 @@
 
 Every other line is an entry (SessionEntry in pi's session-manager.ts). A `message` comes from the user, or from the
 assistant (parts `text`, `thinking` and `toolCall`, with model, tokens and stop reason), or is a `toolResult`. Other
-content of the context is a system message: commands run by the user (`bashExecution`), messages of extensions
+content of the context is a system message: the text of a skill that the user called (`/skill:name`), which stands in the
+prompt before what else was typed, commands run by the user (`bashExecution`), messages of extensions
 (`custom`, `custom_message`) and summaries (`compaction`, `branch_summary`). All other entries (changes of the model or
 the thinking level, labels, data of extensions) are kept in the metadata; the last name in a `session_info` is the title.
 
@@ -15,6 +16,7 @@ An assistant message begins with its own `timestamp` and ends with that of its l
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -28,6 +30,9 @@ from tracesite_sdk.transcripts.entries import Call, Entry, Prompt, Reply, Result
 from tracesite_sdk.transcripts.parsing.tool_outputs import text_and_attachments
 
 NAME = "pi"
+
+_SKILL = re.compile(r'<skill name="([^"\n]+)" location="[^"\n]*">\n')
+_SKILL_END = "\n</skill>"
 
 _ENTRIES = frozenset(
     {"message", "model_change", "thinking_level_change", "compaction", "branch_summary", "custom", "custom_message"}
@@ -146,7 +151,7 @@ class _Session:
         elif kind == "message" and message.get("role") == "toolResult":
             self.entries.append(_result(id_, message, metadata, at))
         elif kind == "message" and isinstance(message.get("role"), str):
-            self.entries.append(_message(id_, message, metadata, at))
+            self.entries += _messages(id_, message, metadata, at)
         elif kind in ("compaction", "branch_summary", "custom_message"):
             summary = content(value.get("summary") if kind != "custom_message" else value.get("content"))
             self.entries.append(
@@ -160,15 +165,37 @@ class _Session:
             skip(where, "not an entry: no type, or a message without a role")
 
 
-def _message(id_: str, message: dict[str, Any], metadata: dict[str, Any], at: datetime | None) -> Prompt:
+def _messages(id_: str, message: dict[str, Any], metadata: dict[str, Any], at: datetime | None) -> Iterator[Prompt]:
     metadata = {**metadata, **rest(message, _MESSAGE_FIELDS)}
     if message["role"] == "user":
-        return Prompt(id=id_, role="user", content=content(message.get("content")), created_at=at, metadata=metadata)
+        said = content(message.get("content"))
+        typed, skill = _split(said)
+        yield Prompt(id=id_, role="user", content=typed, created_at=at, metadata=metadata)
+        if skill is not None:
+            yield Prompt(
+                id=f"{id_}#added", role="system", content=skill, created_at=at, is_aside=True, metadata={"role": "user"}
+            )
+        return
     value = content(message.get("content", message.get("summary")))
     if message["role"] == "bashExecution":
         lines = (f"$ {text(message.get('command')) or ''}", text(message.get("output")))
         value = "\n".join(line for line in lines if line)
-    return Prompt(id=id_, role="system", content=value, created_at=at, metadata={"role": message["role"], **metadata})
+    yield Prompt(id=id_, role="system", content=value, created_at=at, metadata={"role": message["role"], **metadata})
+
+
+def _split(said: Any) -> tuple[Any, str | None]:
+    """Return what the user typed, and the text of the skill that pi put in its place: it begins the first text."""
+    parts = said if isinstance(said, list) else [{"type": "text", "text": said}]
+    first = fields(next(iter(parts), None))
+    value = first.get("text")
+    if not isinstance(value, str) or (named := _SKILL.match(value)) is None:
+        return said, None
+    end = value.find(_SKILL_END)
+    if end < 0:
+        return said, None
+    end += len(_SKILL_END)
+    typed = f"/skill:{named[1]} {value[end:].strip()}".strip()
+    return (typed if said is value else [{**first, "text": typed}, *parts[1:]]), value[:end]
 
 
 def _reply(
