@@ -133,6 +133,25 @@ def test_result_without_call_is_kept_and_flagged() -> None:
     assert [(call.id, call.name, call.status) for call in reading.calls(session)] == [("toolu_9", "unknown", "error")]
 
 
+def test_result_before_its_call_belongs_to_it() -> None:
+    early = line("user", "u2", [done("toolu_2", "no", is_error=True)], 4)
+    lines = [*LINES[:4], early, line("assistant", "a9", [use("toolu_2")], 3), LINES[4], line("assistant", "a8", [text("Done.")], 5)]  # fmt: skip
+    session = only(lines)
+    assert [(call.id, call.name, call.status) for call in reading.calls(session)] == [
+        ("toolu_1", "Bash", "success"),
+        ("toolu_2", "Bash", "error"),
+    ]
+    assert [message.health for message in session.messages or ()] == [None, None]
+
+
+def test_result_before_a_call_of_a_later_turn_is_an_orphan() -> None:
+    lines = [*LINES[:3], line("user", "u2", [done("toolu_9")], 4), line("user", "u3", "And?", 5), line("assistant", "a9", [use("toolu_9")], 6)]  # fmt: skip
+    assert [(call.name, call.status) for call in reading.calls(only(lines))] == [
+        ("unknown", "success"),
+        ("Bash", "pending"),
+    ]
+
+
 def test_api_error_is_error_of_the_message() -> None:
     failing = line("assistant", "a9", [text("API Error: 529")], 9, isApiErrorMessage=True)
     failing["message"]["model"] = "<synthetic>"

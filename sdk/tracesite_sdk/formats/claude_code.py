@@ -14,7 +14,8 @@ Mapping:
   the thought of its calls. `isApiErrorMessage` marks an error. A block that repeats or continues one of an earlier line is
   that block: some writers repeat in each line all that there is so far. Some gateways give one id to all answers; another
   `requestId`, or after a result another count of input tokens or an earlier stop reason, begins another reply.
-* A user line with tool results becomes these results; `toolUseResult` is the data of its only result. Other user lines
+* A user line with tool results becomes these results; `toolUseResult` is the data of its only result. A result that stands
+  before its call, which the same turn has, follows it. Other user lines
   are prompts if a person typed them. What the client inserts (`isMeta`, compaction summaries, notifications of tasks and
   of other agents, commands that it runs itself with their output, notices) is a system message, also if it is a block
   beside a prompt, and does not end the turn. `origin` and `isMeta` tell them apart, in older versions the first tag.
@@ -41,7 +42,7 @@ A file may be large, so it is read twice; the first reading keeps only numbers o
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -180,9 +181,9 @@ def _with_role_as_type(line: Line) -> Line:
 
 
 def _is_line(value: object) -> bool:
-    if not isinstance(value, dict):
+    kind = value.get("type") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(kind, str):
         return False
-    kind = value.get("type")
     if kind in _ROLES:
         message = value.get("message")
         is_named = "sessionId" in value or "session_id" in value or "uuid" in value or "timestamp" in value
@@ -319,6 +320,8 @@ class _Part:
     """The last line of an API message of several lines, by the first line."""
     left_out: set[int] = field(default_factory=set)
     """Lines that repeat an earlier one."""
+    early: set[tuple[int, str]] = field(default_factory=set)
+    """The lines of results that stand before their calls, and the calls."""
     absorbed: dict[int, int] = field(default_factory=dict)
     """The line where the client passed queued text to the model, by the line where the user typed it."""
     renamed: dict[int, int] = field(default_factory=dict)
@@ -358,6 +361,8 @@ class _Survey:
         """The calls with a prompt in their arguments, by session and its hash."""
         self._prompted: dict[tuple[str | None, str], tuple[int, bool]] = {}
         """The hash of the prompt of each sub-agent, and whether its lines name it, by session and sub-agent."""
+        self._early: defaultdict[tuple[str | None, str | None], dict[str, int]] = defaultdict(dict)
+        """The lines of results without a call in the current turn, by session and agent, and call."""
         self._starts: set[str] = set()
         """These calls."""
         self._own: set[int] = set()
@@ -451,7 +456,12 @@ class _Survey:
             if isinstance(prompt := fields(block.get("input")).get("prompt"), str):
                 self._prompts.setdefault((part.session_id, _hash(prompt.strip())), []).append(id_)
                 self._starts.add(id_)
+            if (early := self._early[part.session_id, agent].pop(id_, None)) is not None:
+                part.early.add((early, id_))
         results = [block for block in items(message.get("content")) if text(fields(block).get("tool_use_id"))]
+        for call_id in (text(block["tool_use_id"]) or "" for block in results):
+            if _hash("call", call_id) not in self._own:
+                self._early[part.session_id, agent][call_id] = ordinal
         if (started := text(fields(line.get("toolUseResult")).get("agentId"))) and len(results) == 1:
             part.parents.setdefault(started, text(results[0]["tool_use_id"]) or "")
             return
@@ -502,6 +512,7 @@ class _Survey:
         self._results[part.session_id, agent] += not _has_prompt(line)
         if _is_typed(line):
             self._open.pop((part.session_id, agent), None)
+            self._early.pop((part.session_id, agent), None)
         if agent is not None and _has_prompt(line):
             self._end_last_reply(part, ordinal, agent)
 
@@ -870,6 +881,8 @@ class _Reader:
         """Input of sub-agents before their next replies."""
         self._last_replies: dict[str, _Answer] = {}
         """The last reply of each sub-agent, until it is yielded."""
+        self._early: dict[tuple[str | None, str], Result] = {}
+        """Results that stand before their calls, by agent and call."""
         self._named: set[tuple[str | None, str | None]] = set()
         """The agents and ids of the replies so far: an id may not be unique."""
         self._typed: dict[int, dict[str, Any]] = {}
@@ -1010,7 +1023,11 @@ class _Reader:
         ]
         if results and blocks.content is None:
             results[0] = replace(results[0], metadata={**results[0].metadata, **metadata})
-        self._waiting += results
+        for result in results:
+            if (ordinal, call_id := next(iter(result.call_ids), "")) in self._part.early:
+                self._early[agent, call_id] = result
+            else:
+                self._waiting.append(result)
         if blocks.content is None and results:
             return
         if agent is not None:
@@ -1080,6 +1097,8 @@ class _Reader:
             None if is_repeated else at,
         )
         self._waiting += [replace(result, created_at=at, health=flags) for result in results]
+        early = [self._early.pop((agent, call.id or ""), None) for call in blocks.calls]
+        self._waiting += [result for result in early if result is not None]
 
 
 def _is_visible(block: object) -> bool:
