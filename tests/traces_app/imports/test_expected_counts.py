@@ -41,9 +41,9 @@ FIGURES = (
 OTHERWISE: dict[str, dict[str, Any]] = {
     "atif/harbor_terminus2_timeout.json": {"calls_without_result": 0},
     "atif/parallel_tools_mixed_results.json": {"errors_by_tool": {"get_stock": 1}},
-    "claude_code/entire_missing_result_71-69f9710768-0.jsonl": {"user prompts": 12},
-    "claude_code/spotter/ae4a77f8* (main + 2 subagents together)": {"user prompts": 7},
-    "claude_code/spotter/tool_heavy.jsonl": {"user prompts": 8},
+    "claude_code/entire_missing_result_71-69f9710768-0.jsonl": {"user prompts": 5},
+    "claude_code/spotter/ae4a77f8* (main + 2 subagents together)": {"user prompts": 2},
+    "claude_code/spotter/tool_heavy.jsonl": {"user prompts": 3},
     "eko/eko4_callback_messages.jsonl": {"user prompts": 1},
     "eko/eko4_callback_messages_done_only.json": {"user prompts": 1},
     "openai_chat_legacy_functions/toolbench_G1_10.json": {"calls_without_result": 3},
@@ -149,14 +149,12 @@ def expected(name: str) -> dict[str, Any]:
 
 
 def prompts(name: str, count: dict[str, Any]) -> int:
-    """Count the user messages with more than tool results."""
+    """Count the user messages with more than tool results that somebody typed."""
     roles = count["messages_by_role"]
     if name.startswith("claude_code/"):
         lines = [line for path in paths(name) for line in _objects(path)]
-        contents = [
-            line["message"] for line in lines if line.get("type") == "user" and isinstance(line["message"], dict)
-        ]
-        return sum(not _only_results(message) for message in contents)
+        prompts = [line for line in lines if line.get("type") == "user" and isinstance(line["message"], dict)]
+        return sum(not _only_results(line["message"]) and not _is_inserted(line) for line in prompts)
     if "blocks" in count:
         contents = json.loads(paths(name)[0].read_text())
         messages = contents if isinstance(contents, list) else contents["messages"]
@@ -172,6 +170,15 @@ def _objects(path: Path) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(value, dict):
             yield value
+
+
+def _is_inserted(line: dict[str, Any]) -> bool:
+    """Return whether Claude Code wrote a user line that nobody typed."""
+    content = line["message"].get("content")
+    first = content[0] if isinstance(content, list) and content else content
+    said = str(first["text"] if isinstance(first, dict) and "text" in first else first)
+    tags = ("<command-name>", "<local-command", "Caveat: The messages below", "[Request interrupted by user")
+    return bool(line.get("isMeta") or line.get("isCompactSummary")) or said.startswith(tags)
 
 
 def _only_results(message: Any) -> bool:
