@@ -93,7 +93,12 @@ def test_lines_of_api_message_around_results_are_one_reply() -> None:
     session = only(LINES)
     assert outline(session) == [
         ("user", "u1", "Fix it"),
-        ("assistant", "a1", "Done.", [("I look.", [("toolu_1", None, "success"), ("toolu_2", None, "error")])]),
+        (
+            "assistant",
+            "a1",
+            "Done.",
+            [("I look.", [("toolu_1", None, "success"), ("toolu_2", None, "error")]), (None, [])],
+        ),
     ]
     assert (session.external_id, session.title, session.created_at) == (SESSION, "Fix it", NOON)
     assert session.metadata == {"cwd": "/p", "version": "2.1.0", "import_format": "claude_code"}
@@ -101,10 +106,12 @@ def test_lines_of_api_message_around_results_are_one_reply() -> None:
 
 def test_reply_has_model_reasoning_times_and_usage_once() -> None:
     message = (only(LINES).messages or [])[1]
-    (step,) = message.agent_steps or ()
+    step, last = message.agent_steps or ()
     assert (step.id, step.model, step.reasoning_content) == ("msg_1", "claude-x", "Hm.")
     assert step.usage == {"input_tokens": 9, "output_tokens": 7}
-    assert message.usage == {"input_tokens": 29, "output_tokens": 10}
+    assert (last.id, last.thought, last.model) == ("msg_a5", None, "claude-x")
+    assert (last.usage, last.timestamp) == ({"input_tokens": 20, "output_tokens": 3}, NOON + timedelta(seconds=7))
+    assert message.usage is None
     assert (message.created_at, message.completed_at) == (NOON + timedelta(seconds=1), NOON + timedelta(seconds=7))
     assert [(c.started_at, c.completed_at) for c in step.tool_calls or ()] == [
         (NOON + timedelta(seconds=3), NOON + timedelta(seconds=4)),
@@ -156,7 +163,7 @@ def test_inserted_lines_do_not_end_the_turn() -> None:
     ]  # fmt: skip
     assert outline(only(lines)) == [
         ("user", "u1", "Fix it"),
-        ("assistant", "a1", "Done.", [("I look.", [("toolu_1", None, "success")])]),
+        ("assistant", "a1", "Done.", [("I look.", [("toolu_1", None, "success")]), (None, [])]),
         ("user", "m1", "Base directory of this skill ..."),
         ("user", "m2", "This session is being continued ..."),
         ("user", "q1", "Hurry"),
@@ -388,7 +395,7 @@ def test_sdk_stream_gives_session_and_sub_agents() -> None:
         "assistant",
         "a1",
         "Done.",
-        [(None, [("toolu_t", None, "success")]), (None, [("toolu_b", "toolu_t", "success")])],
+        [(None, [("toolu_t", None, "success")]), (None, [("toolu_b", "toolu_t", "success")]), (None, [])],
     )
     assert (session.metadata or {})["results"] == [{"subtype": "success", "total_cost_usd": 0.1, "is_error": False}]
     assert (session.metadata or {})["inits"] == [{"subtype": "init", "model": "claude-x", "tools": ["Task"]}]
@@ -425,13 +432,14 @@ NESTED = [
     (None, [("toolu_t", None, "success")]),
     ("Looking.", [("toolu_b", "toolu_t", "success")]),
     ("There.", []),
+    (None, []),
 ]
 
 
 def test_sub_agent_steps_are_below_their_call() -> None:
     session = only([*BEFORE, *OF_AGENT, *AFTER])
     assert outline(session) == [("user", "u1", "Go"), ("assistant", "a1", "Done.", NESTED)]
-    _own, first, last = (session.messages or [])[1].agent_steps or ()
+    _own, first, last, _answer = (session.messages or [])[1].agent_steps or ()
     assert (first.agent_name, first.id) == (AGENT, "msg_b")
     assert first.metadata == {"message_id": "msg_b", "prompt": "Look", "parent_call": "toolu_t"}
     assert last.metadata == {"message_id": "msg_b2", "parent_call": "toolu_t"}
