@@ -117,6 +117,21 @@ def test_price_is_that_of_the_day() -> None:
             {"input_tokens": 110, "cached_input_tokens": 80, "cache_write_tokens": 20, "output_tokens": 5},
             Tokens(10, 80, 20, 5, 0),
         ),
+        # Inspect, of which the total says which way its provider has
+        (
+            {"input_tokens": 110, "output_tokens": 5, "input_tokens_cache_read": 80, "total_tokens": 115},
+            Tokens(30, 80, 0, 5, 0),
+        ),
+        (
+            {"input_tokens": 90, "output_tokens": 5, "input_tokens_cache_read": 60, "input_tokens_cache_write": 20,
+             "total_tokens": 175},
+            Tokens(90, 60, 20, 5, 0),
+        ),
+        # Codex has the name of one way for what was read, of the other for what was written.
+        (
+            {"input_tokens": 110, "output_tokens": 5, "cached_input_tokens": 80, "cache_write_input_tokens": 20},
+            Tokens(10, 80, 20, 5, 0),
+        ),
         # LangChain
         (
             {"input_tokens": 110, "output_tokens": 9, "input_token_details": {"cache_read": 80, "cache_creation": 20},

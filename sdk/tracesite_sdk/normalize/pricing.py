@@ -67,7 +67,7 @@ _PATHS = _Paths(
     input=tuple((name,) for name in TOKENS_IN),
     output=tuple((name,) for name in TOKENS_OUT),
     total=(("total_tokens",), ("totalTokens",), ("totalTokenCount",), ("total",)),
-    # Included in the input: OpenAI, OpenTelemetry, LangChain, Vercel, Gemini, DeepSeek.
+    # Included in the input: OpenAI, OpenTelemetry, LangChain, Vercel, Gemini, DeepSeek, Inspect.
     cached_inside=(
         ("cached_input_tokens",),
         ("cache_read_tokens",),
@@ -81,6 +81,8 @@ _PATHS = _Paths(
         ("cached",),
         ("prompt_cache_hit_tokens",),
         ("cached_prompt_text_tokens",),
+        ("input_tokens_cache_read",),
+        ("prompt_details.cache_read",),
     ),
     written_inside=(
         ("cache_write_tokens",),
@@ -88,6 +90,8 @@ _PATHS = _Paths(
         ("input_tokens_details", "cache_write_tokens"),
         ("input_token_details", "cache_creation"),
         ("inputTokenDetails", "cacheWriteTokens"),
+        ("input_tokens_cache_write",),
+        ("prompt_details.cache_write",),
     ),
     # Beside the input: Anthropic, Bedrock, pi, OpenCode, Langfuse.
     cached_beside=(
@@ -114,6 +118,7 @@ _PATHS = _Paths(
         ("reasoning_output_tokens",),
         ("reasoningTokens",),
         ("outputTokenDetails", "reasoningTokens"),
+        ("completion_details.reasoning",),
     ),
     # Gemini, OpenCode, Langfuse.
     reasoning_beside=(("thoughtsTokenCount",), ("thoughts",), ("reasoning",), ("output_reasoning_tokens",)),
@@ -296,9 +301,8 @@ def tokens_of(usage: dict[str, Any] | None) -> Tokens | None:
     given, output = given or 0, output or 0
     cached, written = _count(usage, paths.cached_inside), _count(usage, paths.written_inside)
     is_inside = cached is not None or written is not None
-    if not is_inside:
-        cached, written = _count(usage, paths.cached_beside), _count(usage, paths.written_beside)
-    cached, written = cached or 0, written or 0
+    cached = _count(usage, paths.cached_beside) or 0 if cached is None else cached
+    written = _count(usage, paths.written_beside) or 0 if written is None else written
     of_cache = cached + written
     total = _count(usage, paths.total) if of_cache else None
     # Libraries use the names of either way for the other.
