@@ -1,14 +1,15 @@
 """Move the steps of sub-agents, which have files of their own, below the calls that started them.
 
 Such a file names its session and its agent, but not the call. It is stored as a message of the session, "agent-<id>"
-(SHARE). Once the call is known - from the `agentId` in the data of its result, or from steps of the agent below it - the
-steps move to the message of that call, and the message of the agent to the trash. So the files of a session may be
-imported in any order and more than once.
+(SHARE). Once the call is known - from the `agentId` in the data of its result, from steps of the agent below it, or from
+the same prompt - the steps move to the message of that call, and the message of the agent to the trash. So the files of a
+session may be imported in any order and more than once. Of several calls with that prompt the first that no agent has is
+taken: a guess, which the metadata of the steps say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -19,8 +20,11 @@ from access_app.db import Database
 from messages_app.models import Message
 from messages_app.writes import delete_message
 from traces_app.ingest.pipeline import ingest
+from traces_app.models import AgentStep, ToolCall
 from traces_app.queries import messages as queries
 from tracesite_sdk import records
+from tracesite_sdk.formats.claude_code import GUESSED_PARENT
+from tracesite_sdk.normalize.json_values import fields
 from tracesite_sdk.transcripts.outline import SHARE
 
 _STARTS = """
@@ -54,16 +58,25 @@ class _Start(NamedTuple):
     uuid: UUID
     call_id: str
     iteration: int
+    is_guessed: bool = False
+
+
+_STARTERS = ("Agent", "Task")
+"""The names of the tool that starts a sub-agent."""
 
 
 def with_shares_placed(db: Database, project_id: int, session: records.Session) -> records.Session:
     """Return the session with each share in it below its call, if the call is stored."""
-    agents = {agent for message in session.messages or () if (agent := _agent_of(message.external_id))}
+    agents = {
+        agent: message.agent_steps or ()
+        for message in session.messages or ()
+        if (agent := _agent_of(message.external_id))
+    }
     if not agents or not session.external_id:
         return session
     starts = _starts(db, project_id, session.external_id, agents)
     messages = [
-        _placed(message, message.agent_steps or (), start)
+        _placed(message, agents[agent], start)
         if (agent := _agent_of(message.external_id)) and (start := starts.get(agent))
         else message
         for message in session.messages or ()
@@ -79,12 +92,13 @@ def place_shares(db: Database, project_id: int, names: Collection[str]) -> None:
         .values_list("id", "session_id", "session__external_id", "external_id")
     )
     for message_id, session_id, session_name, name in rows:
-        start = _starts(db, project_id, session_name, {name.removeprefix(SHARE)}).get(name.removeprefix(SHARE))
-        if start is None:
-            continue
+        agent = name.removeprefix(SHARE)
         for message in queries.messages(db, [str(message_id)]):
             # The response schemas and the records have the same fields here.
             steps = msgspec.json.decode(msgspec.json.encode(message.agent_steps), type=list[records.AgentStep])
+            start = _starts(db, project_id, session_name, {agent: steps}).get(agent)
+            if start is None:
+                continue
             share = records.Message(role="assistant", health=message.health or None)
             placed = _placed(share, _as_they_came(steps), start)
             (outcome,) = ingest(
@@ -98,7 +112,10 @@ def _agent_of(external_id: str | None) -> str | None:
     return external_id.removeprefix(SHARE) if external_id and external_id.startswith(SHARE) else None
 
 
-def _starts(db: Database, project_id: int, session: str, agents: Collection[str]) -> dict[str, _Start]:
+def _starts(
+    db: Database, project_id: int, session: str, agents: Mapping[str, Sequence[records.AgentStep]]
+) -> dict[str, _Start]:
+    """Return the calls that started these agents, as far as they are known."""
     with db.cursor() as cursor:
         cursor.execute(_STARTS, {"project_id": project_id, "session": session, "agents": sorted(agents)})
         rows = cursor.fetchall()
@@ -106,7 +123,45 @@ def _starts(db: Database, project_id: int, session: str, agents: Collection[str]
     for agent, message, uuid, call_id, iteration in rows:
         if _agent_of(message) != agent:
             starts.setdefault(agent, _Start(message, uuid, call_id, iteration))
+    prompts = {
+        agent: prompt for agent, steps in agents.items() if agent not in starts and (prompt := _prompt_of(steps))
+    }
+    return {**starts, **_starts_by_prompt(db, project_id, session, prompts)} if prompts else starts
+
+
+def _starts_by_prompt(db: Database, project_id: int, session: str, prompts: Mapping[str, str]) -> dict[str, _Start]:
+    """Return the calls with the prompts of these agents that are not those of others."""
+    below = {"message__project_id": project_id, "message__session__external_id": session, "message__deleted_at": None}
+    steps = db.rows(AgentStep.objects).filter(**below).exclude(agent_name="")
+    agent_of = {
+        fields(metadata).get("parent_call"): name for name, metadata in steps.values_list("agent_name", "metadata")
+    }
+    calls = (
+        db.rows(ToolCall.objects)
+        .filter(**below, tool__name__in=_STARTERS)
+        .order_by("pk")
+        .values_list("message__external_id", "pk", "call_id", "step__iteration", "args", "result__data")
+    )
+    like: dict[str, list[_Start]] = {}
+    for message, uuid, call_id, iteration, args, data in calls:
+        prompt = fields(args).get("prompt")
+        if isinstance(prompt, str) and "agentId" not in fields(data) and call_id:
+            like.setdefault(prompt.strip(), []).append(_Start(message, uuid, call_id, iteration))
+    starts: dict[str, _Start] = {}
+    for agent, prompt in prompts.items():
+        same = like.get(prompt, [])
+        for start in sorted(same, key=lambda start: agent_of.get(start.call_id) != agent):
+            if agent_of.setdefault(start.call_id, agent) == agent:
+                starts[agent] = start._replace(is_guessed=len(same) > 1)
+                break
     return starts
+
+
+def _prompt_of(steps: Sequence[records.AgentStep]) -> str | None:
+    """Return the prompt of a sub-agent, which its first step has."""
+    prompt = next((step.metadata["prompt"] for step in steps if step.metadata and "prompt" in step.metadata), None)
+    prompt = prompt[0] if isinstance(prompt, list) and prompt else prompt
+    return prompt.strip() if isinstance(prompt, str) else None
 
 
 def _placed(share: records.Message, steps: Iterable[records.AgentStep], start: _Start) -> records.Message:
@@ -121,7 +176,11 @@ def _placed(share: records.Message, steps: Iterable[records.AgentStep], start: _
                 step,
                 iteration=start.iteration,
                 tool_calls=[replace(call, parent=call.parent or str(start.uuid)) for call in step.tool_calls or ()],
-                metadata={**(step.metadata or {}), "parent_call": start.call_id},
+                metadata={
+                    **(step.metadata or {}),
+                    "parent_call": start.call_id,
+                    **({GUESSED_PARENT: True} if start.is_guessed else {}),
+                },
             )
             for step in steps
         ],

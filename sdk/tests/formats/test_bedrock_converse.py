@@ -13,6 +13,7 @@ from sdk.tests.paths import SHARED
 from tracesite_sdk import records
 from tracesite_sdk.formats import bedrock_converse
 from tracesite_sdk.formats.bedrock_converse import recognises
+from tracesite_sdk.normalize.tool_results import normalize_result
 
 from . import reading
 from .reading import assert_takes_no_other, counted, figures, load, mangled
@@ -129,6 +130,19 @@ def test_step_has_thought_reasoning_and_calls() -> None:
 def test_result_status_decides_failure(fields: dict[str, Any], status: str) -> None:
     document = [ASK, CALLING, answering({"text": "Error: no"}, **fields)]
     assert [call.status for call in reading.calls(only(document))] == [status]
+
+
+def test_json_blocks_beside_others_are_data_of_result() -> None:
+    document = [ASK, CALLING, answering({"text": "Some"}, {"json": {"left": 3}}, {"json": {"left": 5}})]
+    (result,) = reading.results(only(document))
+    normal = normalize_result(result, None)
+    assert normal is not None
+    assert (normal.output, normal.data, normal.metadata) == ("Some", [{"left": 3}, {"left": 5}], None)
+    found = {"source": "https://a.example", "title": "Guide", "content": [{"text": "Read this."}], "citations": {}}
+    (result,) = reading.results(only([ASK, CALLING, answering({"searchResult": found})]))
+    normal = normalize_result(result, None)
+    assert normal is not None
+    assert (normal.output, normal.data) == ("Guide\nhttps://a.example\nRead this.", {"type": "search_result", **found})
 
 
 def test_result_json_and_images_are_kept() -> None:

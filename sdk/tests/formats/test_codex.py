@@ -189,6 +189,34 @@ def test_exit_code_decides_command_status(output: Any, ended: dict[str, Any], fa
     assert result.failed is failed
 
 
+@pytest.mark.parametrize(
+    ("name", "output", "failed"),
+    [
+        ("spawn_agent", "collab spawn failed: agent thread limit reached (max 6)", True),
+        ("multi_agent_v1.spawn_agent", "Agent depth limit reached. Solve the task yourself.", True),
+        ("collaboration__wait_agent", "timeout_ms must be greater than zero", True),
+        ("close_agent", "agent with id 7 not found", True),
+        ("wait", "collab tool failed: stopped", True),
+        ("spawn_agent", '{"agent_id":"7","nickname":"Ada"}', None),
+        ("spawn_agent", "agent_id: 7", None),
+        ("send_input", "0199c0de-0000-7000-8000-000000000001", None),
+        ("send_message", "", None),
+        ("wait_agent", '{"status":{"7":"not_found"},"timed_out":false}', None),
+        ("mcp__office__send_message", "Message sent to the whole team", None),
+        ("resend_message", "Message sent again", None),
+    ],
+)
+def test_sentence_from_tool_for_agents_is_failure(name: str, output: str, failed: bool | None) -> None:
+    rollout = [
+        META,
+        item(1, "function_call", name=name, arguments="{}", call_id="c"),
+        item(2, "function_call_output", call_id="c", output=output),
+    ]
+    (transcript,) = codex.transcripts(lines(rollout), lambda where, why: None)
+    (result,) = (entry for entry in transcript.entries() if hasattr(entry, "failed"))
+    assert result.failed is failed
+
+
 def test_events_without_items_are_a_session() -> None:
     rollout = [
         META,

@@ -71,6 +71,35 @@ LINES = [
 ]
 
 
+FILE = [{"text": "--- Content from referenced files ---"}, {"text": "Content from @a.txt:\n"}, {"text": "LONG"}, {"text": "--- End of content ---"}]  # fmt: skip
+AS_TEXT = "\n--- Content from referenced files ---\nLONG\n--- End of content ---"
+
+
+@pytest.mark.parametrize(
+    ("content", "shown", "typed", "added"),
+    [
+        ([{"text": "Read @a.txt"}, *FILE], [{"text": "Read @a.txt"}], "Read @a.txt", [{"type": "text", **part} for part in FILE]),
+        ("Look at the whole guide and follow it.", "/guide", "/guide", "Look at the whole guide and follow it."),
+        ([{"text": "Read @a.txt"}], [{"text": "Read @a.txt"}], "Read @a.txt", None),
+        ([{"text": "Read @a.txt"}, *FILE], None, "Read @a.txt", [{"type": "text", **part} for part in FILE]),
+        (f"Read @a.txt{AS_TEXT}", None, "Read @a.txt", AS_TEXT.strip()),
+        ([*FILE, {"text": "Read @a.txt"}], [], "Read @a.txt", [{"type": "text", **part} for part in FILE]),
+        ("System: Please continue.", None, None, "System: Please continue."),
+    ],
+)  # fmt: skip
+def test_only_what_was_typed_is_user_message(content: Any, shown: Any, typed: str | None, added: Any) -> None:
+    question = message("m1", "user", content, 1, **({} if shown is None else {"displayContent": shown}))
+    session = only(gemini_cli, {**HEADER, "messages": [question, DONE]})
+    *prompts, answer = session.messages or []
+    if typed is None:
+        assert [(m.role, m.content, m.external_id) for m in prompts] == [("system", added, "m1")]
+        return
+    assert session.title == typed
+    expected = [("user", typed, "m1", None), *([("system", added, "m1#added", {"type": "user"})] if added else [])]
+    assert [(m.role, m.content, m.external_id, m.metadata) for m in prompts] == expected
+    assert answer.content == "Done."
+
+
 def as_one(form: str) -> Any:
     return RECORD if form == "json" else lines(LINES)
 
@@ -260,7 +289,7 @@ def test_real_file_matches_counts_made_by_hand() -> None:
     session = only(gemini_cli, document)
     assert figures([session]) == {
         "sessions": 1,
-        "user": 2,
+        "user": 1,
         "tool_calls_by_name": {"write_file": 1},
         "tool_results": 1,
         "errors_by_tool": {},
@@ -268,7 +297,7 @@ def test_real_file_matches_counts_made_by_hand() -> None:
         "results_without_call": 0,
     }
     usages = [[step.usage and step.usage["total"] for step in steps(message)] for message in session.messages or ()]
-    assert usages == [[], [12151], [], [12178]]
+    assert usages == [[], [12151, 12178], []]
 
 
 def test_recognises_real_files_of_other_formats_returns_false() -> None:

@@ -173,6 +173,23 @@ def test_invalid_tool_call_has_failed_with_raw_arguments() -> None:
     assert (call.id, call.name, call.args, call.status) == ("c9", "lookup", "{bad", "error")
 
 
+@pytest.mark.parametrize("status", ["error", "success"])
+def test_tool_message_is_result_of_invalid_call(status: str) -> None:
+    invalid = {"type": "invalid_tool_call", "id": "c9", "name": "lookup", "args": "{bad", "error": "not JSON"}
+    tools = [
+        TOOL,
+        {"type": "tool", "content": "Error: invalid args", "tool_call_id": "c9", "name": "lookup", "status": status},
+    ]
+    (_question, answer) = only([HUMAN, AI | {"invalid_tool_calls": [invalid]}, *tools, DONE])
+    assert answer.health is None
+    ((normal,), _flags) = normalise_steps((answer.agent_steps or [])[:1])
+    good, bad = normal.tool_calls or ()
+    assert (good.id, good.status) == ("c1", "success")
+    assert isinstance(bad.result, records.ToolResult)
+    assert (bad.id, bad.status, bad.result.output) == ("c9", "error", "Error: invalid args")
+    assert (bad.result.metadata or {})["invalid_tool_call"] == "not JSON"
+
+
 @pytest.mark.parametrize(
     "message",
     [

@@ -94,6 +94,23 @@ def test_full_session_gives_expected_records() -> None:
     assert (failed.metadata or {})["error"] == {"message": "denied"}
 
 
+@pytest.mark.parametrize(
+    ("beside", "expected"),
+    [
+        ({"systemPayload": {"displayText": "Read @a.txt"}}, [("user", "Read @a.txt"), ("system", "Read @a.txt\nLONG")]),
+        ({"provenance": "real_user"}, [("user", "Read @a.txt\nLONG")]),
+        ({"provenance": "auto_continue"}, [("system", "Read @a.txt\nLONG")]),
+        ({"agentId": "explore-1"}, [("system", "Read @a.txt\nLONG")]),
+        ({"subtype": "cron", "systemPayload": {"displayText": "Nightly"}}, [("system", "Read @a.txt\nLONG")]),
+    ],
+)
+def test_only_what_was_typed_is_user_message(beside: dict[str, Any], expected: list[tuple[str, str]]) -> None:
+    (session,), _left_out = read(qwen_code, lines([record("r1", None, "user", [{"text": "Read @a.txt\nLONG"}], **beside), START[-1]]))  # fmt: skip
+    messages = session.messages or []
+    assert [(message.role, message.content) for message in messages if message.role != "assistant"] == expected
+    assert all((message.metadata or {}).get("type") == "user" for message in messages if message.role == "system")
+
+
 def test_bookkeeping_is_counted_and_branches_are_metadata() -> None:
     (session,), left_out = read(qwen_code, lines([*START, *MORE]))
     assert session.title == "My work"

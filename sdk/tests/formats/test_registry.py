@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from sdk.tests.paths import ROOT
 from tracesite_sdk.formats import registry
+
+from .reading import lines
 
 
 def test_registry_has_every_format_once() -> None:
@@ -33,6 +38,86 @@ def test_each_format_is_tried_with_broken_and_growing_documents() -> None:
     assert tests.keys() - growing == WRITTEN_ONCE, (
         "Use assert_grows, and for one JSON value that grows a line in test_import_growth.py."
     )
+
+
+BLAMED = {"question": "Which town?", "ground_truth": "Bergen", "mistake_agent": "Clerk", "mistake_step": "1"}
+OTHERS: dict[str, Any] = {
+    "Who&When by algorithm": {
+        **BLAMED,
+        "history": [
+            {"role": "assistant", "name": "Map_Expert", "content": "```python\nprint(1)\n```"},
+            {"role": "user", "name": "Computer_terminal", "content": "exitcode: 0 (execution succeeded)"},
+        ],
+    },
+    "Who&When by hand": {
+        **BLAMED,
+        "history": [
+            {"role": "human", "content": "Which town?"},
+            {"role": "Orchestrator (-> Clerk)", "content": "Look it up."},
+            {"role": "Assistant", "content": "Oslo."},
+        ],
+    },
+    "a history of agents": [
+        {"role": "Orchestrator (thought)", "content": "Hm."},
+        {"role": "Clerk", "content": "Oslo."},
+        {"role": "Assistant", "content": "Oslo."},
+    ],
+    "a history in an object": {"history": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
+    "AutoGen": {
+        "messages": [
+            {"source": "user", "content": "Hi", "type": "TextMessage"},
+            {
+                "source": "clerk",
+                "content": [{"id": "1", "name": "f", "arguments": "{}"}],
+                "type": "ToolCallRequestEvent",
+            },
+        ]
+    },
+    "OpenAI Agents RunState": {
+        "$schemaVersion": "1.0",
+        "current_agent": {"name": "a"},
+        "original_input": "Hi",
+        "model_responses": [{"output": [{"type": "message", "role": "assistant", "content": []}]}],
+    },
+    "Amp": {
+        "id": "T-1",
+        "messages": [
+            {
+                "role": "assistant",
+                "messageId": 0,
+                "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}],
+            },
+            {"role": "user", "messageId": 1, "content": [{"type": "tool_result", "toolUseID": "t", "run": {}}]},
+        ],
+    },
+    "Cursor's stream": lines(
+        [
+            {"type": "system", "subtype": "init", "session_id": "c1"},
+            {"type": "user", "message": {"role": "user", "content": "Hi"}, "session_id": "c1"},
+            {"type": "tool_call", "subtype": "started", "call_id": "t", "tool_call": {"read": {}}, "session_id": "c1"},
+        ]
+    ),
+    "codex exec": lines(
+        [
+            {"type": "thread.started", "thread_id": "t"},
+            {"type": "item.completed", "item": {"id": "i", "type": "agent_message", "text": "Done"}},
+        ]
+    ),
+    "Google ADK": lines([{"id": "e", "author": "user", "content": {"role": "user", "parts": [{"text": "Hi"}]}}]),
+    "Cline's page": [{"ts": 1, "type": "say", "say": "text", "text": "Hi"}],
+    "a log": lines([{"type": "system", "message": "up", "timestamp": "2026-03-01T12:00:00Z", "sessionId": "s"}]),
+    "people": [{"role": "user", "name": "Ada", "content": "bio"}, {"role": "admin", "name": "Bo", "content": "bio"}],
+    "edges of a graph": [{"from": "user", "value": 3}, {"from": "system", "value": 4}],
+    "GitHub events": [{"type": "PushEvent", "id": "1", "payload": {"push_id": 1}, "created_at": "2026-03-01"}],
+    "Kubernetes": {"kind": "List", "items": [{"kind": "Event", "type": "Normal", "message": "up"}]},
+    "a notebook": {"cells": [{"cell_type": "code", "source": ["1"], "outputs": []}], "metadata": {}, "nbformat": 4},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_documents_of_other_systems_are_not_taken(name: str) -> None:
+    found = registry.format_of(OTHERS[name])
+    assert found is None
 
 
 def test_registry_names_are_unique() -> None:

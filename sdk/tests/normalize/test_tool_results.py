@@ -281,11 +281,43 @@ def test_result_of_mcp_is_its_text_its_data_and_its_files() -> None:
 
 def test_other_content_blocks_are_kept_in_metadata() -> None:
     cited = {"type": "text", "text": "Yes.", "annotations": [{"page": 3}]}
-    assert form(read([cited, {"type": "tool_reference", "tool_name": "a"}])) == {
+    assert form(read([cited, {"type": "thinking", "thinking": "Hm."}])) == {
         "status": "success",
         "output": "Yes.",
-        "metadata": {"content": [cited, {"type": "tool_reference", "tool_name": "a"}]},
+        "metadata": {"content": [cited, {"type": "thinking", "thinking": "Hm."}]},
     }
+
+
+def as_block(value: Any) -> dict[str, Any]:
+    return {"type": "json", "json": value}
+
+
+FOUND = {"type": "search_result", "title": "Guide", "source": "https://a.example", "content": [{"type": "text", "text": "Read this."}]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("blocks", "output", "data"),
+    [
+        ([as_block({"left": 3}), as_block({"left": 5})], '[{"left":3},{"left":5}]', [{"left": 3}, {"left": 5}]),
+        ([{"type": "text", "text": "Some."}, as_block({"left": 3})], "Some.", {"left": 3}),
+        ([{"type": "text", "text": '{"left":3}'}, as_block({"left": 3})], '{"left":3}', {"left": 3}),
+        ([{"type": "text", "text": '{"a":1}'}, as_block({"left": 3})], '{"a":1}', [{"a": 1}, {"left": 3}]),
+        ([FOUND], "Guide\nhttps://a.example\nRead this.", FOUND),
+        ([{"type": "tool_reference", "tool_name": "a"}], "a", {"type": "tool_reference", "tool_name": "a"}),
+    ],
+)  # fmt: skip
+def test_blocks_of_data_are_data(blocks: list[Any], output: str, data: Any) -> None:
+    assert form(read(blocks)) == {"status": "success", "output": output, "data": data}
+
+
+def test_failure_in_block_of_data_counts() -> None:
+    failed = read([{"type": "text", "text": "Sorry."}, as_block({"success": False, "error": "sold out"})])
+    assert (failed.status, failed.error, failed.output) == ("error", "sold out", "Sorry.")
+
+
+def test_blocks_of_data_beside_structured_content_are_metadata() -> None:
+    form_ = form(read({"content": [as_block({"left": 3})], "structuredContent": {"a": 1}, "isError": False}))
+    assert (form_["data"], form_["metadata"]) == ({"a": 1}, {"content": [as_block({"left": 3})]})
 
 
 def test_list_of_other_objects_is_data() -> None:

@@ -83,6 +83,31 @@ def test_broken_line_is_reported_and_its_whole_values_kept() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b'Exporting session: ses_1{"a": 1}', {"a": 1}),
+        (b'Exporting session: ses_1{\n  "a": [\n    {"b": 1}\n  ]\n}\n', {"a": [{"b": 1}]}),
+        (b'[info] {x}\r\nExporting session: ses_1\r\n{\r\n  "a": 1\r\n}', {"a": 1}),
+        (b'2026-11-27 10:00:00 Exporting\x1b[0m[\n{"a": 1},\n{"b": 2}\n]', [{"a": 1}, {"b": 2}]),
+        ('Exporting session: ses_1{\n  "a": "上海"\n}'.encode("utf-16"), {"a": "上海"}),
+        (b'Exporting {\n  "a": NaN\n}', {"a": None}),
+    ],
+)
+def test_notice_before_a_value_is_left_out_and_named(data: bytes, expected: Any) -> None:
+    document, ((where, why),) = found(data)
+    assert (document, where) == (expected, "(the start)")
+    assert why.startswith("not JSON: ") and "Exporting" in why and why.isprintable()
+
+
+@pytest.mark.parametrize(
+    "data", [b'Read {"a": 1} first.', b'# Guide\n```json\n{\n "a": 1\n}\n```\n', b"x" * 5_000 + b'{"a": 1}', b"{x} [y]"]
+)
+def test_json_within_a_text_is_no_document(data: bytes) -> None:
+    with pytest.raises(Unreadable):
+        found(data)
+
+
 def test_log_without_its_start_is_read() -> None:
     document, left_out = found(b'ent": "Hi"}\n{"a": 1}\n{"b": 2}\n')
     assert document == [Line(2, {"a": 1}), Line(3, {"b": 2})]

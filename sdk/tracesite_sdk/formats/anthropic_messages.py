@@ -134,7 +134,10 @@ def _has_system(request: dict[str, Any]) -> bool:
 
 
 def _is_message(message: object) -> bool:
-    return isinstance(message, dict) and message.get("role") in _ROLES and "content" in message
+    # A message with `messageId` is Amp's, whose results have other fields.
+    if not isinstance(message, dict) or "messageId" in message:
+        return False
+    return message.get("role") in _ROLES and "content" in message
 
 
 def _is_plain(message: object) -> bool:

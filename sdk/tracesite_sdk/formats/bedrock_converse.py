@@ -290,10 +290,15 @@ def _output(content: object) -> object:
         return content
     if len(content) == 1 and isinstance(content[0], dict) and content[0].keys() == {"json"}:
         return content[0]["json"]
-    return [
-        {"type": "json", **block} if isinstance(block, dict) and "json" in block else _anthropic_block(block)
-        for block in content
-    ]
+    return [_output_block(block) for block in content]
+
+
+def _output_block(block: object) -> object:
+    if isinstance(block, dict) and "json" in block:
+        return {"type": "json", **block}
+    if isinstance(found := fields(block).get("searchResult"), dict):
+        return {"type": "search_result", **found}
+    return _anthropic_block(block)
 
 
 def _renamed(value: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:

@@ -11,15 +11,24 @@ Mapping:
 * A session is a `sessionId`; the external id of a message is the `uuid` of its first line. Both are globally unique, so
   a file may hold any part of a session, and a line that occurs twice counts once.
 * Lines with one `message.id` are one reply with that id and the last usage; results may come between them. Its text is
-  the thought of its calls. `isApiErrorMessage` marks an error.
+  the thought of its calls. `isApiErrorMessage` marks an error. A block that repeats or continues one of an earlier line is
+  that block: some writers repeat in each line all that there is so far. Some gateways give one id to all answers; another
+  `requestId`, or after a result another count of input tokens or an earlier stop reason, begins another reply.
 * A user line with tool results becomes these results; `toolUseResult` is the data of its only result. Other user lines
-  are prompts. Those inserted by the client (`isMeta`, compaction summaries, queued commands) do not end the turn.
+  are prompts if a person typed them. What the client inserts (`isMeta`, compaction summaries, notifications of tasks and
+  of other agents, commands that it runs itself with their output, notices) is a system message, also if it is a block
+  beside a prompt, and does not end the turn. `origin` and `isMeta` tell them apart, in older versions the first tag.
+  A slash command whose text goes to the model is a prompt: the command as it was typed.
 * Text typed while the agent works is queued (`queue-operation`, `enqueue`). If the client passes it to the model in the
-  middle of a turn (`remove`) and repeats it in no other line, it becomes a user message that does not end the turn, with
-  the time of the `remove`. A user line follows a `dequeue`; `popAll` returns the text to the user's input field.
-* A line written again on resume (same `uuid` and content) counts once, even if its other fields changed.
-* Replies of a sub-agent are steps below the call that started it. The `agentId` of the result or of a progress line, or
-  the prompt, identifies that call. Input before the first reply is in its metadata as `prompt` (a list if it has several
+  middle of a turn (`remove`, or an attachment `queued_command`), it becomes a user message that does not end the turn,
+  with the time of the `remove` if no other line repeats it. A user line follows a `dequeue`; `popAll` returns the text to
+  the user's input field. Notifications are queued in the same way.
+* A line written again on resume (same `uuid` and content) counts once, even if its other fields changed. History written
+  again with new uuids counts once, too: an answer with the `message.id`, blocks and question of an earlier one, that
+  question, and results that repeat those of answered calls.
+* Replies of a sub-agent are steps below the call that started it. The `agentId` of the result, in its data or its text, or
+  of a progress line, or the prompt, identifies that call. Among calls with the same prompt that is a guess, marked in the
+  metadata of the replies (GUESSED_PARENT). Input before the first reply is in its metadata as `prompt` (a list if it has several
   lines); input after a reply is in the metadata of that reply as `told_after`. Progress lines repeat calls and results
   of a sub-agent; they are ignored where the sub-agent's own lines are present. A sub-agent file alone becomes the
   message "agent-<id>" of its session, with the same steps.
@@ -31,6 +40,7 @@ A file may be large, so it is read twice; the first reading keeps only numbers o
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -42,17 +52,25 @@ from typing import Any
 
 import msgspec
 
-from tracesite_sdk.normalize.json_values import duration, fields, instant, items, rest, text, time_flags
+from tracesite_sdk.normalize.json_values import content, duration, fields, instant, items, rest, text, time_flags
 from tracesite_sdk.transcripts.documents import Document, Files, Line, Lines, Skip
 from tracesite_sdk.transcripts.entries import Entry, Prompt, Reply, Result, Transcript
 from tracesite_sdk.transcripts.outline import SHARE
 from tracesite_sdk.transcripts.parsing.content_blocks import Blocks, blocks_of, read_blocks
 
 NAME = "claude_code"
+GUESSED_PARENT = "parent_call_guessed"
+"""Key in the metadata of a step: several calls have the prompt of this sub-agent, so its call is a guess."""
 
 _ROLES = ("user", "assistant")
 _BLOCKS = ("tool_use", "tool_result")
-_TIMESTAMPED = ("system", "attachment", "progress", "queue-operation")
+_TIMESTAMPED = {
+    "system": {"uuid", "subtype"},
+    "attachment": {"attachment"},
+    "progress": {"data"},
+    "queue-operation": {"operation"},
+}
+"""Types of lines, and fields of which such a line has one."""
 _PREAMBLE = ("custom-title", "ai-title", "last-prompt", "mode", "permission-mode", "agent-name", "worktree-state")
 """Types of lines that may come in any number before the first message."""
 _TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle"}
@@ -64,11 +82,31 @@ _LINE_FIELDS = frozenset(
      *("isSidechain", "agentId", "parent_tool_use_id", "isApiErrorMessage", *_CONTEXT)]
 )  # fmt: skip
 _MESSAGE_FIELDS = frozenset({"role", "content", "model", "usage", "type", "id"})
-_ASIDES = ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly", "isSynthetic")
+_INSERTED_MARKS = ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly", "isSynthetic")
+_LOCAL_COMMANDS = (
+    *("<command-name>", "<local-command-", "<bash-input>", "<bash-stdout>", "<bash-stderr>", "<user-memory-input>"),
+    *("[Request interrupted by user", "Caveat: The messages below were generated by the user while running local"),
+)
+"""The start of what the client writes for commands that it runs itself, and for an interruption."""
+_INSERTED = (
+    *("<task-notification>", "<agent-notification>", "<teammate-message", "<cross-session-message", "<channel "),
+    "This session is being continued from a previous conversation that ran out of context",
+)
+"""The start of other text of the client, in lines that do not name their origin."""
+_REMINDERS = re.compile(r"\s*(?:<(system-reminder|ide_\w+|[\w-]+-hook)>.*?</\1>\s*)+", re.DOTALL)
+"""Text of the client that may stand in one text with a prompt."""
+_SLASH_COMMAND = re.compile(
+    r"\s*<command-message>.*?</command-message>\s*<command-name>(.*?)</command-name>"
+    r"(?:.*?<command-args>(.*?)</command-args>)?",
+    re.DOTALL,
+)
+"""A command whose text goes to the model; one that the client runs itself begins with its name."""
+_ASIDE_FIELDS = ("content", "isMeta", "attachment")
 _QUEUE_OPERATION = "queue-operation"
 _ABSORBED = "absorbed_mid_turn"
 """The `reason` of a `remove` that passed the text to the model; older versions give no reason."""
-_NOTIFICATION = "<task-notification>"
+_AGENT_ID = re.compile(r"^agentId: ([\w-]+)(?: \(|\s*$)", re.MULTILINE)
+"""The line in the result of a sub-agent that names it."""
 _MAX_PER_TYPE = 100
 """Lines of summaries, tags and the like that are kept in the metadata of a session, for each type."""
 
@@ -77,9 +115,12 @@ def recognises(document: Document) -> bool:
     """Return whether one of the first lines is a line of Claude Code."""
     if isinstance(document, Files):
         return False
-    if isinstance(document, Lines):
-        return any(map(_is_line, document.head()))
-    return any(_is_line(line.value) for line, _where in islice(_numbered_lines(document), 50))
+    values = (
+        document.head()
+        if isinstance(document, Lines)
+        else [line.value for line, _where in islice(_numbered_lines(document), 50)]
+    )
+    return any(map(_is_line, values)) and not any(map(_is_of_cursor, values))
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
@@ -149,12 +190,18 @@ def _is_line(value: object) -> bool:
         is_named = "sessionId" in value or "session_id" in value or "uuid" in value or "timestamp" in value
         return isinstance(message, dict) and message.get("role") == kind and "content" in message and is_named
     if kind in _TIMESTAMPED:
-        return isinstance(value.get("sessionId"), str) and "timestamp" in value
+        own = value.keys() & _TIMESTAMPED[kind]
+        return bool(own) and isinstance(value.get("sessionId"), str) and "timestamp" in value
     if kind in _PREAMBLE:
         return isinstance(value.get("sessionId"), str)
     if kind == "system":
         return isinstance(value.get("session_id"), str) and value.get("subtype") == "init"
     return (kind == "summary" and "leafUuid" in value) or (kind == "file-history-snapshot" and "snapshot" in value)
+
+
+def _is_of_cursor(value: object) -> bool:
+    """Return whether this is a line of Cursor's stream, which is like this one but for the calls."""
+    return isinstance(value, dict) and value.get("type") == "tool_call" and isinstance(value.get("tool_call"), dict)
 
 
 def _unwrapped(value: dict[str, Any]) -> tuple[dict[str, Any], bool]:
@@ -176,8 +223,36 @@ def _session_of(value: dict[str, Any]) -> str | None:
     return text(value.get("sessionId")) or text(value.get("session_id"))
 
 
-def _is_aside(value: dict[str, Any]) -> bool:
-    return any(value.get(key) is True for key in _ASIDES)
+def _split(line: dict[str, Any], blocks: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Return the blocks of a user line, or of an attachment, that a person typed, and those that the client inserted."""
+    for block in blocks:
+        if not _is_inserted(line, block) and (command := _SLASH_COMMAND.match(_block_text(block))):
+            # The other blocks are what the command stands for.
+            typed = [" ".join(filter(None, command.groups()))] if command[1].startswith("/") else []
+            return typed, [other for other in blocks if other is not block or not typed]
+    inserted = [block for block in blocks if _is_inserted(line, block)]
+    return [block for block in blocks if block not in inserted], inserted
+
+
+def _is_inserted(line: dict[str, Any], block: object) -> bool:
+    said, origin = _block_text(block).lstrip(), text(fields(line.get("origin")).get("kind"))
+    if any(line.get(mark) is True for mark in _INSERTED_MARKS) or line.get("commandMode", "prompt") != "prompt":
+        return True
+    if said.startswith(_LOCAL_COMMANDS) or _REMINDERS.fullmatch(said) or line.get("sourceToolUseID"):
+        return True
+    if origin is not None:
+        return origin != "human"
+    return line.get("promptSource") == "system" or said.startswith(_INSERTED)
+
+
+def _is_typed(line: dict[str, Any]) -> bool:
+    """Return whether a person typed a part of a user line."""
+    return bool(_split(line, _prompt_blocks(line))[0])
+
+
+def _block_text(block: object) -> str:
+    value = block if isinstance(block, str) else fields(block).get("text")
+    return value if isinstance(value, str) else ""
 
 
 def _hash(*texts: str) -> int:
@@ -185,20 +260,23 @@ def _hash(*texts: str) -> int:
     return int.from_bytes(blake2b("\0".join(texts).encode("utf-8", "backslashreplace"), digest_size=8).digest())
 
 
-def _content_digest(message: dict[str, Any]) -> str:
-    """Return a digest of the content of a message.
+def _block_digests(message: dict[str, Any]) -> list[int]:
+    """Return a digest of each block of a message, with its id.
 
     A line that the client writes again on resume may have more fields around the content than the first one. They are
     not compared, and null equals a missing field.
     """
-    blocks = [
-        {name: item for name, item in block.items() if item is not None} if isinstance(block, dict) else block
-        for block in blocks_of(message.get("content"))
-    ]
+    return [_block_digest(message.get("id"), block) for block in blocks_of(message.get("content"))]
+
+
+def _block_digest(message_id: object, block: object) -> int:
+    if isinstance(block, dict):
+        block = {name: item for name, item in block.items() if item is not None}
     try:
-        return blake2b(msgspec.json.encode([message.get("id"), blocks], order="sorted"), digest_size=8).hexdigest()
+        encoded = msgspec.json.encode([message_id, block], order="sorted")
     except (RecursionError, UnicodeEncodeError):
-        return ""
+        return 0
+    return int.from_bytes(blake2b(encoded, digest_size=8).digest())
 
 
 def _call_ids(message: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -223,6 +301,10 @@ class _Part:
     """Sub-agents, and whether they have lines of their own."""
     parents: dict[str, str] = field(default_factory=dict)
     """The call that started each sub-agent."""
+    named: dict[str, str] = field(default_factory=dict)
+    """Of these the sub-agents that only the text of a result names, by the call."""
+    guessed: set[str] = field(default_factory=set)
+    """Of these the sub-agents whose call is a guess."""
     ends: dict[int, int] = field(default_factory=dict)
     """The last line of an API message of several lines, by the first line."""
     left_out: set[int] = field(default_factory=set)
@@ -256,10 +338,16 @@ class _Survey:
         self._skip = skip
         self._session_id: str | None = None
         self._sidechains = _Sidechains()
-        self._open: dict[tuple[str | None, str | None], dict[str, int]] = {}
-        """The first line of each API message that may continue, by session and agent."""
-        self._prompts: dict[int, list[str]] = {}
-        """The calls with a prompt in their arguments, by its hash."""
+        self._histories: dict[tuple[str | None, str | None], _History] = {}
+        """What was written, by session and agent."""
+        self._open: dict[tuple[str | None, str | None], dict[str, _Open]] = {}
+        """The API messages that may continue, by session and agent."""
+        self._prompts: dict[tuple[str | None, int], list[str]] = {}
+        """The calls with a prompt in their arguments, by session and its hash."""
+        self._prompted: dict[tuple[str | None, str], tuple[int, bool]] = {}
+        """The hash of the prompt of each sub-agent, and whether its lines name it, by session and sub-agent."""
+        self._starts: set[str] = set()
+        """These calls."""
         self._own: set[int] = set()
         """Hashes of the calls and results that have a line outside of progress lines."""
         self._repeated: list[tuple[_Part, int, str, list[int]]] = []
@@ -274,6 +362,7 @@ class _Survey:
             else:
                 skip(where, "not an object")
         self._drop_repeated()
+        self._match_prompts()
         self._apply_session_lines()
 
     def _add_line(self, ordinal: int, value: dict[str, Any], where: str) -> None:
@@ -293,8 +382,10 @@ class _Survey:
             self._session_lines.append(("init", value))
         elif (aside := _aside_of(value)) is not None:
             part = self._part(_session_of(value), ordinal)
-            if aside[0] == "user" and (queue := self._queues.get(part.session_id)):
-                queue.forget(_text_of({"content": aside[1]}))
+            if (agent := self._sidechains.agent_of(value)) is not None:
+                self._end_last_reply(part, ordinal, agent)
+            elif kind == "attachment" and (queue := self._queues.get(part.session_id)):
+                queue.forget(_text_of({"content": aside}))
         elif isinstance(kind, str):
             subtype = value.get("subtype") or fields(value.get("data")).get("type") or fields(value.get("attachment")).get("type")  # fmt: skip
             self.left_out[f"{kind} {subtype}" if isinstance(subtype, str) else kind] += 1
@@ -319,40 +410,50 @@ class _Survey:
                 if line.get(key) and key not in part.context:
                     part.context[key] = line[key]
         else:
-            is_new = agent not in part.agents
+            if agent not in part.agents:
+                self._prompted[part.session_id, agent] = _hash(_text_of(message)), bool(line.get("agentId"))
             part.agents[agent] = part.agents.get(agent, False) or not is_repeated
-            if is_new and parent is None:
-                waiting_calls = self._prompts.get(_hash(_text_of(message)))
-                parent = waiting_calls.pop(0) if waiting_calls else None
             if parent is not None:
                 part.parents.setdefault(agent, parent)
         hashes = [_hash("call", id_) for id_, _block in _call_ids(message)] + [
             _hash("result", text(fields(block).get("tool_use_id")) or "") for block in items(message.get("content"))
             if fields(block).get("type") == "tool_result"
         ]  # fmt: skip
+        digests = _block_digests(message)
         if is_repeated and agent is not None:
             self._repeated.append((part, ordinal, agent, hashes))
-        elif self._is_first(part, ordinal, line, where):
+        elif self._is_first(part, ordinal, line, where, digests):
+            history = self._histories.setdefault((part.session_id, agent), _History())
+            for repeated, place in history.repeated_lines(ordinal, line, where, digests).items():
+                part.left_out.add(repeated)
+                self._skip(place, "written again: an earlier line is the same")
+            if ordinal in part.left_out:
+                return
             self._own.update(hashes)
         else:
             return
-        self._group_lines(part, ordinal, agent, line)
+        self._group_lines(part, ordinal, agent, line, digests)
         if agent is None and not is_repeated and (queue := self._queues.get(part.session_id)):
             self._resolve_queued(part, queue, line)
         for id_, block in _call_ids(message):
             if isinstance(prompt := fields(block.get("input")).get("prompt"), str):
-                self._prompts.setdefault(_hash(prompt.strip()), []).append(id_)
-        started = text(fields(line.get("toolUseResult")).get("agentId"))
-        if started:
-            answered = [text(fields(block).get("tool_use_id")) for block in items(message.get("content"))]
-            if len(answered) == 1 and answered[0]:
-                part.parents.setdefault(started, answered[0])
+                self._prompts.setdefault((part.session_id, _hash(prompt.strip())), []).append(id_)
+                self._starts.add(id_)
+        results = [block for block in items(message.get("content")) if text(fields(block).get("tool_use_id"))]
+        if (started := text(fields(line.get("toolUseResult")).get("agentId"))) and len(results) == 1:
+            part.parents.setdefault(started, text(results[0]["tool_use_id"]) or "")
+            return
+        for block in results:
+            call_id = text(block["tool_use_id"]) or ""
+            if call_id in self._starts and (names := _AGENT_ID.findall(_text_of(block))):
+                part.parents.setdefault(names[-1], call_id)
+                part.named[call_id] = names[-1]
 
-    def _is_first(self, part: _Part, ordinal: int, line: dict[str, Any], where: str) -> bool:
+    def _is_first(self, part: _Part, ordinal: int, line: dict[str, Any], where: str, digests: list[int]) -> bool:
         uuid = text(line.get("uuid"))
         if uuid is None:
             return True
-        uuid_hash, content_hash = _hash(uuid), _hash(_content_digest(line["message"]))
+        uuid_hash, content_hash = _hash(uuid), _hash(*map(str, digests))
         if uuid_hash not in part.uuids:
             part.uuids[uuid_hash] = content_hash
         elif part.uuids[uuid_hash] == content_hash or _hash(uuid, str(content_hash)) in part.uuids:
@@ -364,7 +465,9 @@ class _Survey:
             part.renamed[ordinal] = len(part.renamed) + 1
         return True
 
-    def _group_lines(self, part: _Part, ordinal: int, agent: str | None, line: dict[str, Any]) -> None:
+    def _group_lines(
+        self, part: _Part, ordinal: int, agent: str | None, line: dict[str, Any], digests: list[int]
+    ) -> None:
         """Note which lines are one API message; a prompt ends all open messages of its agent.
 
         Input of a sub-agent after a reply is stored with that reply, so the reply ends there.
@@ -373,18 +476,28 @@ class _Survey:
         if line["type"] == "assistant":
             first = ordinal
             if id_ := text(line["message"].get("id")):
-                first = self._open.setdefault((part.session_id, agent), {}).setdefault(id_, ordinal)
+                opened = self._open.setdefault((part.session_id, agent), {})
+                if id_ not in opened or not opened[id_].continues(line, digests):
+                    opened[id_] = _Open(ordinal)
+                opened[id_].add(line, digests)
+                first = opened[id_].first
                 if first != ordinal:
                     part.ends[first] = ordinal
             if agent is not None:
                 self._last_replies[part.session_id, agent] = first
             return
-        if not _is_aside(line) and _has_prompt(line):
+        for answer in self._open.get((part.session_id, agent), {}).values():
+            answer.is_answered = answer.is_answered or not _has_prompt(line)
+        if _is_typed(line):
             self._open.pop((part.session_id, agent), None)
         if agent is not None and _has_prompt(line):
-            replied = self._last_replies.get((part.session_id, agent))
-            if replied is not None:
-                part.ends[replied] = ordinal
+            self._end_last_reply(part, ordinal, agent)
+
+    def _end_last_reply(self, part: _Part, ordinal: int, agent: str) -> None:
+        """Let the last reply of a sub-agent end at this input, which is stored with it."""
+        replied = self._last_replies.get((part.session_id, agent))
+        if replied is not None:
+            part.ends[replied] = ordinal
 
     def _resolve_queued(self, part: _Part, queue: _Queue, line: dict[str, Any]) -> None:
         """Decide about queued text by the next line of the main conversation."""
@@ -401,6 +514,24 @@ class _Survey:
         for part, ordinal, agent, hashes in self._repeated:
             if self._own.issuperset(hashes) if hashes else part.agents[agent]:
                 part.left_out.add(ordinal)
+
+    def _match_prompts(self) -> None:
+        """Find the calls of sub-agents that no result names, by their prompts."""
+        for (session, agent), (prompt, has_id) in self._prompted.items():
+            part = self.parts[session]
+            # A sub-agent without an id may be the one that a result names.
+            named = {
+                call
+                for other, call in part.parents.items()
+                if other not in part.guessed and (has_id or other in part.agents)
+            }
+            like = [call for call in self._prompts.get((session, prompt), ()) if call not in named]
+            taken = {part.parents.get(other) for other in part.agents}
+            free = [call for call in like if call not in taken]
+            if agent not in part.parents and free:
+                part.parents[agent] = free[0]
+                if len(like) > 1:
+                    part.guessed.add(agent)
 
     def _apply_session_lines(self) -> None:
         for kind, value in self._session_lines:
@@ -419,6 +550,101 @@ class _Survey:
                 kept = part.context.setdefault(_SESSION_METADATA[kind], [])
                 if len(kept) < _MAX_PER_TYPE:
                     kept.append(rest(value, ("type", "sessionId", "session_id")))
+
+
+@dataclass(eq=False)
+class _Open:
+    """An API message that may continue."""
+
+    first: int
+    request: object = None
+    input: float = 0
+    has_stopped: bool = False
+    is_answered: bool = False
+    """Whether a result came after its last line."""
+    blocks: set[int] = field(default_factory=set)
+
+    def continues(self, line: dict[str, Any], digests: list[int]) -> bool:
+        """Return whether a line with the same id is a part of this message."""
+        if self.request and line.get("requestId") and self.request != line["requestId"]:
+            return False
+        if not self.is_answered or self.blocks.issuperset(digests):
+            return True
+        counted = _input_tokens(line["message"])
+        return not self.has_stopped and not (self.input and counted and self.input != counted)
+
+    def add(self, line: dict[str, Any], digests: list[int]) -> None:
+        self.request = line.get("requestId") or self.request
+        self.input = _input_tokens(line["message"]) or self.input
+        self.has_stopped = self.has_stopped or bool(line["message"].get("stop_reason"))
+        self.is_answered = False
+        self.blocks.update(digests)
+
+
+def _input_tokens(message: dict[str, Any]) -> float:
+    usage = fields(message.get("usage"))
+    counts = [usage.get(name) for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")]
+    return sum(count for count in counts if isinstance(count, int | float))
+
+
+@dataclass(eq=False)
+class _History:
+    """What was written of one conversation, by which a part of it that is written again under new uuids is known."""
+
+    question: int = 0
+    """The hash of the last question."""
+    first: int = -1
+    """Its first line."""
+    unanswered: dict[int, str] = field(default_factory=dict)
+    """Its lines and their places, until it has an answer that is not a repetition."""
+    is_answered: bool = False
+    written: dict[int, tuple[int, int, object, float]] = field(default_factory=dict)
+    """Each block of an answer: its question, the first line of that, the request, and the input tokens."""
+    open_calls: set[str] = field(default_factory=set)
+    results: set[int] = field(default_factory=set)
+
+    def repeated_lines(self, ordinal: int, line: dict[str, Any], where: str, digests: list[int]) -> dict[int, str]:
+        """Return this line if it was written again, with the question that it answers, and their places."""
+        message = line["message"]
+        if line.get("type") == "assistant":
+            repeated = {**self.unanswered, ordinal: where} if self._is_answer_again(line, digests) else {}
+            self.is_answered, self.unanswered = True, {}
+            return repeated
+        if _is_typed(line):
+            if self.is_answered or self.first < 0:
+                self.question, self.first, self.is_answered = 0, ordinal, False
+            self.question = _hash(str(self.question), _text_of(message))
+            self.unanswered[ordinal] = where
+        return {ordinal: where} if not _has_prompt(line) and self._is_result_again(message, digests) else {}
+
+    def _is_result_again(self, message: dict[str, Any], digests: list[int]) -> bool:
+        called = {text(fields(block).get("tool_use_id")) or "" for block in items(message.get("content"))}
+        is_again = bool(digests) and self.results.issuperset(digests) and self.open_calls.isdisjoint(called)
+        self.results.update(digests)
+        self.open_calls -= called
+        return is_again
+
+    def _is_answer_again(self, line: dict[str, Any], digests: list[int]) -> bool:
+        request, counted = line.get("requestId"), _input_tokens(line["message"])
+        earlier = [self.written.get(digest) for digest in digests]
+        if (
+            text(line["message"].get("id"))
+            and digests
+            and all(
+                block is not None
+                # A stream may repeat the answers without the questions.
+                and (block[0] == self.question or (self.is_answered and counted and counted == block[3]))
+                and block[1] != self.first
+                and not (request and block[2] and request != block[2])
+                and not (counted and block[3] and counted != block[3])
+                for block in earlier
+            )
+        ):
+            return True
+        if None in earlier:
+            self.open_calls.update(id_ for id_, _block in _call_ids(line["message"]))
+        self.written |= dict.fromkeys(digests, (self.question, self.first, request, counted))
+        return False
 
 
 class _Sidechains:
@@ -441,10 +667,10 @@ class _Sidechains:
 
 @dataclass(eq=False)
 class _Queue:
-    """Text that the user typed while the agent worked, until it is used, repeated or withdrawn."""
+    """Text that came while the agent worked, until it is used, repeated or withdrawn."""
 
     waiting: list[tuple[int, str]] = field(default_factory=list)
-    """The line with the `enqueue`, and the text ("" if the user did not type it)."""
+    """The line with the `enqueue`, and the text ("" if another line has it)."""
     removed: list[tuple[int, int, str]] = field(default_factory=list)
     """The line with the `enqueue`, the line with the `remove`, and the text."""
     answering: str | None = None
@@ -453,7 +679,7 @@ class _Queue:
     def add(self, ordinal: int, value: dict[str, Any]) -> None:
         operation, typed = value.get("operation"), _text_of(value)
         if operation == "enqueue":
-            self.waiting.append((ordinal, "" if typed.startswith(_NOTIFICATION) else typed))
+            self.waiting.append((ordinal, typed))
         elif operation == "popAll":
             self.waiting.clear()
         elif operation in ("remove", "dequeue") and self.waiting:
@@ -496,10 +722,15 @@ def _is_same(queued: str, prompt: str) -> bool:
 
 def _has_prompt(line: dict[str, Any]) -> bool:
     """Return whether a user line has blocks other than tool results."""
-    return any(
-        not (isinstance(block, dict) and block.get("type") == "tool_result")
+    return bool(_prompt_blocks(line))
+
+
+def _prompt_blocks(line: dict[str, Any]) -> list[Any]:
+    return [
+        block
         for block in blocks_of(line["message"].get("content"))
-    )
+        if not (isinstance(block, dict) and block.get("type") == "tool_result")
+    ]
 
 
 def _text_of(message: dict[str, Any]) -> str:
@@ -511,14 +742,14 @@ def _text_of(message: dict[str, Any]) -> str:
     return "\n".join(item for item in texts if isinstance(item, str)).strip()
 
 
-def _aside_of(value: dict[str, Any]) -> tuple[str, Any] | None:
-    """Return role and content of a line that is a message, but not one of the API."""
-    kind, content = value.get("type"), value.get("content")
-    if kind == "system" and isinstance(content, str) and content:
-        return "system", content
+def _aside_of(value: dict[str, Any]) -> str | list[Any] | None:
+    """Return the content of a line that is a message, but not one of the API."""
+    kind, said = value.get("type"), value.get("content")
+    if kind == "system" and isinstance(said, str) and said:
+        return said
     attachment = fields(value.get("attachment"))
     if kind == "attachment" and attachment.get("type") == "queued_command" and attachment.get("prompt"):
-        return "user", attachment["prompt"]
+        return content(attachment["prompt"])
     return None
 
 
@@ -535,14 +766,23 @@ class _Answer:
     blocks: Blocks
     end: int
 
-    def add(self, blocks: Blocks, usage: object, stop_reason: object, at: datetime | None) -> None:
-        known = {call.id for call in self.blocks.calls if call.id}
-        self.blocks.visible += blocks.visible
-        self.blocks.reasoning += blocks.reasoning
-        # Call ids are unique in an answer: another block with the same id is the same call, written again.
-        self.blocks.calls += [call for call in blocks.calls if call.id not in known]
+    def add(self, blocks: Blocks, usage: object, stop_reason: object, at: datetime | None) -> list[Result]:
+        """Add the blocks of a line, and return the results that no earlier line has."""
+        self.blocks.visible = _joined(self.blocks.visible, blocks.visible)
+        self.blocks.reasoning = _joined(self.blocks.reasoning, blocks.reasoning)
+        for call in blocks.calls:
+            # Call ids are unique in an answer: another block with the same id is the same call, written again.
+            known = next((at for at, other in enumerate(self.blocks.calls) if call.id and other.id == call.id), None)
+            if known is None:
+                self.blocks.calls.append(call)
+            elif call.args:
+                self.blocks.calls[known] = replace(call, started_at=self.blocks.calls[known].started_at)
+        answered = {call_id for result in self.blocks.results for call_id in result.call_ids}
+        results = [result for result in blocks.results if not answered.issuperset(result.call_ids)]
+        self.blocks.results += results
         for name, value in blocks.metadata.items():
-            self.blocks.metadata[name] = [*self.blocks.metadata.get(name, ()), *value]
+            earlier = self.blocks.metadata.get(name, [])
+            self.blocks.metadata[name] = [*earlier, *(item for item in value if item not in earlier)]
         if stop_reason:
             self.blocks.metadata["stop_reason"] = stop_reason
         if at is not None:
@@ -550,6 +790,7 @@ class _Answer:
         if isinstance(usage, dict) and _output_tokens(usage) >= _output_tokens(self.reply.usage or {}):
             # Each line has the usage so far, so the last one counts.
             self.reply = replace(self.reply, usage=usage)
+        return results
 
     def finished(self) -> Reply:
         return replace(
@@ -559,6 +800,25 @@ class _Answer:
             calls=self.blocks.calls,
             metadata={**self.reply.metadata, **self.blocks.metadata},
         )
+
+
+def _joined(blocks: list[Any], more: list[Any]) -> list[Any]:
+    """Return the blocks of an answer with those of a later line, of which some may repeat or continue earlier ones."""
+    joined, unmatched = list(blocks), list(range(len(blocks)))
+    for block in more:
+        at = next((index for index in unmatched if joined[index] == block), None)
+        if at is None and (begun := [index for index in unmatched if _is_said(joined[index])]) and _is_said(block):
+            at = begun[-1] if _block_text(block).startswith(_block_text(joined[begun[-1]])) else None
+        if at is None:
+            joined.append(block)
+        else:
+            joined[at] = block
+            unmatched.remove(at)
+    return joined
+
+
+def _is_said(block: object) -> bool:
+    return isinstance(block, str) or fields(block).get("type") == "text"
 
 
 def _output_tokens(usage: dict[str, Any]) -> float:
@@ -593,6 +853,8 @@ class _Reader:
         """Input of sub-agents before their next replies."""
         self._last_replies: dict[str, _Answer] = {}
         """The last reply of each sub-agent, until it is yielded."""
+        self._named: set[tuple[str | None, str | None]] = set()
+        """The agents and ids of the replies so far: an id may not be unique."""
         self._typed: dict[int, dict[str, Any]] = {}
         """Lines with queued text, by the line where the model received it."""
 
@@ -638,11 +900,13 @@ class _Reader:
         if self._session_id != self._part.session_id:
             return
         time = line.get("timestamp")
+        agent = self._sidechains.agent_of(line)
         if not is_message:
-            if self._only is None:
+            if agent is not None and self._only in (None, agent):
+                self._tell(agent, _aside_of(value))
+            elif self._only is None:
                 self._put_aside(ordinal, value, time)
             return
-        agent = self._sidechains.agent_of(line)
         if ordinal in self._part.left_out or (self._only is not None and agent != self._only):
             return
         if line.get("type") == "assistant":
@@ -655,35 +919,45 @@ class _Reader:
         if ordinal in self._part.absorbed:
             self._typed[self._part.absorbed[ordinal]] = value
         elif (typed := self._typed.pop(ordinal, None)) is not None and self._only is None:
-            time = value.get("timestamp")
-            self._waiting.append(
-                Prompt(
-                    id=f"queued-{_hash(str(typed.get('timestamp')), _text_of(typed)):016x}",
-                    role="user",
-                    content=typed["content"],
-                    created_at=instant(time),
-                    health=time_flags(time),
-                    is_aside=True,
-                    metadata={"queued_at": typed["timestamp"]} if typed.get("timestamp") else {},
-                )
-            )
+            id_ = f"queued-{_hash(str(typed.get('timestamp')), _text_of(typed)):016x}"
+            metadata = rest({"queued_at": typed.get("timestamp")}, ())
+            self._add_prompts(id_, typed, content(typed["content"]), value.get("timestamp"), metadata, is_aside=True)
 
     def _put_aside(self, ordinal: int, value: dict[str, Any], time: object) -> None:
-        aside = _aside_of(value)
-        assert aside is not None, "the caller checked it"
-        role, content = aside
-        used = _LINE_FIELDS | {"content", "isMeta", *({"attachment"} if role == "user" else ())}
+        id_, said, metadata = self._id(ordinal, value), _aside_of(value), rest(value, {*_LINE_FIELDS, *_ASIDE_FIELDS})
+        if value["type"] == "attachment":
+            attachment = fields(value["attachment"])
+            metadata |= rest(attachment, ("type", "prompt"))
+            self._add_prompts(id_, {**value, **attachment}, said, time, metadata, is_aside=True)
+            return
+        at, flags = instant(time), time_flags(time)
         self._waiting.append(
-            Prompt(
-                id=self._id(ordinal, value),
-                role="user" if role == "user" else "system",
-                content=content if isinstance(content, str | list) else text(content),
-                created_at=instant(time),
-                health=time_flags(time),
-                is_aside=True,
-                metadata=rest(value, used),
-            )
+            Prompt(id=id_, role="system", content=said, created_at=at, health=flags, is_aside=True, metadata=metadata)
         )
+
+    def _add_prompts(
+        self, id_: str, line: dict[str, Any], said: Any, time: object, metadata: dict[str, Any], *, is_aside: bool
+    ) -> None:
+        """Add what a person typed as a message of the user, and what the client inserted as one of the system."""
+        blocks = blocks_of(said)
+        typed, inserted = _split(line, blocks)
+        at, flags = instant(time), time_flags(time)
+        if typed or not inserted:
+            own = said if typed == blocks else Blocks(visible=typed).content
+            self._waiting.append(
+                Prompt(
+                    id=id_, role="user", content=own, created_at=at, health=flags, is_aside=is_aside, metadata=metadata
+                )
+            )
+        if inserted:
+            own = said if inserted == blocks else Blocks(visible=inserted).content
+            metadata = {"role": "user", **({} if typed else metadata)}
+            id_ = f"{id_}#added" if typed else id_
+            self._waiting.append(
+                Prompt(
+                    id=id_, role="system", content=own, created_at=at, health=flags, is_aside=True, metadata=metadata
+                )
+            )
 
     def _id(self, ordinal: int, line: dict[str, Any]) -> str:
         uuid = text(line.get("uuid"))
@@ -711,28 +985,28 @@ class _Reader:
                 results = [replace(results[0], duration=None)]
         elif data := line.get("toolUseResult"):
             metadata["toolUseResult"] = data
+        results = [
+            replace(result, data={"agentId": started})
+            if result.data is None and (started := self._part.named.get(next(iter(result.call_ids), "")))
+            else result
+            for result in results
+        ]
         if results and blocks.content is None:
             results[0] = replace(results[0], metadata={**results[0].metadata, **metadata})
         self._waiting += results
         if blocks.content is None and results:
             return
         if agent is not None:
-            if (last := self._last_replies.get(agent)) is not None:
-                last.reply.metadata.setdefault("told_after", []).append(blocks.content)
-            else:
-                self._prompts.setdefault(agent, []).append(blocks.content)
+            self._tell(agent, blocks.content)
             return
-        self._waiting.append(
-            Prompt(
-                id=id_,
-                role="user",
-                content=blocks.content,
-                created_at=at,
-                health=flags,
-                is_aside=_is_aside(line),
-                metadata=metadata,
-            )
-        )
+        self._add_prompts(id_, line, blocks.content, time, metadata, is_aside=False)
+
+    def _tell(self, agent: str, said: Any) -> None:
+        """Keep the input of a sub-agent with its last reply, else for its first one."""
+        if (last := self._last_replies.get(agent)) is not None:
+            last.reply.metadata.setdefault("told_after", []).append(said)
+        else:
+            self._prompts.setdefault(agent, []).append(said)
 
     def _reply(self, ordinal: int, line: dict[str, Any], agent: str | None, where: str, *, is_repeated: bool) -> None:
         message, time = line["message"], line.get("timestamp")
@@ -746,14 +1020,18 @@ class _Reader:
             model = text(message.get("model"))
             if own_id:
                 metadata["message_id"] = own_id
-            if model and model.startswith("<"):
+            if model and model.startswith("<"):  # written by the client: no request, and its usage is zeros
                 metadata["model"], model = model, None
             if is_repeated:
                 # Progress lines omit text, so their time and usage may not be those of the reply; the sub-agent's
                 # file has the right ones.
                 metadata["progress"] = rest({"timestamp": time, "usage": message.get("usage")}, ())
+            if agent in self._part.guessed:
+                metadata[GUESSED_PARENT] = True
             if agent is not None and (prompts := self._prompts.pop(agent, None)):
                 metadata["prompt"] = prompts[0] if len(prompts) == 1 else prompts
+            is_first = own_id is not None and (agent, own_id) not in self._named
+            self._named.add((agent, own_id))
             answer = _Answer(
                 (agent, own_id),
                 Reply(
@@ -762,7 +1040,7 @@ class _Reader:
                     agent_name=agent,
                     model=model,
                     created_at=None if is_repeated else at,
-                    step_id=own_id or (id_ if self._part.session_id else None),
+                    step_id=own_id if is_first else id_ if self._part.session_id else None,
                     parent_call=self._part.parents.get(agent, "") if agent is not None else None,
                     error=_text_of(message) or text(line.get("error")) or "API error"
                     if line.get("isApiErrorMessage") is True
@@ -778,13 +1056,13 @@ class _Reader:
                 self._last_replies[agent] = answer
             if own_id:
                 self._open[agent, own_id] = answer
-        answer.add(
+        results = answer.add(
             blocks,
-            None if is_repeated else message.get("usage"),
+            None if is_repeated or "model" in answer.reply.metadata else message.get("usage"),
             message.get("stop_reason"),
             None if is_repeated else at,
         )
-        self._waiting += [replace(result, created_at=at, health=flags) for result in blocks.results]
+        self._waiting += [replace(result, created_at=at, health=flags) for result in results]
 
 
 def _is_visible(block: object) -> bool:

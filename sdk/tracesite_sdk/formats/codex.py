@@ -16,7 +16,8 @@ are read first; an event is read only if no item of the file has its content:
 * A result is the `*_call_output` item. `exec_command_end`, `patch_apply_end` and `mcp_tool_call_end` of the same call add
   exit code and duration. They are the result where the file has no output for the call, and call and result where it has
   no call. The exit code shows whether a command failed: that of the event, of the JSON `{"output", "metadata"}` of
-  older versions, or of the lines before the output. Fixed texts mark calls that the user stopped or Codex could not run.
+  older versions, or of the lines before the output. Fixed texts mark calls that the user stopped or Codex could not run;
+  of the tools for other agents, whose results are JSON, all other text does.
 * `turn_aborted` and `error` are failed replies. Compactions, rollbacks and reviews are system messages.
 
 Files until September 2025 have a header without `type` and items without an envelope. Events outside of the conversation
@@ -102,8 +103,15 @@ _FAILURES = (
     *("exec_command failed for ", "write_stdin failed", "apply_patch verification failed", "execution error: "),
     *("failed to parse function arguments", "unsupported call: ", "unsupported custom tool call", "err: "),
     *("exec command rejected by user", "patch rejected by user"),
+    *("collab spawn failed: ", "collab tool failed: ", "collab manager unavailable"),
 )
 """The start of the output of a call that Codex could not run or was not allowed to run."""
+_AGENT_TOOL = re.compile(
+    r"(?!mcp__)(?:\w+?(?:\.|__))?"
+    r"(?:spawn_agent|send_input|resume_agent|wait_agent|close_agent|list_agents|send_message|followup_task|interrupt_agent)"
+)
+"""The names of the tools for other agents. Each returns a JSON object, nothing, or in the first versions an id."""
+_ID = re.compile(r"(?:agent_id: )?\S*")
 
 
 class _Line(NamedTuple):
@@ -288,7 +296,8 @@ class _Survey:
     """Items with the role `user` that an event repeats."""
     repeated: set[str] = field(default_factory=set)
     """Lines that repeat an earlier line."""
-    calls: set[str] = field(default_factory=set)
+    calls: dict[str, str] = field(default_factory=dict)
+    """The names of the calls, by id."""
     outputs: set[str] = field(default_factory=set)
     ends: dict[str, _End] = field(default_factory=dict)
     last_prompt: str | None = None
@@ -361,7 +370,8 @@ class _Survey:
         elif is_result(kind):
             self.outputs |= {call_id} if call_id else set()
         elif is_call(kind):
-            self.calls |= {id_ for id_ in (call_id, text(payload.get("id"))) if id_}
+            name = text(payload.get("name")) or kind
+            self.calls |= {id_: name for id_ in (call_id, text(payload.get("id"))) if id_}
             if kind == "web_search_call":
                 self._add_search(line, payload, self._search_items, self._search_ends)
         elif kind == "reasoning":
@@ -699,7 +709,7 @@ class _Reader:
 
     def _add_result(self, line: _Line, item: dict[str, Any], kind: str, at: datetime | None) -> None:
         self.close()
-        result = replace(result_of(line.id, kind, item), created_at=at)
+        result = _with_failure_of_agent_tool(replace(result_of(line.id, kind, item), created_at=at), self._survey.calls)
         end = self._survey.ends.get(next(iter(result.call_ids), ""))
         self._waiting.append(_with_outcome(result, end))
 
@@ -841,6 +851,13 @@ def _with_outcome(result: Result, end: _End | None) -> Result:
         duration=end.duration if end is not None and end.duration is not None else milliseconds(seconds),
         metadata={**result.metadata, **outcome, **(end.metadata if end is not None else {})},
     )
+
+
+def _with_failure_of_agent_tool(result: Result, names: dict[str, str]) -> Result:
+    """Mark the result of a tool for other agents as failed if it is a sentence."""
+    is_agent_tool = any(_AGENT_TOOL.fullmatch(names.get(call_id, "")) for call_id in result.call_ids)
+    output = result.output.strip() if is_agent_tool and isinstance(result.output, str) else ""
+    return result if output.startswith("{") or _ID.fullmatch(output) else replace(result, failed=True)
 
 
 def _unwrapped(output: Any) -> tuple[Any, dict[str, Any]]:

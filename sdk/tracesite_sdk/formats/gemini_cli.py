@@ -13,8 +13,9 @@ messages and adds new messages, but removes none.
 
 Mapping of messages:
 
-* `user` is a prompt; results in it belong to calls that have none. A summary (`<state_snapshot>`) and the context that
-  the client inserts first (`<session_context>`) are system messages.
+* `user` is a prompt; results in it belong to calls that have none. What the user typed is its `displayContent`, in older
+  versions all but the files that `@` names; the rest of the content is a system message. So are a summary
+  (`<state_snapshot>`) and other messages that the client inserts (`<session_context>`).
 * `gemini` is a reply with `thoughts` as reasoning and `tokens` as usage. Each of its `toolCalls` holds its result: the
   status `error` or `cancelled` means failure, `success` success, and any other an open call. `resultDisplay` is the data.
 * `error` is a failed reply; `info` and `warning` are system messages.
@@ -37,17 +38,20 @@ from typing import Any
 from tracesite_sdk.normalize.json_values import fields, instant, items, rest, text, time_flags
 from tracesite_sdk.transcripts.documents import Document, Files, Lines, Skip
 from tracesite_sdk.transcripts.entries import Call, Entry, Prompt, Reply, Result, Transcript
-from tracesite_sdk.transcripts.parsing.gemini_parts import read_parts
+from tracesite_sdk.transcripts.parsing.gemini_parts import Parts, read_parts, split_prompt
 
 NAME = "gemini_cli"
 
 _REPLIES = ("gemini", "qwen", "model", "assistant")
 _NOTICES = ("info", "warning")
 _TYPES = ("user", *_REPLIES, *_NOTICES, "error")
-_SUMMARIES = ("<state_snapshot>", "<session_context>", "<hook_context>")
+_INSERTED = (
+    *("<state_snapshot>", "<session_context>", "<hook_context>", "System: Please continue."),
+    *("This is the Gemini CLI. We are setting up the context", "This is the Qwen Code. We are setting up the context"),
+)
 """The start of messages that the client inserts with the type `user`."""
 _SESSION_FIELDS = ("sessionId", "startTime", "messages", "summary")
-_MESSAGE_FIELDS = ("id", "timestamp", "type", "content", "thoughts", "tokens", "model", "toolCalls")
+_MESSAGE_FIELDS = ("id", "timestamp", "type", "content", "displayContent", "thoughts", "tokens", "model", "toolCalls")
 _CALL_FIELDS = ("id", "name", "args", "result", "status", "timestamp", "resultDisplay")
 _USAGE = {"input": "input_tokens", "output": "output_tokens"}
 _ENDED = {"success": False, "error": True, "cancelled": True}
@@ -235,9 +239,13 @@ def _user(own: str, message: dict[str, Any], answered: set[str]) -> Iterator[Ent
                 name=response.name,
             )
     if parts.visible or not parts.responses:
-        is_typed = not parts.text.lstrip().startswith(_SUMMARIES)
-        metadata = {} if is_typed else {"type": "user"}
-        yield _message(own, message, "user" if is_typed else "system", parts.content, metadata)
+        typed, added = split_prompt(parts, message.get("displayContent"))
+        if parts.text.lstrip().startswith(_INSERTED):
+            typed, added = Parts(), parts
+        if typed.visible or not added.visible:
+            yield _message(own, message, "user", typed.content, {})
+        if added.visible:
+            yield _message(f"{own}#added" if typed.visible else own, message, "system", added.content, {"type": "user"})
 
 
 def _reply(own: str, message: dict[str, Any], answered: set[str]) -> Iterator[Entry]:

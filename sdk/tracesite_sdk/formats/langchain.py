@@ -15,9 +15,10 @@ trimmed loses nothing. A message has the time of the first snapshot that holds i
 one than the last (a fork) begins another session, unless it adds no messages. The id of the thread is that of the
 session; messages have their own ids, else their index. Chunks with one id are one message.
 
-Calls that LangChain could not parse (`invalid_tool_calls`) have failed; their arguments are kept as they are. Calls come
-from `tool_calls`, and those missing there from `additional_kwargs` or the content. The artifact of a tool message is the
-data of its result. Its status "error" means failure; "success" is only the default value.
+Calls that LangChain could not parse (`invalid_tool_calls`) have failed; their arguments are kept as they are, and the
+result is the tool message that answers such a call, else the error. Calls come from `tool_calls`, and those missing there
+from `additional_kwargs` or the content. The artifact of a tool message is the data of its result. Its status "error" means
+failure; "success" is only the default value.
 
 The forms are those of langchain-core 0.3 and 1.x, langgraph 1.x, and LangChain for JavaScript.
 """
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from operator import itemgetter
@@ -86,6 +87,8 @@ _MARKS = ("additional_kwargs", "response_metadata", "tool_call_id", "usage_metad
 _THINKING = ("thinking", "redacted_thinking", "reasoning", "reasoning_content")
 _CALLS = ("tool_use", "tool_call", "function_call", "server_tool_use", "server_tool_call")
 _INVALID = "The arguments of the call could not be read."
+_INVALID_CALL = "invalid_tool_call"
+"""Key in the metadata of a tool message's result: why LangChain could not parse the call."""
 _THREAD_IDS = ("thread_id", "session_id", "conversation_id", "SessionId")
 # Fields of a snapshot that may contain the state.
 _HOLDERS = ("values", "checkpoint", "channel_values", "kwargs", "state", "output", "outputs", "input", "inputs", "data")
@@ -524,6 +527,8 @@ def _key(message: dict[str, Any]) -> str | None:
 
 def _entries(thread: _Thread, skip: Skip) -> Iterator[Entry]:
     used: Counter[str] = Counter()
+    failures: list[Result] = []
+    """Of the calls that could not be parsed, until a message other than a tool's follows."""
     for index, sighting in enumerate(_with_joined_chunks(thread.sightings)):
         message = sighting.message
         if sighting.problem:
@@ -533,12 +538,22 @@ def _entries(thread: _Thread, skip: Skip) -> Iterator[Entry]:
         id_ = json_values.text(message.get("id")) or str(index)
         used[id_] += 1
         id_ = id_ if used[id_] == 1 else f"{id_}#{used[id_]}"
+        if role not in ("tool", "function"):
+            yield from failures
+            failures = []
         if role in ("user", "system"):
             yield _message(id_, role, message, sighting.at)
         elif role == "assistant":
-            yield from _replies(id_, message, sighting, skip)
+            yield from _replies(id_, message, sighting, failures, skip)
         elif role in ("tool", "function"):
-            yield _result(id_, message, sighting.at)
+            result = _result(id_, message, sighting.at)
+            failure = next((other for other in failures if result.call_ids and other.call_ids == result.call_ids), None)
+            if failure is not None:
+                failures.remove(failure)
+                metadata = {**result.metadata, **json_values.rest({_INVALID_CALL: failure.output}, ())}
+                result = replace(result, failed=True, metadata=metadata)
+            yield result
+    yield from failures
 
 
 def _with_joined_chunks(sightings: list[_Sighting] | _Streamed) -> Iterable[_Sighting]:
@@ -665,14 +680,17 @@ class _Segment:
     results: list[Result] = field(default_factory=list)
 
 
-def _replies(id_: str, message: dict[str, Any], sighting: _Sighting, skip: Skip) -> Iterator[Entry]:
+def _replies(
+    id_: str, message: dict[str, Any], sighting: _Sighting, failures: list[Result], skip: Skip
+) -> Iterator[Entry]:
+    """Yield the replies in a message with the results in it, and add to `failures` those of calls that were not parsed."""
     response = json_values.fields(message.get("response_metadata"))
     extra = json_values.fields(message.get("additional_kwargs"))
     segments, thoughts, metadata = _segments(id_, message)
     last = segments[-1]
     last.calls += _calls(message, sighting.where, {call.id for segment in segments for call in segment.calls}, skip)
     reasoning = [text for text in (_reasoning(extra), *thoughts) if text]
-    failures = list(_failures(id_, message, last))
+    failures += _failures(id_, message, last)
     usage = message.get("usage_metadata") or response.get("token_usage") or response.get("usage")
     model = next(
         (response[key] for key in ("model_name", "model", "model_id") if json_values.text(response.get(key))), None
@@ -694,7 +712,6 @@ def _replies(id_: str, message: dict[str, Any], sighting: _Sighting, skip: Skip)
             metadata={**_metadata(message, _REPLY_FIELDS), **metadata} if segment is last else {},
         )
         yield from segment.results
-    yield from failures
 
 
 def _text_in(part: Any) -> str | None:

@@ -3,8 +3,10 @@
 A line is a record with `uuid`, `parentUuid`, `sessionId`, `timestamp`, `cwd` and a `message` in the form of the Gemini
 API (`role`, `parts`; see gemini_parts.py):
 
-* `user` is a prompt. The client inserts those with a `subtype` (notifications, scheduled prompts, goals), which are
-  system messages; only a `mid_turn_user_message` was typed, while the agent worked.
+* `user` is a prompt. The client inserts those with a `subtype` (notifications, scheduled prompts, goals), with a
+  `provenance` other than `real_user`, and those of sub-agents, which are system messages; only a `mid_turn_user_message`
+  was typed, while the agent worked. What the user typed is the `displayText`, in older versions all but the files that
+  `@` names; the rest of a prompt is a system message.
 * `assistant` is a reply with `model` and `usageMetadata`.
 * `tool_result` is the result of a call. It has failed if `toolCallResult` has the status `error` or `cancelled`; the
   text for the user (`resultDisplay`) is the data.
@@ -27,7 +29,7 @@ from typing import Any
 from tracesite_sdk.normalize.json_values import fields, instant, items, rest, text, time_flags
 from tracesite_sdk.transcripts.documents import Document, Files, Line, Lines, Skip
 from tracesite_sdk.transcripts.entries import Entry, Prompt, Reply, Result, Transcript
-from tracesite_sdk.transcripts.parsing.gemini_parts import read_parts
+from tracesite_sdk.transcripts.parsing.gemini_parts import Parts, read_parts, split_prompt
 
 NAME = "qwen_code"
 
@@ -168,16 +170,39 @@ def _read(own: str, value: dict[str, Any], metadata: dict[str, Any]) -> Iterator
     at, flags = instant(value.get("timestamp")), time_flags(value.get("timestamp"))
     parts = read_parts(fields(value.get("message")).get("parts"))
     if kind == "user":
-        is_typed = subtype in (None, "mid_turn_user_message")
-        yield Prompt(
-            id=own,
-            role="user" if is_typed else "system",
-            content=parts.content,
-            created_at=at,
-            health=flags,
-            is_aside=subtype is not None,
-            metadata={**metadata, **rest(fields(value.get("systemPayload")), ())},
-        )
+        payload, agent = fields(value.get("systemPayload")), text(value.get("agentId"))
+        typed, added = split_prompt(parts, payload.get("displayText"))
+        if (
+            subtype not in (None, "mid_turn_user_message")
+            or value.get("provenance", "real_user") != "real_user"
+            or value.get("isSidechain") is True
+            or agent
+        ):
+            typed, added = Parts(), parts
+        metadata |= rest({**payload, "agentId": agent}, ("displayText",) if typed.visible else ())
+        if typed.visible or not added.visible:
+            is_aside = subtype is not None
+            yield Prompt(
+                id=own,
+                role="user",
+                content=typed.content,
+                created_at=at,
+                health=flags,
+                is_aside=is_aside,
+                metadata=metadata,
+            )
+        if added.visible:
+            metadata = {"type": kind, **({} if typed.visible else metadata)}
+            own = f"{own}#added" if typed.visible else own
+            yield Prompt(
+                id=own,
+                role="system",
+                content=added.content,
+                created_at=at,
+                health=flags,
+                is_aside=True,
+                metadata=metadata,
+            )
     elif kind == "assistant":
         counts = fields(value.get("usageMetadata"))
         yield Reply(

@@ -105,7 +105,9 @@ def _are_turns(value: object) -> bool:
     if not isinstance(value, list):
         return False
     turns = [turn for turn in value[:50] if isinstance(turn, dict)]
-    return any("value" in turn and _role(turn) is not None for turn in turns) and len(turns) * 2 >= len(value[:50])
+    return any(isinstance(turn.get("value"), str) and _role(turn) is not None for turn in turns) and len(
+        turns
+    ) * 2 >= len(value[:50])
 
 
 def _role(turn: dict[str, Any]) -> str | None:

@@ -27,6 +27,9 @@ NAME = "sweagent"
 _ROLES = ("system", "user", "assistant", "tool")
 _MAX_TRIED = 20
 """Values that are tested to recognise a document."""
+_RUN_MARKS = frozenset({"trajectory", "environment", "replay_config"})
+_MESSAGE_MARKS = frozenset({"agent", "message_type", "thought", "action", "tool_call_ids", "is_demo"})
+"""Fields of which a run, or one of its messages, has one: other systems have a `history` of messages, too."""
 
 # Fields with a column of their own; all others are kept in metadata.
 _MESSAGE_FIELDS = ("role", "content")
@@ -65,6 +68,8 @@ def _is_run(value: object) -> bool:
     if not isinstance(value, dict) or "messages" in value or not isinstance(value.get("history"), list):
         return False
     messages = [message for message in value["history"][:_MAX_TRIED] if isinstance(message, dict)]
+    if _RUN_MARKS.isdisjoint(value) and all(map(_MESSAGE_MARKS.isdisjoint, messages)):
+        return False
     return any(message.get("role") in _ROLES for message in messages) and all(
         "role" in message and isinstance(message.get("content"), str | list | None) for message in messages
     )

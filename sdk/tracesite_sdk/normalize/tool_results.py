@@ -79,7 +79,8 @@ _FILE_BLOCKS = frozenset(
         *("file", "input_file", "file-data", "document", "resource", "resource_link", "container_upload"),
     ]
 )
-_OTHER_BLOCKS = frozenset(["json", "search_result", "tool_reference", "web_search_result", "thinking", "refusal"])
+_DATA_BLOCKS = frozenset(["json", "search_result", "tool_reference", "web_search_result"])
+_OTHER_BLOCKS = _DATA_BLOCKS | {"thinking", "refusal"}
 
 # Only the beginning of a text counts as a report of failure, unlike "0 errors found" or a guide to error handling.
 _SAYS_ERROR = re.compile(
@@ -484,6 +485,9 @@ def _of_message(message: _Message, wrappings: int) -> _Reading:
     # Statements of the message take precedence over those in its content.
     reading.status = message.status or reading.status
     if message.data is not None:
+        found = [block for block in message.content if _is_data(block)] if isinstance(message.content, list) else []
+        if found and reading.data != message.data:
+            reading.metadata = {"content": found, **reading.metadata}
         reading.data = message.data
         reading.is_apart = True
     reading.metadata = {**reading.metadata, **message.rest}
@@ -506,8 +510,9 @@ def _is_block(item: Any) -> bool:
 
 
 def _of_blocks(blocks: list[Any], wrappings: int) -> _Reading:
-    """Join the texts with spaces, make attachments of images and files, and put anything else into the metadata."""
-    texts, files, others = [], [], []
+    """Join the texts with spaces, make attachments of images and files, data of JSON and of what a search found, and put
+    anything else into the metadata."""
+    texts, files, data, others = [], [], [], []
     for block in blocks:
         if isinstance(block, str):
             texts.append(block)
@@ -516,6 +521,9 @@ def _of_blocks(blocks: list[Any], wrappings: int) -> _Reading:
             files.append(block)
             inner = block.get("resource")
             text = inner.get("text") if isinstance(inner, dict) else None
+        elif _is_data(block):
+            data.append(block.get("json", block))
+            text = _text_of_found(block)
         else:
             text = block.get("text")
             if block["type"] not in _TEXT_BLOCKS or any(
@@ -527,9 +535,33 @@ def _of_blocks(blocks: list[Any], wrappings: int) -> _Reading:
     reading = _of_text(texts[0], wrappings) if len(texts) == 1 else _Reading(output=" ".join(texts).strip())
     reading.text = texts[0] if len(texts) == 1 else reading.output
     reading.attachments += files
+    if data:
+        stated = [_of_value(item, None, wrappings) for item in data if isinstance(item, dict)]
+        failure = next((inside for inside in stated if inside.status == "error"), None)
+        if failure is not None and reading.status is None:
+            reading.status, reading.error = failure.status, failure.error
+        data = [*([reading.data] if reading.data is not None else []), *data]
+        reading.data = data[0] if len(data) == 1 or all(item == data[0] for item in data) else data
+        reading.is_apart = bool(texts)
+        if not texts:
+            reading.output = reading.text = text_as_json(reading.data)
     if others:
         reading.metadata = {**reading.metadata, "content": others}
     return reading
+
+
+def _is_data(block: Any) -> bool:
+    return isinstance(block, dict) and block.get("type") in _DATA_BLOCKS
+
+
+def _text_of_found(block: dict[str, Any]) -> str | None:
+    """Return what a person reads of a block that a search found: its title, its source and its text."""
+    content = block.get("content")
+    parts = [block.get(name) for name in ("tool_name", "title", "source", "url")]
+    parts += (
+        [item.get("text") for item in content if isinstance(item, dict)] if isinstance(content, list) else [content]
+    )
+    return "\n".join(part for part in parts if isinstance(part, str) and part) or None
 
 
 # --- Texts ------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 One value is held in memory, so its text is limited to MOST_BYTES. Lines are held one at a time and read again from the
 file for each iteration, so a file of lines may have any size. A line may contain several values in a row, because some
-writers forget the newline. A broken line is left out and reported once.
+writers forget the newline. A broken line is left out and reported once, and so is a notice before a value that goes to the
+end of the file.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import codecs
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,6 +36,13 @@ MOST_ENTRIES = 50_000
 _TRIED_LINES = 50
 _TRIED_BYTES = 16 * 1024 * 1024
 _BLOCK = 1024 * 1024
+_SHOWN = 100
+"""Characters of a notice that a report shows."""
+_LONGEST_NOTICE = 4_096
+"""Characters before a value that a tool may have printed into the same file."""
+_START = re.compile(r'\{\s*"|\[\s*\{')
+"""The start of an object or of a list of objects, which a text rarely has."""
+_MOST_STARTS = 3
 _LINES_PER_VALUE = 4
 """JSON that is printed over many lines has 1 to 2 lines per value."""
 
@@ -383,11 +392,27 @@ def _whole(data: bytes, skip: Skip) -> Any:
     if isinstance(error, _TooMany):
         raise Unreadable(str(error))
     if not any(isinstance(value, dict | list) for value in values):
-        raise Unreadable(f"not JSON: {error}")
+        found = _behind_notice(data)
+        if found is None:
+            raise Unreadable(f"not JSON: {error}")
+        notice, value = found
+        skip("(the start)", f"not JSON: {notice}")
+        return value
     if error is not None:
         skip("(the end)", _reason(error))
     # Consecutive documents of many lines each, as jq prints them: they are numbered, because a line number would not help.
     return Lines(partial(iter, [Line(number, value) for number, value in enumerate(values, start=1)]))
+
+
+def _behind_notice(data: bytes) -> tuple[str, Any] | None:
+    """Return the beginning of the text before the only value of a file, and that value."""
+    text = data.decode(json.detect_encoding(data), "replace")
+    for start in islice(_START.finditer(text, 0, _LONGEST_NOTICE), _MOST_STARTS):
+        values, error = _values(text[start.start() :].encode("utf-8", "surrogatepass"))
+        if error is None and len(values) == 1:
+            notice = "".join(character if character.isprintable() else " " for character in text[: start.start()])
+            return " ".join(notice.split())[:_SHOWN], values[0]
+    return None
 
 
 _decode = msgspec.json.Decoder().decode

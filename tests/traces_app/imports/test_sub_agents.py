@@ -12,7 +12,19 @@ import pytest
 from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message, Session
-from sdk.tests.formats.test_claude_code import AFTER, AGENT, BEFORE, LINES, OF_AGENT, SCENES, of_agent, progress
+from sdk.tests.formats.test_claude_code import (
+    AFTER,
+    AGENT,
+    BEFORE,
+    LINES,
+    OF_AGENT,
+    SCENES,
+    done,
+    line,
+    of_agent,
+    progress,
+    use,
+)
 from traces_app.imports.importer import import_paths
 from traces_app.models import AgentStep, ToolCall
 
@@ -114,6 +126,43 @@ def test_progress_lines_and_file_of_sub_agent_give_same_steps(project: Project, 
 def test_share_without_known_call_is_not_moved(project: Project, tmp_path: Path) -> None:
     imported(tmp_path, project, OF_AGENT, LINES)
     assert [message[0] for message in stored(project)[1]] == ["u1", "a1", f"agent-{AGENT}"]
+
+
+def without_data(output: Any = "There.") -> list[Any]:
+    return [*BEFORE, line("user", "u2", [done("toolu_t", output)], 7), *AFTER[1:]]
+
+
+NAMED = f"There.\nagentId: {AGENT} (for resuming to continue this agent's work if needed)"
+
+
+@pytest.mark.parametrize("output", ["There.", NAMED])
+@pytest.mark.parametrize("is_main_first", [True, False])
+def test_share_is_placed_without_data_of_result(
+    project: Project, tmp_path: Path, output: str, is_main_first: bool
+) -> None:
+    agent = OF_AGENT if output == "There." else [of_agent(line("user", "b0", "Other", 2)), *OF_AGENT[1:]]
+    files = [without_data(output), agent] if is_main_first else [agent, without_data(output)]
+    imported(tmp_path, project, *files)
+    found = stored(project)
+    assert [message[:3] for message in found[1]] == [("u1", "user", "Go"), ("a1", "assistant", "Done.")]
+    nested = [step for step in found[1][1][-1] if step[3]]
+    assert [step[5]["parent_call"] for step in nested] == ["toolu_t", "toolu_t"]
+    assert all("parent_call_guessed" not in step[5] for step in nested)
+    imported(tmp_path, project, *files)
+    assert stored(project) == found
+
+
+def test_shares_with_one_prompt_are_placed_by_a_guess_once_each(project: Project, tmp_path: Path) -> None:
+    started = [use("toolu_t", "Agent", prompt="Look"), use("toolu_s", "Agent", prompt="Look")]
+    main = [BEFORE[0], line("assistant", "a1", started, 1, id="msg_a"), line("user", "u2", [done("toolu_t"), done("toolu_s")], 7), *AFTER[1:]]  # fmt: skip
+    other = json.loads(json.dumps(OTHERS).replace('"msg_', '"msg_o'))
+    for _again in range(2):
+        imported(tmp_path, project, main, OF_AGENT, other)
+        steps = stored(project)[1][1][-1]
+        assert {(step[3], step[5]["parent_call"], step[5]["parent_call_guessed"]) for step in steps if step[3]} == {
+            (AGENT, "toolu_t", True),
+            ("b00", "toolu_s", True),
+        }
 
 
 @pytest.mark.parametrize("cut", range(1, len(SCENES)))

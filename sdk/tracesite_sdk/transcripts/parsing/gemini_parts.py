@@ -15,6 +15,9 @@ from typing import Any
 from tracesite_sdk.normalize.json_values import as_json, fields, rest, text
 from tracesite_sdk.transcripts.entries import Call
 
+_FILES, _END_OF_FILES = "--- Content from referenced files ---", "--- End of content ---"
+"""The lines around the files that a prompt names with `@`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Response:
@@ -67,6 +70,25 @@ def read_parts(content: object) -> Parts:
         elif part not in (None, ""):
             sorted_parts.visible.append({"type": "text", "text": part if isinstance(part, str) else as_json(part)})
     return sorted_parts
+
+
+def split_prompt(parts: Parts, shown: object) -> tuple[Parts, Parts]:
+    """Return what the user typed and what the client added; `shown` is what it displayed of the prompt, if the file has it."""
+    if typed := read_parts(shown).visible:
+        return Parts(visible=typed), Parts(visible=[part for part in parts.visible if part not in typed])
+    added: list[Any] = []
+    is_file = False
+    for part in parts.visible:
+        said = str(part.get("text", ""))
+        start = 0 if is_file else said.find(_FILES)
+        if start < 0:
+            typed.append(part)
+            continue
+        if said[:start].strip():
+            typed.append({**part, "text": said[:start].rstrip()})
+        added.append({**part, "text": said[start:]} if start else part)
+        is_file = _END_OF_FILES not in said[start:]
+    return Parts(visible=typed), Parts(visible=added)
 
 
 def _sort(parts: Parts, part: dict[str, Any]) -> None:
