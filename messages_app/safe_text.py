@@ -170,32 +170,21 @@ def price(usd: Decimal | None) -> str:
 
 
 def total_cost(row: Any) -> SafeString:
-    """Format the cost of a message or session for a list; a title says how many of its steps have none.
+    """Format the cost of a message or session for a list; a title says how many of its answers have none.
 
-    Empty where no model was used, such as in messages of users. Tokens without a step have no price.
+    Empty where no model was used, such as in messages of users.
     """
     if not row.unpriced_count:
-        if row.cost is None and (row.input_tokens or row.output_tokens):
-            return format_html('<span title="{}">—</span>', _("Its cost is unknown, because its tokens have no model."))
         return SafeString("" if row.cost is None else cost(row.cost))
     return format_html('<span title="{}">{}</span>', _unpriced(row), _at_least(row))
 
 
 def total_cost_in_words(row: Any) -> str:
-    """Format the cost of a message or session for its page: "≥ $0.50 (1 step without a known cost)"; without such steps as in a list."""
+    """Format the cost of a message or session for its page: "≥ $0.50 (1 answer without a known cost)"; without such answers as in a
+    list."""
     if not row.unpriced_count:
         return total_cost(row)
     return _with_more(_at_least(row), _unpriced(row))
-
-
-def session_cost(row: Any, unpriced_answers: int) -> str:
-    """Format the cost of a session for its page: "$0.0150 + 2 answers without a known cost"; "" if it has no answer."""
-    if not unpriced_answers:
-        return "" if row.cost is None else cost(row.cost)
-    words = ngettext(
-        "%(number)d answer without a known cost", "%(number)d answers without a known cost", unpriced_answers
-    ) % {"number": unpriced_answers}
-    return _with_more("—", words) if row.cost is None else f"{cost(row.cost)} + {words}"
 
 
 def _with_more(text: str, more: str) -> str:
@@ -208,7 +197,7 @@ def _at_least(row: Any) -> str:
 
 def _unpriced(row: Any) -> str:
     words = ngettext(
-        "%(number)d step without a known cost", "%(number)d steps without a known cost", row.unpriced_count
+        "%(number)d answer without a known cost", "%(number)d answers without a known cost", row.unpriced_count
     )
     return words % {"number": row.unpriced_count}
 

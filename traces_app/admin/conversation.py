@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, F, Q, QuerySet, Window
+from django.db.models import Count, F, QuerySet, Window
 from django.db.models.functions import RowNumber
 
 from access_app.db import Database
@@ -139,12 +139,6 @@ def read_conversation(
     references = _references_of(db, [message.pk for message in page.rows])
     bubbles = [bubble(message, references.get(message.pk, ())) for message in page.rows]
     return Conversation(bubbles=bubbles, earlier=earlier, later=later)
-
-
-def unpriced_answers(db: Database, session: Session) -> int:
-    """Return the number of answers of a session whose cost is unknown, wholly or in part. One query."""
-    unknown = Q(cost__isnull=True) | Q(unpriced_count__gt=0)
-    return _alive(db, session).filter(unknown, role=Message.Role.ASSISTANT, is_completed=True).count()
 
 
 def count_messages_in_trash(db: Database, session: Session) -> int:

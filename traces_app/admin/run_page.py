@@ -24,7 +24,7 @@ from access_app.db import Database
 from messages_app.models import Message
 from messages_app.safe_text import Excerpt, excerpt, first_characters, json_excerpt, pretty_json, size_of, size_of_json
 from traces_app.models import AgentStep, ToolCall, ToolResult
-from tracesite_sdk.normalize import records
+from tracesite_sdk.normalize import pricing
 
 from .conversation import ids_below
 from .run_tree import (
@@ -325,7 +325,7 @@ def step_texts(row: Any) -> StepTexts:
 
 def _tokens(usage: str) -> tuple[int, int] | None:
     try:
-        counted = records.tokens(json.loads(usage or "{}"))
+        counted = pricing.tokens(json.loads(usage or "{}"))
     except (ValueError, RecursionError):
         # Integers beyond Python's limit, or too deep nesting: shown as JSON.
         return None

@@ -25,7 +25,7 @@ from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.models import Session
 from messages_app.queries import as_uuid
-from messages_app.safe_text import session_cost
+from messages_app.safe_text import total_cost_in_words
 from messages_app.sql.pagination import Cursor
 from messages_app.waiting import status_of_open_message, waiting_words
 from traces_app.imports.span_store import traces_of
@@ -41,7 +41,6 @@ from .conversation import (
     place_in_conversation,
     read_conversation,
     read_session,
-    unpriced_answers,
 )
 from .labels import session_name
 from .scores import judgements_of, judgements_of_session
@@ -97,7 +96,7 @@ def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         "details": [(name, model_admin.field_name(name), text) for name, text in page.details],
         "plan": page.plan,
         "duration_ms": page.duration_ms,
-        "cost_words": session_cost(session, unpriced_answers(db, session)),
+        "cost_words": total_cost_in_words(session),
         "waiting_words": waiting_words(session),
         "open_status": status_of_open_message(session),
         "conversation": conversation,

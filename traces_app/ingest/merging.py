@@ -19,7 +19,7 @@ from messages_app.interruptions import is_continued, is_interrupted, reopen
 from messages_app.models import Message
 from messages_app.writes import Counts
 from tracesite_sdk import records
-from tracesite_sdk.normalize.records import tokens
+from tracesite_sdk.normalize.pricing import tokens
 from tracesite_sdk.normalize.redacted import receipts_as_json
 from tracesite_sdk.normalize.rollup import Rollup, completion, duration_between
 from tracesite_sdk.records import pg_text
@@ -236,10 +236,15 @@ def finish_message(
     is_countable = (
         stored.totals is None or counted is None or not (stored.totals.cost is not None and counted.cost is None)
     )
+    # Nor is whether an answer without a step of a model is one of those without a cost.
+    may_be_unknown = (
+        row.cost is None and row.unpriced_count <= 1 and (not row.step_count or tokens(row.usage) != (0, 0))
+    )
+    is_countable = is_countable and not may_be_unknown
     if counted and stored.totals and is_as_counted and is_countable and "usage" not in changed:
         counts = _counted_on(row, stored.totals, counted)
     else:
-        counts = count_below(db, row.pk, row.usage)
+        counts = count_below(db, row)
     row.duration_ms = duration_between(row.created_at, row.completed_at, counts.duration_ms)
     row.step_count, row.call_count, row.failure_count = counts.step_count, counts.call_count, counts.failure_count
     row.model_error_count = counts.model_error_count

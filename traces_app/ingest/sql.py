@@ -308,13 +308,13 @@ def _stored(steps: Sequence[tuple[Any, ...]], calls: Sequence[tuple[Any, ...]]) 
     return stored
 
 
-def count_below(db: Database, message_id: UUID, usage_of_message: dict[str, Any] | None) -> Rollup:
-    """Return the totals of everything below a message."""
+def count_below(db: Database, row: Message) -> Rollup:
+    """Return the totals of a message, from everything below it."""
     with db.cursor() as cursor:
         cursor.execute(
             "SELECT id, duration_ms, usage::text, (metadata -> 'error')::text, model, cost FROM traces_app_agentstep "
             "WHERE message_id = %s",
-            [message_id],
+            [row.pk],
         )
         steps = [
             (id_, duration, _decoded(usage), _decoded(error), model, cost)
@@ -322,9 +322,10 @@ def count_below(db: Database, message_id: UUID, usage_of_message: dict[str, Any]
         ]
         cursor.execute(
             "SELECT step_id, parent_id, status, duration_ms FROM traces_app_toolcall WHERE message_id = %s",
-            [message_id],
+            [row.pk],
         )
-        return rollup(usage_of_message, steps, cursor.fetchall())
+        is_answer = row.role == Message.Role.ASSISTANT and row.is_completed
+        return rollup(row.usage, steps, cursor.fetchall(), is_answer=is_answer)
 
 
 def _query_touched(
@@ -343,6 +344,7 @@ def _counted(steps: Sequence[tuple[Any, ...]], calls: Sequence[tuple[Any, ...]])
             for step_id, _iteration, duration, usage, error, model, cost in steps
         ],
         [(step_id, parent_id, status, duration) for _id, _call_id, step_id, parent_id, status, duration in calls],
+        is_answer=False,
     )
 
 

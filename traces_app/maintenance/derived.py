@@ -227,7 +227,7 @@ def _mend_message_counts(db: Database, problems: Sequence[Problem]) -> None:
             row = db.rows(Message.with_deleted).select_for_update().filter(pk=message_id).first()
             if row is None:
                 continue
-            counts = count_below(db, row.pk, row.usage)
+            counts = count_below(db, row)
             counts = counts._replace(duration_ms=duration_between(row.created_at, row.completed_at, counts.duration_ms))
             for name, value in counts._asdict().items():
                 setattr(row, name, value)

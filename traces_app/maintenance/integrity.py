@@ -404,6 +404,7 @@ def _count_problems(message: _Message, steps: Sequence[_Step], calls: Sequence[_
         _json(message.usage),
         ((step.id, step.duration_ms, _json(step.usage), _json(step.error), step.model, step.cost) for step in steps),
         ((call.step_id, call.parent_id, call.status, call.duration_ms) for call in calls),
+        is_answer=message.role == "assistant" and message.is_completed,
     )
     counted = counted._replace(
         duration_ms=duration_between(message.created_at, message.completed_at, counted.duration_ms)

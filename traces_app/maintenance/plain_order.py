@@ -17,7 +17,7 @@ from uuid import UUID
 
 from access_app.db import Database
 from messages_app.sql.periods import Length, Period
-from tracesite_sdk.normalize.records import TOKENS_IN, TOKENS_OUT
+from tracesite_sdk.normalize.pricing import TOKENS_IN, TOKENS_OUT
 from tracesite_sdk.records import ids
 
 
@@ -59,7 +59,7 @@ def with_months(message_ids: Sequence[UUID]) -> dict[str, Any]:
 
 
 def _count_of(usage: str, names: Sequence[str]) -> str:
-    """Return SQL for the tokens of a usage as `tracesite_sdk.normalize.records.tokens` counts them; null if only Python can say."""
+    """Return SQL for the tokens of a usage as `tracesite_sdk.normalize.pricing.tokens` counts them; null if only Python can say."""
     said = ", ".join(f"{usage} -> '{name}'" for name in names)
     return f"substring(coalesce({said}, '0')::text FROM '^[0-9]{{1,12}}$')::bigint"
 
@@ -75,7 +75,7 @@ WITH message AS MATERIALIZED (
     WHERE message.id = ANY(%(messages)s) AND message.id >= %(first)s AND message.id < %(after)s
 ), step AS MATERIALIZED (
     SELECT step.id, step.message_id, step.iteration, step.duration_ms, step.cost,
-        step.cost IS NULL AND (step.model <> '' OR step.usage NOT IN ('{{}}', 'null')) AS is_unpriced,
+        step.model <> '' OR step.usage NOT IN ('{{}}', 'null') AS is_request,
         CASE WHEN said_in + said_out > 0 THEN 0 ELSE {_count_of("step.usage", TOKENS_IN)} END AS tokens_in,
         CASE WHEN said_in + said_out > 0 THEN 0 ELSE {_count_of("step.usage", TOKENS_OUT)} END AS tokens_out,
         ({ids.is_child_in_sql("step.message_id", "step.id")} AND step.input_ref = '' AND NOT step.metadata ? 'error')
@@ -85,7 +85,8 @@ WITH message AS MATERIALIZED (
 ), steps AS (
     SELECT message_id, count(*) AS steps, count(DISTINCT iteration) AS iterations, min(iteration) AS first_iteration,
         max(iteration) AS last_iteration, count(duration_ms) AS timed, sum(duration_ms) AS duration_ms, sum(cost) AS cost,
-        count(*) FILTER (WHERE is_unpriced) AS unpriced, sum(tokens_in) AS tokens_in, sum(tokens_out) AS tokens_out,
+        count(*) FILTER (WHERE is_request AND cost IS NULL) AS unpriced,
+        bool_or(is_request OR cost IS NOT NULL) AS has_request, sum(tokens_in) AS tokens_in, sum(tokens_out) AS tokens_out,
         bool_and(tokens_in IS NOT NULL AND tokens_out IS NOT NULL) AS tokens_are_known,
         bool_and(is_plain IS TRUE) AS are_plain
     FROM step GROUP BY message_id
@@ -116,7 +117,9 @@ WITH message AS MATERIALIZED (
 SELECT message.id, coalesce(steps, 0), coalesce(calls, 0), (
     message.step_count = coalesce(steps, 0) AND message.call_count = coalesce(calls, 0)
     AND message.failure_count = coalesce(failures, 0) AND message.model_error_count = 0
-    AND message.cost IS NOT DISTINCT FROM steps.cost AND message.unpriced_count = coalesce(unpriced, 0)
+    AND message.cost IS NOT DISTINCT FROM steps.cost AND message.unpriced_count = coalesce(unpriced, 0) + (
+        message.role = 'assistant' AND message.is_completed AND has_request IS NOT TRUE AND (steps IS NULL OR said_in + said_out > 0)
+    )::int
     AND CASE WHEN said_in + said_out > 0 THEN message.input_tokens = said_in AND message.output_tokens = said_out
         WHEN said_in + said_out = 0 AND coalesce(tokens_are_known, true)
         THEN message.input_tokens = coalesce(tokens_in, 0) AND message.output_tokens = coalesce(tokens_out, 0) END

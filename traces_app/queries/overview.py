@@ -22,10 +22,10 @@ from messages_app.models import HAS_ERRORS, WAITS, Message
 from messages_app.sql.beginnings import Beginning
 from messages_app.sql.pagination import newest_id
 from traces_app.models import AgentStep, Tool, ToolCall
-from tracesite_sdk.normalize.records import TOKENS_IN, TOKENS_OUT
+from tracesite_sdk.normalize.pricing import TOKENS_IN, TOKENS_OUT
 from tracesite_sdk.records import ids
 
-from .usage import tokens_in_step
+from .usage import IS_UNPRICED, tokens_in_step
 from .waiting import waiting_calls
 
 MOST = 5
@@ -325,6 +325,7 @@ def models_used(db: Database, scope: ProjectScope, period: Period, width: Width)
     requests = db.rows(AgentStep.with_deleted).filter(~Q(model="") | Q(cost__isnull=False), **period.in_period)
     rows = (
         _alive(db, visible_to(requests, scope, "message__project_id"))
+        .alias(all_tokens=tokens_in_step(TOKENS_IN) + tokens_in_step(TOKENS_OUT))
         .annotate(bucket=Trunc(TimeOfId("pk"), width, tzinfo=zone_of(width)))
         .values("bucket", "model")
         .annotate(
@@ -333,7 +334,7 @@ def models_used(db: Database, scope: ProjectScope, period: Period, width: Width)
             input_tokens=Sum(tokens_in_step(TOKENS_IN)),
             output_tokens=Sum(tokens_in_step(TOKENS_OUT)),
             total=Sum("cost"),
-            unpriced_count=Count("pk", filter=Q(cost__isnull=True)),
+            unpriced_count=Count("pk", filter=IS_UNPRICED),
         )
         .values_list("bucket", "model", "runs", "requests", "input_tokens", "output_tokens", "total", "unpriced_count")
     )

@@ -18,7 +18,7 @@ from access_app.errors import InvalidInput
 from access_app.readable import ReadableRows
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
 from messages_app.sql.pagination import ListRows
-from tracesite_sdk.normalize.records import TOKENS_IN, TOKENS_OUT
+from tracesite_sdk.normalize.pricing import TOKENS_IN, TOKENS_OUT
 
 from .schemas.usage import Usage, UsageBy, UsageGroup, UsageTotal
 
@@ -27,6 +27,8 @@ _KEYS: dict[str, Any] = {
     "end_user": F("run__session__end_user"),
     "day": Cast(TruncDate("run__created_at", tzinfo=UTC), CharField()),
 }
+IS_UNPRICED = Q(cost__isnull=True) & ~Q(metadata__has_key="error", all_tokens=0)
+"""The requests without a cost, but for failed ones without tokens, see rollup.py. `all_tokens` is an alias."""
 _ORDER = {"day": "key DESC"}
 _BY_COST = 'cost DESC NULLS LAST, step_count DESC, key COLLATE "C"'
 MOST_MERGED = 50_000
@@ -116,15 +118,16 @@ def _grouped(rows: ListRows, group_by: UsageBy) -> Query:
         "input_tokens": Sum(tokens_in_step(TOKENS_IN)),
         "output_tokens": Sum(tokens_in_step(TOKENS_OUT)),
         "sum_of_costs": Sum("cost"),
-        "unpriced_count": Count("pk", filter=Q(cost__isnull=True)),
+        "unpriced_count": Count("pk", filter=IS_UNPRICED),
     }
     # Not `rows.queryset`: the range is that of the messages already.
     steps = rows.find(rows.ids)
+    steps = steps.alias(all_tokens=tokens_in_step(TOKENS_IN) + tokens_in_step(TOKENS_OUT))
     return Query.of(steps.values(key=_KEYS[group_by]).annotate(**sums).values_list("key", *sums))
 
 
 def tokens_in_step(names: Sequence[str]) -> Coalesce:
-    """Return the count in the usage of a step under the first of the names that has one, as `normalize.records.tokens` does."""
+    """Return the count in the usage of a step under the first of the names that has one, as `normalize.pricing.tokens` does."""
     counts = []
     for name in names:
         # As JSON, so that a text of digits is no number.

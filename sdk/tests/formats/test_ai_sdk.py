@@ -232,7 +232,10 @@ def test_application_metadata_gives_time_model_and_usage() -> None:
     metadata = {"model": "m-1", "totalUsage": {"inputTokens": 5, "outputTokens": 3}, "createdAt": 1741089600000}
     (question, answer) = only([USER | {"createdAt": "2025-03-04T12:00:00Z"}, ASSISTANT | {"metadata": metadata}])
     assert (question.created_at, answer.created_at) == (at, at)
-    assert (answer.usage, [step.model for step in answer.agent_steps or ()]) == (metadata["totalUsage"], ["m-1"])
+    # The usage is that of both steps.
+    stated = [(step.model, step.usage) for step in answer.agent_steps or ()]
+    assert (answer.usage, stated) == (None, [(None, None), ("m-1", metadata["totalUsage"])])
+    assert (answer.metadata or {})["model"] == "m-1"
     assert (answer.metadata or {})["metadata"] == metadata
 
 

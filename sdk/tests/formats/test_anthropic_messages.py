@@ -114,14 +114,15 @@ WRAPPINGS: dict[str, Any] = {
 }
 
 
+WITHOUT_MODEL = ("a list of messages", "lines of messages")
 WITH_ANSWER = ("a request and its answer", "a body beside its answer", "an invocation log")
 
 
 @pytest.mark.parametrize("wrapping", WRAPPINGS)
 def test_messages_in_every_wrapping_are_found(wrapping: str) -> None:
     message = [message for message in outline(only(WRAPPINGS[wrapping])) if message[0] != "system"]
-    # The request of an answer is a step.
-    steps = [["weather"], []] if wrapping in WITH_ANSWER else [["weather"]]
+    # A reply whose model is known is a step.
+    steps = [["weather"]] if wrapping in WITHOUT_MODEL else [["weather"], []]
     assert message == [("user", "Weather in Paris?"), ("assistant", "Sunny.", steps)]
 
 
@@ -159,8 +160,10 @@ def test_full_request_gives_expected_records() -> None:
                 )
             ],
             metadata={"thinking": [{"type": "thinking", "signature": "c2ln"}]},
-        )
+        ),
+        records.AgentStep(iteration=1, model="claude-x", tool_calls=[]),
     ]
+    assert (message.content, message.metadata) == ("Sunny.", {"model": "claude-x"})
 
 
 def test_answer_alone_is_a_conversation_with_usage() -> None:
@@ -177,7 +180,9 @@ def test_batch_results_are_answers() -> None:
     ]
     assert format_of(reading.lines(results)) is anthropic_messages
     (session,), left_out = read(reading.lines(results))
-    assert outline(session) == [("assistant", "Sunny.", [])]
+    assert outline(session) == [("assistant", "Sunny.", [[]])]
+    (step,) = (session.messages or [])[0].agent_steps or ()
+    assert (step.model, step.usage) == ("claude-y", {"input_tokens": 9, "output_tokens": 3})
     assert (session.metadata or {})["custom_id"] == "a"
     assert left_out == [("line 2", "neither a list of messages nor a response")]
 

@@ -67,7 +67,8 @@ def test_full_trajectory_gives_expected_records() -> None:
     assert (system.role, system.content, question.content) == ("system", "You code.", USER["message"])
     assert question.created_at == datetime(2025, 1, 20, 10, tzinfo=UTC)
     assert (answer.external_id, answer.content, answer.health) == ("3", "Done.", ["naive_time"])
-    (step,) = steps(answer)
+    step, last = steps(answer)
+    assert (last.thought, last.model, last.usage, last.agent_name) == (None, "m-1", None, "coder")
     assert (step.thought, step.reasoning_content, step.model, step.agent_name) == ("I look.", "Hm.", "m-2", "coder")
     assert step.usage == {"prompt_tokens": 9, "completion_tokens": 2, "cost_usd": 0.1}
     assert step.metadata == {"reasoning_effort": "high", "metrics": {"logprobs": [-0.1]}}

@@ -106,10 +106,12 @@ def test_full_conversation_gives_expected_records() -> None:
     assert (answer.content, answer.external_id, (answer.metadata or {})["reasoning_recap"]) == ("A cat.", "n4", "Thought for 9s")  # fmt: skip
     assert (answer.metadata or {})["citations"] == [{"a": 1}]
     assert (again.content, drawn.content) == ("Draw one", "Here it is.")
-    first, second, third = steps(answer)
+    first, second, third, last = steps(answer)
     assert (first.reasoning_content, first.model, second.thought) == ("**Looking**\nI look.", "gpt-5-thinking", "Let me search.")  # fmt: skip
     assert first.timestamp == datetime(2026, 3, 1, 10, 0, 4, tzinfo=UTC)
     assert third.thought is None
+    assert (last.thought, last.model, last.timestamp) == (None, "gpt-5", datetime(2026, 3, 1, 10, 0, 13, tzinfo=UTC))
+    assert steps(drawn)[1:] == [], "the model of this answer is unknown"
     assert [(call.name, call.args, has_failed(call)) for call in calls(session)] == [
         ("python", {"code": "print(1+1)"}, False),
         ("web.run", {"search_query": [{"q": "x"}]}, False),

@@ -34,7 +34,7 @@ def line(kind: str, uuid: str, content: Any, second: int = 0, **fields: Any) -> 
     message = {"role": kind, "content": content}
     if kind == "assistant":
         message |= {"id": fields.pop("id", f"msg_{uuid}"), "type": "message", "model": "claude-x"}
-        message |= {name: fields.pop(name) for name in ("usage", "stop_reason") if name in fields}
+        message |= {name: fields.pop(name) for name in ("usage", "stop_reason", "model") if name in fields}
     return {"parentUuid": None, "isSidechain": False, "sessionId": SESSION, "version": "2.1.0", "cwd": "/p", "type": kind, "message": message, "uuid": uuid, "timestamp": (NOON + timedelta(seconds=second)).isoformat().replace("+00:00", "Z"), **fields}  # fmt: skip
 
 
@@ -93,7 +93,12 @@ def test_lines_of_api_message_around_results_are_one_reply() -> None:
     session = only(LINES)
     assert outline(session) == [
         ("user", "u1", "Fix it"),
-        ("assistant", "a1", "Done.", [("I look.", [("toolu_1", None, "success"), ("toolu_2", None, "error")])]),
+        (
+            "assistant",
+            "a1",
+            "Done.",
+            [("I look.", [("toolu_1", None, "success"), ("toolu_2", None, "error")]), (None, [])],
+        ),
     ]
     assert (session.external_id, session.title, session.created_at) == (SESSION, "Fix it", NOON)
     assert session.metadata == {"cwd": "/p", "version": "2.1.0", "import_format": "claude_code"}
@@ -101,10 +106,12 @@ def test_lines_of_api_message_around_results_are_one_reply() -> None:
 
 def test_reply_has_model_reasoning_times_and_usage_once() -> None:
     message = (only(LINES).messages or [])[1]
-    (step,) = message.agent_steps or ()
+    step, last = message.agent_steps or ()
     assert (step.id, step.model, step.reasoning_content) == ("msg_1", "claude-x", "Hm.")
     assert step.usage == {"input_tokens": 9, "output_tokens": 7}
-    assert message.usage == {"input_tokens": 29, "output_tokens": 10}
+    assert (last.id, last.thought, last.model) == ("msg_a5", None, "claude-x")
+    assert (last.usage, last.timestamp) == ({"input_tokens": 20, "output_tokens": 3}, NOON + timedelta(seconds=7))
+    assert message.usage is None
     assert (message.created_at, message.completed_at) == (NOON + timedelta(seconds=1), NOON + timedelta(seconds=7))
     assert [(c.started_at, c.completed_at) for c in step.tool_calls or ()] == [
         (NOON + timedelta(seconds=3), NOON + timedelta(seconds=4)),
@@ -175,7 +182,7 @@ def test_inserted_lines_do_not_end_the_turn() -> None:
     ]  # fmt: skip
     assert outline(only(lines)) == [
         ("user", "u1", "Fix it"),
-        ("assistant", "a1", "Done.", [("I look.", [("toolu_1", None, "success")])]),
+        ("assistant", "a1", "Done.", [("I look.", [("toolu_1", None, "success")]), (None, [])]),
         ("system", "m1", "Base directory of this skill ..."),
         ("system", "m2", "This session is being continued ..."),
         ("user", "q1", "Hurry"),
@@ -349,6 +356,12 @@ def test_call_of_a_known_id_in_another_line_counts_once() -> None:
     assert [(call.id, call.status) for call in reading.calls(session)] == [("toolu_1", "success")]
 
 
+def test_reply_that_the_client_wrote_is_no_request() -> None:
+    written = line("assistant", "a9", [text("No response requested.")], 8, model="<synthetic>", usage={"input_tokens": 0, "output_tokens": 0})  # fmt: skip
+    *_others, answer = only([LINES[0], written]).messages or []
+    assert (answer.content, answer.agent_steps) == ("No response requested.", [])
+
+
 # --- Answers written more than once, and ids that are not unique --------------------------------------------------------
 
 
@@ -370,7 +383,8 @@ def part_of(uuid: str, *blocks: Any, second: int = 1, output: int = 1, **fields:
 def test_snapshots_of_an_answer_are_one_answer(lines: list[Any]) -> None:
     session = only([LINES[0], *lines])
     _question, answer = session.messages or []
-    assert (answer.content, (answer.usage or {})["output_tokens"]) == ("Two files.", 5)
+    (step,) = answer.agent_steps or []
+    assert (answer.content, (step.usage or {})["output_tokens"]) == ("Two files.", 5)
     assert ((answer.metadata or {}).get("reasoning_content"), len(session.messages or ())) == (
         "Hm." if THINKING in lines[-1]["message"]["content"] or THINKING in lines[0]["message"]["content"] else None,
         2,
@@ -390,7 +404,7 @@ def test_snapshots_with_calls_are_one_step_with_last_arguments() -> None:
     session = only([LINES[0], *lines])
     assert outline(session)[1][2:] == (
         "Done.",
-        [("I look.", [("toolu_1", None, "success"), ("toolu_2", None, "success")])],
+        [("I look.", [("toolu_1", None, "success"), ("toolu_2", None, "success")]), (None, [])],
     )
     assert [call.args for call in reading.calls(session)] == [{"command": "ls"}, {"command": "pwd"}]
     assert [call.started_at for call in reading.calls(session)] == [NOON + timedelta(seconds=1)] * 2
@@ -644,7 +658,7 @@ def test_sdk_stream_gives_session_and_sub_agents() -> None:
         "assistant",
         "a1",
         "Done.",
-        [(None, [("toolu_t", None, "success")]), (None, [("toolu_b", "toolu_t", "success")])],
+        [(None, [("toolu_t", None, "success")]), (None, [("toolu_b", "toolu_t", "success")]), (None, [])],
     )
     assert (session.metadata or {})["results"] == [{"subtype": "success", "total_cost_usd": 0.1, "is_error": False}]
     assert (session.metadata or {})["inits"] == [{"subtype": "init", "model": "claude-x", "tools": ["Task"]}]
@@ -681,13 +695,14 @@ NESTED = [
     (None, [("toolu_t", None, "success")]),
     ("Looking.", [("toolu_b", "toolu_t", "success")]),
     ("There.", []),
+    (None, []),
 ]
 
 
 def test_sub_agent_steps_are_below_their_call() -> None:
     session = only([*BEFORE, *OF_AGENT, *AFTER])
     assert outline(session) == [("user", "u1", "Go"), ("assistant", "a1", "Done.", NESTED)]
-    _own, first, last = (session.messages or [])[1].agent_steps or ()
+    _own, first, last, _answer = (session.messages or [])[1].agent_steps or ()
     assert (first.agent_name, first.id) == (AGENT, "msg_b")
     assert first.metadata == {"message_id": "msg_b", "prompt": "Look", "parent_call": "toolu_t"}
     assert last.metadata == {"message_id": "msg_b2", "parent_call": "toolu_t"}

@@ -111,7 +111,7 @@ def test_full_session_gives_expected_records() -> None:
     assert [(message.metadata or {}).get("role") for message in before] == [None, "developer", "user", "user"]
     assert (question.role, question.content, question.external_id) == ("user", "Run the tests", "6")
     assert (answer.content, answer.external_id, answer.error) == ("It fails.", "10", None)
-    first, second = steps(answer)
+    first, second, last = steps(answer)
     assert (first.thought, first.reasoning_content, first.model) == ("I run them.", "**Testing**", "gpt-5-codex")
     assert first.usage == {"input_tokens": 100, "cached_input_tokens": 1, "output_tokens": 10, "reasoning_output_tokens": 2, "total_tokens": 110}  # fmt: skip
     assert [(call.name, call.args) for call in first.tool_calls or ()] == [
@@ -129,8 +129,12 @@ def test_full_session_gives_expected_records() -> None:
     assert (failed.duration, failed.started_at) == (1500.0, datetime(2026, 5, 4, 10, 0, 5, tzinfo=UTC))
     assert isinstance(patched.result, records.ToolResult)
     assert (patched.result.output, patched.duration) == ("Success.", 200.0)
-    assert answer.usage is not None
-    assert (answer.usage["input_tokens"], answer.usage["output_tokens"]) == (300, 30)
+    assert last.thought is None
+    assert last.usage is not None
+    assert (last.usage["input_tokens"], last.usage["output_tokens"]) == (200, 20)
+    # The search and the text after it are one response.
+    assert second.usage is None
+    assert [step.model for step in (first, second, last)] == ["gpt-5-codex", None, "gpt-5-codex"]
 
 
 def test_repeated_results_count_once() -> None:
@@ -387,8 +391,8 @@ def test_usage_of_compaction_is_added_to_next_reply() -> None:
         tokens(13, 7, 3, 1440),
     ]
     session = read(codex, lines(rollout))[0][0]
-    usages = [message.usage for message in session.messages or () if message.usage]
-    assert sum(usage["total_tokens"] for usage in usages) == 110 + 220 + 1100 + 10
+    usages = [step.usage for message in session.messages or () for step in steps(message) if step.usage]
+    assert [usage["total_tokens"] for usage in usages] == [110, 220, 1100 + 10]
 
 
 def test_usage_before_its_reply_belongs_to_the_reply() -> None:
@@ -401,9 +405,7 @@ def test_usage_before_its_reply_belongs_to_the_reply() -> None:
         message(3, "assistant", "Done."),
     ]
     (answer,) = (entry for entry in read(codex, lines(rollout))[0][0].messages or () if entry.role == "assistant")
-    assert [step.usage["total_tokens"] for step in steps(answer) if step.usage] == [2]
-    assert answer.usage is not None
-    assert answer.usage["total_tokens"] == 12
+    assert [step.usage and step.usage["total_tokens"] for step in steps(answer)] == [2, 10]
 
 
 def test_fork_keeps_its_own_id_and_names_its_ancestors() -> None:

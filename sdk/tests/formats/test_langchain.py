@@ -242,12 +242,16 @@ def test_text_after_provider_results_is_another_reply() -> None:
         {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": [{"url": "https://a.example"}]},
         {"type": "text", "text": "Found."},
     ]
-    (_question, answer) = only([HUMAN, DONE | {"content": content, "usage_metadata": {"output_tokens": 3}}])
-    (first_step,) = answer.agent_steps or ()
+    told = {"usage_metadata": {"output_tokens": 3}, "response_metadata": {"model_name": "m-1"}}
+    (_question, answer) = only([HUMAN, DONE | told | {"content": content}])
+    first_step, last = answer.agent_steps or ()
     assert [(c.id, c.name, c.args, c.status) for c in first_step.tool_calls or ()] == [
         ("srv_1", "web_search", {"query": "a"}, "success")
     ]
-    assert (answer.content, answer.usage) == ("Found.", {"output_tokens": 3})
+    # It is one request.
+    assert (first_step.model, first_step.usage) == (None, None)
+    assert (last.thought, last.model, last.usage) == (None, "m-1", {"output_tokens": 3})
+    assert (answer.content, answer.usage, (answer.metadata or {})["model"]) == ("Found.", None, "m-1")
 
 
 def test_all_message_types_are_read() -> None:

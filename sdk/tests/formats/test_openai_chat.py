@@ -175,7 +175,7 @@ def test_request_log_gives_run_and_sub_agent() -> None:
         [
             ("system", []),
             ("user", []),
-            ("assistant", [["get_weather"] * 3]),
+            ("assistant", [["get_weather"] * 3, []]),
             ("user", []),
             ("assistant", [["ask_researcher"]]),
         ],

@@ -99,11 +99,12 @@ def test_full_session_gives_expected_records() -> None:
     assert (added.role, added.content, added.external_id) == ("system", "Called the Read tool", "msg_1#added")
     assert (compaction.role, compaction.content) == ("system", "[compaction]")
     assert (answer.content, answer.external_id, answer.created_at) == ("Done.", "msg_2", datetime(2026, 3, 1, 10, 0, 1, tzinfo=UTC))  # fmt: skip
-    first, second, summary = steps(answer)
-    assert (first.id, second.id, summary.thought) == ("msg_2", "msg_2.1", "So far.")
+    first, second, last, summary = steps(answer)
+    assert (first.id, second.id, last.id, summary.thought) == ("msg_2", "msg_2.1", "msg_3", "So far.")
     assert (first.thought, first.reasoning_content, first.model) == ("I look.", "Hm.", "claude-sonnet")
     assert first.usage == {"input_tokens": 100, "output_tokens": 10, "reasoning": 4, "cache": {"read": 50, "write": 0}, "cost": 0.01}  # fmt: skip
-    assert [step.usage["cost"] for step in (first, second) if step.usage] == [0.01, 0.02]
+    assert (last.thought, last.model) == (None, "claude-sonnet")
+    assert [step.usage and step.usage["cost"] for step in steps(answer)] == [0.01, 0.02, 0.5, None]
     assert (first.metadata or {})["patches"] == [{"hash": "def", "files": ["a.py"]}]
     assert (first.metadata or {})["path"] == {"cwd": "/srv/shop", "root": "/srv"}
     assert [(call.id, call.name, call.args, call.status) for call in calls(session)] == [

@@ -74,7 +74,7 @@ def test_full_session_gives_expected_records() -> None:
     assert question.content == USER["message"]["content"]
     assert question.created_at == datetime(2025, 11, 20, 23, 0, 1, tzinfo=UTC)
     assert (answer.external_id, answer.content, answer.error) == ("e2", [{"type": "text", "text": "Done."}], None)
-    (step,) = steps(answer)
+    step, last = steps(answer)
     assert (step.thought, step.reasoning_content, step.model) == ("I look.", "Hm.", "m-1")
     assert step.usage == {"input_tokens": 9, "output_tokens": 2, "cacheRead": 1, "cost": {"total": 0.1}}
     assert (step.timestamp, step.duration) == (datetime(2025, 11, 20, 23, 0, 2, tzinfo=UTC), 1500.0)
@@ -91,6 +91,8 @@ def test_full_session_gives_expected_records() -> None:
     assert isinstance(call.result, records.ToolResult)
     assert (call.result.output, call.result.data) == ("no", {"exit": 1})
     assert call.result.attachments == [{"type": "image", "data": "AA=="}]
+    assert (last.thought, last.model, last.usage, last.metadata) == (None, "m-1", None, {"stopReason": "stop"})
+    assert (last.timestamp, last.duration) == (datetime(2025, 11, 20, 23, 0, 6, tzinfo=UTC), 1500.0)
 
 
 @pytest.mark.parametrize(

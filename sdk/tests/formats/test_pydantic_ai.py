@@ -104,7 +104,8 @@ def test_messages_in_every_wrapping_are_found(document: object) -> None:
                             result=records.ToolResult(output=4),
                         )
                     ],
-                )
+                ),
+                records.AgentStep(iteration=1, model="m-1", timestamp=AT_NOON, tool_calls=[]),
             ],
             metadata={"model": "m-1"},
         ),
@@ -236,12 +237,15 @@ def test_text_after_provider_results_is_another_reply() -> None:
     (_question, answer) = only(
         [request(prompt()), response(thinks, search, returned_part, text("Found."), usage=usage)]
     )
-    (step,) = answer.agent_steps or ()
-    assert (step.reasoning_content, [(c.name, c.args, c.status) for c in step.tool_calls or ()]) == (
+    first, last = answer.agent_steps or ()
+    assert (first.reasoning_content, [(c.name, c.args, c.status) for c in first.tool_calls or ()]) == (
         "hm",
         [("web_search", {"q": "a"}, "success")],
     )
-    assert (answer.content, answer.usage) == ("Found.", {"input_tokens": 5, "output_tokens": 3})
+    # It is one request.
+    assert (first.model, first.usage) == (None, None)
+    assert (last.thought, last.model, last.usage) == (None, "m-1", {"input_tokens": 5, "output_tokens": 3})
+    assert (answer.content, answer.usage, (answer.metadata or {})["model"]) == ("Found.", None, "m-1")
 
 
 def test_other_request_parts_are_metadata_of_reply() -> None:

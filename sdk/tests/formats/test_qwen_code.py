@@ -79,10 +79,11 @@ def test_full_session_gives_expected_records() -> None:
     assert (question.role, question.content, question.external_id) == ("user", "Why?", "r1")
     assert (aside.role, aside.content) == ("user", "Faster")
     assert (answer.content, answer.external_id, answer.created_at) == ("Done.", "r2", datetime(2026, 6, 20, 10, 0, 2, tzinfo=UTC))  # fmt: skip
-    first, sub = steps(answer)
+    first, sub, last = steps(answer)
     assert (first.thought, first.reasoning_content, first.model) == ("I look.", "Hm.", "qwen3-coder-plus")
     assert first.usage == {"input_tokens": 12, "output_tokens": 34, "cached_tokens": 5, "total_tokens": 46}
     assert (sub.agent_name, sub.thought) == ("Explore", "Sub.")
+    assert (last.id, last.thought, last.model, last.usage) == ("r7", None, "qwen3-coder-plus", None)
     assert [(call.name, call.args, call.status) for call in calls(session)] == [
         ("grep", {"q": "a"}, "success"),
         ("ls", {}, "error"),

@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from tracesite_sdk.normalize.pricing import Price, PriceTable, Tokens, names_of, stated_cost, tokens_of
+from tracesite_sdk.normalize.pricing import (
+    Price,
+    PriceTable,
+    Tokens,
+    names_of,
+    stated_cost,
+    tokens,
+    tokens_of,
+    with_counts,
+)
 
 DAY = date(2026, 5, 1)
 
@@ -108,6 +117,21 @@ def test_price_is_that_of_the_day() -> None:
             {"input_tokens": 110, "cached_input_tokens": 80, "cache_write_tokens": 20, "output_tokens": 5},
             Tokens(10, 80, 20, 5, 0),
         ),
+        # Inspect, of which the total says which way its provider has
+        (
+            {"input_tokens": 110, "output_tokens": 5, "input_tokens_cache_read": 80, "total_tokens": 115},
+            Tokens(30, 80, 0, 5, 0),
+        ),
+        (
+            {"input_tokens": 90, "output_tokens": 5, "input_tokens_cache_read": 60, "input_tokens_cache_write": 20,
+             "total_tokens": 175},
+            Tokens(90, 60, 20, 5, 0),
+        ),
+        # Codex has the name of one way for what was read, of the other for what was written.
+        (
+            {"input_tokens": 110, "output_tokens": 5, "cached_input_tokens": 80, "cache_write_input_tokens": 20},
+            Tokens(10, 80, 20, 5, 0),
+        ),
         # LangChain
         (
             {"input_tokens": 110, "output_tokens": 9, "input_token_details": {"cache_read": 80, "cache_creation": 20},
@@ -187,3 +211,39 @@ def test_stated_cost_is_read_of_field_or_usage(
 
 def test_names_of_hostile_model_are_few() -> None:
     assert len(list(names_of("a/" * 100_000 + "." * 100_000 + "-v1:0-2024-08-06"))) < 20
+
+
+@pytest.mark.parametrize("count", ["1000", 1000.0, "1000.0", "1000."])
+def test_count_that_is_text_or_double_is_a_count(count: object) -> None:
+    usage = with_counts({"prompt_tokens": count, "prompt_tokens_details": {"cached_tokens": count, "other": "1000"}})
+    assert usage == {"prompt_tokens": 1000, "prompt_tokens_details": {"cached_tokens": 1000, "other": "1000"}}
+    assert tokens(with_counts({"promptTokenCount": count, "candidatesTokenCount": count})) == (1000, 1000)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "-1", "1,000", "1e3", "ten", "1" * 14, "²", 1.5, -1.0, 1e300, float("nan"), True, None, [7]]
+)
+def test_value_that_is_no_count_is_kept(value: object) -> None:
+    usage = {"input_tokens": value, "service_tier": "2", "cache": "12"}
+    assert repr(with_counts(usage)) == repr(usage)
+
+
+# Whether the names say that cached tokens lie inside the input or beside it: a total goes before them.
+INSIDE = ("cached_input_tokens", "cache_write_tokens")
+BESIDE = ("cache_read_input_tokens", "cache_creation_input_tokens")
+
+
+@pytest.mark.parametrize(
+    ("names", "total", "is_inside"),
+    [
+        (INSIDE, None, True),
+        (BESIDE, None, False),
+        *((names, 5100, True) for names in (INSIDE, BESIDE)),
+        *((names, 6300, False) for names in (INSIDE, BESIDE)),
+        (INSIDE, 9999, True),
+        (BESIDE, 9999, False),
+    ],
+)
+def test_total_says_where_cached_tokens_are(names: tuple[str, str], total: int | None, is_inside: bool) -> None:
+    usage = {"input_tokens": 5000, "output_tokens": 100, names[0]: 1000, names[1]: 200, "total_tokens": total}
+    assert tokens_of(usage) == Tokens(3800 if is_inside else 5000, 1000, 200, 100, 0)

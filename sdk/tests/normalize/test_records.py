@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from tracesite_sdk import records
-from tracesite_sdk.normalize.records import hyphenated_uuid, normalise, normalise_steps, text_of, tokens
+from tracesite_sdk.normalize.pricing import tokens
+from tracesite_sdk.normalize.records import hyphenated_uuid, normalise, normalise_steps, text_of
 from tracesite_sdk.normalize.tool_results import NO_REASON
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -64,6 +64,46 @@ def test_cached_tokens_of_conventions_are_told_apart(attributes: dict[str, Any])
     assert tokens_of(request(**attributes).usage) == Tokens(10, 80, 20, 5, 0)
 
 
+@pytest.mark.parametrize(
+    ("read", "written"),
+    [
+        ("cache_read_tokens", "cache_write_tokens"),
+        ("details.cache_read_tokens", "details.cache_write_tokens"),
+        ("details.cache_read_input_tokens", "details.cache_creation_input_tokens"),
+        ("input_tokens.cached", "cache_write.input_tokens"),
+        ("input_cached_tokens", "cache_creation_tokens"),
+        ("input_tokens_details.cached_tokens", "cache_creation_input_tokens"),
+    ],
+)
+def test_cached_tokens_are_found_under_names_of_producers(read: str, written: str) -> None:
+    attributes = {**GENAI, f"gen_ai.usage.{read}": 80, f"gen_ai.usage.{written}": 20}
+    assert tokens_of(request(**attributes).usage) == Tokens(10, 80, 20, 5, 0)
+
+
+def test_cached_tokens_that_the_total_adds_are_put_into_the_input() -> None:
+    attributes = {**GENAI, "gen_ai.usage.cache_read.input_tokens": 80, "gen_ai.usage.total_tokens": 195}
+    usage = request(**attributes).usage
+    assert usage is not None and usage["input_tokens"] == 190
+    assert tokens_of(usage) == Tokens(110, 80, 0, 5, 0)
+
+
+@pytest.mark.parametrize("kind", [str, float])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        GENAI,
+        OPENINFERENCE,
+        {"ai.operationId": "ai.generateText.doGenerate", "ai.model.id": "m", "ai.usage.inputTokens": 110,
+         "ai.usage.outputTokens": 5},
+        {"llm.request.type": "chat", "gen_ai.request.model": "m", "gen_ai.usage.prompt_tokens": 110,
+         "gen_ai.usage.completion_tokens": 5},
+    ],
+)  # fmt: skip
+def test_counts_that_are_texts_or_doubles_are_counts(attributes: dict[str, Any], kind: type) -> None:
+    sent = {name: kind(value) if isinstance(value, int) else value for name, value in attributes.items()}
+    assert tokens_of(request(**sent).usage) == Tokens(110, 0, 0, 5, 0)
+
+
 @pytest.mark.skipif(not GENERATED.exists(), reason="needs ../shared/data")
 def test_cost_of_pydantic_ai_is_that_of_its_requests() -> None:
     file = Path(GENERATED, "logfire-pydantic-ai", "json", "001-traces.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from sdk.tests.growing import merged
 from tracesite_sdk import records
-from tracesite_sdk.normalize.records import tokens
+from tracesite_sdk.normalize.pricing import tokens
 from tracesite_sdk.transcripts.conversation import Conversation, messages, stream_messages
 from tracesite_sdk.transcripts.entries import Call, Entry, Prompt, Reply, Result, Transcript, size_of
 from tracesite_sdk.transcripts.outline import digests, digests_of, messages_of, session, session_of
@@ -353,21 +354,40 @@ def test_call_start_and_result_duration_are_used() -> None:
     assert (call.started_at, call.completed_at, call.duration) == (began, None, 250.0)
 
 
-def test_message_usage_is_the_sum_if_the_answer_has_usage() -> None:
+def test_request_that_gave_the_answer_is_a_step_with_its_usage() -> None:
     calling = replace(asks("c1:a"), usage={"input_tokens": 10, "output_tokens": 1, "cache": {"read": 5}})
-    answering = replace(
-        plain("Done."), usage={"input_tokens": 20, "output_tokens": 2, "cache": {"read": 6}, "tier": "s"}
-    )
+    usage = {"input_tokens": 20, "output_tokens": 2, "cache": {"read": 6}, "tier": "s"}
+    answering = at(4, replace(plain("Done."), usage=usage, model="m-1", reasoning="Hm.", duration=9.0))
     (_question, answer) = messages(talk(user("Go"), calling, result("one", "c1"), answering))
-    assert [step.usage for step in answer.agent_steps or ()] == [calling.usage]
-    assert answer.usage == {"input_tokens": 30, "output_tokens": 3, "cache": {"read": 11}, "tier": "s"}
-    assert messages(talk(user("Go"), calling, plain("Done.")))[1].usage is None
+    assert [step.usage for step in answer.agent_steps or ()] == [calling.usage, usage]
+    assert (answer.agent_steps or ())[1] == records.AgentStep(
+        iteration=1,
+        reasoning_content="Hm.",
+        model="m-1",
+        usage=usage,
+        timestamp=NOON + timedelta(seconds=4),
+        duration=9.0,
+        tool_calls=[],
+    )
+    assert (answer.content, answer.usage) == ("Done.", None)
+    assert answer.metadata == {"reasoning_content": "Hm.", "model": "m-1"}
 
 
-def test_usages_in_words_of_two_providers_are_counted_together() -> None:
+@pytest.mark.parametrize(
+    ("stated", "is_step"),
+    [({"model": "m-1"}, True), ({"usage": {"input_tokens": 1}}, True), ({"is_request": True}, True), ({}, False)],
+)
+def test_answer_is_a_step_if_it_is_known_as_a_request(stated: dict[str, Any], is_step: bool) -> None:
+    (_question, answer) = messages(talk(user("Go"), replace(plain("Done."), **stated)))
+    assert (answer.content, len(answer.agent_steps or ())) == ("Done.", is_step)
+
+
+def test_tokens_of_all_steps_add_up_in_words_of_two_providers() -> None:
     calling = replace(asks("c1:a"), usage={"prompt_tokens": 10, "completion_tokens": 1})
     answering = replace(plain("Done."), usage={"input_tokens": 20, "output_tokens": 2})
-    assert tokens(messages(talk(user("Go"), calling, answering))[1].usage) == (30, 3)
+    (_question, answer) = messages(talk(user("Go"), calling, answering))
+    assert [tokens(step.usage) for step in answer.agent_steps or ()] == [(10, 1), (20, 2)]
+    assert answer.usage is None
 
 
 def test_error_fails_message_and_session_until_an_answer() -> None:
@@ -475,11 +495,24 @@ def test_all_entries_are_in_the_messages(entries: list[Entry]) -> None:
     orphans = sum(bool(call.metadata) for call in calls)
     assert len(calls) == asked + orphans
     plain_replies = [entry for entry in entries if isinstance(entry, Reply) and not entry.calls]
-    contents = sum(m.content is not None for m in found if m.role == "assistant")
-    thoughts = sum(not step.tool_calls for m in found for step in m.agent_steps or ())
+    # An answer that is a request is also a step, so none is one here.
+    bare = messages(replace(e, model=None, usage=None) if isinstance(e, Reply) else e for e in entries)
+    contents = sum(m.content is not None for m in bare if m.role == "assistant")
+    thoughts = sum(not step.tool_calls for m in bare for step in m.agent_steps or ())
     assert contents + thoughts == len(plain_replies)
+    assert [m.content for m in found] == [m.content for m in bare]
     assert sum(m.role != "assistant" for m in found) == sum(isinstance(entry, Prompt) for entry in entries)
     assert all(m.content is not None or m.agent_steps for m in found)
+
+
+@given(_entries)
+def test_each_request_is_one_step(entries: list[Entry]) -> None:
+    requests = [entry for entry in entries if isinstance(entry, Reply) and (entry.model or entry.usage)]
+    steps = [step for m in messages(entries) for step in m.agent_steps or () if step.model or step.usage]
+    assert Counter((step.model, str(step.usage)) for step in steps) == Counter(
+        (request.model, str(request.usage)) for request in requests
+    )
+    assert all(m.usage is None for m in messages(entries))
 
 
 @given(_entries)

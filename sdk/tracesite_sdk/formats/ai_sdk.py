@@ -350,7 +350,8 @@ def _replies(id_: str, message: dict[str, Any], model: str | None, approvals: li
             content=_content(item.texts),
             calls=item.calls,
             reasoning="\n\n".join(item.thoughts) or None,
-            model=model,
+            # The usage is that of all steps together.
+            model=model if is_last or usage is None else None,
             usage=usage if is_last else None,
             created_at=_created_at(message) if replies == 0 else None,
             health=json_values.time_flags(*_times(message)),

@@ -294,12 +294,15 @@ def _prompt(id_: str, message: dict[str, Any], where: str, skip: Skip) -> Iterat
 def _replies(id_: str, message: dict[str, Any], model: str | None, where: str, skip: Skip) -> Iterator[Reply | Result]:
     stop_reason = message.get("stop_reason")
     usage = message.get("usage")
+    model = _text(message.get("model")) or model
     report_unknown(message.get("content"), f"{where}.content", skip)
     for number, part in enumerate(turns_of(blocks_of(message.get("content")))):
         own_id = f"{id_}.{number}" if number else id_
         blocks = read_blocks(part, own_id, f"{where}.content", skip)
         metadata = blocks.metadata
-        if not number:
+        if number:
+            metadata |= {"model": model} if model else {}
+        else:
             metadata |= rest(message, _MESSAGE_FIELDS)
             if message.get("id"):
                 metadata["id"] = message["id"]
@@ -308,7 +311,7 @@ def _replies(id_: str, message: dict[str, Any], model: str | None, where: str, s
             content=blocks.content,
             calls=blocks.calls,
             reasoning=blocks.thought,
-            model=_text(message.get("model")) or model,
+            model=None if number else model,
             usage=usage if isinstance(usage, dict) and not number else None,
             error=_REFUSAL if stop_reason == _REFUSAL and not number else None,
             metadata=metadata,

@@ -212,8 +212,10 @@ def _entries(exchange: Exchange, skip: Skip) -> Iterator[Entry]:
                 if isinstance(entry, Result):
                     yield replace(entry, created_at=time, health=flags)
                 else:
-                    own = {**(metadata if entry.id == str(index) else {}), **entry.metadata}
-                    yield replace(entry, created_at=time, health=flags, model=model, metadata=own)
+                    is_first = entry.id == str(index)
+                    own = {**(metadata if is_first else rest({"model": model}, ())), **entry.metadata}
+                    of_model = model if is_first else None
+                    yield replace(entry, created_at=time, health=flags, model=of_model, metadata=own)
             continue
         if message.get("role") not in ("user", "system"):
             skip(where, f"the role is {text(message.get('role')) or 'missing'}; a role is user or assistant")

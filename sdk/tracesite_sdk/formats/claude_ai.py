@@ -166,6 +166,7 @@ def _prompt(own: str, message: dict[str, Any], place: str, skip: Skip) -> Iterat
 
 
 def _replies(own: str, message: dict[str, Any], model: str | None, place: str, skip: Skip) -> Iterator[Entry]:
+    model = text(message.get("model")) or model
     visible: list[Any] = []
     others: list[Any] = []
     for block in _blocks(message):
@@ -183,11 +184,11 @@ def _replies(own: str, message: dict[str, Any], model: str | None, place: str, s
             content=blocks.content,
             calls=_calls_with_times(blocks.calls, output),
             reasoning=blocks.thought,
-            model=text(message.get("model")) or model,
+            model=None if number else model,
             created_at=began or instant(message.get("created_at")),
             duration=between(began, ended),
             health=time_flags(message.get("created_at")),
-            metadata={**({} if number else metadata), **blocks.metadata},
+            metadata={**(rest({"model": model}, ()) if number else metadata), **blocks.metadata},
         )
         yield from _results_with_names(blocks.results, [block for block in part if _is_result(block)])
 

@@ -1054,7 +1054,7 @@ class _Reader:
             model = text(message.get("model"))
             if own_id:
                 metadata["message_id"] = own_id
-            if model and model.startswith("<"):
+            if model and model.startswith("<"):  # written by the client: no request, and its usage is zeros
                 metadata["model"], model = model, None
             if is_repeated:
                 # Progress lines omit text, so their time and usage may not be those of the reply; the sub-agent's
@@ -1092,7 +1092,7 @@ class _Reader:
                 self._open[agent, own_id] = answer
         results = answer.add(
             blocks,
-            None if is_repeated else message.get("usage"),
+            None if is_repeated or "model" in answer.reply.metadata else message.get("usage"),
             message.get("stop_reason"),
             None if is_repeated else at,
         )

@@ -580,6 +580,8 @@ class _Reader:
         self._open: _Open | None = None
         self._waiting: list[Entry] = []
         """A reply without usage, and the entries after it."""
+        self._own_results = 0
+        """The entries after it that are results of its calls which the provider ran."""
         self._released: list[Entry] = []
         self._usage: dict[str, Any] | None = None
         """The usage of the next reply."""
@@ -606,13 +608,15 @@ class _Reader:
                     content=joined(reply.texts),
                     calls=reply.calls,
                     reasoning="\n\n".join(reply.reasoning) or None,
-                    model=reply.model,
+                    # After calls that the provider ran, the response goes on, and its usage follows.
+                    model=None if reply.results and not self._usage else reply.model,
                     usage=self._usage,
                     created_at=reply.created_at,
                     metadata=reply.metadata,
                 )
             )
             self._waiting += reply.results
+            self._own_results = len(reply.results)
             self._usage = None
         if is_over:
             self._release()
@@ -715,6 +719,9 @@ class _Reader:
             self.close()
         if self._open is None:
             self._open = _Open(id=line.id, model=self._model, created_at=at)
+            begun = self._waiting[0] if self._own_results and len(self._waiting) == 1 + self._own_results else None
+            if isinstance(begun, Reply) and begun.usage:
+                self._open.model = None  # the rest of that response
         return self._open
 
     def _add_message(self, id_: str, role: str, content: Any, at: datetime | None, metadata: dict[str, Any]) -> None:
@@ -767,7 +774,7 @@ class _Reader:
             error = f"turn aborted: {reason or 'no reason'}" if kind == "turn_aborted" else reason or kind
             self._end_turn()
             metadata = {"type": kind, **rest(event, ("type", "message", "reason"))}
-            self._waiting.append(Reply(id=line.id, content=None, error=error, model=self._model, created_at=at, metadata=metadata))  # fmt: skip
+            self._waiting.append(Reply(id=line.id, content=None, error=error, created_at=at, metadata=metadata))
         elif kind in _NOTICES:
             self._add_message(line.id, "system", f"[{kind}]", at, {"type": kind, **rest(event, ("type",))})
         elif kind in _BEGINS or kind in _ENDS:
@@ -820,7 +827,7 @@ class _Reader:
         entry = self._waiting[replies[-1]] if replies else None
         if isinstance(entry, Reply) and not self._counts_first:
             usages = [entry.usage, usage] if entry.usage else [usage]
-            self._waiting[replies[-1]] = replace(entry, usage=total_usage(usages))
+            self._waiting[replies[-1]] = replace(entry, usage=total_usage(usages), model=entry.model or self._model)
             self._release()
         else:
             self._usage = usage if self._usage is None else total_usage([self._usage, usage])

@@ -706,7 +706,7 @@ def _replies(
             calls=segment.calls,
             reasoning="\n\n".join(reasoning) or None if number == 0 else None,
             agent_name=json_values.text(message.get("name")),
-            model=json_values.text(model),
+            model=json_values.text(model) if segment is last else None,
             usage=usage if isinstance(usage, dict) and segment is last else None,
             created_at=sighting.at or json_values.instant(response.get("created_at")),
             metadata={**_metadata(message, _REPLY_FIELDS), **metadata} if segment is last else {},

@@ -606,7 +606,7 @@ class _Open:
             content=joined(self.texts),
             calls=self.calls,
             reasoning="\n\n".join(self.reasoning) or None,
-            model=answer.model,
+            model=answer.model if is_last else None,
             usage=answer.usage if is_last else None,
             created_at=answer.created_at,
             error=answer.error if is_last else None,

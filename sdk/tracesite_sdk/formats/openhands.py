@@ -331,7 +331,7 @@ class _Conversation:
             reasoning=text(message.get("reasoning_content")) if is_first else None,
             agent_name=agent,
             parent_call=parent,
-            model=text(response.get("model")),
+            model=text(response.get("model")) if is_first else None,
             usage=fields(response.get("usage")) or None if is_first else None,
             created_at=instant(event.get("timestamp")),
             health=time_flags(event.get("timestamp")),

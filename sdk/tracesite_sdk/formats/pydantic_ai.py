@@ -305,7 +305,7 @@ def _replies(
             content=_content(segment.texts),
             calls=segment.calls,
             reasoning="\n\n".join(segment.thoughts) or None,
-            model=json_values.text(message.get("model_name")),
+            model=json_values.text(message.get("model_name")) if is_last else None,
             usage=_usage(message.get("usage")) if is_last else None,
             created_at=json_values.instant(message.get("timestamp")),
             health=json_values.time_flags(message.get("timestamp")),

@@ -33,6 +33,7 @@ _PROVIDER = re.compile(
 )
 _REVISION = re.compile(r"-v\d+(?::\d+){0,2}$")
 _DATE = re.compile(r"(?:[-@]20\d\d-?(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])|-latest)$")
+# No run uses a trillion tokens: a larger number is kept in the usage only, so that sums fit into their columns.
 _MOST_TOKENS = 10**12
 _MOST_FOUND = 4_096
 _MILLION = Decimal(1_000_000)
@@ -42,6 +43,10 @@ _TOO_MUCH = Decimal(10**10)
 """No request costs that: the columns cannot hold it."""
 
 Path = tuple[str, ...]
+
+
+TOKENS_IN = ("input_tokens", "prompt_tokens", "inputTokens", "promptTokens", "promptTokenCount")
+TOKENS_OUT = ("output_tokens", "completion_tokens", "outputTokens", "completionTokens", "candidatesTokenCount")
 
 
 class _Paths(NamedTuple):
@@ -59,16 +64,10 @@ class _Paths(NamedTuple):
 
 
 _PATHS = _Paths(
-    input=(("input_tokens",), ("prompt_tokens",), ("inputTokens",), ("promptTokens",), ("promptTokenCount",)),
-    output=(
-        ("output_tokens",),
-        ("completion_tokens",),
-        ("outputTokens",),
-        ("completionTokens",),
-        ("candidatesTokenCount",),
-    ),
+    input=tuple((name,) for name in TOKENS_IN),
+    output=tuple((name,) for name in TOKENS_OUT),
     total=(("total_tokens",), ("totalTokens",), ("totalTokenCount",), ("total",)),
-    # Included in the input: OpenAI, OpenTelemetry, LangChain, Vercel, Gemini, DeepSeek.
+    # Included in the input: OpenAI, OpenTelemetry, LangChain, Vercel, Gemini, DeepSeek, Inspect.
     cached_inside=(
         ("cached_input_tokens",),
         ("cache_read_tokens",),
@@ -82,6 +81,8 @@ _PATHS = _Paths(
         ("cached",),
         ("prompt_cache_hit_tokens",),
         ("cached_prompt_text_tokens",),
+        ("input_tokens_cache_read",),
+        ("prompt_details.cache_read",),
     ),
     written_inside=(
         ("cache_write_tokens",),
@@ -89,6 +90,8 @@ _PATHS = _Paths(
         ("input_tokens_details", "cache_write_tokens"),
         ("input_token_details", "cache_creation"),
         ("inputTokenDetails", "cacheWriteTokens"),
+        ("input_tokens_cache_write",),
+        ("prompt_details.cache_write",),
     ),
     # Beside the input: Anthropic, Bedrock, pi, OpenCode, Langfuse.
     cached_beside=(
@@ -115,11 +118,15 @@ _PATHS = _Paths(
         ("reasoning_output_tokens",),
         ("reasoningTokens",),
         ("outputTokenDetails", "reasoningTokens"),
+        ("completion_details.reasoning",),
     ),
     # Gemini, OpenCode, Langfuse.
     reasoning_beside=(("thoughtsTokenCount",), ("thoughts",), ("reasoning",), ("output_reasoning_tokens",)),
 )
-_KEYS = frozenset(path[0] for paths in _PATHS for path in paths)
+_KNOWN = frozenset(path for paths in _PATHS for path in paths)
+_KEYS = frozenset(path[0] for path in _KNOWN)
+# Spring AI sends all counts as texts; JSON of PHP, Ruby and Lua makes doubles of numbers.
+_COUNT = re.compile(r"\d{1,13}(?:\.0*)?")
 # What it cost, where a provider or a producer says so: OpenRouter, OpenCode, ATIF, pi.
 _COST = (("cost",), ("cost", "total"), ("total_cost",), ("cost_usd",), ("costUSD",))
 
@@ -250,10 +257,40 @@ def _with_hyphens(name: str) -> Iterator[str]:
         yield name.replace(".", "-")
 
 
+def tokens(usage: dict[str, Any] | None) -> tuple[int, int]:
+    """Return the input and output tokens of a usage, under any provider's names for them; 0 if missing."""
+    if not usage:
+        return 0, 0
+    return _count(usage, _PATHS.input) or 0, _count(usage, _PATHS.output) or 0
+
+
+def with_counts(usage: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return a usage whose counts are integers, also those that were sent as text ("1000") or as doubles (1000.0)."""
+    if not usage:
+        return usage
+    counts = {
+        name: _counts_of(value, name) if isinstance(value, dict) else _as_count(value, name)
+        for name, value in usage.items()
+        if type(value) is not int and name in _KEYS
+    }
+    return {**usage, **counts} if counts else usage
+
+
+def _counts_of(details: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: _as_count(value, name, key) for key, value in details.items()}
+
+
+def _as_count(value: Any, *path: str) -> Any:
+    """Return a count as an integer, and any other value as it is."""
+    text = str(value) if isinstance(value, (float, str)) and path in _KNOWN else ""
+    return int(text.partition(".")[0]) if text.isascii() and _COUNT.fullmatch(text) else value
+
+
 def tokens_of(usage: dict[str, Any] | None) -> Tokens | None:
     """Return the tokens of a usage in any provider's form, or None if it has neither input nor output tokens.
 
-    Some count cached tokens as a part of the input (OpenAI, OpenTelemetry), others beside it (Anthropic, Bedrock).
+    Some count cached tokens as a part of the input (OpenAI, OpenTelemetry), others beside it (Anthropic, Bedrock). The total
+    says which, or else the names.
     """
     if not usage:
         return None
@@ -264,13 +301,15 @@ def tokens_of(usage: dict[str, Any] | None) -> Tokens | None:
     given, output = given or 0, output or 0
     cached, written = _count(usage, paths.cached_inside), _count(usage, paths.written_inside)
     is_inside = cached is not None or written is not None
-    if not is_inside:
-        cached, written = _count(usage, paths.cached_beside), _count(usage, paths.written_beside)
-        # Of two libraries that use one name, the total says which of them it was.
-        is_inside = bool(cached or written) and _count(usage, paths.total) == given + output
-    cached, written = cached or 0, written or 0
-    if is_inside and cached + written <= given:
-        given -= cached + written
+    cached = _count(usage, paths.cached_beside) or 0 if cached is None else cached
+    written = _count(usage, paths.written_beside) or 0 if written is None else written
+    of_cache = cached + written
+    total = _count(usage, paths.total) if of_cache else None
+    # Libraries use the names of either way for the other.
+    if total in (given + output, given + output + of_cache):
+        is_inside = total == given + output
+    if is_inside and of_cache <= given:
+        given -= of_cache
     reasoning = _count(usage, paths.reasoning_inside)
     if reasoning is None:
         reasoning = _count(usage, paths.reasoning_beside) or 0

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from tracesite_sdk import records
@@ -28,6 +29,7 @@ from tracesite_sdk.records.health_flags import (
 from tracesite_sdk.records.shared_values import CONTEXT_REF
 
 from .call_ids import HANDOFF_PREFIX, folded, folded_name, handoff_target, may_be_repeated
+from .pricing import with_counts
 from .tool_results import MOST_WRAPPINGS, normalize_result
 
 HANDOFF_TO = "handoff_to"
@@ -39,10 +41,6 @@ MOST_PUT_IN = 256 * 2**20
 """The same of one request, or of one session of a file."""
 
 _MICROSECOND = timedelta(microseconds=1)
-# No run uses a trillion tokens: a larger number is kept in the usage only, so that sums fit into their columns.
-_MOST_TOKENS = 10**12
-TOKENS_IN = ("input_tokens", "prompt_tokens", "inputTokens", "promptTokens")
-TOKENS_OUT = ("output_tokens", "completion_tokens", "outputTokens", "completionTokens")
 
 
 def normalise(session: records.Session, *, now: datetime) -> records.Session:
@@ -74,7 +72,8 @@ class NormalPatch:
 
 def normalise_patch(patch: records.MessagePatch) -> NormalPatch:
     steps, flags = normalise_steps(patch.agent_steps)
-    return NormalPatch(patch=replace(patch, agent_steps=steps), flags=frozenset(flags))
+    usage = patch.usage if patch.usage is UNSET else with_counts(patch.usage)
+    return NormalPatch(patch=replace(patch, agent_steps=steps, usage=usage), flags=frozenset(flags))
 
 
 def normalise_steps(steps: Sequence[records.AgentStep]) -> tuple[list[records.AgentStep], set[str]]:
@@ -90,13 +89,6 @@ def text_of(content: str | list[Any] | None) -> tuple[str, list[Any] | None]:
         return content or "", None
     texts = [part if isinstance(part, str) else part.get("text") for part in content if isinstance(part, (str, dict))]
     return " ".join(text for text in texts if isinstance(text, str)).strip(), content
-
-
-def tokens(usage: dict[str, Any] | None) -> tuple[int, int]:
-    """Return the input and output tokens of a usage, under any provider's names for them; 0 if missing."""
-    if not usage:
-        return 0, 0
-    return _first_count(usage, TOKENS_IN), _first_count(usage, TOKENS_OUT)
 
 
 def hyphenated_uuid(text: str | None) -> UUID | None:
@@ -126,6 +118,7 @@ def _message(message: records.Message, default_time: datetime) -> records.Messag
         content=content,
         content_parts=message.content_parts or parts or None,
         agent_steps=steps,
+        usage=with_counts(message.usage),
         knowledge_references=message.knowledge_references or [],
         created_at=created_at,
         is_completed=message.is_completed if message.is_completed is not None else True,
@@ -178,6 +171,7 @@ def _with_contexts(message: records.Message, contexts: dict[str, Any] | None) ->
 
 def _step(step: records.AgentStep, flags: set[str], names: set[str]) -> records.AgentStep:
     calls = [_call(call, flags, names) for call in step.tool_calls or ()]
+    usage = with_counts(step.usage)
     duration, first = (
         round(given) if isinstance(given, float) else given for given in (step.duration, step.time_to_first_token)
     )
@@ -185,11 +179,12 @@ def _step(step: records.AgentStep, flags: set[str], names: set[str]) -> records.
     if (
         duration is step.duration
         and first is step.time_to_first_token
+        and usage is step.usage
         and step.tool_calls is not None
         and all(map(is_, calls, step.tool_calls))
     ):
         return step
-    return replace(step, duration=duration, time_to_first_token=first, tool_calls=calls)
+    return replace(step, duration=duration, time_to_first_token=first, usage=usage, tool_calls=calls)
 
 
 def _call(call: records.ToolCall, flags: set[str], names: set[str]) -> records.ToolCall:
@@ -283,11 +278,3 @@ def _in_range(instant: datetime | None, default: datetime) -> datetime:
     if instant is None or not ids.EARLIEST <= instant <= default + ids.LATEST_AHEAD:
         return default
     return instant.astimezone(UTC)
-
-
-def _first_count(usage: dict[str, Any], names: tuple[str, ...]) -> int:
-    for name in names:
-        count = usage.get(name)
-        if isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= _MOST_TOKENS:
-            return count
-    return 0

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tracesite_sdk import records
 
-from .records import tokens
+from .pricing import tokens
 
 T = TypeVar("T", bound=Hashable)
 
@@ -35,11 +35,16 @@ def rollup(
     message_usage: dict[str, Any] | None,
     steps: Iterable[tuple[T, float | None, dict[str, Any] | None, Any, str | None, Decimal | None]],
     calls: Iterable[tuple[T, T | None, str, float | None]],
+    *,
+    is_answer: bool,
 ) -> Rollup:
     """Add up (id, duration, usage, error, model, cost) of steps and (step id, parent id, status, duration) of calls.
 
     Tokens are those of the message if it has any, else the sum over its steps. A step without a duration counts as the sum
     of its calls that have no parent. The duration and the cost are None where none is known.
+
+    `unpriced_count` is the number of requests to a model that have no cost. An answer (`is_answer`: a completed message of the
+    assistant) that has no step, or tokens but no step of a model, came from a request that is not known, and is one.
     """
     steps, calls = list(steps), list(calls)
     inside: dict[T, float] = {}
@@ -52,10 +57,13 @@ def rollup(
         if duration is not None or step_id in inside
     ]
     input_tokens, output_tokens = tokens(message_usage)
-    if not (input_tokens or output_tokens):
+    has_tokens = bool(input_tokens or output_tokens)
+    if not has_tokens:
         counted = [tokens(usage) for _id, _duration, usage, *_others in steps]
         input_tokens, output_tokens = sum(count[0] for count in counted), sum(count[1] for count in counted)
     costs = [cost for *_others, cost in steps if cost is not None]
+    requests = [is_request(model, usage, error) for _id, _duration, usage, error, model, cost in steps if cost is None]
+    is_unknown = is_answer and not costs and not any(requests) and (has_tokens or not steps)
     return Rollup(
         step_count=len(steps),
         call_count=len(calls),
@@ -65,10 +73,13 @@ def rollup(
         output_tokens=output_tokens,
         duration_ms=round(sum(durations)) if durations else None,
         cost=sum(costs, Decimal(0)) if costs else None,
-        unpriced_count=sum(
-            cost is None and bool(model or usage) for _id, _duration, usage, _error, model, cost in steps
-        ),
+        unpriced_count=sum(requests) + is_unknown,
     )
+
+
+def is_request(model: str | None, usage: dict[str, Any] | None, error: Any) -> bool:
+    """Return whether a step is a request to a model that costs something: a failed one without tokens costs nothing."""
+    return bool(usage or model) and not (error and tokens(usage) == (0, 0))
 
 
 def duration_between(created_at: datetime, completed_at: datetime | None, rolled_up: int | None) -> int | None:

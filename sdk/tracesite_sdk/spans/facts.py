@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tracesite_sdk import records
 from tracesite_sdk.normalize.json_values import fields, items
-from tracesite_sdk.normalize.pricing import is_amount
+from tracesite_sdk.normalize.pricing import is_amount, tokens_of, with_counts
 from tracesite_sdk.transcripts.parsing.message_shapes import decoded
 
 from .observations import Kind
@@ -159,6 +159,10 @@ def _amount(value: Any) -> float | None:
 
 
 def usage(attributes: Attributes, names: dict[str, tuple[str, ...]]) -> dict[str, Any] | None:
-    """Return the token counts by name, or None if there are none."""
-    counts = {name: first(attributes, aliases) for name, aliases in names.items()}
-    return {name: count for name, count in counts.items() if count is not None} or None
+    """Return the token counts by name, or None if there are none. Cached tokens are a part of the input, as OpenTelemetry has it."""
+    counts = {name: count for name, aliases in names.items() if (count := first(attributes, aliases)) is not None}
+    usage = with_counts(counts) or {}
+    if (tokens := tokens_of(usage)) is not None and (of_cache := tokens.cached_input + tokens.cache_write):
+        # Bedrock and Anthropic have them beside the input, behind OpenTelemetry's names too.
+        usage = {**usage, "input_tokens": tokens.input + of_cache}
+    return usage or None

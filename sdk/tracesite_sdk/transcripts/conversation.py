@@ -1,7 +1,8 @@
 """From entries to messages: turns, and the calls that results answer. The mapping that all formats share.
 
 * From one user message to the next is one assistant message. A reply that calls tools is a step, its text the thought; the
-  last plain reply is the content; an earlier plain reply is a step without calls. Without a reply there is no message.
+  last plain reply is the content, and a step without thought if it is known as a request (`turn_records.is_request`); an
+  earlier plain reply is a step without calls. Without a reply there is no message.
 * A result answers the open call with its id, the earliest first if an id repeats; then a call whose id matches once a
   repeated id ("call_7call_7") is folded on either side; a result without an id answers the earliest open call of the turn
   (of its name, if it has one). Scopes keep the ids of calls apart. A result that answers no call gets a placeholder call

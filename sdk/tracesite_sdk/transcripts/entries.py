@@ -59,6 +59,7 @@ class Reply:
     reasoning: str | None = None
     agent_name: str | None = None
     model: str | None = None
+    """Where a response is read as several replies, only the one with its usage has it: it makes a reply a request that has a cost."""
     usage: dict[str, Any] | None = None
     """Tokens of this reply alone, under the provider's names as far as docs/cost.md has them; those under others count as none."""
     created_at: datetime | None = None
@@ -77,7 +78,8 @@ class Reply:
     """The id of the call that started the replying sub-agent; its calls are nested below that call. "" if the reply is a
     sub-agent's, but the call is unknown."""
     is_request: bool = False
-    """Whether it is one request to the model, which stays a step if its text becomes the answer. Tokens have a cost in steps only."""
+    """Whether it is one request to the model, though neither its model nor its usage is known. A request stays a step if its text
+    becomes the answer, because tokens have a cost in steps only."""
     error: str | None = None
     """Why there is no answer: the model refused or could not be reached. The message has failed, whatever follows."""
     scope: str | None = None

@@ -9,7 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from tracesite_sdk import records
-from tracesite_sdk.normalize.records import text_of, tokens
+from tracesite_sdk.normalize.pricing import tokens
+from tracesite_sdk.normalize.records import text_of
 
 from .entries import Prompt, Reply, Result, is_text
 from .turns import Turn, TurnCall, TurnStep
@@ -49,7 +50,6 @@ def turn_message(turn: Turn) -> records.Message:
             content = [{"type": "text", "text": content or ""}]
         if answer is not own[-1] or len(plain) > 1:
             metadata["answer_iteration"] = answer.iteration
-    usages = [step.reply.usage for step in turn.steps if step.reply is not None and step.reply.usage]
     return records.Message(
         role="assistant",
         external_id=turn.id,
@@ -58,16 +58,19 @@ def turn_message(turn: Turn) -> records.Message:
         agent_steps=[
             _step(step, is_answer=step is answer)
             for step in sorted(turn.steps, key=attrgetter("iteration"))
-            if step is not answer or (step.reply and step.reply.is_request)
+            if step is not answer or (step.reply and is_request(step.reply))
         ],
         created_at=turn.began,
         completed_at=turn.ended,
-        # A message without usage gets the sum of its steps, which does not include the answer.
-        usage=total_usage(usages) if any(reply.usage and not reply.is_request for _step, reply in plain) else None,
         error=next((step.reply.error for step in reversed(own) if step.reply and step.reply.error), None),
         health=sorted(turn.health) or None,
         metadata=metadata or None,
     )
+
+
+def is_request(reply: Reply) -> bool:
+    """Return whether a reply is known as a request to a model, which has a cost: its model or its tokens are stated."""
+    return bool(reply.is_request or reply.model or reply.usage)
 
 
 def answer_metadata(reply: Reply) -> dict[str, Any]:

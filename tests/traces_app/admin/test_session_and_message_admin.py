@@ -74,7 +74,7 @@ def test_session_list_is_newest_first_with_its_columns(staff: Client, project: P
     store(project, "first", title="Flight to 上海")
     store(project, "second", created_at=NOON + timedelta(hours=1))
     assert rows_of(staff.get(SESSIONS)) == [
-        ["second", "", "completed", "owner", "", "2", "0", "", "", "2026-03-01 13:00:01", "2026-03-01 13:00:00"],
+        ["second", "", "completed", "owner", "", "2", "0", "", "—", "2026-03-01 13:00:01", "2026-03-01 13:00:00"],
         [
             "Flight to 上海",
             "",
@@ -84,7 +84,7 @@ def test_session_list_is_newest_first_with_its_columns(staff: Client, project: P
             "2",
             "0",
             "",
-            "",
+            "—",
             "2026-03-01 12:00:01",
             "2026-03-01 12:00:00",
         ],

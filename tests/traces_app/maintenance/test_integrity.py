@@ -160,8 +160,8 @@ def test_calls_without_results_are_reported(outcome: SessionOutcome) -> None:
     # A pending call has no result yet; on a completed message it will never have one.
     ToolCall.objects.filter(pk=call(0).pk).update(status="pending")
     assert found() == [("call_open", f"calls {call(0).pk}")]
-    Message.objects.filter(role="assistant").update(is_completed=False)
-    Session.objects.update(open_count=1)
+    Message.objects.filter(role="assistant").update(is_completed=False, unpriced_count=0)
+    Session.objects.update(open_count=1, unpriced_count=0)
     assert found() == []
 
 
@@ -186,7 +186,8 @@ def test_orphans_are_reported_only_by_a_full_check(project: Project, outcome: Se
     run_statement("DELETE FROM messages_app_message WHERE id = %s", lost.pk)
     assert found(project_id=project.pk) == [
         ("session_counts", "message_count 2, found 1; call_count 4, found 0; failure_count 1, found 0; "
-         "problem_count 1, found 0; input_tokens 120, found 0; output_tokens 30, found 0; duration_ms 142, found 0")
+         "problem_count 1, found 0; input_tokens 120, found 0; output_tokens 30, found 0; duration_ms 142, found 0; "
+         "unpriced_count 1, found 0")
     ]  # fmt: skip
     kinds = [
         (problem.kind, problem.message_id) for problem in check(primary, tally=Tally()) if problem.session_id is None

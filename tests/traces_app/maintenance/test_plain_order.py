@@ -178,7 +178,7 @@ def test_tokens_are_counted_like_those_that_are_stored(project: Project) -> None
     for message_id, (of_message, of_steps) in zip(several(project, len(forms)), forms, strict=True):
         Message.objects.filter(pk=message_id).update(usage=of_message)
         AgentStep.objects.filter(message=message_id).update(usage=of_steps)
-        counted[message_id] = count_below(primary, message_id, of_message).input_tokens
+        counted[message_id] = count_below(primary, Message.objects.get(pk=message_id)).input_tokens
     assert len(set(counted.values())) == 6
     for said in {0, 3, 10**12 + 1, *counted.values()}:
         Message.objects.update(input_tokens=said, output_tokens=0)

@@ -122,7 +122,7 @@ def test_message_is_returned_with_all_fields(viewer: Caller, weather: SessionOut
         "input_tokens": 120,
         "output_tokens": 30,
         "cost": None,
-        "unpriced_count": 0,
+        "unpriced_count": 1,
         "health": [],
         "redactions": [],
         "metadata": {},

@@ -57,7 +57,7 @@ def test_session_is_returned_with_all_fields(viewer: Caller, weather: SessionOut
         "problem_count": 1,
         "resources": {"input_tokens": 120, "output_tokens": 30, "total_tokens": 150, "duration": 142},
         "cost": None,
-        "unpriced_count": 0,
+        "unpriced_count": 1,
         "last_event": 0,
         "deleted_at": None,
         "context_refs": [],

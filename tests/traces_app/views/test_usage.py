@@ -15,7 +15,7 @@ from tests.traces_app.conftest import NOON, store
 from tests.traces_app.views.conftest import Caller
 from traces_app.ingest.prices import forget_prices
 from traces_app.models import ModelPrice
-from tracesite_sdk.normalize.records import tokens
+from tracesite_sdk.normalize.pricing import tokens
 
 pytestmark = pytest.mark.django_db
 USAGE = {"input_tokens": 1_000, "output_tokens": 100}
@@ -125,7 +125,7 @@ def test_invalid_parameter_is_refused(viewer: Caller, query: str) -> None:
     [
         {"prompt_tokens": 7, "completion_tokens": 3},
         {"inputTokens": 7, "outputTokens": 0, "total": 9},
-        {"input_tokens": "12", "prompt_tokens": 7, "output_tokens": None, "completion_tokens": -3},
+        {"input_tokens": "twelve", "prompt_tokens": 7, "output_tokens": None, "completion_tokens": -3},
         {"input_tokens": 1.5, "output_tokens": True, "completionTokens": 4},
         {"input_tokens": 10**13, "promptTokens": 2},
         {"input_tokens": {"a": 1}, "output_tokens": [3]},

@@ -36,7 +36,7 @@ from traces_app.models import (
 )
 from traces_app.queries.error_patterns import pattern_of
 from traces_app.queries.usage import tokens_in_step
-from tracesite_sdk.normalize.records import TOKENS_IN, TOKENS_OUT
+from tracesite_sdk.normalize.pricing import TOKENS_IN, TOKENS_OUT
 
 FETCHED_BYTES = 2_000_000
 """Rows that are fetched at once have about so many bytes."""

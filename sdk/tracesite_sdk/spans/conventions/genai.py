@@ -54,12 +54,27 @@ TOKENS: dict[str, tuple[str, ...]] = {
         "gen_ai.usage.cache_read.input_tokens",
         "gen_ai.usage.cache_read_input_tokens",
         "gen_ai.usage.input_tokens.cached",
+        "gen_ai.usage.cache_read_tokens",
+        "gen_ai.usage.cached_input_tokens",
+        "gen_ai.usage.cached_tokens",
+        "gen_ai.usage.input_cached_tokens",  # LiveKit
+        "gen_ai.usage.prompt_tokens_details.cached_tokens",
+        "gen_ai.usage.input_tokens_details.cached_tokens",
+        # Pydantic AI up to 1.62, the last three as the provider names them
+        "gen_ai.usage.details.cache_read_tokens",
+        "gen_ai.usage.details.cached_tokens",
+        "gen_ai.usage.details.cache_read_input_tokens",
+        "gen_ai.usage.details.cached_content_tokens",
     ),
     "cache_write_tokens": (
         "gen_ai.usage.cache_write.input_tokens",
         "gen_ai.usage.cache_creation.input_tokens",
         "gen_ai.usage.cache_write_input_tokens",
         "gen_ai.usage.cache_creation_input_tokens",
+        "gen_ai.usage.cache_write_tokens",
+        "gen_ai.usage.cache_creation_tokens",
+        "gen_ai.usage.details.cache_write_tokens",
+        "gen_ai.usage.details.cache_creation_input_tokens",
     ),
     "reasoning_tokens": (
         "gen_ai.usage.reasoning.output_tokens",

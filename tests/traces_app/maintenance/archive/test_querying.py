@@ -32,7 +32,7 @@ from traces_app.management.commands.query_archive import ANALYTICS
 from traces_app.models import AgentStep, ToolCall
 from traces_app.queries.error_patterns import pattern_of
 from traces_app.queries.usage import tokens_in_step
-from tracesite_sdk.normalize.records import TOKENS_IN, TOKENS_OUT
+from tracesite_sdk.normalize.pricing import TOKENS_IN, TOKENS_OUT
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
