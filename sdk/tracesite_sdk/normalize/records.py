@@ -28,6 +28,7 @@ from tracesite_sdk.records.health_flags import (
 from tracesite_sdk.records.shared_values import CONTEXT_REF
 
 from .call_ids import HANDOFF_PREFIX, folded, folded_name, handoff_target, may_be_repeated
+from .mended_json import decode_json
 from .tool_results import MOST_WRAPPINGS, normalize_result
 
 HANDOFF_TO = "handoff_to"
@@ -258,8 +259,8 @@ def _args(args: Any, flags: set[str]) -> dict[str, Any]:
         if not isinstance(decoded, str):
             break
         try:
-            decoded = msgspec.json.decode(decoded)
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            decoded = decode_json(decoded)
+        except (msgspec.DecodeError, RecursionError):
             flags.add(INVALID_ARGUMENTS)
             break
     return decoded if isinstance(decoded, dict) else {"_raw": args}
