@@ -99,6 +99,17 @@ def test_invalid_spans_are_left_out_with_their_place() -> None:
     assert left_out[0][1] == "start_time: expected a time, not 'soon'"
 
 
+def test_odd_span_of_a_request_is_left_out_alone() -> None:
+    found, left_out = spans_in(request_of({**wire_span(2), "kind": "CHAIN"}, wire_span()))
+    assert found == [SPAN]
+    assert left_out == [("", "resourceSpans[0].scopeSpans[0].spans[0]: kind: expected an integer, not 'CHAIN'")]
+
+
+def test_request_of_an_old_version_is_read() -> None:
+    scopes = [{"instrumentationLibrary": {"name": ""}, "spans": [wire_span()]}]
+    assert spans_in({"resourceSpans": [{"instrumentationLibrarySpans": scopes}]}) == ([SPAN], [])
+
+
 FILES = [
     "agentprism_rag_earnings.json",
     "agentprism_smol_deep_research.json",

@@ -46,10 +46,7 @@ def spans(document: Document, skip: Skip) -> Iterator[Span]:
     """Yield the spans of a document that `recognises` accepts; report the values that are none to `skip`."""
     for where, value in numbered_values(document):
         if isinstance(fields(value).get(_REQUEST), list):
-            try:
-                yield from spans_in(value)
-            except InvalidBody as error:
-                skip(where, str(error))
+            yield from _of_request(where, value, skip)
             continue
         within = _spans_of(value)
         if not (within or is_readable_span(value)):
@@ -68,3 +65,11 @@ def spans(document: Document, skip: Skip) -> Iterator[Span]:
 
 def _spans_of(value: Any) -> list[Any]:
     return items(fields(value).get("spans"))
+
+
+def _of_request(where: str, value: Any, skip: Skip) -> list[Span]:
+    try:
+        return spans_in(value, lambda reason, _items: skip(where, reason))
+    except InvalidBody as error:
+        skip(where, str(error))
+        return []
