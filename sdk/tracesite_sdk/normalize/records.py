@@ -251,7 +251,7 @@ def _repaired(call: records.ToolCall, flags: set[str], names: set[str]) -> recor
 
 
 def _args(args: Any, flags: set[str]) -> dict[str, Any]:
-    """Return the arguments as an object: JSON text is parsed, anything else is kept as `_raw`."""
+    """Return the arguments as an object: JSON text is parsed, null is none, anything else is kept as `_raw`."""
     if args is None or args == "":
         return {}
     decoded: Any = args
@@ -263,6 +263,8 @@ def _args(args: Any, flags: set[str]) -> dict[str, Any]:
         except (msgspec.DecodeError, RecursionError):
             flags.add(INVALID_ARGUMENTS)
             break
+    if decoded is None:
+        return {}
     return decoded if isinstance(decoded, dict) else {"_raw": args}
 
 
