@@ -166,7 +166,8 @@ def record_spans(
     """Store the valid ones of these spans and log records, and update the messages of their traces.
 
     When it returns, everything accepted is committed. Invalid ones, and those of purged or deleted traces, are refused one
-    by one, and added to the `outcome`, which may have others already. Raise TooManyItems for more than MOST_TRACES, of which nothing is stored.
+    by one, in the `outcome`, which may have others already. Raise TooManyItems for more than MOST_TRACES, of which nothing is
+    stored.
     """
     now = now or timezone.now()
     outcome = outcome or SpanOutcome()

@@ -11,7 +11,7 @@ import pytest
 
 from sdk.tests.odd_values import as_body, assert_taken_or_refused, with_odd_values
 from sdk.tests.spans.otlp_wire import request_of
-from sdk.tests.spans.wires import LANGFUSE_EVENTS, LANGFUSE_SCORE, NOW, OPENAI_SPAN, OTLP_SPAN, RUN_BODY, WIRES
+from sdk.tests.spans.wires import LANGFUSE_EVENTS, LANGFUSE_SCORE, LOG, NOW, OPENAI_SPAN, OTLP_SPAN, RUN_BODY, WIRES
 from tracesite_sdk.spans import langfuse_events, langsmith_runs, openai_traces, otlp_json
 from tracesite_sdk.spans.pieces import InvalidItem
 from tracesite_sdk.spans.span import InvalidBody
@@ -37,6 +37,12 @@ BATCHES: dict[str, tuple[Callable[[list[Any]], list[Any]], list[Any]]] = {
     "OTLP": (
         lambda spans: otlp_json.decode_traces(as_body(request_of(*spans)), lambda _reason, _items: None),
         [OTLP_SPAN, OTLP_SPAN],
+    ),
+    "OTLP logs": (
+        lambda logs: otlp_json.decode_logs(
+            as_body({"resourceLogs": [{"scopeLogs": [{"logRecords": logs}]}]}), lambda _reason, _items: None
+        ),
+        [LOG, LOG],
     ),
     "OpenAI": (lambda items: openai_traces.decode_items(as_body({"data": items}))[0], [OPENAI_SPAN, OPENAI_SPAN]),
 }

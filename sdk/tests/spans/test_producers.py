@@ -189,7 +189,7 @@ def test_messages_in_event_content_of_azure_are_read() -> None:
     choice = content("gen_ai.choice", {"message": {"tool_calls": [call]}, "finish_reason": "tool_calls", "index": 0})
     told = [
         content("gen_ai.assistant.message", {"role": "assistant", "tool_calls": [call]}),
-        content("gen_ai.tool.message", {"role": "tool", "tool_call_id": "c1", "content": "Lima"}),
+        content("gen_ai.tool.message", {"id": "c1", "content": "Lima"}),
     ]
     answer = content("gen_ai.choice", {"message": {"content": "It is Lima."}, "finish_reason": "stop", "index": 0})
     said = turn(
@@ -220,6 +220,30 @@ def test_prompt_and_completion_of_a_span_are_read(prompt: Any, completion: Any) 
     chat = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-x", "gen_ai.usage.output_tokens": "7"}
     said = turn(span("chat", 1, None, {**chat, "gen_ai.prompt": prompt, "gen_ai.completion": completion}))
     assert said["texts"] == [("user", "What are the hours?"), ("assistant", "9 to 17")]
+
+
+def test_results_in_events_belong_to_the_calls_of_their_ids() -> None:
+    calls = [{"id": id_, "function": {"name": "find", "arguments": "{}"}} for id_ in ("c1", "c2")]
+    chat = {"gen_ai.operation.name": "chat.completions", "gen_ai.request.model": "gpt-x"}
+    told = [event("gen_ai.tool.message", id=id_, content=f"of {id_}") for id_ in ("c2", "c1")]
+    said = turn(
+        span("agent", 1, None, {"gen_ai.operation.name": "invoke_agent"}),
+        span("chat", 2, 1, chat, content("gen_ai.choice", {"message": {"tool_calls": calls}})),
+        span("chat", 4, 1, chat, *told, content("gen_ai.choice", {"message": {"content": "Done."}})),
+    )
+    assert [call[3] for call in said["calls"]] == ["of c1", "of c2"]
+
+
+@pytest.mark.parametrize(
+    "prompt", ['["Be polite.", "Hours?"]', '[{"role": "user", "content": "Hours?"}]', "Hours?"], ids=len
+)
+def test_prompt_in_an_event_is_the_question(prompt: str) -> None:
+    chat = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-x"}
+    events = [
+        event("gen_ai.content.prompt", **{"gen_ai.prompt": prompt}),
+        event("gen_ai.content.completion", **{"gen_ai.completion": '["9 to 17"]'}),
+    ]
+    assert turn(span("chat", 1, None, chat, *events))["texts"] == [("user", "Hours?"), ("assistant", "9 to 17")]
 
 
 def test_tool_of_spring_ai_is_a_call() -> None:

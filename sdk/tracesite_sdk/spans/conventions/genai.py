@@ -27,8 +27,8 @@ NAMES: dict[str, tuple[str, ...]] = {
     "response_id": ("gen_ai.response.id",),
     "finish_reasons": ("gen_ai.response.finish_reasons",),
     "instructions": ("gen_ai.system_instructions",),  # 1.37
-    "input": ("gen_ai.input.messages",),  # 1.37
-    "output": ("gen_ai.output.messages", "gen_ai.output"),  # 1.37
+    "input": ("gen_ai.input.messages", "gen_ai.agent.invocation_input"),  # 1.37; Semantic Kernel
+    "output": ("gen_ai.output.messages", "gen_ai.output", "gen_ai.agent.invocation_output"),  # 1.37
     "prompt": ("gen_ai.prompt",),  # until 1.27, as the attribute of an event; Spring AI: of the span
     "completion": ("gen_ai.completion",),
     "tool": ("gen_ai.tool.name", "spring.ai.tool.definition.name"),
@@ -85,6 +85,7 @@ KINDS: dict[str, Kind] = {
     "call_llm": "generation",
     "generate_content": "generation",
     "text_completion": "generation",
+    "text": "generation",
     "execute_tool": "tool",
     "invoke_agent": "agent",
     "create_agent": "other",
@@ -107,7 +108,8 @@ def recognises(span: Span) -> bool:
 
 def facts(span: Span) -> Facts:
     attributes = span.attributes
-    kind = KINDS.get(str(attributes.get("gen_ai.operation.name", "")))
+    # Until 1.37 Semantic Kernel has "chat.completions" and the like.
+    kind = KINDS.get(str(attributes.get("gen_ai.operation.name", "")).partition(".")[0])
     if kind is None and first(attributes, NAMES["tool"]):
         kind = "tool"
     elif kind is None and first(attributes, NAMES["model"]) and first(attributes, TOKENS["output_tokens"]):
@@ -190,7 +192,8 @@ def _is_texts(value: Any) -> bool:
 
 
 def _question(prompt: Any) -> Any:
-    """Return the question of a list of texts without roles, which is the last one: those before it may be of anybody."""
+    """Return the question of a list of texts without roles, which is the last one: those before it may be of anybody. Return
+    any other prompt as it is."""
     if not _is_texts(prompt):
         return prompt
     texts = list(filter(None, prompt))
@@ -243,7 +246,9 @@ def _values_of_events(events: list[SpanEvent]) -> tuple[Any, Any]:
                 values["content"] = said
         values |= body if isinstance(body, dict) else {}
         if event.name in _ROLES:
-            messages.append({"role": _ROLES[event.name], "content": "", **values})
+            # The id of a tool's message is that of the call.
+            of_call = {"tool_call_id": values.get("id")} if event.name == "gen_ai.tool.message" else {}
+            messages.append({"role": _ROLES[event.name], "content": "", **of_call, **values})
         elif event.name == "gen_ai.choice":
             message = values.get("message", rest(values, ("index", "finish_reason")))
             if not isinstance(message, dict):
@@ -251,9 +256,11 @@ def _values_of_events(events: list[SpanEvent]) -> tuple[Any, Any]:
             # Without its content, which is recorded only on request, a message is its role.
             output = {"role": "assistant", **message} if message.keys() - {"role"} else output
         elif event.name == "gen_ai.content.prompt":
-            messages += [{"role": "user", "content": first(values, NAMES["prompt"])}]
+            asked = _question(first(values, NAMES["prompt"]))
+            are_messages = isinstance(asked, list) and all("role" in fields(message) for message in asked)
+            messages += asked if are_messages else [{"role": "user", "content": asked}]
         elif event.name == "gen_ai.content.completion":
-            output = first(values, NAMES["completion"])
+            output = _joined_texts(first(values, NAMES["completion"]))
         elif event.name == "gen_ai.client.inference.operation.details":
             messages = values.get("gen_ai.input.messages") or messages
             output = values.get("gen_ai.output.messages") or output
