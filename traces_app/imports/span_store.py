@@ -155,15 +155,22 @@ class _Pieces(NamedTuple):
 
 
 def record_spans(
-    db: Database, project_id: int, spans: Iterable[Span], logs: Iterable[LogRecord] = (), *, now: datetime | None = None
+    db: Database,
+    project_id: int,
+    spans: Iterable[Span],
+    logs: Iterable[LogRecord] = (),
+    *,
+    outcome: SpanOutcome | None = None,
+    now: datetime | None = None,
 ) -> SpanOutcome:
     """Store the valid ones of these spans and log records, and update the messages of their traces.
 
     When it returns, everything accepted is committed. Invalid ones, and those of purged or deleted traces, are refused one
-    by one. Raise TooManyItems for more than MOST_TRACES, of which nothing is stored.
+    by one, in the `outcome`, which may have others already. Raise TooManyItems for more than MOST_TRACES, of which nothing is
+    stored.
     """
     now = now or timezone.now()
-    outcome = SpanOutcome()
+    outcome = outcome or SpanOutcome()
     items: list[Span | LogRecord] = [*spans, *logs]
     valid = [item for item in items if _is_valid(item, outcome)]
     if len({item.trace_id for item in valid}) > MOST_TRACES:

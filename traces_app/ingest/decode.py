@@ -18,6 +18,7 @@ from access_app.errors import InvalidInput, TooLarge
 from tracesite_sdk import records
 from tracesite_sdk.normalize.extra_fields import FIELDS, move_extra_fields_to_metadata
 from tracesite_sdk.normalize.json_values import fields, items
+from tracesite_sdk.normalize.mended_json import decode_json
 from tracesite_sdk.normalize.records import MOST_PUT_IN, MOST_PUT_IN_MESSAGE, bytes_put_in
 from tracesite_sdk.normalize.scores import score_value
 from tracesite_sdk.records import ids
@@ -210,8 +211,8 @@ def _one_or_more(value: Any) -> list[Any]:
 
 def json_of(body: bytes, path: str = "") -> Any:
     try:
-        return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return decode_json(body)
+    except msgspec.DecodeError as error:
         raise InvalidInput(
             _("The body is not valid JSON in UTF-8: %(reason)s.") % {"reason": error},
             field=path or None,

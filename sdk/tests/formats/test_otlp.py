@@ -51,6 +51,46 @@ ANY_AGENT = {
     "attributes": TOOL,
     "events": [{"name": "seen", "timestamp": START + 1000}],
 }
+CONSOLE = {
+    "resource": {"attributes": {}},
+    "instrumentationScope": {"name": ""},
+    "traceId": TRACE,
+    "name": "execute_tool get_weather",
+    "id": "0000000000000001",
+    "kind": 0,
+    "timestamp": START // 1000,
+    "duration": 1_000_000,
+    "attributes": TOOL,
+    "status": {"code": 2, "message": "no"},
+    "events": [{"name": "seen", "attributes": {}, "time": [1_790_000_000, 1000]}],
+    "links": [],
+}
+COPILOT = {
+    "type": "span",
+    "traceId": TRACE,
+    "spanId": "0000000000000001",
+    "name": "execute_tool get_weather",
+    "kind": 0,
+    "startTime": [1_790_000_000, 0],
+    "endTime": [1_790_000_001, 0],
+    "attributes": TOOL,
+    "status": {"code": 2, "message": "no"},
+    "events": [{"name": "seen", "time": [1_790_000_000, 1000]}],
+    "resource": {"attributes": {}},
+}
+PHOENIX: dict[str, Any] = {
+    "id": "U3Bhbjox",
+    "name": "execute_tool get_weather",
+    "context": {"trace_id": TRACE, "span_id": "0000000000000001"},
+    "span_kind": "TOOL",
+    "parent_id": None,
+    "start_time": "2026-09-21T14:13:20+00:00",
+    "end_time": "2026-09-21T14:13:21+00:00",
+    "status_code": "ERROR",
+    "status_message": "no",
+    "attributes": TOOL,
+    "events": [{"name": "seen", "timestamp": "2026-09-21T14:13:20.000001Z", "attributes": {}}],
+}
 SPAN = Span(
     trace_id=TRACE,
     span_id="0000000000000001",
@@ -83,6 +123,11 @@ def spans_in(document: Any) -> tuple[list[Span], list[tuple[str, str]]]:
         JAVASCRIPT,
         [JAVASCRIPT],
         {"spans": [ANY_AGENT], "final_output": "31"},
+        [wire_span()],
+        CONSOLE,
+        [CONSOLE],
+        lines([COPILOT]),
+        {"data": [{**PHOENIX, "span_kind": "internal"}], "next_cursor": None},
     ],
     ids=lambda document: type(document).__name__,
 )
@@ -97,6 +142,82 @@ def test_invalid_spans_are_left_out_with_their_place() -> None:
     assert found == [SPAN]
     assert [where for where, _why in left_out] == ["[1]", "[2]", "[3]"]
     assert left_out[0][1] == "start_time: expected a time, not 'soon'"
+
+
+def test_ids_of_parents_are_read_in_every_form() -> None:
+    above = "00000000000000aa"
+    for span in (
+        {**CONSOLE, "parentSpanContext": {"spanId": above}},
+        {**CONSOLE, "parentId": above},
+        {**COPILOT, "parentSpanId": above},
+    ):
+        assert [found.parent_id for found in spans_in([span])[0]] == [above]
+
+
+def test_metrics_among_the_spans_of_a_file_are_left_out() -> None:
+    metric = {"type": "metric", "name": "gen_ai.client.token.usage", "dataPoints": []}
+    assert spans_in(lines([metric, COPILOT])) == ([SPAN], [("line 1", "neither an OTLP request nor a span")])
+
+
+ASKED = {"role": "user", "content": "How warm is it?"}
+REPLIED = [
+    {
+        "message": {
+            "role": "assistant",
+            "tool_calls": [{"tool_call": {"id": "c1", "function": {"name": "get_weather", "arguments": "{}"}}}],
+        }
+    }
+]
+"""As a data frame nests them."""
+
+
+def phoenix(number: int, kind: str, parent: int | None, attributes: dict[str, Any], **others: Any) -> dict[str, Any]:
+    context = {"trace_id": TRACE, "span_id": f"{number:016x}"}
+    above = f"{parent:016x}" if parent else None
+    return {**PHOENIX, "name": kind.lower(), "span_kind": kind, "context": context, "parent_id": above, "attributes": attributes, "events": []} | others  # fmt: skip
+
+
+def row(span: dict[str, Any]) -> dict[str, Any]:
+    """Return a span as a row of a data frame, with its times in milliseconds."""
+    row = {name: value for name, value in span.items() if name not in ("context", "attributes", "id")}
+    row |= {f"context.{name}": value for name, value in span["context"].items()}
+    row |= {f"attributes.{name}": value for name, value in span["attributes"].items()} | {
+        "attributes.retrieval.documents": None
+    }
+    return row | {"start_time": START // 10**6, "end_time": START // 10**6 + 1000}
+
+
+@pytest.mark.parametrize("form", [dict, row])
+def test_kinds_and_statuses_of_phoenix_are_read(form: Any) -> None:
+    request = {
+        "llm.model_name": "gpt-x", "llm.token_count.prompt": 7, "llm.input_messages.0.message.role": "user",
+        "llm.input_messages.0.message.content": ASKED["content"], "llm.output_messages": REPLIED,
+    }  # fmt: skip
+    unset = {"status_code": "UNSET", "status_message": ""}
+    document = [
+        phoenix(1, "AGENT", None, {"session.id": "s-1"}, **unset),
+        phoenix(2, "LLM", 1, request, **unset),
+        phoenix(3, "TOOL", 1, {"tool.name": "get_weather", "input.value": "{}"}),
+    ]
+    [session], left_out = read(otlp, [form(span) for span in document])
+    question, answer = session.messages or ()
+    assert (session.external_id, question.content, left_out) == ("s-1", ASKED["content"], [])
+    [step] = answer.agent_steps or ()
+    assert (step.agent_name, step.model, step.usage) == ("agent", "gpt-x", {"input_tokens": 7})
+    assert [(call.id, call.name, call.result.status) for call in step.tool_calls or ()] == [
+        ("c1", "get_weather", "error")
+    ]  # type: ignore[union-attr]
+
+
+def test_odd_span_of_a_request_is_left_out_alone() -> None:
+    found, left_out = spans_in(request_of({**wire_span(2), "kind": "CHAIN"}, wire_span()))
+    assert found == [SPAN]
+    assert left_out == [("", "resourceSpans[0].scopeSpans[0].spans[0]: kind: expected an integer, not 'CHAIN'")]
+
+
+def test_request_of_an_old_version_is_read() -> None:
+    scopes = [{"instrumentationLibrary": {"name": ""}, "spans": [wire_span()]}]
+    assert spans_in({"resourceSpans": [{"instrumentationLibrarySpans": scopes}]}) == ([SPAN], [])
 
 
 FILES = [
@@ -134,7 +255,7 @@ def test_recognises_files_of_no_other_format() -> None:
     assert_takes_no_other(otlp, "otlp")
 
 
-@given(mangled([request_of(wire_span()), PYTHON, JAVASCRIPT, ANY_AGENT]))
+@given(mangled([request_of(wire_span()), PYTHON, JAVASCRIPT, ANY_AGENT, CONSOLE, COPILOT, PHOENIX, row(PHOENIX)]))
 def test_read_mangled_document_never_raises(document: Any) -> None:
     if otlp.recognises(document):
         read(otlp, document)

@@ -194,9 +194,13 @@ def test_arguments_that_are_no_json_are_kept_and_flagged() -> None:
         {"name": "t", "args": text},
         {"name": "t", "args": msgspec.json.encode(text).decode()},
         {"name": "t", "args": None},
+        {"name": "t", "args": "null"},
+        {"name": "t", "args": '"null"'},
+        {"name": "t", "args": '{"q": "half \\ud83e"}'},
         {"name": "t", "args": [1]},
     )
-    assert [call.args for call in calls] == [said, said, said, {}, {"_raw": [1]}]
+    kept = [said, said, said, {}, {}, {}, {"q": r"half \ud83e"}, {"_raw": [1]}]
+    assert [call.args for call in calls] == kept
     assert flags == []
     (call,), flags = normal_calls(
         {"name": "t", "args": '{"sql": ', "result": {"status": "error", "error": "Malformed args."}}

@@ -131,3 +131,24 @@ def test_only_argument_of_a_function_is_the_question(asked: Any, question: str) 
         ("user", question),
         ("assistant", ANSWER),
     ]
+
+
+def test_half_of_a_character_in_json_text_is_kept() -> None:
+    """As Python's json writes it: the text of an attribute has the escape."""
+    call = {"id": "c1", "name": "search", "arguments": {"q": "half \ud83e"}}
+    answer = answer_of(
+        span(1, "agent", None, parent=None),
+        span(
+            2,
+            "generation",
+            {"role": "assistant", "content": "half \ud83e", "tool_calls": [{"type": "tool_call", **call}]},
+        ),
+        span(3, "generation", {"role": "assistant", "content": "half \ud83e"}),
+    )
+    assert answer.content == r"half \ud83e"
+    [made] = (answer.agent_steps or [])[0].tool_calls or ()
+    assert ((answer.agent_steps or [])[0].thought, made.name, made.args) == (
+        r"half \ud83e",
+        "search",
+        {"q": r"half \ud83e"},
+    )

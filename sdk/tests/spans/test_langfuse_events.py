@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,3 +65,16 @@ def test_any_event_is_decoded_and_read(batch: list[dict[str, Any]]) -> None:
     for trace_id in {span.trace_id for span in spans_in(items)}:
         of_trace = [span for span in spans_in(items) if span.trace_id == trace_id]
         assert session_of_trace(of_trace) == session_of_trace(of_trace[::-1])
+
+
+@pytest.mark.parametrize("unit", [None, "TOKENS", "tokens", "CHARACTERS", "SECONDS"])
+def test_counts_in_another_unit_are_no_tokens(unit: str | None) -> None:
+    usage = {"input": 400, "output": 20, "total": 420, "totalCost": 0.5, "unit": unit}
+    body = {"id": "g", "traceId": "t", "model": "text-bison", "input": "Hi", "output": "Ho", "usage": usage}
+    event = {"id": "1", "type": "generation-create", "timestamp": "2026-11-20T10:00:00Z", "body": body}
+    spans = spans_in(decode_batch(json.dumps({"batch": [event]}).encode()))
+    [step] = (session_of_trace(spans).messages or ())[-1].agent_steps or ()
+    names = ("input", "output", "total")
+    is_tokens = unit is None or unit.upper() == "TOKENS"
+    ending = "_tokens" if is_tokens else f"_{str(unit).lower()}"
+    assert step.usage == {**dict(zip([name + ending for name in names], (400, 20, 420), strict=True)), "cost": 0.5}

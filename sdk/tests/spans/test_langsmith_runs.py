@@ -77,3 +77,19 @@ def test_long_boundary_of_a_multipart_body_is_refused() -> None:
         list(langsmith_runs.parts(b"", "b" * 71))
     with pytest.raises(TooManyItems):
         list(langsmith_runs.parts(part(b"a") * (MOST_PARTS + 1) + b"--b--\r\n", "b"))
+
+
+def test_broken_part_of_a_multipart_body_costs_that_part() -> None:
+    root = POSTS[0]
+    cut = json.dumps({**root, "inputs": {"q": "half \ud83d"}}).encode()
+    body = part(b"post." + ROOT_ID.encode(), cut)
+    body += part(b"post." + ROOT_ID.encode() + b".outputs", b'{"a": "caf\xe9"}')
+    body += part(b"post." + ROOT_ID.encode() + b".error", b"{") + part(b"post." + MODEL_ID.encode(), b"NaN")
+    found = langsmith_runs.decode_multipart(body + b"--b--\r\n", "b")
+    [span] = found.spans
+    assert span.attributes["langsmith.run.inputs"] == {"q": r"half \ud83d"}
+    assert span.attributes["langsmith.run.outputs"] == {"a": "caf\ufffd"}
+    assert [error.partition(": ")[0] for error in found.errors] == [
+        f"part post.{ROOT_ID}.error",
+        f"part post.{MODEL_ID}",
+    ]

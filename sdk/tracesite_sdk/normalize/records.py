@@ -29,6 +29,7 @@ from tracesite_sdk.records.health_flags import (
 from tracesite_sdk.records.shared_values import CONTEXT_REF
 
 from .call_ids import HANDOFF_PREFIX, folded, folded_name, handoff_target, may_be_repeated
+from .mended_json import decode_json
 from .pricing import with_counts
 from .tool_results import MOST_WRAPPINGS, normalize_result
 
@@ -245,7 +246,7 @@ def _repaired(call: records.ToolCall, flags: set[str], names: set[str]) -> recor
 
 
 def _args(args: Any, flags: set[str]) -> dict[str, Any]:
-    """Return the arguments as an object: JSON text is parsed, anything else is kept as `_raw`."""
+    """Return the arguments as an object: JSON text is parsed, null is none, anything else is kept as `_raw`."""
     if args is None or args == "":
         return {}
     decoded: Any = args
@@ -253,10 +254,12 @@ def _args(args: Any, flags: set[str]) -> dict[str, Any]:
         if not isinstance(decoded, str):
             break
         try:
-            decoded = msgspec.json.decode(decoded)
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            decoded = decode_json(decoded)
+        except (msgspec.DecodeError, RecursionError):
             flags.add(INVALID_ARGUMENTS)
             break
+    if decoded is None:
+        return {}
     return decoded if isinstance(decoded, dict) else {"_raw": args}
 
 

@@ -35,6 +35,7 @@ from msgspec.structs import replace
 from tracesite_sdk import records
 
 from .images import Attachments, data_may_hold_images, may_hold_images, seems_to_hold_images
+from .mended_json import decode_json
 
 NO_REASON = "The tool reported a failure and gave no reason."
 TOO_DEEP = "[nested too deeply]"
@@ -573,8 +574,8 @@ def _decoded(text: str) -> Any:
     if len(text) < 2 or _LAST_OF_JSON.get(text[0]) != text[-1]:
         return None
     try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+        value = decode_json(text)
+    except msgspec.DecodeError:
         value = _of_repr(text)
     except RecursionError:
         return None

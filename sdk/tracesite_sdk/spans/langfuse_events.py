@@ -67,6 +67,7 @@ _TOKENS = {
     "completion_tokens": "output",
     "total_tokens": "total",
 }
+_UNIT = "TOKENS"
 _COSTS = {"inputCost": "input", "outputCost": "output", "totalCost": "total"}
 
 
@@ -255,6 +256,10 @@ def _counts(body: dict[str, Any]) -> Attributes:
     tokens = fields(body.get("usageDetails")) or {
         name: count for name, count in usage.items() if name in _TOKENS and count is not None
     }
+    unit = text(usage.get("unit"))
+    if unit and unit.upper() != _UNIT and not fields(body.get("usageDetails")):
+        # Characters, seconds and the like have no price of tokens.
+        tokens = {f"{_TOKENS[name]}_{unit.lower()[:40]}": count for name, count in tokens.items()}
     costs = fields(body.get("costDetails")) or {
         _COSTS[name]: cost for name, cost in usage.items() if name in _COSTS and cost is not None
     }
@@ -263,6 +268,6 @@ def _counts(body: dict[str, Any]) -> Attributes:
         found["langfuse.observation.usage_details"] = {_TOKENS.get(name, name): count for name, count in tokens.items()}
     if costs:
         found["langfuse.observation.cost_details"] = costs
-    if unit := text(usage.get("unit")):
+    if unit:
         found["langfuse.body.usage.unit"] = unit
     return found

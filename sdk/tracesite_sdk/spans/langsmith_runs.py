@@ -99,22 +99,31 @@ def decode_multipart(body: bytes, boundary: str) -> Decoded:
     runs: dict[tuple[str, str], dict[str, Any]] = {}
     beside: list[tuple[str, str, str, Any]] = []
     attachments: list[tuple[str, str, Any]] = []
+    broken: InvalidBody | None = None
     for name, content_type, content in parts(body, boundary):
-        match name.split("."):
-            case ["post" | "patch" as operation, id_]:
-                run = decoded_part(name, content)
-                if isinstance(run, dict):
-                    runs[operation, id_] = {**run, "id": id_}
-                else:
-                    found.errors.append(f"{name}: expected an object")
-            case ["post" | "patch" as operation, id_, of_run] if of_run in _FIELDS:
-                beside.append((operation, id_, of_run, decoded_part(name, content)))
-            case ["attachment", id_, *rest] if rest:
-                attachments.append((id_, ".".join(rest), _attachment(content_type, content)))
-            case ["feedback", _id]:
-                _add_feedback(found, decoded_part(name, content), name)
-            case _:
-                found.errors.append(f"{name[:80]}: unknown part, expected post.{{id}}, patch.{{id}} or a field of one")
+        try:
+            match name.split("."):
+                case ["post" | "patch" as operation, id_]:
+                    run = decoded_part(name, content)
+                    if isinstance(run, dict):
+                        runs[operation, id_] = {**run, "id": id_}
+                    else:
+                        found.errors.append(f"{name}: expected an object")
+                case ["post" | "patch" as operation, id_, of_run] if of_run in _FIELDS:
+                    beside.append((operation, id_, of_run, decoded_part(name, content)))
+                case ["attachment", id_, *rest] if rest:
+                    attachments.append((id_, ".".join(rest), _attachment(content_type, content)))
+                case ["feedback", _id]:
+                    _add_feedback(found, decoded_part(name, content), name)
+                case _:
+                    found.errors.append(
+                        f"{name[:80]}: unknown part, expected post.{{id}}, patch.{{id}} or a field of one"
+                    )
+        except InvalidBody as error:
+            broken = broken or error
+            found.errors.append(str(error))
+    if broken is not None and not runs and not found.feedback:
+        raise broken
     for of_operation, id_, of_run, value in beside:
         if (of_operation, id_) in runs:
             runs[of_operation, id_][of_run] = value

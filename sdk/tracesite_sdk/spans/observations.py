@@ -47,6 +47,9 @@ _MESSAGE_FIELDS = frozenset(
     {"messages", "contents", "prompt", "system", "system_instruction", "instructions", "output", "choices", "candidates",
      "generations", "message", "content", "text", "toolCalls", "usage", "usageMetadata", "model", "modelVersion"}
 )  # fmt: skip
+EXECUTION = "claude_code.tool.execution"
+_PARTS = (EXECUTION, "claude_code.tool.blocked_on_user")
+"""Spans below that of a tool which say whether it failed: that of the tool has no status of its own."""
 _EMPTY_TEXTS = ("None", "null")
 """An empty output, as some instrumentations write it."""
 _NO_ANSWERS = (*_EMPTY_TEXTS, "True", "False", "true", "false")
@@ -383,7 +386,7 @@ class Reader:
             )
         observation.used = open_call.answered = True
         self._executed.put(observation.number, observation.number_after, open_call.call)
-        error = observation.error
+        error = observation.error or next((part.error for part in observation.children if part.name in _PARTS), None)
         if observation.output is None and error is None and observation.end is None:
             # The call is still running.
             return

@@ -17,6 +17,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from tracesite_sdk.normalize.mended_json import decode_json
+
 from .pieces import shown
 from .span import DEEPEST, TOO_DEEP, Attributes, InvalidBody, Scope, Span, check_numbers, number
 
@@ -56,14 +58,11 @@ class _Span(Struct):
     metadata: dict[str, Any] | None = None
 
 
-_decode = msgspec.json.Decoder(_Request).decode
-
-
 def decode_items(body: bytes) -> tuple[list[Span], list[str]]:
     """Return the spans of a body, and why each invalid item is none. Raise InvalidBody if the body has no items, and TooManyItems."""
     try:
-        items = _decode(body).data
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        items = msgspec.convert(decode_json(body), _Request).data
+    except msgspec.DecodeError as error:
         raise InvalidBody(str(error)) from error
     except RecursionError as error:
         raise InvalidBody("The JSON is nested too deeply.") from error

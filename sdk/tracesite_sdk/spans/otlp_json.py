@@ -2,7 +2,9 @@
 
 Source of the format: the OTLP specification, "JSON Protobuf Encoding": lowerCamelCase keys, ids in hexadecimal, 64-bit
 integers as text, enums as numbers. Files written by protobuf's own JSON printer have ids in base64 and enums by name,
-and are read too. Unknown keys are ignored, as the specification asks.
+and are read too, as are the names that lists had before version 0.15. Unknown keys are ignored, as the specification asks.
+
+A body is decoded at once. Only if that fails, because of an item or the encoding of a text, its items are decoded one by one.
 """
 
 from __future__ import annotations
@@ -10,15 +12,15 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from tracesite_sdk.normalize.json_values import fields, items
+from tracesite_sdk.normalize.json_values import fields, items, text
+from tracesite_sdk.normalize.mended_json import decode_json
 
 from .span import (
     BYTES,
@@ -28,6 +30,7 @@ from .span import (
     Attributes,
     InvalidBody,
     LogRecord,
+    Refuse,
     Scope,
     Span,
     SpanEvent,
@@ -38,6 +41,7 @@ from .span import (
     decoded_number,
     encoded_bytes,
     number,
+    refuse_all,
 )
 
 _KINDS: dict[int | str, int] = {
@@ -140,6 +144,7 @@ class _ScopeSpans(_Wire, frozen=True, rename="camel"):
 class _ResourceSpans(_Wire, frozen=True, rename="camel"):
     resource: _Resource | None = None
     scope_spans: list[_ScopeSpans] = []
+    instrumentation_library_spans: list[Any] = []
     schema_url: str = ""
 
 
@@ -167,6 +172,7 @@ class _ScopeLogs(_Wire, frozen=True, rename="camel"):
 class _ResourceLogs(_Wire, frozen=True, rename="camel"):
     resource: _Resource | None = None
     scope_logs: list[_ScopeLogs] = []
+    instrumentation_library_logs: list[Any] = []
     schema_url: str = ""
 
 
@@ -174,64 +180,35 @@ class _LogRequest(_Wire, frozen=True, rename="camel"):
     resource_logs: list[_ResourceLogs]
 
 
-class _ScopeMetrics(_Wire, frozen=True, rename="camel"):
-    metrics: list[Any] = []
-
-
-class _ResourceMetrics(_Wire, frozen=True, rename="camel"):
-    scope_metrics: list[_ScopeMetrics] = []
-
-
-class _MetricRequest(_Wire, frozen=True, rename="camel"):
-    resource_metrics: list[_ResourceMetrics]
-
-
-_EMPTY_OBJECT = re.compile(rb"\s*\{\s*\}\s*")
-_EMPTY = b'{"resourceSpans": [], "resourceLogs": [], "resourceMetrics": []}'
+R = TypeVar("R")
+T = TypeVar("T")
 
 _traces = msgspec.json.Decoder(_TraceRequest)
 _logs = msgspec.json.Decoder(_LogRequest)
-_metrics = msgspec.json.Decoder(_MetricRequest)
 
 
-def decode_traces(body: bytes) -> list[Span]:
-    """Return the spans of an ExportTraceServiceRequest. Raise InvalidBody, which names the path, and TooManyItems."""
-    return spans_of_request(_decoded(_traces, body))
+def decode_traces(body: bytes, refuse: Refuse = refuse_all) -> list[Span]:
+    """Return the spans of an ExportTraceServiceRequest; refuse the others. Raise InvalidBody, which names the path, and TooManyItems."""
+    request = _decoded(_traces, body)
+    spans = None if request is None else _spans(request)
+    return spans if spans is not None else _items_of(_plain(body), "resourceSpans", _Span, _span, refuse)
 
 
-def spans_in(value: Any) -> list[Span]:
-    """Return the spans of a request that is decoded JSON. Raise InvalidBody."""
-    try:
-        return spans_of_request(msgspec.convert(value, _TraceRequest))
-    except msgspec.ValidationError as error:
-        raise InvalidBody(str(error)) from error
+def spans_in(value: Any, refuse: Refuse) -> list[Span]:
+    """Return the spans of a request that is decoded JSON; refuse the others. Raise InvalidBody."""
+    return _items_of(value, "resourceSpans", _Span, _span, refuse)
 
 
-def spans_of_request(request: _TraceRequest) -> list[Span]:
-    spans = []
-    for of_resource in request.resource_spans:
-        resource = _attributes(of_resource.resource.attributes if of_resource.resource else ())
-        for of_scope in of_resource.scope_spans:
-            scope = _scope(of_scope.scope, of_scope.schema_url, resource, of_resource.schema_url)
-            spans += [_span(span, scope) for span in of_scope.spans]
-    return spans
-
-
-def decode_logs(body: bytes) -> list[LogRecord]:
-    """Return the records of an ExportLogsServiceRequest. Raise InvalidBody, which names the path, and TooManyItems."""
-    records = []
-    for of_resource in _decoded(_logs, body).resource_logs:
-        resource = _attributes(of_resource.resource.attributes if of_resource.resource else ())
-        for of_scope in of_resource.scope_logs:
-            scope = _scope(of_scope.scope, of_scope.schema_url, resource, of_resource.schema_url)
-            records += [_log_record(record, scope) for record in of_scope.log_records]
-    return records
+def decode_logs(body: bytes, refuse: Refuse = refuse_all) -> list[LogRecord]:
+    """Return the records of an ExportLogsServiceRequest; refuse the others. Raise InvalidBody, which names the path, and TooManyItems."""
+    request = _decoded(_logs, body)
+    records = None if request is None else _log_records(request)
+    return records if records is not None else _items_of(_plain(body), "resourceLogs", _LogRecord, _log_record, refuse)
 
 
 def count_metrics(body: bytes) -> int:
     """Return the number of metrics in an ExportMetricsServiceRequest. Raise InvalidBody and TooManyItems."""
-    request = _decoded(_metrics, body)
-    return sum(len(of_scope.metrics) for resource in request.resource_metrics for of_scope in resource.scope_metrics)
+    return len(_items_of(_plain(body), "resourceMetrics", Any, lambda metric, _scope: metric, refuse_all))
 
 
 def trace_answer(rejected: int, reason: str) -> bytes:
@@ -282,10 +259,12 @@ def resource_spans(spans: Iterable[Span]) -> list[dict[str, Any]]:
 
 
 _LISTS = {
-    "resourceSpans": ("scopeSpans", "spans"),
-    "resourceLogs": ("scopeLogs", "logRecords"),
-    "resourceMetrics": ("scopeMetrics", "metrics"),
+    "resourceSpans": (("scopeSpans", "instrumentationLibrarySpans"), ("spans",)),
+    "resourceLogs": (("scopeLogs", "instrumentationLibraryLogs"), ("logRecords", "logs")),
+    "resourceMetrics": (("scopeMetrics", "instrumentationLibraryMetrics"), ("metrics",)),
 }
+"""The lists of a request, those in their items, and those in the items of these; the current name is the first."""
+_BESIDE_LISTS = frozenset({"resource", "scope", "instrumentationLibrary", "schemaUrl"})
 
 
 def _check_numbers(request: Any) -> None:
@@ -293,10 +272,10 @@ def _check_numbers(request: Any) -> None:
     spans = parts = 0
     for name, (of_resource, of_scope) in _LISTS.items():
         for resource in items(fields(request).get(name)):
-            scopes = items(fields(resource).get(of_resource))
+            scopes = [scope for key in of_resource for scope in items(fields(resource).get(key))]
             parts += 1 + len(scopes)
             for scope in scopes:
-                items_of_scope = items(fields(scope).get(of_scope))
+                items_of_scope = [item for key in of_scope for item in items(fields(scope).get(key))]
                 spans += len(items_of_scope)
                 check_numbers(spans)
                 parts += sum(
@@ -305,17 +284,134 @@ def _check_numbers(request: Any) -> None:
     check_numbers(spans, parts)
 
 
-def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+def _decoded(decoder: msgspec.json.Decoder[R], body: bytes) -> R | None:
+    """Return a request whose items and texts are all valid, and None for any other body. Raise TooManyItems."""
     try:
         if body.count(b"{") > MOST_SPANS:
             # All of these are objects, and as plain JSON they take a fifth of the memory.
             _check_numbers(msgspec.json.decode(body))
-        # The list is required, so that other JSON is not taken for an empty request, but {} is one by the proto3 JSON mapping.
-        return decoder.decode(_EMPTY if _EMPTY_OBJECT.fullmatch(body) else body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _plain(body: bytes) -> Any:
+    try:
+        value = decode_json(body)
+    except msgspec.DecodeError as error:
         raise InvalidBody(str(error)) from error
     except RecursionError as error:
         raise InvalidBody("The JSON is nested too deeply.") from error
+    _check_numbers(value)
+    return value
+
+
+def _spans(request: _TraceRequest) -> list[Span] | None:
+    """Return the spans of a request; None if it may have others, or an invalid one."""
+    spans: list[Span] = []
+    if not request.resource_spans:
+        return None
+    try:
+        for of_resource in request.resource_spans:
+            if not of_resource.scope_spans or of_resource.instrumentation_library_spans:
+                return None
+            resource = _attributes(of_resource.resource.attributes if of_resource.resource else ())
+            for of_scope in of_resource.scope_spans:
+                if not of_scope.spans:
+                    return None
+                scope = _scope(of_scope.scope, of_scope.schema_url, resource, of_resource.schema_url)
+                spans += [_span(span, scope) for span in of_scope.spans]
+    except InvalidBody:
+        return None
+    return spans
+
+
+def _log_records(request: _LogRequest) -> list[LogRecord] | None:
+    """Return the records of a request; None if it may have others, or an invalid one."""
+    records: list[LogRecord] = []
+    if not request.resource_logs:
+        return None
+    try:
+        for of_resource in request.resource_logs:
+            if not of_resource.scope_logs or of_resource.instrumentation_library_logs:
+                return None
+            resource = _attributes(of_resource.resource.attributes if of_resource.resource else ())
+            for of_scope in of_resource.scope_logs:
+                if not of_scope.log_records:
+                    return None
+                scope = _scope(of_scope.scope, of_scope.schema_url, resource, of_resource.schema_url)
+                records += [_log_record(record, scope) for record in of_scope.log_records]
+    except InvalidBody:
+        return None
+    return records
+
+
+def _items_of(request: Any, name: str, type_: Any, make: Callable[[Any, Scope], T], refuse: Refuse) -> list[T]:
+    """Return what `make` makes of the items of a request that is decoded JSON; refuse those that are not of the type, and
+    whatever stands in place of a list. Raise InvalidBody if nothing else is there."""
+    refused: list[tuple[str, int]] = []
+    found: list[T] = []
+    of_resources, of_scopes = _LISTS[name]
+    # Other JSON must not be taken for an empty request, but {} is one by the proto3 JSON mapping.
+    if request != {} and not isinstance(fields(request).get(name), list):
+        raise InvalidBody(f"expected an object with “{name}”, a list")
+    for at, of_resource in _listed(request, "", (name,), refused):
+        resource = _resource(of_resource, at, refused)
+        resource_schema_url = text(fields(of_resource).get("schemaUrl")) or ""
+        for path, of_scope in _listed(of_resource, at, of_resources, refused):
+            scope = _scope_of(of_scope, resource, resource_schema_url, path, refused)
+            for where, item in _listed(of_scope, path, of_scopes, refused):
+                try:
+                    found.append(make(msgspec.convert(item, type_), scope))
+                except (msgspec.ValidationError, InvalidBody) as error:
+                    refused.append((f"{where}: {error}", 1))
+                except RecursionError:
+                    refused.append((f"{where}: nested too deeply", 1))
+    if refused and not found:
+        raise InvalidBody(refused[0][0])
+    for reason, count in refused:
+        refuse(reason, count)
+    return found
+
+
+def _listed(value: Any, where: str, names: Sequence[str], refused: list[tuple[str, int]]) -> Iterator[tuple[str, Any]]:
+    """Yield the items of the lists in an object, each with its path; note what is there in place of them."""
+    if not isinstance(value, dict):
+        refused.append((f"{where}: expected an object", 1))
+        return
+    is_empty = True
+    for name in names:
+        path = f"{where}.{name}" if where else name
+        if value.get(name) is not None and not isinstance(value[name], list):
+            refused.append((f"{path}: expected a list", 1))
+        for index, item in enumerate(items(value.get(name))):
+            is_empty = False
+            yield f"{path}[{index}]", item
+    if is_empty and any(item and key not in (*names, *_BESIDE_LISTS) for key, item in value.items()):
+        refused.append((f"{where or 'the body'}: expected “{names[0]}”, a list", 1))
+
+
+def _resource(of_resource: Any, where: str, refused: list[tuple[str, int]]) -> Attributes:
+    resource = fields(of_resource).get("resource")
+    try:
+        return {} if resource is None else _attributes(msgspec.convert(resource, _Resource).attributes)
+    except (msgspec.ValidationError, InvalidBody) as error:
+        refused.append((f"{where}.resource: {error}", 0))
+        return {}
+
+
+def _scope_of(
+    of_scope: Any, resource: Attributes, resource_schema_url: str, where: str, refused: list[tuple[str, int]]
+) -> Scope:
+    about = fields(of_scope)
+    name = "instrumentationLibrary" if "instrumentationLibrary" in about else "scope"
+    schema_url = text(about.get("schemaUrl")) or ""
+    try:
+        scope = None if about.get(name) is None else msgspec.convert(about[name], _Scope)
+        return _scope(scope, schema_url, resource, resource_schema_url)
+    except (msgspec.ValidationError, InvalidBody) as error:
+        refused.append((f"{where}.{name}: {error}", 0))
+        return _scope(None, schema_url, resource, resource_schema_url)
 
 
 def _span(span: _Span, scope: Scope) -> Span:

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from tracesite_sdk.normalize.json_values import instant
+from tracesite_sdk.normalize.mended_json import decode_json
 from tracesite_sdk.redaction.engine import redact
 
 from .span import DEEPEST, TOO_DEEP, InvalidBody
@@ -24,12 +25,12 @@ class InvalidItem(ValueError):
 def decoded_json(body: bytes) -> Any:
     """Return the value of a JSON text, no deeper than an attribute may be. Raise InvalidBody."""
     try:
-        value = msgspec.json.decode(body)
+        value = decode_json(body)
         _bound(value, 0)
         return value
     except RecursionError as error:
         raise InvalidBody("JSON that is nested too deeply") from error
-    except (msgspec.DecodeError, ValueError) as error:
+    except msgspec.DecodeError as error:
         raise InvalidBody(f"not JSON: {error}") from error
 
 

@@ -2,7 +2,8 @@
 
 Sources: `ReadableSpan.to_json` of opentelemetry-sdk for Python (ids as "0x...", times as text), the ReadableSpan of
 @opentelemetry/sdk-trace-base for JavaScript (times as [seconds, nanoseconds]), any-agent's AgentTrace (ids as integers, times in
-nanoseconds).
+nanoseconds), the ConsoleSpanExporter of JavaScript as JSON (`timestamp` and `duration` in microseconds), Copilot CLI's file exporter
+(ids at the top), and Phoenix's span JSON (`span_kind`, `status_code`) with the rows of its data frames (`context.trace_id`).
 """
 
 from __future__ import annotations
@@ -17,20 +18,26 @@ _KINDS = {"internal": 1, "server": 2, "client": 3, "producer": 4, "consumer": 5}
 # JavaScript's enum begins at 0 with INTERNAL.
 _FIRST_KIND_OF_JAVASCRIPT = 1
 _STATUSES: dict[str, Status] = {"ok": "ok", "error": "error", "1": "ok", "2": "error"}
+_TRACE_IDS, _IDS = ("trace_id", "traceId"), ("span_id", "spanId", "id")
+_OPENINFERENCE_KIND = "openinference.span.kind"
+_OTHER_UNITS = range(10**9, 10**17)
+"""Times that are no nanoseconds: those begin in 1973."""
 _INT64 = range(-(2**63), 2**63)
 
 
 def is_readable_span(value: Any) -> bool:
     """Return whether a value is a span in one of these forms."""
-    span = fields(value)
-    context = fields(span.get("context")) or fields(span.get("spanContext"))
-    return "name" in span and bool({"trace_id", "span_id"} <= context.keys() or {"traceId", "spanId"} <= context.keys())
+    span = _whole(fields(value))
+    context = _context(span)
+    # Other things have an id and that of a trace, too, such as Langfuse's observations.
+    is_span = context is not span or isinstance(span.get("attributes"), dict)
+    return "name" in span and is_span and _first(context, _TRACE_IDS) is not None and _first(context, _IDS) is not None
 
 
 def readable_span(value: Any) -> Span:
     """Return the span of a value that is one. Raise InvalidBody, which names the field."""
-    span = fields(value)
-    context = fields(span.get("context")) or fields(span.get("spanContext"))
+    span = _whole(fields(value))
+    context = _context(span)
     parent = fields(span.get("parent")) or fields(span.get("parentSpanContext"))
     status = fields(span.get("status"))
     resource = fields(span.get("resource"))
@@ -39,19 +46,27 @@ def readable_span(value: Any) -> Span:
         or fields(span.get("instrumentationLibrary"))
         or fields(span.get("scope"))
     )
-    parent_id = span.get("parent_id", span.get("parentSpanId", parent.get("span_id", parent.get("spanId"))))
-    code = status.get("status_code", status.get("code"))
+    parent_id = _first(span, ("parent_id", "parentSpanId", "parentId")) or _first(parent, ("span_id", "spanId"))
+    code = status.get("status_code", status.get("code", span.get("status_code")))
+    start = _time(_first(span, ("start_time", "startTime", "startTimeUnixNano", "timestamp")), "start_time")
+    end = _time(_first(span, ("end_time", "endTime", "endTimeUnixNano")), "end_time")
+    if not end and isinstance(duration := span.get("duration"), int) and "timestamp" in span:
+        end = start + duration * 1000
+    attributes, kind = span.get("attributes"), _kind(span.get("kind", span.get("span_kind")))
+    if "span_kind" in span:
+        said = {_OPENINFERENCE_KIND: span["span_kind"]} if not kind and _is_known(span["span_kind"]) else {}
+        attributes = said | _flat(fields(attributes), "")
     return Span(
-        trace_id=_id(context.get("trace_id", context.get("traceId")), 32, "trace_id"),
-        span_id=_id(context.get("span_id", context.get("spanId")), 16, "span_id"),
+        trace_id=_id(_first(context, _TRACE_IDS), 32, "trace_id"),
+        span_id=_id(_first(context, _IDS), 16, "span_id"),
         parent_id=_id(parent_id, 16, "parent_id") if parent_id else "",
         name=str(span["name"]),
-        kind=_kind(span.get("kind")),
-        start=_time(span.get("start_time", span.get("startTime")), "start_time"),
-        end=_time(span.get("end_time", span.get("endTime")), "end_time"),
-        status=_STATUSES.get(str(code).lower().removeprefix("statuscode."), ""),
-        status_message=str(status.get("description") or status.get("message") or ""),
-        attributes=_attributes(span.get("attributes")),
+        kind=kind,
+        start=start,
+        end=end,
+        status=_STATUSES.get(str(code).lower().removeprefix("statuscode.").removeprefix("status_code_"), ""),
+        status_message=str(status.get("description") or status.get("message") or span.get("status_message") or ""),
+        attributes=_attributes(attributes),
         events=[
             SpanEvent(
                 name=str(event.get("name", "")),
@@ -68,6 +83,45 @@ def readable_span(value: Any) -> Span:
             resource_schema_url=str(resource.get("schema_url") or ""),
         ),
     )
+
+
+def _whole(span: dict[str, Any]) -> dict[str, Any]:
+    """Return a span, also if it is a row of Phoenix's data frame, whose columns are paths."""
+    if "context.trace_id" not in span:
+        return span
+    row = {name: value for name, value in span.items() if value is not None}
+    columns = {name: value for name, value in row.items() if not name.startswith(("context.", "attributes."))}
+    for whole in ("context", "attributes"):
+        columns[whole] = {
+            name.removeprefix(f"{whole}."): value for name, value in row.items() if name.startswith(f"{whole}.")
+        }
+    return columns
+
+
+def _context(span: dict[str, Any]) -> dict[str, Any]:
+    """Return what has the ids: an object, or the span itself."""
+    return fields(span.get("context")) or fields(span.get("spanContext")) or span
+
+
+def _first(values: dict[str, Any], names: tuple[str, ...]) -> Any:
+    return next((values[name] for name in names if values.get(name) is not None), None)
+
+
+def _is_known(kind: Any) -> bool:
+    return isinstance(kind, str) and kind.upper() not in ("", "UNKNOWN")
+
+
+def _flat(attributes: dict[str, Any], prefix: str) -> Attributes:
+    """Return Phoenix's attributes by their paths, as OpenInference has them: its data frames nest them again."""
+    found: Attributes = {}
+    for name, value in attributes.items():
+        if isinstance(value, list) and any(isinstance(item, dict) for item in value):
+            value = {str(index): item for index, item in enumerate(value)}
+        if isinstance(value, dict) and name != "metadata" and prefix.count(".") < DEEPEST:
+            found |= _flat(value, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = value
+    return found
 
 
 def _link(link: dict[str, Any]) -> SpanLink:
@@ -102,9 +156,12 @@ def _time(value: Any, name: str) -> int:
         return 0
     if isinstance(value, list) and len(value) == 2 and all(isinstance(part, int) for part in value):
         value = value[0] * 10**9 + value[1]
-    if isinstance(value, int) and not isinstance(value, bool) and value in _INT64:
+    if isinstance(value, str) and value.isdecimal() and value.isascii() and len(value) < 20:
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and value in _INT64 and value not in _OTHER_UNITS:
         return value
-    if isinstance(value, str) and (moment := instant(value)) is not None:
+    # Texts, and seconds, milliseconds or microseconds since 1970.
+    if (moment := instant(value)) is not None:
         return int(moment.timestamp()) * 10**9 + moment.microsecond * 1000
     raise InvalidBody(f"{name}: expected a time, not {value!r:.50}")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -35,6 +36,15 @@ DOUBLE = "$double"
 
 class InvalidBody(ValueError):
     """The body is not the message that the endpoint takes."""
+
+
+Refuse = Callable[[str, int], None]
+"""Called with what is wrong, for people, and how many items of a request it costs; 0 if only a part of one."""
+
+
+def refuse_all(reason: str, _items: int) -> None:
+    """Refuse the whole body because of one item."""
+    raise InvalidBody(reason)
 
 
 class TooManyItems(ValueError):

@@ -106,8 +106,15 @@ def nul(api: Sender) -> None:
 
 
 def surrogate(api: Sender) -> None:
-    for body in (b'"\\ud800"', b'"\\udc00\\ud800"', b'"\xed\xa0\x80"'):
-        assert api.post(MESSAGES, b'{"role": "user", "content": %s}' % body) == "400 invalid_json"
+    for written, kept in (
+        (b"a\\ud800", r"a\ud800"),
+        (b"\\udc00\\ud800", r"\udc00\ud800"),
+        (b"\xed\xa0\x80", "\ufffd" * 3),
+    ):
+        assert api.post(MESSAGES, b'{"role": "user", "content": "%s"}' % written)["content"] == kept
+    sessions = b'{"external_id": "half", "messages": [{"role": "user", "content": "\\ud83d"}]}'
+    for body, kind in ((b'{"sessions": [%s]}' % sessions, JSON), (sessions, "application/x-ndjson")):
+        assert api.post("ingest/", body, type=kind)["refused"] == []
     assert api.send_message(content="\U0001f600")["content"] == "\U0001f600"
 
 
@@ -280,7 +287,8 @@ def cursors(api: Sender) -> None:
 
 def encodings(api: Sender) -> None:
     document = '{"role": "user", "content": "é"}'
-    for encoding in ("latin-1", "utf-16", "utf-32", "utf-8-sig"):
+    assert api.post(MESSAGES, document.encode("latin-1"))["content"] == "\ufffd"
+    for encoding in ("utf-16", "utf-32", "utf-8-sig"):
         assert api.post(MESSAGES, document.encode(encoding)) == "400 invalid_json"
     assert (
         api.post(MESSAGES, document, type="application/json; charset=latin-1")

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
     ExportLogsServiceRequest,
     ExportLogsServiceResponse,
@@ -31,6 +32,7 @@ from tracesite_sdk.spans.span import (
     Attributes,
     InvalidBody,
     LogRecord,
+    Refuse,
     Scope,
     Span,
     SpanEvent,
@@ -38,19 +40,24 @@ from tracesite_sdk.spans.span import (
     Status,
     encoded_bytes,
     number,
+    refuse_all,
 )
 
 from . import counts as otlp_counts
+from .mended_protobuf import mended
 
 M = TypeVar("M", bound=Message)
 _STATUSES: dict[int, Status] = {1: "ok", 2: "error"}
+_DEPRECATED, _DEPRECATED_TAG = 1000, b"\xc2\x3e"
+"""The number of a field in resources. In the versions before, it had the number of the field that took its place."""
 
 
-def decode_traces(body: bytes) -> list[Span]:
-    """Return the spans of an ExportTraceServiceRequest. Raise InvalidBody and TooManyItems."""
+def decode_traces(body: bytes, refuse: Refuse = refuse_all) -> list[Span]:
+    """Return the spans of an ExportTraceServiceRequest; refuse the others. Raise InvalidBody and TooManyItems."""
     request = _parsed(ExportTraceServiceRequest(), body)
     spans = []
     for of_resource in request.resource_spans:
+        _refuse_deprecated(of_resource, body, refuse)
         resource = _attributes(of_resource.resource.attributes)
         for of_scope in of_resource.scope_spans:
             scope = _scope(of_scope.scope, of_scope.schema_url, resource, of_resource.schema_url)
@@ -58,11 +65,12 @@ def decode_traces(body: bytes) -> list[Span]:
     return spans
 
 
-def decode_logs(body: bytes) -> list[LogRecord]:
-    """Return the records of an ExportLogsServiceRequest. Raise InvalidBody and TooManyItems."""
+def decode_logs(body: bytes, refuse: Refuse = refuse_all) -> list[LogRecord]:
+    """Return the records of an ExportLogsServiceRequest; refuse the others. Raise InvalidBody and TooManyItems."""
     request = _parsed(ExportLogsServiceRequest(), body)
     records = []
     for of_resource in request.resource_logs:
+        _refuse_deprecated(of_resource, body, refuse)
         resource = _attributes(of_resource.resource.attributes)
         for of_scope in of_resource.scope_logs:
             scope = _scope(of_scope.scope, of_scope.schema_url, resource, of_resource.schema_url)
@@ -98,12 +106,26 @@ def metric_answer() -> bytes:
     return ExportMetricsServiceResponse().SerializeToString()
 
 
+def _refuse_deprecated(of_resource: Message, body: bytes, refuse: Refuse) -> None:
+    """Refuse the lists by instrumentation library that versions 0.15 to 0.18 had beside those by scope."""
+    if _DEPRECATED_TAG in body and _DEPRECATED in _unknown_fields(of_resource):
+        refuse(f"field {_DEPRECATED} of a resource, by instrumentation library, is not read: send scopes instead", 1)
+
+
+def _unknown_fields(message: Message) -> set[int]:
+    unknown: Any = UnknownFieldSet(message)
+    return {field.field_number for field in unknown}
+
+
 def _parsed(message: M, body: bytes) -> M:
     otlp_counts.check_counts(body, type(message))
     try:
         message.ParseFromString(body)
-    except DecodeError as error:
-        raise InvalidBody(str(error)) from error
+    except DecodeError:
+        try:
+            message.ParseFromString(mended(body, type(message)))
+        except DecodeError as error:
+            raise InvalidBody(str(error)) from error
     return message
 
 

@@ -75,7 +75,9 @@ class TracesView(OtlpView):
     def store(self, request: Request, codec: Any, body: bytes) -> bytes:
         db = database(request)
         project = project_for_write(request, None)
-        outcome = record_spans(db, project.pk, codec.decode_traces(body))
+        outcome = SpanOutcome()
+        spans = codec.decode_traces(body, outcome.refuse)
+        record_spans(db, project.pk, spans, outcome=outcome)
         count_otlp(self.signal, accepted=outcome.accepted, refused=outcome.refused)
         return codec.trace_answer(outcome.refused, _reason(outcome))  # type: ignore[no-any-return]
 
@@ -86,7 +88,9 @@ class LogsView(OtlpView):
     def store(self, request: Request, codec: Any, body: bytes) -> bytes:
         db = database(request)
         project = project_for_write(request, None)
-        outcome = record_spans(db, project.pk, (), codec.decode_logs(body))
+        outcome = SpanOutcome()
+        logs = codec.decode_logs(body, outcome.refuse)
+        record_spans(db, project.pk, (), logs, outcome=outcome)
         count_otlp(self.signal, accepted=outcome.accepted, refused=outcome.refused)
         return codec.log_answer(outcome.refused, _reason(outcome))  # type: ignore[no-any-return]
 

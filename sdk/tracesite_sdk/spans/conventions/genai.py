@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracesite_sdk.normalize.json_values import fields, items
+from tracesite_sdk.normalize.json_values import fields, items, rest
 from tracesite_sdk.spans.facts import Facts, between, cost, first, first_text, flattened_tools, milliseconds, usage
 from tracesite_sdk.spans.observations import Kind
 from tracesite_sdk.spans.span import Attributes, Span, SpanEvent
@@ -18,7 +18,7 @@ from tracesite_sdk.transcripts.parsing.passages import passages_in
 NAMES: dict[str, tuple[str, ...]] = {
     # Newest name first. The comment is the version from which on a name is the standard one.
     "operation": ("gen_ai.operation.name",),  # 1.28
-    "session": ("gen_ai.conversation.id", "session.id"),  # 1.34
+    "session": ("gen_ai.conversation.id", "session.id", "spring.ai.chat.client.conversation.id"),  # 1.34
     "end_user": ("user.id", "enduser.id"),
     "agent": ("gen_ai.agent.name",),  # 1.31
     "workflow": ("gen_ai.workflow.name",),  # 1.38
@@ -27,14 +27,25 @@ NAMES: dict[str, tuple[str, ...]] = {
     "response_id": ("gen_ai.response.id",),
     "finish_reasons": ("gen_ai.response.finish_reasons",),
     "instructions": ("gen_ai.system_instructions",),  # 1.37
-    "input": ("gen_ai.input.messages",),  # 1.37
-    "output": ("gen_ai.output.messages", "gen_ai.output"),  # 1.37
-    "prompt": ("gen_ai.prompt",),  # until 1.27, as the attribute of an event
+    "input": ("gen_ai.input.messages", "gen_ai.agent.invocation_input"),  # 1.37; Semantic Kernel
+    "output": ("gen_ai.output.messages", "gen_ai.output", "gen_ai.agent.invocation_output"),  # 1.37
+    "prompt": ("gen_ai.prompt",),  # until 1.27, as the attribute of an event; Spring AI: of the span
     "completion": ("gen_ai.completion",),
-    "tool": ("gen_ai.tool.name",),
-    "call_id": ("gen_ai.tool.call.id",),
-    "arguments": ("gen_ai.tool.call.arguments", "gen_ai.tool.args", "gen_ai.tool.input"),  # 1.38
-    "result": ("gen_ai.tool.call.result", "gen_ai.output", "gen_ai.tool.output"),  # 1.38
+    "tool": ("gen_ai.tool.name", "spring.ai.tool.definition.name"),
+    "call_id": ("gen_ai.tool.call.id", "spring.ai.tool.call.id"),
+    "arguments": (  # 1.38
+        "gen_ai.tool.call.arguments",
+        "gen_ai.tool.args",
+        "gen_ai.tool.input",
+        "spring.ai.tool.call.arguments",
+    ),
+    "result": (  # 1.38
+        "gen_ai.tool.call.result",
+        "gen_ai.output",
+        "gen_ai.tool.output",
+        "spring.ai.tool.call.result",
+        "gen_ai.event.content",
+    ),
     "definitions": ("gen_ai.tool.definitions",),  # 1.38
     # Seconds: 1.39; the name of the metric, as Pydantic AI and the AI SDK use it; AgentOps
     "first_chunk": (
@@ -89,6 +100,7 @@ KINDS: dict[str, Kind] = {
     "call_llm": "generation",
     "generate_content": "generation",
     "text_completion": "generation",
+    "text": "generation",
     "execute_tool": "tool",
     "invoke_agent": "agent",
     "create_agent": "other",
@@ -111,11 +123,14 @@ def recognises(span: Span) -> bool:
 
 def facts(span: Span) -> Facts:
     attributes = span.attributes
-    kind = KINDS.get(str(attributes.get("gen_ai.operation.name", "")))
+    # Until 1.37 Semantic Kernel has "chat.completions" and the like.
+    kind = KINDS.get(str(attributes.get("gen_ai.operation.name", "")).partition(".")[0])
     if kind is None and first(attributes, NAMES["tool"]):
         kind = "tool"
     elif kind is None and first(attributes, NAMES["model"]) and first(attributes, TOKENS["output_tokens"]):
         kind = "generation"
+    elif not first(attributes, (*NAMES["operation"], *NAMES["model"])) and first(attributes, NAMES["agent"]):
+        kind = "agent"
     span_facts = Facts(
         kind=kind,
         session_id=first_text(attributes, NAMES["session"]),
@@ -154,6 +169,7 @@ def _metadata(attributes: Attributes) -> dict[str, Any]:
     return {name: value for name in named if (value := first(attributes, NAMES[name])) is not None}
 
 
+_EVENT_CONTENT = "gen_ai.event.content"
 _CHUNK = "gen_ai.content.completion.chunk"
 """An event for each part of a stream, by OpenLLMetry."""
 _FUNCTIONS = "gen_ai.request.functions."
@@ -173,17 +189,30 @@ def _tool_values(span: Span) -> tuple[Any, Any]:
     args, result = first(span.attributes, NAMES["arguments"]), first(span.attributes, NAMES["result"])
     for event in span.events:
         if args is None and event.name == "gen_ai.tool.message":
-            args = event.attributes.get("content")
+            args = event.attributes.get("content", event.attributes.get(_EVENT_CONTENT))
         elif result is None and event.name == "gen_ai.choice":
             result = _joined_texts(decoded(event.attributes.get("message")))
     return decoded(args), result
 
 
 def _joined_texts(value: Any) -> Any:
-    """Return the text of a list of text parts, and any other value as it is."""
+    """Return the text of a list of texts or text parts, and any other value as it is."""
     if isinstance(value, list) and value and all(isinstance(part, dict) and set(part) == {"text"} for part in value):
         return "\n".join(str(part["text"]) for part in value)
-    return value
+    return "\n".join(filter(None, value)) if _is_texts(value) else value
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, str) for item in value)
+
+
+def _question(prompt: Any) -> Any:
+    """Return the question of a list of texts without roles, which is the last one: those before it may be of anybody. Return
+    any other prompt as it is."""
+    if not _is_texts(prompt):
+        return prompt
+    texts = list(filter(None, prompt))
+    return [{"role": "user", "content": texts[-1], **({"before": texts[:-1]} if texts[1:] else {})}] if texts else None
 
 
 def _model_values(span: Span) -> tuple[Any, Any]:
@@ -193,6 +222,10 @@ def _model_values(span: Span) -> tuple[Any, Any]:
     instructions = decoded(first(attributes, NAMES["instructions"]))
     if messages is None and output is None:
         messages, output = _values_of_events(span.events)
+    if messages is None:
+        messages = _question(decoded(first(attributes, NAMES["prompt"])))
+    if output is None:
+        output = _joined_texts(decoded(first(attributes, NAMES["completion"])))
     if messages is None:
         return ({"system": instructions} if instructions else None), output
     if instructions and isinstance(messages, list):
@@ -219,19 +252,30 @@ def _values_of_events(events: list[SpanEvent]) -> tuple[Any, Any]:
     for event in events:
         values = {name: decoded(value) for name, value in event.attributes.items()}
         body = values.pop("body", None)
+        if _EVENT_CONTENT in values:
+            # Azure's SDKs and Semantic Kernel: the message is JSON text in one attribute.
+            content = values[_EVENT_CONTENT]
+            values = dict(content) if isinstance(content, dict) else {"content": content}
+            # Of threads of Azure's agents: {"content": {"text": {"value": ...}}}.
+            if said := fields(fields(values.get("content")).get("text")).get("value"):
+                values["content"] = said
         values |= body if isinstance(body, dict) else {}
         if event.name in _ROLES:
-            messages.append({"role": _ROLES[event.name], "content": "", **values})
+            # The id of a tool's message is that of the call.
+            of_call = {"tool_call_id": values.get("id")} if event.name == "gen_ai.tool.message" else {}
+            messages.append({"role": _ROLES[event.name], "content": "", **of_call, **values})
         elif event.name == "gen_ai.choice":
-            message = values.get("message", values)
+            message = values.get("message", rest(values, ("index", "finish_reason")))
             if not isinstance(message, dict):
                 message = {"role": "assistant", "content": message}
             # Without its content, which is recorded only on request, a message is its role.
-            output = message if message.keys() - {"role"} else output
+            output = {"role": "assistant", **message} if message.keys() - {"role"} else output
         elif event.name == "gen_ai.content.prompt":
-            messages += [{"role": "user", "content": first(values, NAMES["prompt"])}]
+            asked = _question(first(values, NAMES["prompt"]))
+            are_messages = isinstance(asked, list) and all("role" in fields(message) for message in asked)
+            messages += asked if are_messages else [{"role": "user", "content": asked}]
         elif event.name == "gen_ai.content.completion":
-            output = first(values, NAMES["completion"])
+            output = _joined_texts(first(values, NAMES["completion"]))
         elif event.name == "gen_ai.client.inference.operation.details":
             messages = values.get("gen_ai.input.messages") or messages
             output = values.get("gen_ai.output.messages") or output

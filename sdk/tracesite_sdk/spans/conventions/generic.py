@@ -18,11 +18,11 @@ def facts(span: Span) -> Facts:
         name=span.name,
         session_id=first_text(
             attributes,
-            ("session.id", "session_id", "thread_id", "conversation.id", "lmnr.association.properties.session_id"),
+            ("session.id", "session_id", "thread_id", "conversation.id"),
         ),
-        end_user=first_text(attributes, ("user.id", "enduser.id", "lmnr.association.properties.user_id")),
-        input=decoded(first(attributes, ("input.value", "lmnr.span.input", "input"))),
-        output=decoded(first(attributes, ("output.value", "lmnr.span.output", "output"))),
+        end_user=first_text(attributes, ("user.id", "enduser.id")),
+        input=decoded(first(attributes, ("input.value", "input"))),
+        output=decoded(first(attributes, ("output.value", "output"))),
         passages=passages_in(attributes.get("db.query.retrieved_documents")) or None,
         error=_error(span),
     )

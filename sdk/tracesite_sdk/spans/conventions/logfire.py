@@ -12,6 +12,8 @@ from tracesite_sdk.transcripts.parsing.message_shapes import decoded
 SPAN_TYPE = "logfire.span_type"
 PENDING_PARENT = "logfire.pending_parent_id"
 _NO_PARENT = "0" * 16
+_OF_OTHERS = ("gen_ai.operation.name", "gen_ai.tool.name", "gen_ai.request.model")
+"""Attributes that say what a span is, or that it is no agent."""
 
 
 def recognises(span: Span) -> bool:
@@ -21,6 +23,8 @@ def recognises(span: Span) -> bool:
 def facts(span: Span) -> Facts:
     attributes = span.attributes
     span_facts = Facts(
+        # Before version 2 of Pydantic AI the span of an agent has no operation.
+        kind="agent" if "agent_name" in attributes and not any(name in attributes for name in _OF_OTHERS) else None,
         agent_name=first_text(attributes, ("agent_name",)),
         input=decoded(first(attributes, ("pydantic_ai.all_messages", "all_messages_events", "prompt"))),
         output=decoded(first(attributes, ("final_result",))),

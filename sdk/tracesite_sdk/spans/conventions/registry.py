@@ -7,8 +7,11 @@ from tracesite_sdk.spans.span import Span
 
 from . import (
     agentops,
+    claude_code,
     genai,
     generic,
+    google_adk,
+    laminar,
     langfuse,
     langsmith,
     logfire,
@@ -21,6 +24,7 @@ from . import (
 
 CONVENTIONS = (
     agentops,
+    claude_code,
     openai_agents,
     langfuse,
     langsmith,
@@ -29,7 +33,9 @@ CONVENTIONS = (
     vercel,
     openllmetry,
     logfire,
+    google_adk,
     genai,
+    laminar,
     generic,
 )
 

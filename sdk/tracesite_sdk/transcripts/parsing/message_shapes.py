@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from tracesite_sdk.normalize.json_values import content as content_of
 from tracesite_sdk.normalize.json_values import fields, items, rest, text
+from tracesite_sdk.normalize.mended_json import decode_json
 from tracesite_sdk.transcripts.entries import Call, Result
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -70,7 +71,7 @@ def decoded(value: Any) -> Any:
         if not isinstance(value, str) or value[:1] not in ('{', '[', '"'):  # fmt: skip
             break
         try:
-            value = msgspec.json.decode(value)
+            value = decode_json(value)
         except (msgspec.DecodeError, RecursionError):
             break
     return value

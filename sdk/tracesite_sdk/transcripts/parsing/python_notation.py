@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from tracesite_sdk.normalize.mended_json import decode_json
+
 _PYTHON = re.compile(r"""\\.|'((?:[^'\\]|\\.)*)'|"(?:[^"\\]|\\.)*"|\b(?:None|True|False)\b""", re.DOTALL)
 """Differences between a Python dictionary and JSON. An escape outside of a string is skipped, so that it begins none."""
 _LONGEST = 1_000_000
@@ -25,7 +27,7 @@ def json_or_python(written: str) -> Any:
     if not stripped.startswith(("{", "[")):
         return None
     try:
-        return msgspec.json.decode(stripped)
+        return decode_json(stripped)
     except (msgspec.DecodeError, RecursionError):
         pass
     if len(stripped) > _LONGEST:

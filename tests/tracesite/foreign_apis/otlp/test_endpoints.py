@@ -204,6 +204,104 @@ def test_span_with_a_wrong_id_is_refused_and_others_stay(key: str, changes: dict
     assert SpanRow.objects.count() == 1
 
 
+ODD: dict[str, tuple[bytes, bytes]] = {
+    "kind": (b'"kind": 1', b'"kind": "SPAN_KIND_CHAIN"'),
+    "time": (b'"endTimeUnixNano"', b'"startTimeUnixNano": "2026-09-21T12:00:00Z", "endTimeUnixNano"'),
+    "fraction": (b'"attributes": [', b'"attributes": [{"key": "n", "value": {"intValue": 1.5}}, '),
+    "attributes": (b'"attributes": [', b'"attributes": {"a": 1}, "others": ['),
+    "text": (b'"name": "span 9"', b'"name": ["span 9"]'),
+    "object": (b'{"traceId"', b'7, {"traceId"'),
+}
+"""A text in the JSON of a span, and what stands in place of it."""
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_span_is_refused_and_others_are_stored(key: str, odd: str) -> None:
+    good, bad = (json.dumps(span(number, attributes={"a": "b"})).encode() for number in (1, 9))
+    before, after = ODD[odd]
+    assert before in bad
+    body = (
+        json.dumps(request_of(span(2), {})).encode().replace(b"{}", b"%s, %s" % (good, bad.replace(before, after, 1)))
+    )
+    count, reason = refused(post(key, body))
+    assert (count, reason.startswith("resourceSpans[0].scopeSpans[0].spans[2]: ")) == (1, True)
+    assert SpanRow.objects.count() == (3 if odd == "object" else 2)
+
+
+@pytest.mark.parametrize("written", [b"\\ud83d", b"\xe9", b"\xed\xa0\xbd"], ids=["escape", "Latin-1", "raw half"])
+def test_bad_character_of_one_span_loses_no_span(key: str, written: bytes) -> None:
+    traces = [
+        {**span(number, attributes={"output.value": "fine"}), "traceId": f"{number:032x}"} for number in (1, 2, 3)
+    ]
+    body = json.dumps(request_of(*traces)).encode().replace(b"fine", b"cut " + written, 1)
+    assert post(key, body).json() == {}
+    kept = sorted(Message.objects.filter(role="assistant").values_list("content", flat=True))
+    assert kept == [
+        {b"\\ud83d": r"cut \ud83d", b"\xe9": "cut \ufffd"}.get(written, "cut " + "\ufffd" * 3),
+        "fine",
+        "fine",
+    ]
+
+
+def test_bad_bytes_in_protobuf_lose_no_span(key: str) -> None:
+    message = ExportTraceServiceRequest()
+    resource = message.resource_spans.add()
+    for number in (1, 2):
+        attributes = [{"key": "output.value", "value": {"string_value": f"caf- {number}"}}]
+        resource.scope_spans.add().spans.add(
+            trace_id=number.to_bytes(16),
+            span_id=b"\xff" * 8,
+            name="caf-",
+            start_time_unix_nano=START,
+            attributes=attributes,
+        )
+    answer = post(key, message.SerializeToString().replace(b"caf-", b"caf\xe9", 2), kind=PROTOBUF)
+    assert (answer.status_code, answer.content) == (200, b"")
+    kept = sorted(Message.objects.filter(role="assistant").values_list("content", flat=True))
+    assert kept == ["caf- 2", "caf\ufffd 1"]
+
+
+def test_lists_of_old_versions_are_read_from_json(key: str) -> None:
+    scopes = [{"instrumentationLibrary": {"name": "old", "version": "1"}, "spans": run()}]
+    assert post(key, {"resourceSpans": [{"instrumentationLibrarySpans": scopes}]}).json() == {}
+    assert (Message.objects.count(), SpanRow.objects.filter(content__contains='"old"').count()) == (2, 3)
+
+
+def test_deprecated_list_in_protobuf_is_refused(key: str) -> None:
+    scope = ExportTraceServiceRequest().resource_spans.add().scope_spans.add(spans=[{"span_id": b"1" * 8}])
+    content = scope.SerializeToString()
+    resource = b"\xc2\x3e" + bytes([len(content)]) + content
+    answer = post(key, b"\x0a" + bytes([len(resource)]) + resource, kind=PROTOBUF)
+    success = ExportTraceServiceResponse.FromString(answer.content).partial_success
+    assert (success.rejected_spans, "field 1000" in success.error_message) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"resourceSpans": [{"scope_spans": [{"spans": [span(1)]}]}]}, "resourceSpans[0]: expected “scopeSpans”"),
+        (
+            {"resourceSpans": [{"scopeSpans": [{"Spans": [span(1)]}]}]},
+            "resourceSpans[0].scopeSpans[0]: expected “spans”",
+        ),
+        ({"resourceSpans": [{"scopeSpans": {"spans": [span(1)]}}]}, "resourceSpans[0].scopeSpans: expected a list"),
+        ({"resourceSpans": [], "batches": [{}]}, "the body: expected “resourceSpans”"),
+        ({"resource_spans": []}, "expected an object with “resourceSpans”"),
+    ],
+)
+def test_body_without_a_known_list_is_refused(key: str, body: Any, reason: str) -> None:
+    answer = post(key, body)
+    assert (answer.status_code, reason in answer.json()["message"]) == (400, True)
+
+
+def test_unknown_list_beside_spans_is_refused(key: str) -> None:
+    resources = request_of(span(1))["resourceSpans"]
+    assert refused(post(key, {"resourceSpans": [*resources, {"scope_spans": [1]}]}))[0] == 1
+    assert refused(post(key, {"resourceSpans": [{**resources[0], "resource": []}]}))[0] == 0
+    assert post(key, {"resourceSpans": [*resources, {}, {"resource": {"attributes": []}}]}).json() == {}
+    assert SpanRow.objects.count() == 1
+
+
 @pytest.mark.parametrize("start", [0, 1, 9_214_646_400_000_000_000, 2**64 - 1], ids=["0", "1970", "2262", "max"])
 def test_impossible_times_are_stored_as_they_came(key: str, start: int, project: Project) -> None:
     odd = span(1, startTimeUnixNano=str(start), endTimeUnixNano=str(start), attributes={"input.value": "hello"})
