@@ -6,9 +6,9 @@ to `Observation`; `Reader` does the rest, once for all of them:
 * A generation is a reply; message_shapes.py parses its output. A generation that only wraps another one (the AI SDK's
   generateText around doGenerate) is dropped, unless only its own output has calls or text (agno). New messages in its
   input are user and system messages. In a session of several traces, earlier turns come from the other traces.
-* A tool execution, or an observation with the name of an open call, is the result of that call. It is matched by call id,
-  else by name and arguments, else by name. Without a matching call it is a call of its own. Generations below it belong
-  to a sub-agent. A result that is only in the input of the next generation is taken from there.
+* A tool execution, or an observation with the name of an open call, is the result of that call: see open_calls.py. Without a
+  matching call it is a call of its own. Generations below it belong to a sub-agent. A result that is only in the input of
+  the next generation is taken from there.
 * A trace without generations, or with empty ones (BeeAI), becomes its input and its output.
 
 Pure Python.
@@ -17,10 +17,11 @@ Pure Python.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from hashlib import blake2b
 from operator import attrgetter
 from typing import Any, Literal
@@ -51,6 +52,8 @@ _EMPTY_TEXTS = ("None", "null")
 """An empty output, as some instrumentations write it."""
 _NO_ANSWERS = (*_EMPTY_TEXTS, "True", "False", "true", "false")
 """Return values of functions that answer no question."""
+_MOST_AROUND = 8
+"""Observations around a request or a tool that are compared to find which request is nearest."""
 _AN_OBJECT = re.compile(r"""\{|\[\s*[\[{'"]|\[?[A-Za-z_][\w.]*\(\w+=|\[?<[\w.]+ object at """)
 """The beginning of a value that was written as text: JSON, or the `repr` of a Python object."""
 
@@ -124,6 +127,7 @@ class Reader:
         self._seen: Counter[tuple[str, str]] = Counter()
         """Messages read so far: (role, content) and their number."""
         self._calls = OpenCalls()
+        self._trace: Trace | None = None
         self._executed: NearestAbove[Call] = NearestAbove(0)
         """The calls that observations of the trace executed."""
         self._prompted = False
@@ -132,6 +136,8 @@ class Reader:
     def entries(self, trace: Trace) -> list[Entry]:
         """Return the entries of one trace."""
         self._executed = NearestAbove(len(trace.observations))
+        self._trace = trace
+        self.__dict__.pop("_stated", None)
         self._prompted = self._replied = False
         ordered = _ordered(trace.observations)
         generations = _replying([observation for observation in ordered if observation.kind == "generation"])
@@ -203,7 +209,12 @@ class Reader:
             yield Reply(id=f"{trace.id}:output", content=content, error=error, created_at=ended_at)
 
     def _new_messages(
-        self, trace: Trace, messages: list[ParsedMessage], id_: str, when: datetime | None
+        self,
+        trace: Trace,
+        messages: list[ParsedMessage],
+        id_: str,
+        when: datetime | None,
+        around: Sequence[str] = (),
     ) -> Iterator[Entry]:
         """Yield the messages of a model's input that no earlier input had."""
         time = when if when is not None and when > EARLIEST else None
@@ -222,7 +233,17 @@ class Reader:
                     self._seen[key] += 1
                     yield self._message(trace, message, own_id, time)
             for result in message.results:
-                yield from self._result_in_input(result, own_id, time)
+                if self._is_news(result, here):
+                    yield from self._result_in_input(result, own_id, time, around)
+
+    def _is_news(self, result: Result, here: Counter[tuple[str, str]]) -> bool:
+        """Return whether no earlier input had a result of an input. Those with an id are told apart by it."""
+        if result.call_ids:
+            return True
+        key = _result_key(result.name, result.output)
+        is_new = self._is_new(key, here)
+        self._seen[key] += is_new
+        return is_new
 
     def _is_new(self, key: tuple[str, str], here: Counter[tuple[str, str]]) -> bool:
         """Count a message of an input, and return whether the input has it more often than was read so far."""
@@ -239,9 +260,11 @@ class Reader:
         role: Any = message.role
         return Prompt(id=id_, role=role, content=message.content, created_at=time, metadata=metadata)
 
-    def _result_in_input(self, result: Result, id_: str, time: datetime | None) -> Iterator[Entry]:
+    def _result_in_input(
+        self, result: Result, id_: str, time: datetime | None, around: Sequence[str]
+    ) -> Iterator[Entry]:
         """Yield a result that is in the input of a generation, and in no observation."""
-        open_call = self._calls.find(next(iter(result.call_ids), None), result.name, None)
+        open_call, is_guessed = self._calls.find(next(iter(result.call_ids), None), result.name, None, around)
         if open_call is None:
             return
         open_call.answered = True
@@ -252,6 +275,8 @@ class Reader:
             failed=result.failed,
             data=result.data,
             call_ids=[call.id] if call.id else (),
+            call=call,
+            is_guessed=is_guessed,
             name=call.name,
             created_at=time,
             metadata=result.metadata,
@@ -262,16 +287,20 @@ class Reader:
     def _generation(self, trace: Trace, generation: Observation) -> Iterator[Entry]:
         generation.used = True
         parent = self._executed.find(generation.number)
+        around = self._around(generation)
         messages = messages_in(generation.input)
         metadata = dict(generation.metadata)
         if self._one_run:
-            for message in messages:
-                for result in message.results:
-                    yield from self._result_in_input(result, generation.id, generation.start)
+            here: Counter[tuple[str, str]] = Counter()
+            for result in (result for message in messages for result in message.results):
+                if self._is_news(result, here):
+                    yield from self._result_in_input(result, generation.id, generation.start, around)
         elif parent is None:
             # The first input has the time of the trace, which may begin before its first generation.
             when = generation.start if self._replied else trace.began
-            yield from self._new_messages(trace, self._without_earlier_turns(trace, messages), generation.id, when)
+            yield from self._new_messages(
+                trace, self._without_earlier_turns(trace, messages), generation.id, when, around
+            )
         elif prompts := [
             message.content for message in messages if message.role in ("system", "user") and message.content
         ]:
@@ -308,11 +337,41 @@ class Reader:
                     parameters=generation.parameters,
                 ),
                 time_to_first_token=generation.time_to_first_token,
-                parent_call=parent.id if parent is not None else None,
+                parent_call=(parent.id or "") if parent is not None else None,
+                parent=parent,
                 error=generation.error,
                 metadata=metadata,
             ),
+            around,
         )
+
+    def _around(self, observation: Observation) -> list[str]:
+        """Return the ids of an observation and of those around it, the nearest first."""
+        assert self._trace is not None, "entries() has set it"
+        ids: list[str] = []
+        nearest: Observation | None = observation
+        while nearest is not None and len(ids) < _MOST_AROUND:
+            ids.append(nearest.id)
+            nearest = self._trace.observations.get(nearest.parent) if nearest.parent is not None else None
+        return ids
+
+    @cached_property
+    def _stated(self) -> tuple[dict[str, list[str]], dict[str, list[Any]]]:
+        """The pairs of calls and results in the inputs of the trace's generations: the ids by the output as a text, and the
+        different outputs by the id. Most traces are read without it."""
+        assert self._trace is not None, "entries() has set it"
+        ids, outputs = defaultdict[str, list[str]](list), defaultdict[str, list[Any]](list)
+        pairs: set[tuple[str, str]] = set()
+        for generation in self._trace.observations.values():
+            for message in messages_in(generation.input) if generation.kind == "generation" else ():
+                for result in message.results:
+                    for call_id in result.call_ids:
+                        pair = call_id, canonical(result.output)
+                        if pair not in pairs:
+                            pairs.add(pair)
+                            ids[pair[1]].append(call_id)
+                            outputs[call_id].append(result.output)
+        return ids, outputs
 
     def _unknown(self, messages: list[ParsedMessage]) -> list[Any]:
         """Return the replies and results of an input that are no entries: those of another agent, or examples."""
@@ -335,12 +394,12 @@ class Reader:
         last = max((index for index, message in enumerate(messages) if message.role == "assistant"), default=-1)
         return [message for index, message in enumerate(messages) if index > last or message.role == "system"]
 
-    def _reply(self, message: ParsedMessage, reply: Reply) -> Reply:
+    def _reply(self, message: ParsedMessage, reply: Reply, around: Sequence[str] = ()) -> Reply:
         """Return the reply with the content of a message, and register its calls."""
         if reply.step_id is not None:
             self._replied = True
         self._seen["assistant", _reply_key(message)] += 1
-        self._calls.add(message.calls)
+        self._calls.add(message.calls, around)
         return replace(
             reply,
             content=message.content,
@@ -363,7 +422,14 @@ class Reader:
         name = observation.tool_name or _tool_name(observation.name)
         output, answer = _tool_output(observation.output)
         call_id = _own_call_id(observation)
-        open_call = self._calls.find(call_id, name, observation.input)
+        has_output = output not in EMPTY
+        open_call, is_guessed = self._calls.find(
+            call_id,
+            name,
+            observation.input if observation.input not in EMPTY else None,
+            self._around(observation),
+            lambda: self._stated[0].get(canonical(output), ()) if has_output else (),
+        )
         parent = self._executed.find(observation.number)
         if open_call is None:
             if parent is not None and parent.name == name:
@@ -379,12 +445,19 @@ class Reader:
                 agent_name=observation.agent,
                 created_at=observation.start,
                 step_id=f"{observation.id}:call",
-                parent_call=parent.id if parent is not None else None,
+                parent_call=(parent.id or "") if parent is not None else None,
+                parent=parent,
             )
         observation.used = open_call.answered = True
         self._executed.put(observation.number, observation.number_after, open_call.call)
         error = observation.error
-        if observation.output is None and error is None and observation.end is None:
+        if open_call.call.id and (is_guessed or not (has_output or error)):
+            # The next request names the call: this is what the model was told.
+            stated = self._stated[1].get(open_call.call.id, ())
+            output = stated[0] if len(stated) == 1 else output
+        if not open_call.call.id:
+            self._seen[_result_key(name, output)] += 1
+        if output is None and error is None and observation.end is None:
             # The call is still running.
             return
         yield Result(
@@ -396,6 +469,8 @@ class Reader:
             started_at=observation.start,
             duration=between(observation.start, observation.end),
             call_ids=[open_call.call.id] if open_call.call.id else (),
+            call=open_call.call,
+            is_guessed=is_guessed,
             name=name,
             metadata=observation.metadata | ({"statusMessage": error} if error else {}),
         )
@@ -565,6 +640,11 @@ def _content(value: Any, keys: tuple[str, ...]) -> str | list[Any]:
 def _reply_key(message: ParsedMessage) -> str:
     """Return a text that identifies a reply by its content and its calls."""
     return as_json([message.content, [call.id or f"{call.name} {canonical(call.args)}" for call in message.calls]])
+
+
+def _result_key(name: str | None, output: Any) -> tuple[str, str]:
+    """Return a text that identifies a result without an id."""
+    return "tool", f"{name} {canonical(output)}"
 
 
 def digest(value: Any) -> bytes:

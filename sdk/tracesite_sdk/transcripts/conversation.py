@@ -2,10 +2,11 @@
 
 * From one user message to the next is one assistant message. A reply that calls tools is a step, its text the thought; the
   last plain reply is the content; an earlier plain reply is a step without calls. Without a reply there is no message.
-* A result answers the open call with its id, the earliest first if an id repeats; then a call whose id matches once a
-  repeated id ("call_7call_7") is folded on either side; a result without an id answers the earliest open call of the turn
-  (of its name, if it has one). Scopes keep the ids of calls apart. A result that answers no call gets a placeholder call
-  and a flag.
+* A result answers the call that its format found for it; or the open call with its id, of its turn and its name first, and then
+  the earliest; or a call whose id matches once a repeated id ("call_7call_7") is folded on either side; a result without an
+  id answers the earliest open call of the turn (of its name, if it has one). If another open call fits as well, that is a
+  guess and gets a flag. Scopes keep the ids of calls apart. A result that answers no call gets a placeholder call and a
+  flag.
 * Replies of a sub-agent are steps below the call that started it, in the message of that call and with the iteration of
   its step. They do not end a turn and are never its content.
 * A message begins with its first entry and is complete with its last; steps and calls begin with their reply.
@@ -26,7 +27,7 @@ from operator import itemgetter
 
 from tracesite_sdk import records
 from tracesite_sdk.normalize.call_ids import folded
-from tracesite_sdk.records.health_flags import ORPHAN_RESULT, REPAIRED_ID
+from tracesite_sdk.records.health_flags import GUESSED_RESULT, ORPHAN_RESULT, REPAIRED_ID
 
 from .entries import Call, Entry, Prompt, Reply, Result, size_of
 from .times import Clock, with_time
@@ -87,7 +88,11 @@ class Conversation:
         """The current turn."""
         self._waiting: defaultdict[_Key, OrderedDict[TurnCall, None]] = defaultdict(OrderedDict)
         """Open calls by every key under which a result may look for them; answered ones are skipped."""
+        self._guessed: set[_Key] = set()
+        """Keys of several open calls, the first of which got a result that may be that of another."""
         self._last_of_id: dict[str, TurnCall] = {}
+        self._of_call: dict[int, TurnCall] = {}
+        """By the identity of the call."""
 
     def add(self, entry: Entry) -> None:
         if isinstance(entry, Prompt):
@@ -130,6 +135,8 @@ class Conversation:
         for step in turn.steps:
             scope = step.reply.scope if step.reply is not None else None
             for call in step.calls:
+                if self._of_call.get(call.identity) is call:
+                    del self._of_call[call.identity]
                 if call.call.id and self._last_of_id.get(call.call.id) is call:
                     del self._last_of_id[call.call.id]
                 for key in _call_keys(turn, call.call, scope):
@@ -137,6 +144,7 @@ class Conversation:
                         queue.pop(call, None)
                         if not queue:
                             del self._waiting[key]
+                            self._guessed.discard(key)
         message = turn_message(turn)
         return turn.index, with_time(message, *turn.time) if turn.time else message
 
@@ -149,6 +157,8 @@ class Conversation:
 
     def _add_reply(self, reply: Reply) -> None:
         parent = self._last_of_id.get(reply.parent_call) if reply.parent_call else None
+        if reply.parent is not None:
+            parent = self._of_call.get(id(reply.parent), parent)
         turn = parent.step.turn if parent is not None else self._current_turn(reply)
         self._count_size(turn, reply)
         turn.extend_to(reply)
@@ -157,14 +167,16 @@ class Conversation:
         step = turn.add_step(reply, parent)
         for call in reply.calls:
             added = turn.add_call(step, call)
+            self._of_call[added.identity] = added
             if call.id:
                 self._last_of_id[call.id] = added
             for key in _call_keys(turn, call, reply.scope):
+                if self._next_open(key) is None:
+                    self._guessed.discard(key)
                 self._waiting[key][added] = None
 
     def _add_result(self, result: Result) -> None:
-        lookups = _result_keys(self._turn, result)
-        answered = [call for keys in lookups if (call := self._take_open_call(keys)) is not None]
+        answered = self._answered(result)
         for call in answered:
             call.step.turn.open_calls -= 1
             self._left_open -= call.step.turn in self._late
@@ -177,6 +189,9 @@ class Conversation:
             turn.extend_to(result)
             if call.call.id and call.call.id not in result.call_ids:
                 _flag_repaired_id(call, result)
+            if result.is_guessed or call.is_guessed:
+                turn.health.add(GUESSED_RESULT)
+                call.call = replace(call.call, metadata={**call.call.metadata, GUESSED_RESULT: True})
             if not turn.open_calls and turn in self._late:
                 del self._late[turn]
                 self._finished.append(turn)
@@ -200,13 +215,31 @@ class Conversation:
         self._entries += 1
         self._characters += characters
 
+    def _answered(self, result: Result) -> list[TurnCall]:
+        known = self._of_call.get(id(result.call)) if result.call is not None else None
+        if known is not None and known.result is None:
+            return [known]
+        lookups = _result_keys(self._turn, result)
+        return [call for keys in lookups if (call := self._take_open_call(keys)) is not None]
+
     def _take_open_call(self, keys: tuple[_Key, ...]) -> TurnCall | None:
         for key in keys:
-            queue = self._waiting.get(key)
-            while queue:
-                call, _none = queue.popitem(last=False)
-                if call.result is None:
-                    return call
+            call = self._next_open(key)
+            if call is not None:
+                del self._waiting[key][call]
+                if self._next_open(key) is not None:
+                    self._guessed.add(key)
+                call.is_guessed = key in self._guessed
+                return call
+        return None
+
+    def _next_open(self, key: _Key) -> TurnCall | None:
+        queue = self._waiting.get(key)
+        while queue:
+            call = next(iter(queue))
+            if call.result is None:
+                return call
+            del queue[call]
         return None
 
 
@@ -215,7 +248,12 @@ def _call_keys(turn: Turn, call: Call, scope: str | None) -> list[_Key]:
     if call.id:
         meant = folded(call.id)
         repaired: list[_Key] = [("repaired id", scope, meant)] if meant != call.id else []
-        return [("id", scope, call.id), *repaired, *keys]
+        own: list[_Key] = [
+            ("id", scope, call.id, turn, call.name),
+            ("id", scope, call.id, turn),
+            ("id", scope, call.id),
+        ]
+        return [*own, *repaired, *keys]
     return [("no id", turn, scope, call.name), ("no id", turn, scope), *keys]
 
 
@@ -227,6 +265,8 @@ def _result_keys(turn: Turn | None, result: Result) -> list[tuple[_Key, ...]]:
     # The exact id first, so that no other call takes the result; then a repaired id on either side.
     return [
         (
+            ("id", result.scope, call_id, turn, result.name),
+            ("id", result.scope, call_id, turn),
             ("id", result.scope, call_id),
             ("repaired id", result.scope, folded(call_id)),
             ("id", result.scope, folded(call_id)),
