@@ -1,0 +1,172 @@
+"""The tree of a trace: its spans with their meaning, each once and connected.
+
+* Spans that only announce another one (Logfire) stand for it until it arrives.
+* Two spans of one request, seen by two libraries, are one generation: the one that says more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
+from typing import Any
+
+from msgspec.structs import replace
+
+from tracesite_sdk import records
+from tracesite_sdk.normalize.json_values import as_json
+from tracesite_sdk.normalize.trees import cycles, walk
+
+from .conventions.registry import facts_of
+from .deliveries import fullness, merged
+from .facts import Facts
+from .span import Span
+
+
+@dataclass(eq=False)
+class Node:
+    """A span with its meaning and its place in the tree."""
+
+    span: Span
+    facts: Facts
+    parent: Node | None = None
+    children: list[Node] = field(default_factory=list)
+    depth: int = 0
+    number: int = 0
+    """Its index in a walk through the tree, in which those below it follow it."""
+    number_after: int = 0
+    """The index that follows those below it."""
+    is_open: bool = False
+    """Whether the span or one around it has not ended."""
+    is_duplicate: bool = False
+    retriever: Node | None = None
+    """The uppermost retriever of those that it and the spans around it are."""
+    passages: list[records.Reference] = field(default_factory=list)
+    """The passages that such a retriever found."""
+
+    def is_around(self, other: Node) -> bool:
+        """Return whether a node is this one or below it."""
+        return self.number <= other.number < self.number_after
+
+    @property
+    def has_meaning(self) -> bool:
+        return self.facts.kind in ("generation", "tool", "agent") or bool(self.facts.is_root_of_run)
+
+
+def nodes_of(spans: Iterable[Span]) -> list[Node]:
+    """Return the nodes of the trace, in their order of start, connected."""
+    deliveries: dict[str, list[tuple[Span, Facts]]] = defaultdict(list)
+    announcements: dict[str, list[tuple[Span, Facts]]] = defaultdict(list)
+    pieces: list[Span] = []
+    for span in spans:
+        if span.revision is not None:
+            pieces.append(span)
+            continue
+        facts = facts_of(span)
+        if facts.is_pending:
+            announcements[span.parent_id].append((span, facts))
+        else:
+            deliveries[span.span_id].append((span, facts))
+    known = {id_: _fullest(delivered) for id_, delivered in deliveries.items()}
+    for span in merged([*pieces, *(known[id_][0] for id_ in {piece.span_id for piece in pieces} & known.keys())]):
+        known[span.span_id] = (span, facts_of(span))
+    nodes = {id_: Node(span, facts) for id_, (span, facts) in known.items()}
+    for id_, announced in announcements.items():
+        if id_ not in nodes:
+            span, facts = _fullest(announced)
+            open_span = replace(span, span_id=id_, parent_id=facts.parent_id or "", end=0)
+            nodes[id_] = Node(open_span, facts)
+    ordered = sorted(nodes.values(), key=lambda node: (node.span.start, -node.span.end, node.span.span_id))
+    _connect(ordered)
+    _mark_duplicates(ordered)
+    return ordered
+
+
+def _fullest(deliveries: Sequence[tuple[Span, Facts]]) -> tuple[Span, Facts]:
+    return deliveries[0] if len(deliveries) == 1 else max(deliveries, key=lambda delivery: fullness(delivery[0]))
+
+
+def _connect(nodes: Sequence[Node]) -> None:
+    """Set the fields of nodes that depend on those above and below them. Those on a cycle become roots."""
+    by_id = {node.span.span_id: node for node in nodes}
+    on_cycles = set(chain.from_iterable(cycles({id_: node.span.parent_id for id_, node in by_id.items()})))
+    for node in nodes:
+        parent = by_id.get(node.span.parent_id)
+        if parent is not None and node.span.span_id not in on_cycles:
+            node.parent = parent
+            parent.children.append(node)
+    walked = walk((node for node in nodes if node.parent is None), attrgetter("children"))
+    for number, node in enumerate(walked):
+        node.number = number
+        node.depth = node.parent.depth + 1 if node.parent is not None else 0
+    for node in reversed(walked):
+        node.number_after = node.children[-1].number_after if node.children else node.number + 1
+    _end_with_children(walked)
+    for node in walked:
+        node.is_open = not node.span.end or (node.parent is not None and node.parent.is_open)
+    _find_passages(walked)
+
+
+def _end_with_children(walked: Sequence[Node]) -> None:
+    """Let spans without an end of their own last from the first start to the last end of those below them; they are open
+    while one of these is."""
+    lasting: dict[Node, tuple[int, int]] = {}
+    """The first start and the last end of a span and those below it; 0 without a start, and while one of them is open."""
+    for node in reversed(walked):
+        below = [lasting[child] for child in node.children]
+        start = min((start for start, _end in ((node.span.start, 0), *below) if start), default=0)
+        ends = [end for _start, end in below]
+        if node.facts.has_no_end:
+            node.span = replace(node.span, start=start, end=0 if 0 in ends else max(ends, default=start))
+        ends.append(node.span.end)
+        lasting[node] = start, 0 if 0 in ends else max(ends)
+
+
+def _find_passages(walked: Sequence[Node]) -> None:
+    """Set what retrievers found. A retriever and the database below it report the same search: the one with more ids and
+    scores says more."""
+    same: dict[Node, list[list[records.Reference]]] = defaultdict(list)
+    for node in walked:
+        node.retriever = node.parent.retriever if node.parent is not None else None
+        if node.facts.passages:
+            node.retriever = node.retriever or node
+            same[node.retriever].append(node.facts.passages)
+    for retriever, passages in same.items():
+        retriever.passages = max(
+            passages,
+            key=lambda passages: sum((passage.id is not None) + (passage.score is not None) for passage in passages),
+        )
+
+
+def _mark_duplicates(nodes: Sequence[Node]) -> None:
+    """Mark all but one of the generations with one response id; those below each other are wrappers, see observations.py."""
+    by_response: dict[str, list[Node]] = defaultdict(list)
+    for node in nodes:
+        if node.facts.kind == "generation" and node.facts.response_id:
+            by_response[node.facts.response_id].append(node)
+    for same in by_response.values():
+        best = max(same, key=_content_size)
+        for node in same:
+            node.is_duplicate = not node.is_around(best) and not best.is_around(node)
+
+
+def _content_size(node: Node) -> tuple[int, int, str]:
+    return len(as_json(node.facts.output)), len(as_json(node.facts.input)), node.span.span_id
+
+
+def above(node: Node) -> list[Node]:
+    """Return the nodes around one, the nearest first."""
+    nodes = []
+    while node.parent is not None:
+        node = node.parent
+        nodes.append(node)
+    return nodes
+
+
+def of_the_uppermost(nodes: Sequence[Node], name: str) -> Any:
+    """Return a fact of the span that is nearest to the root, of several the first."""
+    having = (node for node in nodes if getattr(node.facts, name))
+    nearest = min(having, key=attrgetter("depth"), default=None)
+    return getattr(nearest.facts, name) if nearest is not None else None
