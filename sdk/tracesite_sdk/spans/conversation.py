@@ -90,7 +90,8 @@ def _messages(run: Run, returning: Node | None, name: str) -> list[records.Messa
         id=name,
         has_session=True,
         began=_time(run.start) or EARLIEST,
-        input=first.facts.input,
+        input=first.facts.input if run.asked_by is None else run.asked_by.facts.input,
+        has_question=run.asked_by is not None,
         output=first.facts.output,
         observations=observations,
     )
@@ -109,7 +110,7 @@ def _returning(run: Run, *, is_only: bool) -> Node | None:
     if is_only:
         leftmost, rightmost = min(run.nodes, key=attrgetter("number")), max(run.nodes, key=attrgetter("number"))
         around = [node for node in above(first) if node.is_around(leftmost) and node.is_around(rightmost)]
-        candidates += reversed(around)
+        candidates += around[::-1]
     return next((node for node in candidates if node.facts.output not in EMPTY), None)
 
 
@@ -160,6 +161,7 @@ def _observation(node: Node, place: int) -> Observation:
         agent_name=facts.agent_name or (_agent_name(span.name) if kind == "agent" else None),
         tool_name=tool_name,
         call_id=facts.call_id,
+        is_guessed=node.is_guessed,
         model=facts.model,
         usage=facts.usage if facts.cost is None else {**(facts.usage or {}), "cost": facts.cost},
         system=facts.system,

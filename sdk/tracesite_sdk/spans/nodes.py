@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
@@ -41,6 +41,8 @@ class Node:
     is_open: bool = False
     """Whether the span or one around it has not ended."""
     is_duplicate: bool = False
+    is_guessed: bool = False
+    """Whether another run may have asked for it."""
     retriever: Node | None = None
     """The uppermost retriever of those that it and the spans around it are."""
     passages: list[records.Reference] = field(default_factory=list)
@@ -156,13 +158,11 @@ def _content_size(node: Node) -> tuple[int, int, str]:
     return len(as_json(node.facts.output)), len(as_json(node.facts.input)), node.span.span_id
 
 
-def above(node: Node) -> list[Node]:
-    """Return the nodes around one, the nearest first."""
-    nodes = []
+def above(node: Node) -> Iterator[Node]:
+    """Yield the nodes around one, the nearest first."""
     while node.parent is not None:
         node = node.parent
-        nodes.append(node)
-    return nodes
+        yield node
 
 
 def of_the_uppermost(nodes: Sequence[Node], name: str) -> Any:

@@ -79,6 +79,8 @@ class Observation(Struct, kw_only=True):
     tool_name: str | None = None
     """Default: its name."""
     call_id: str | None = None
+    is_guessed: bool = False
+    """Whether another run may have asked for it, if it is a tool."""
     model: str | None = None
     usage: dict[str, Any] | None = None
     system: Any = None
@@ -114,6 +116,8 @@ class Trace:
     """EARLIEST if unknown."""
     input: Any = None
     output: Any = None
+    has_question: bool = False
+    """Whether the input is the question of the run, whatever its requests were asked."""
     observations: dict[str, Observation] = field(default_factory=dict)
 
 
@@ -151,7 +155,7 @@ class Reader:
         if self._one_run:
             generations.sort(key=lambda generation: generation.is_below_tool)
         first_input = messages_in(generations[0].input) if generations else []
-        if not any(message.role == "user" and message.content for message in first_input):
+        if trace.has_question or not any(message.role == "user" and message.content for message in first_input):
             entries += self._trace_prompt(trace, ordered)
         elif self._one_run:
             first_input = self._without_earlier_turns(trace, first_input)
@@ -448,6 +452,7 @@ class Reader:
                 parent_call=(parent.id or "") if parent is not None else None,
                 parent=parent,
             )
+        is_guessed = is_guessed or observation.is_guessed
         observation.used = open_call.answered = True
         self._executed.put(observation.number, observation.number_after, open_call.call)
         error = observation.error
@@ -616,6 +621,17 @@ def _argument(value: Any) -> Any:
     if args in EMPTY and kwargs not in EMPTY:
         return kwargs
     return args[0] if isinstance(args, list) and len(args) == 1 and kwargs in EMPTY else value
+
+
+def question_in(value: Any) -> str | list[Any] | None:
+    """Return what an input asks: its last user message, a text, or that under a usual key. None for all others."""
+    value = _argument(value)
+    asked = [message.content for message in messages_in(value) if message.role == "user" and message.content]
+    if asked:
+        return asked[-1]
+    if isinstance(value, dict):
+        value = next((value[key] for key in _PROMPT_KEYS if isinstance(value.get(key), str)), None)
+    return value if isinstance(value, str) and value.strip() and not _AN_OBJECT.match(value.lstrip()) else None
 
 
 def returned_text(output: Any) -> str | None:
