@@ -193,7 +193,6 @@ def _agent_name(name: str) -> str:
 
 def _finished(message: records.Message, run: Run, entries: Collection[Entry], name: str) -> records.Message:
     """Return the answer of a run with its identity, state and error."""
-    errors = [node.facts.error for node in run.nodes if node.facts.error]
     replies = [entry for entry in entries if isinstance(entry, Reply) and entry.parent_call is None]
     nodes = walk(run.nodes, attrgetter("children"))
     is_completed = not any(node.is_open for node in nodes) and (
@@ -201,8 +200,6 @@ def _finished(message: records.Message, run: Run, entries: Collection[Entry], na
         or any(node.facts.kind == "agent" and not node.span.parent_id for node in run.nodes)
         or _is_answered(replies)
     )
-    # A request that failed and was made again is an error of its step only.
-    last_error = replies[-1].error if replies else None
     return replace(
         message,
         external_id=name,
@@ -210,8 +207,17 @@ def _finished(message: records.Message, run: Run, entries: Collection[Entry], na
         created_at=_time(run.start),
         is_completed=is_completed,
         completed_at=_time(max(node.span.end for node in run.nodes)) if is_completed else None,
-        error=(errors[-1] if errors else last_error) or None,
+        error=_error(run, replies),
     )
+
+
+def _error(run: Run, replies: Sequence[Reply]) -> str | None:
+    """Return the error with which a run ended: not one of which a request or an agent knew that began after it and did not fail."""
+    recovered = [node for node in run.nodes if node.facts.kind != "tool" and not node.facts.error]
+    last = max((node.span.start for node in recovered), default=0)
+    errors = [node.facts.error for node in run.nodes if node.facts.error and (node.span.end or LATEST) > last]
+    # A request below an agent that failed and was made again is an error of its step only.
+    return (errors[-1] if errors else replies[-1].error if replies else None) or None
 
 
 def _references(nodes: Iterable[Node]) -> list[records.Reference]:

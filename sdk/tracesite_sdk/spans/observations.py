@@ -54,6 +54,8 @@ _NO_ANSWERS = (*_EMPTY_TEXTS, "True", "False", "true", "false")
 """Return values of functions that answer no question."""
 _MOST_AROUND = 8
 """Observations around a request or a tool that are compared to find which request is nearest."""
+NO_REASON = ": error"
+"""The end of the error of a span that says that it failed, and not why."""
 _AN_OBJECT = re.compile(r"""\{|\[\s*[\[{'"]|\[?[A-Za-z_][\w.]*\(\w+=|\[?<[\w.]+ object at """)
 """The beginning of a value that was written as text: JSON, or the `repr` of a Python object."""
 
@@ -468,6 +470,8 @@ class Reader:
         yield Result(
             id=observation.id,
             output=output if output is not None else error or "",
+            # The output may say why.
+            error=error if error and has_output and not error.endswith(NO_REASON) else None,
             failed=True if error else answer.failed if answer is not None else None,
             data=answer.data if answer is not None else None,
             created_at=observation.end or observation.start,

@@ -102,6 +102,8 @@ class Result:
     """The start of the tool, if the result and not the call has it."""
     duration: float | None = None
     """Milliseconds."""
+    error: str | None = None
+    """Why it failed, if the format says so beside the output."""
     data: Any = None
     """Data for machines beside the output: an artifact, a structured result."""
     call_ids: Sequence[str] = ()

@@ -107,6 +107,7 @@ def result_of(result: Result) -> records.ToolResult:
     return records.ToolResult(
         status=None if result.failed is None else "error" if result.failed else "success",
         output=result.output,
+        error=result.error,
         data=result.data,
         attachments=result.attachments,
         metadata=dict(result.metadata) or None,
