@@ -1,7 +1,8 @@
 """The tree of a trace: its spans with their meaning, each once and connected.
 
 * Spans that only announce another one (Logfire) stand for it until it arrives.
-* Two spans of one request, seen by two libraries, are one generation: the one that says more.
+* Two spans of one request, seen by two libraries, are one generation: the one that says more. They have the id of the response in
+  common, or the answer and most of their time.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, pairwise
 from operator import attrgetter
 from typing import Any
 
@@ -17,7 +18,10 @@ from msgspec.structs import replace
 
 from tracesite_sdk import records
 from tracesite_sdk.normalize.json_values import as_json
+from tracesite_sdk.normalize.records import text_of, tokens
 from tracesite_sdk.normalize.trees import cycles, walk
+from tracesite_sdk.transcripts.open_calls import canonical
+from tracesite_sdk.transcripts.parsing.message_shapes import joined, messages_in
 
 from .conventions.registry import facts_of
 from .deliveries import fullness, merged
@@ -143,15 +147,49 @@ def _find_passages(walked: Sequence[Node]) -> None:
 
 
 def _mark_duplicates(nodes: Sequence[Node]) -> None:
-    """Mark all but one of the generations with one response id; those below each other are wrappers, see observations.py."""
+    """Mark all but one of the generations of one request; those below each other are wrappers, see observations.py."""
     by_response: dict[str, list[Node]] = defaultdict(list)
+    by_answer: dict[str, list[Node]] = defaultdict(list)
     for node in nodes:
-        if node.facts.kind == "generation" and node.facts.response_id:
-            by_response[node.facts.response_id].append(node)
+        if node.facts.kind == "generation":
+            if node.facts.response_id:
+                by_response[node.facts.response_id].append(node)
+            if node.span.end and (answer := _answer(node)):
+                by_answer[answer].append(node)
     for same in by_response.values():
-        best = max(same, key=_content_size)
-        for node in same:
-            node.is_duplicate = not node.is_around(best) and not best.is_around(node)
+        _keep_one(same)
+    for answered in by_answer.values():
+        # They come in the order of their start.
+        for node, other in pairwise(node for node in answered if not node.is_duplicate):
+            if _are_one_request(node, other):
+                _keep_one([node, other])
+
+
+def _keep_one(same: Sequence[Node]) -> None:
+    best = max(same, key=_content_size)
+    for node in same:
+        if not node.is_around(best) and not best.is_around(node):
+            node.is_duplicate = True
+            best.facts = best.facts.filled_by(node.facts)
+
+
+def _answer(node: Node) -> str | None:
+    """Return a text that identifies the answer of a generation: its text and its calls, or else its tokens."""
+    answer = joined(messages_in(node.facts.output, "assistant"))
+    if answer is not None and (answer.content or answer.calls):
+        calls = [[call.id, call.name, canonical(call.args)] for call in answer.calls]
+        return as_json([text_of(answer.content)[0].split(), calls])
+    count = tokens(node.facts.usage)
+    return as_json(count) if all(count) else None
+
+
+def _are_one_request(node: Node, other: Node) -> bool:
+    """Return whether two generations with the same answer are one request, which two libraries have seen."""
+    sources = {one.span.scope.name or one.span.name for one in (node, other)}
+    responses = {one.facts.response_id for one in (node, other) if one.facts.response_id}
+    shorter = min(one.span.end - one.span.start for one in (node, other))
+    together = min(node.span.end, other.span.end) - max(node.span.start, other.span.start)
+    return len(sources) == 2 and len(responses) < 2 and together >= 0.8 * shorter
 
 
 def _content_size(node: Node) -> tuple[int, int, str]:

@@ -28,6 +28,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from tracesite_sdk.normalize.call_ids import HANDOFF_PREFIX
 from tracesite_sdk.normalize.json_values import as_json, between, fields, rest, text
 from tracesite_sdk.normalize.trees import NearestAbove, cycles, walk
 from tracesite_sdk.transcripts.entries import Call, Entry, Prompt, Reply, Result
@@ -56,6 +57,8 @@ _MOST_AROUND = 8
 """Observations around a request or a tool that are compared to find which request is nearest."""
 NO_REASON = ": error"
 """The end of the error of a span that says that it failed, and not why."""
+_HANDOFF = re.compile("[Hh]andoff to (.+)")
+"""The span of a handoff to another agent, as OpenInference names it."""
 _AN_OBJECT = re.compile(r"""\{|\[\s*[\[{'"]|\[?[A-Za-z_][\w.]*\(\w+=|\[?<[\w.]+ object at """)
 """The beginning of a value that was written as text: JSON, or the `repr` of a Python object."""
 
@@ -136,12 +139,15 @@ class Reader:
         self._trace: Trace | None = None
         self._executed: NearestAbove[Call] = NearestAbove(0)
         """The calls that observations of the trace executed."""
+        self._executing: dict[str, tuple[Observation, Call]] = {}
+        """The last tool of each call id of the trace, with its call."""
         self._prompted = False
         self._replied = False
 
     def entries(self, trace: Trace) -> list[Entry]:
         """Return the entries of one trace."""
         self._executed = NearestAbove(len(trace.observations))
+        self._executing.clear()
         self._trace = trace
         self.__dict__.pop("_stated", None)
         self._prompted = self._replied = False
@@ -426,6 +432,10 @@ class Reader:
     def _tool(self, observation: Observation) -> Iterator[Entry]:
         """Yield the result of a tool observation, after a call of its own if no generation requested it."""
         name = observation.tool_name or _tool_name(observation.name)
+        if handoff := _HANDOFF.fullmatch(name):
+            # The OpenAI Agents SDK's own name for the tool.
+            tool = HANDOFF_PREFIX + re.sub("[^a-z0-9]", "_", handoff[1].lower())
+            name = tool if self._calls.has_name(tool) else name
         output, answer = _tool_output(observation.output)
         call_id = _own_call_id(observation)
         has_output = output not in EMPTY
@@ -438,9 +448,13 @@ class Reader:
         )
         parent = self._executed.find(observation.number)
         if open_call is None:
-            if parent is not None and parent.name == name:
+            if (
+                same := parent
+                if parent is not None and parent.name == name
+                else self._executed_beside(observation, call_id)
+            ):
                 # Two instrumentations observed the same call.
-                self._executed.put(observation.number, observation.number_after, parent)
+                self._executed.put(observation.number, observation.number_after, same)
                 return
             call = Call(id=call_id or observation.id, name=name, args=observation.input, started_at=observation.start)
             open_call = OpenCall(call)
@@ -457,6 +471,8 @@ class Reader:
         is_guessed = is_guessed or observation.is_guessed
         observation.used = open_call.answered = True
         self._executed.put(observation.number, observation.number_after, open_call.call)
+        if call_id is not None:
+            self._executing[call_id] = observation, open_call.call
         error = observation.error
         if open_call.call.id and (is_guessed or not (has_output or error)):
             # The next request names the call: this is what the model was told.
@@ -483,6 +499,13 @@ class Reader:
             name=name,
             metadata=observation.metadata | ({"statusMessage": error} if error else {}),
         )
+
+    def _executed_beside(self, observation: Observation, call_id: str | None) -> Call | None:
+        """Return the call of this id that another tool was executing when this one began."""
+        other, call = self._executing.get(call_id or "", (None, None))
+        if other is None or observation.start is None or (other.end is not None and other.end <= observation.start):
+            return None
+        return call
 
 
 # --- Observations -------------------------------------------------------------------------------------------------
