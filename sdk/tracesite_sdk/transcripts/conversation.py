@@ -6,11 +6,11 @@
   the earliest; or a call whose id matches once a repeated id ("call_7call_7") is folded on either side; a result without an
   id answers the earliest open call of the turn (of its name, if it has one). If another open call fits as well, that is a
   guess and gets a flag. Scopes keep the ids of calls apart. A result that answers no call gets a placeholder call and a
-  flag.
+  flag; if the call follows in the same turn, it gets the result instead.
 * Replies of a sub-agent are steps below the call that started it, in the message of that call and with the iteration of
   its step. They do not end a turn and are never its content.
 * A message begins with its first entry and is complete with its last; steps and calls begin with their reply.
-* Every decision depends on earlier entries only, so a transcript that has grown gives the same records and more: messages
+* Every other decision depends on earlier entries only, so a transcript that has grown gives the same records and more: messages
   keep their external ids, steps their iterations. Importing the start and then the whole equals importing the whole.
 
 A long transcript is streamed. A turn may change after its end, by late results and sub-agents, so it is kept until
@@ -90,6 +90,8 @@ class Conversation:
         """Open calls by every key under which a result may look for them; answered ones are skipped."""
         self._guessed: set[_Key] = set()
         """Keys of several open calls, the first of which got a result that may be that of another."""
+        self._early: dict[_Key, TurnCall] = {}
+        """Placeholders of results in the current turn whose id no call had before."""
         self._last_of_id: dict[str, TurnCall] = {}
         self._of_call: dict[int, TurnCall] = {}
         """By the identity of the call."""
@@ -154,6 +156,7 @@ class Conversation:
         self._count_size(prompt, entry)
         if entry.role == "user" and not entry.is_aside:
             self._turn = None
+            self._early.clear()
 
     def _add_reply(self, reply: Reply) -> None:
         parent = self._last_of_id.get(reply.parent_call) if reply.parent_call else None
@@ -166,7 +169,12 @@ class Conversation:
         self._left_open += len(reply.calls) if turn in self._late else 0
         step = turn.add_step(reply, parent)
         for call in reply.calls:
+            early = self._early.pop((turn, reply.scope, call.id), None)
+            if early is not None:
+                early.step.remove(early)
+                turn.open_calls -= 1
             added = turn.add_call(step, call)
+            added.result = early.result if early is not None else None
             self._of_call[added.identity] = added
             if call.id:
                 self._last_of_id[call.id] = added
@@ -181,7 +189,10 @@ class Conversation:
             call.step.turn.open_calls -= 1
             self._left_open -= call.step.turn in self._late
         if not answered:
-            answered = [_add_placeholder(self._current_turn(result), result)]
+            turn = self._current_turn(result)
+            answered = [_add_placeholder(turn, result)]
+            if len(result.call_ids) == 1 and result.call_ids[0] not in self._last_of_id:
+                self._early[turn, result.scope, result.call_ids[0]] = answered[0]
         for call in answered:
             turn = call.step.turn
             self._count_size(turn, result)
@@ -285,7 +296,6 @@ def _flag_repaired_id(call: TurnCall, result: Result) -> None:
 
 
 def _add_placeholder(turn: Turn, result: Result) -> TurnCall:
-    turn.health.add(ORPHAN_RESULT)
     # A plain reply stays plain, so that it can be the content: then the placeholder gets a step of its own. It does not go
     # below a sub-agent's step, because it would move when the parent call of that is known.
     step = turn.steps[-1] if turn.steps and turn.steps[-1].calls and not turn.steps[-1].parent else turn.add_step(None)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tracesite_sdk import records
 from tracesite_sdk.normalize.records import text_of, tokens
+from tracesite_sdk.records.health_flags import ORPHAN_RESULT
 
 from .entries import Prompt, Reply, Result, is_text
 from .turns import Turn, TurnCall, TurnStep
@@ -49,6 +50,8 @@ def turn_message(turn: Turn) -> records.Message:
             content = [{"type": "text", "text": content or ""}]
         if answer is not own[-1] or len(plain) > 1:
             metadata["answer_iteration"] = answer.iteration
+    calls = [call.call for step in turn.steps for call in step.calls]
+    health = turn.health | {ORPHAN_RESULT for call in calls if ORPHAN_RESULT in call.metadata}
     usages = [step.reply.usage for step in turn.steps if step.reply is not None and step.reply.usage]
     return records.Message(
         role="assistant",
@@ -65,7 +68,7 @@ def turn_message(turn: Turn) -> records.Message:
         # A message without usage gets the sum of its steps, which does not include the answer.
         usage=total_usage(usages) if any(reply.usage and not reply.is_request for _step, reply in plain) else None,
         error=next((step.reply.error for step in reversed(own) if step.reply and step.reply.error), None),
-        health=sorted(turn.health) or None,
+        health=sorted(health) or None,
         metadata=metadata or None,
     )
 

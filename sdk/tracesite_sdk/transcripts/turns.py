@@ -36,6 +36,14 @@ class TurnStep:
     parent: TurnCall | None = None
     """The call that started the replying sub-agent."""
 
+    def remove(self, call: TurnCall) -> None:
+        """Remove a call, and the step if nothing else is in it."""
+        self.calls.remove(call)
+        if call.call.id:
+            self.turn.call_ids[call.call.id] -= 1
+        if self.reply is None and not self.calls:
+            self.turn.steps.remove(self)
+
 
 @dataclass(eq=False)
 class Turn:
