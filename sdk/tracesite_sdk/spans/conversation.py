@@ -17,7 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tracesite_sdk import records
-from tracesite_sdk.normalize.records import text_of
+from tracesite_sdk.normalize.records import text_of, tokens
 from tracesite_sdk.normalize.trees import walk
 from tracesite_sdk.transcripts import conversation
 from tracesite_sdk.transcripts.entries import Entry, Reply
@@ -25,7 +25,7 @@ from tracesite_sdk.transcripts.parsing.message_shapes import joined, messages_in
 from tracesite_sdk.transcripts.turn_records import MOST_NAME_CHARACTERS
 
 from .nodes import Node, above, nodes_of, of_the_uppermost
-from .observations import EARLIEST, EMPTY, Observation, Reader, Trace, returned_text
+from .observations import EARLIEST, EMPTY, TOKENS_ONLY, Observation, Reader, Trace, returned_text
 from .runs import LATEST, Run, runs_of
 from .span import Span
 
@@ -90,9 +90,9 @@ def _messages(run: Run, returning: Node | None, name: str) -> list[records.Messa
         id=name,
         has_session=True,
         began=_time(run.start) or EARLIEST,
-        input=first.facts.input if run.asked_by is None else run.asked_by.facts.input,
+        input=observations[first.span.span_id].input if run.asked_by is None else run.asked_by.facts.input,
         has_question=run.asked_by is not None,
-        output=first.facts.output,
+        output=observations[first.span.span_id].output if first.facts.kind != "generation" else first.facts.output,
         observations=observations,
     )
     entries = Reader(one_run=True).entries(trace)
@@ -146,6 +146,9 @@ def _observation(node: Node, place: int) -> Observation:
     span, facts = node.span, node.facts
     kind = "other" if node.is_duplicate or facts.kind is None else facts.kind
     metadata = {**facts.metadata, SPAN_ID: span.span_id}
+    usage = facts.usage if facts.cost is None else {**(facts.usage or {}), "cost": facts.cost}
+    # Text that was only embedded is no question, and its vector no answer.
+    is_embedding = node.has_tokens and facts.kind != "agent" and not (usage or {}).get("cost") and not tokens(usage)[1]
     tool_name = None if facts.is_requested_call else facts.tool_name
     return Observation(
         id=span.span_id,
@@ -153,8 +156,8 @@ def _observation(node: Node, place: int) -> Observation:
         place=place,
         kind=kind,
         name=tool_name or span.name,
-        input=facts.input,
-        output=_with_requested_calls(node) if kind == "generation" else facts.output,
+        input=None if is_embedding else facts.input,
+        output=_with_requested_calls(node) if kind == "generation" else None if is_embedding else facts.output,
         start=_time(span.start),
         end=_time(span.end),
         error=facts.error,
@@ -163,7 +166,7 @@ def _observation(node: Node, place: int) -> Observation:
         call_id=facts.call_id,
         is_guessed=node.is_guessed,
         model=facts.model,
-        usage=facts.usage if facts.cost is None else {**(facts.usage or {}), "cost": facts.cost},
+        usage=None if node.is_duplicate else usage,
         system=facts.system,
         tools=facts.tools,
         parameters=facts.parameters,
@@ -193,7 +196,11 @@ def _agent_name(name: str) -> str:
 
 def _finished(message: records.Message, run: Run, entries: Collection[Entry], name: str) -> records.Message:
     """Return the answer of a run with its identity, state and error."""
-    replies = [entry for entry in entries if isinstance(entry, Reply) and entry.parent_call is None]
+    replies = [
+        entry
+        for entry in entries
+        if isinstance(entry, Reply) and entry.parent_call is None and not entry.id.endswith(TOKENS_ONLY)
+    ]
     nodes = walk(run.nodes, attrgetter("children"))
     is_completed = not any(node.is_open for node in nodes) and (
         not any(_has_unknown_end(node) for node in run.nodes)

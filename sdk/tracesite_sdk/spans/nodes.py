@@ -26,6 +26,7 @@ from tracesite_sdk.transcripts.parsing.message_shapes import joined, messages_in
 from .conventions.registry import facts_of
 from .deliveries import fullness, merged
 from .facts import Facts
+from .observations import counted_beside_requests
 from .span import Span
 
 
@@ -45,6 +46,8 @@ class Node:
     is_open: bool = False
     """Whether the span or one around it has not ended."""
     is_duplicate: bool = False
+    has_tokens: bool = False
+    """Whether it is no request, but its tokens or its cost are those of no request either."""
     is_guessed: bool = False
     """Whether another run may have asked for it."""
     retriever: Node | None = None
@@ -58,7 +61,8 @@ class Node:
 
     @property
     def has_meaning(self) -> bool:
-        return self.facts.kind in ("generation", "tool", "agent") or bool(self.facts.is_root_of_run)
+        is_part = self.facts.kind in ("generation", "tool", "agent") or bool(self.facts.is_root_of_run)
+        return is_part or self.has_tokens
 
 
 def nodes_of(spans: Iterable[Span]) -> list[Node]:
@@ -113,6 +117,12 @@ def _connect(nodes: Sequence[Node]) -> None:
     for node in walked:
         node.is_open = not node.span.end or (node.parent is not None and node.parent.is_open)
     _find_passages(walked)
+    spending = [node for node in walked if node.facts.usage or node.facts.cost is not None]
+    counted = counted_beside_requests(
+        (node.number, node.number_after, node.facts.kind == "generation") for node in spending
+    )
+    for node in spending:
+        node.has_tokens = node.number in counted and node.facts.kind != "tool"
 
 
 def _end_with_children(walked: Sequence[Node]) -> None:

@@ -9,6 +9,7 @@ to `Observation`; `Reader` does the rest, once for all of them:
 * A tool execution, or an observation with the name of an open call, is the result of that call: see open_calls.py. Without a
   matching call it is a call of its own. Generations below it belong to a sub-agent. A result that is only in the input of
   the next generation is taken from there.
+* Other observations with tokens or a cost, of which no generation says more, are replies without content.
 * A trace without generations, or with empty ones (BeeAI), becomes its input and its output.
 
 Pure Python.
@@ -18,11 +19,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import blake2b
+from itertools import zip_longest
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -57,6 +59,8 @@ _MOST_AROUND = 8
 """Observations around a request or a tool that are compared to find which request is nearest."""
 NO_REASON = ": error"
 """The end of the error of a span that says that it failed, and not why."""
+TOKENS_ONLY = ":tokens"
+"""The end of the id of a reply without content, which has the tokens of an observation that is no generation."""
 _HANDOFF = re.compile("[Hh]andoff to (.+)")
 """The span of a handoff to another agent, as OpenInference names it."""
 _AN_OBJECT = re.compile(r"""\{|\[\s*[\[{'"]|\[?[A-Za-z_][\w.]*\(\w+=|\[?<[\w.]+ object at """)
@@ -170,7 +174,14 @@ class Reader:
             entries += self._new_messages(trace, first_input, generations[0].id, trace.began)
         elif not any(message.role == "system" for message in first_input):
             entries += self._trace_instructions(trace, ordered)
+        counted = counted_beside_requests(
+            (observation.number, observation.number_after, observation.kind == "generation")
+            for observation in ordered
+            if observation.usage
+        )
         for observation in ordered:
+            if observation.number in counted and observation.kind != "tool":
+                entries.append(self._tokens(observation))
             if observation.id in reply_ids:
                 entries += self._generation(trace, observation)
             elif self._is_tool(observation):
@@ -355,6 +366,24 @@ class Reader:
                 metadata=metadata,
             ),
             around,
+        )
+
+    def _tokens(self, observation: Observation) -> Reply:
+        """Return the reply of an observation that is no generation, but has tokens or a cost."""
+        parent = self._executed.find(observation.number)
+        return Reply(
+            id=f"{observation.id}{TOKENS_ONLY}",
+            content=None,
+            agent_name=observation.agent,
+            model=observation.model,
+            usage=observation.usage,
+            created_at=observation.start,
+            duration=between(observation.start, observation.end),
+            step_id=f"{observation.id}{TOKENS_ONLY}",
+            parent_call=(parent.id or "") if parent is not None else None,
+            parent=parent,
+            is_request=True,
+            metadata=observation.metadata,
         )
 
     def _around(self, observation: Observation) -> list[str]:
@@ -543,6 +572,23 @@ def _connect(observations: dict[str, Observation]) -> None:
     for observation in reversed(walked):
         children = observation.children
         observation.number_after = children[-1].number_after if children else observation.number + 1
+
+
+def counted_beside_requests(spending: Iterable[tuple[int, int, bool]]) -> set[int]:
+    """Return the numbers of those observations with tokens or a cost that are no generations, but count: nothing below them has
+    tokens, and no generation with tokens is around them.
+
+    Each is given by its number, the one that follows those below it, and whether it is a generation.
+    """
+    ordered = sorted(spending)
+    counted: set[int] = set()
+    after_generation = 0
+    for (number, after, is_generation), following in zip_longest(ordered, ordered[1:]):
+        if is_generation:
+            after_generation = max(after_generation, after)
+        elif number >= after_generation and (following is None or following[0] >= after):
+            counted.add(number)
+    return counted
 
 
 def _replying(generations: list[Observation]) -> list[Observation]:
