@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Any
@@ -25,7 +25,8 @@ from tracesite_sdk.transcripts.parsing.message_shapes import joined, messages_in
 from tracesite_sdk.transcripts.turn_records import MOST_NAME_CHARACTERS
 
 from .nodes import Node, above, nodes_of, of_the_uppermost
-from .observations import EARLIEST, EMPTY, TOKENS_ONLY, Observation, Reader, Trace, returned_text
+from .observations import EARLIEST, EMPTY, OWN_CALL, TOKENS_ONLY, Observation, Reader, Trace, returned_text
+from .pauses import PARENT_COMMAND, asks_a_person
 from .runs import LATEST, Run, runs_of
 from .span import Span
 
@@ -35,6 +36,8 @@ SOURCE = "spans"
 """The `source` in the metadata of a session that spans have made."""
 SPAN_ID = "span_id"
 """Key in the metadata of a step and of a call."""
+WAITING = "waiting"
+"""Key in the metadata of a message that is not complete because a person has to answer first."""
 _MOST_TITLE_CHARACTERS = 200
 MOST_TAGS = 50
 MOST_TAG_CHARACTERS = 200
@@ -54,6 +57,7 @@ def session_of_trace(spans: Iterable[Span]) -> records.Session:
     for index, run in enumerate(runs):
         returning = _returning(run, is_only=len(runs) == 1)
         messages += _messages(run, returning, trace_id if not index else f"{trace_id}/{index}")
+    messages = with_calls_joined(messages)
     about: dict[str, Any] = {TRACE_ID: trace_id}
     if title := of_the_uppermost(nodes, "title"):
         about["trace_name"] = title[:MOST_NAME_CHARACTERS]
@@ -73,6 +77,59 @@ def session_of_trace(spans: Iterable[Span]) -> records.Session:
     )
 
 
+def with_calls_joined(messages: Sequence[records.Message]) -> list[records.Message]:
+    """Return messages in which a call that no tool of its run executed has what a tool outside of it, or a later run, executed
+    under its id. A message of which nothing is left is left out."""
+    requested: dict[str, records.ToolCall] = {}
+    executed: dict[str, records.ToolCall] = {}
+    steps = [step for message in messages for step in message.agent_steps or ()]
+    for call, of in ((call, step) for step in steps for call in step.tool_calls or ()):
+        is_own = (of.id or "").endswith(OWN_CALL)
+        if call.id and is_own and call.status != "pending":
+            executed[call.id] = call
+        elif call.id and not is_own and not _is_executed(call):
+            requested.setdefault(call.id, call)
+    joined_ids = requested.keys() & executed.keys()
+    if not joined_ids:
+        return [*messages]
+    there = {id(requested[id_]): executed[id_] for id_ in joined_ids}
+    gone = {id(executed[id_]) for id_ in joined_ids}
+    return [changed for message in messages if (changed := _with_calls(message, there, gone)) is not None]
+
+
+def _is_executed(call: records.ToolCall) -> bool:
+    """Return whether a tool has the result of a call, rather than the input of a later request."""
+    return isinstance(call.result, records.ToolResult) and SPAN_ID in (call.result.metadata or {})
+
+
+def _with_calls(
+    message: records.Message, there: Mapping[int, records.ToolCall], gone: Collection[int]
+) -> records.Message | None:
+    """Return a message with the results of calls, and without those that are `gone`."""
+    steps: list[records.AgentStep] = []
+    for step in message.agent_steps or ():
+        calls = [_executed(call, there.get(id(call))) for call in step.tool_calls or () if id(call) not in gone]
+        if calls or len(calls) == len(step.tool_calls or ()):
+            steps.append(replace(step, tool_calls=calls))
+    if message.agent_steps and not steps and not message.content:
+        return None
+    message = replace(message, agent_steps=steps) if message.agent_steps else message
+    if WAITING in (message.metadata or {}) and not any(
+        call.status == "pending" for step in steps for call in step.tool_calls or ()
+    ):
+        metadata = {name: value for name, value in (message.metadata or {}).items() if name != WAITING}
+        return replace(message, is_completed=True, metadata=metadata)
+    return message
+
+
+def _executed(call: records.ToolCall, by: records.ToolCall | None) -> records.ToolCall:
+    if by is None:
+        return call
+    return replace(
+        by, id=call.id, uuid=call.uuid, name=call.name, args=call.args, parent=call.parent, metadata=call.metadata
+    )
+
+
 def _title(name: str | None, messages: Sequence[records.Message]) -> str | None:
     """Return the name of a trace, or the first thing that its user asked."""
     asked = next((message.content for message in messages if message.role == "user"), None)
@@ -85,14 +142,12 @@ def _messages(run: Run, returning: Node | None, name: str) -> list[records.Messa
     tops = {node.span.span_id for node in run.nodes}
     for id_ in tops:
         observations[id_].parent = None
-    first = run.nodes[0]
     trace = Trace(
         id=name,
         has_session=True,
         began=_time(run.start) or EARLIEST,
-        input=observations[first.span.span_id].input if run.asked_by is None else run.asked_by.facts.input,
+        input=run.asked_by.facts.input if run.asked_by is not None else None,
         has_question=run.asked_by is not None,
-        output=observations[first.span.span_id].output if first.facts.kind != "generation" else first.facts.output,
         observations=observations,
     )
     entries = Reader(one_run=True).entries(trace)
@@ -165,6 +220,7 @@ def _observation(node: Node, place: int) -> Observation:
         tool_name=tool_name,
         call_id=facts.call_id,
         is_guessed=node.is_guessed,
+        is_paused=node.pause is not None and kind == "tool",
         model=facts.model,
         usage=None if node.is_duplicate else usage,
         system=facts.system,
@@ -202,7 +258,8 @@ def _finished(message: records.Message, run: Run, entries: Collection[Entry], na
         if isinstance(entry, Reply) and entry.parent_call is None and not entry.id.endswith(TOKENS_ONLY)
     ]
     nodes = walk(run.nodes, attrgetter("children"))
-    is_completed = not any(node.is_open for node in nodes) and (
+    is_waiting = _is_waiting(nodes)
+    is_completed = not (is_waiting or any(node.is_open for node in nodes)) and (
         not any(_has_unknown_end(node) for node in run.nodes)
         or any(node.facts.kind == "agent" and not node.span.parent_id for node in run.nodes)
         or _is_answered(replies)
@@ -215,7 +272,18 @@ def _finished(message: records.Message, run: Run, entries: Collection[Entry], na
         is_completed=is_completed,
         completed_at=_time(max(node.span.end for node in run.nodes)) if is_completed else None,
         error=_error(run, replies),
+        metadata={**(message.metadata or {}), WAITING: True} if is_waiting else message.metadata,
     )
+
+
+def _is_waiting(nodes: Sequence[Node]) -> bool:
+    """Return whether a run has paused for a person, and no request was made since."""
+    requests = [node for node in nodes if node.facts.kind == "generation"]
+    last = max(requests, key=_place, default=None)
+    if last is not None and asks_a_person(last.facts.output):
+        return True
+    paused = [node for node in nodes if node.pause not in (None, PARENT_COMMAND)]
+    return any(last is None or (node.span.end or LATEST) > last.span.start for node in paused)
 
 
 def _error(run: Run, replies: Sequence[Reply]) -> str | None:

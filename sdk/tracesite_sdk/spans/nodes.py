@@ -27,6 +27,7 @@ from .conventions.registry import facts_of
 from .deliveries import fullness, merged
 from .facts import Facts
 from .observations import counted_beside_requests
+from .pauses import pause_of
 from .span import Span
 
 
@@ -46,6 +47,8 @@ class Node:
     is_open: bool = False
     """Whether the span or one around it has not ended."""
     is_duplicate: bool = False
+    pause: str | None = None
+    """The exception by which it has paused, if it has; it is not its error."""
     has_tokens: bool = False
     """Whether it is no request, but its tokens or its cost are those of no request either."""
     is_guessed: bool = False
@@ -88,6 +91,10 @@ def nodes_of(spans: Iterable[Span]) -> list[Node]:
             span, facts = _fullest(announced)
             open_span = replace(span, span_id=id_, parent_id=facts.parent_id or "", end=0)
             nodes[id_] = Node(open_span, facts)
+    for node in nodes.values():
+        node.pause = pause_of(node.span, node.facts.error)
+        if node.pause is not None:
+            node.facts = replace(node.facts, error=None)
     ordered = sorted(nodes.values(), key=lambda node: (node.span.start, -node.span.end, node.span.span_id))
     _connect(ordered)
     _mark_duplicates(ordered)

@@ -59,6 +59,8 @@ _MOST_AROUND = 8
 """Observations around a request or a tool that are compared to find which request is nearest."""
 NO_REASON = ": error"
 """The end of the error of a span that says that it failed, and not why."""
+OWN_CALL = ":call"
+"""The end of the id of a step with the call of a tool that no generation requested."""
 TOKENS_ONLY = ":tokens"
 """The end of the id of a reply without content, which has the tokens of an observation that is no generation."""
 _HANDOFF = re.compile("[Hh]andoff to (.+)")
@@ -90,6 +92,8 @@ class Observation(Struct, kw_only=True):
     call_id: str | None = None
     is_guessed: bool = False
     """Whether another run may have asked for it, if it is a tool."""
+    is_paused: bool = False
+    """Whether it is a tool that has paused, for example until a person answers: its call stays open."""
     model: str | None = None
     usage: dict[str, Any] | None = None
     system: Any = None
@@ -195,7 +199,7 @@ class Reader:
 
     def _trace_prompt(self, trace: Trace, ordered: list[Observation]) -> Iterator[Entry]:
         """Yield the prompt from the input of the trace or of a root, where the generations do not have it."""
-        roots = [observation for observation in ordered if observation.parent is None]
+        roots = _asked_roots(ordered)
         for value in map(_argument, (trace.input, *(root.input for root in roots))):
             if value in EMPTY:
                 continue
@@ -217,7 +221,7 @@ class Reader:
 
     def _trace_answer(self, trace: Trace, ordered: list[Observation]) -> Iterator[Entry]:
         """Yield the output of a trace without generations, or with empty ones."""
-        roots = [observation for observation in ordered if observation.parent is None]
+        roots = _asked_roots(ordered)
         error = next((root.error for root in roots if root.error), None)
         content: Any = None
         for output in (trace.output, *(root.output for root in roots)):
@@ -485,22 +489,30 @@ class Reader:
                 # Two instrumentations observed the same call.
                 self._executed.put(observation.number, observation.number_after, same)
                 return
-            call = Call(id=call_id or observation.id, name=name, args=observation.input, started_at=observation.start)
+            call = Call(
+                id=call_id or observation.id,
+                name=name,
+                args=observation.input,
+                started_at=observation.start,
+            )
             open_call = OpenCall(call)
+            if observation.is_paused:
+                self._calls.add([call], self._around(observation))
             yield Reply(
-                id=f"{observation.id}:call",
+                id=f"{observation.id}{OWN_CALL}",
                 content=None,
                 calls=[call],
                 agent_name=observation.agent,
                 created_at=observation.start,
-                step_id=f"{observation.id}:call",
+                step_id=f"{observation.id}{OWN_CALL}",
                 parent_call=(parent.id or "") if parent is not None else None,
                 parent=parent,
             )
         is_guessed = is_guessed or observation.is_guessed
-        observation.used = open_call.answered = True
+        observation.used = True
+        open_call.answered = not observation.is_paused
         self._executed.put(observation.number, observation.number_after, open_call.call)
-        if call_id is not None:
+        if call_id is not None and not observation.is_paused:
             self._executing[call_id] = observation, open_call.call
         error = observation.error
         if open_call.call.id and (is_guessed or not (has_output or error)):
@@ -509,8 +521,8 @@ class Reader:
             output = stated[0] if len(stated) == 1 else output
         if not open_call.call.id:
             self._seen[_result_key(name, output)] += 1
-        if output is None and error is None and observation.end is None:
-            # The call is still running.
+        if observation.is_paused or (output is None and error is None and observation.end is None):
+            # The call is still running, or goes on later.
             return
         yield Result(
             id=observation.id,
@@ -547,6 +559,11 @@ def _ordered(observations: dict[str, Observation]) -> list[Observation]:
         observations.values(),
         key=lambda observation: (observation.start or EARLIEST, observation.depth, observation.place),
     )
+
+
+def _asked_roots(ordered: Iterable[Observation]) -> list[Observation]:
+    """Return the roots that have a question and an answer: the arguments and the result of a tool are those of its call."""
+    return [observation for observation in ordered if observation.parent is None and observation.kind != "tool"]
 
 
 def _connect(observations: dict[str, Observation]) -> None:

@@ -78,12 +78,15 @@ def runs_of(roots: Sequence[Node]) -> list[Run]:
     """Return the runs of a trace in their order."""
     uppermost = [node for root in roots for node in _uppermost(root)] or list(roots)
     uppermost.sort(key=lambda node: node.span.start)
-    if len(uppermost) < 2:
-        return [Run([node], node.span.start, _end(node)) for node in uppermost]
+    if not uppermost:
+        return []
+    if len(uppermost) < 2 or all(node.facts.kind == "tool" for node in uppermost):
+        asked_by = _asking_around(uppermost) if uppermost[0].facts.kind == "tool" else None
+        return [Run(uppermost, uppermost[0].span.start, max(map(_end, uppermost)), asked_by=asked_by)]
     runs = _Runs()
     requests = [(node, _asked(node)) for node in uppermost if _is_request(node)]
     others = [node for node in uppermost if not (_is_request(node) or _may_be_run(node))]
-    around = _asking_around([node for node, _asked in requests])
+    around = _asking_around([node for node, _asked in requests]) if len(requests) > 1 else None
     parallel = _parallel(requests)
     for node, asked in requests:
         if around is not None and runs.found:
@@ -250,9 +253,7 @@ def _parallel(requests: Sequence[tuple[Node, _Asked]]) -> set[Node]:
 
 
 def _asking_around(requests: Sequence[Node]) -> Node | None:
-    """Return the nearest span around all requests that has a question."""
-    if len(requests) < 2:
-        return None
+    """Return the nearest span around all of these that has a question."""
     first, last = min(requests, key=attrgetter("number")), max(requests, key=attrgetter("number"))
     around = (node for node in above(first) if node.is_around(last))
     return next((node for node in around if question_in(node.facts.input) is not None), None)
