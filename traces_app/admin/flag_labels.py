@@ -15,6 +15,7 @@ from traces_app.models import ToolCall
 from tracesite_sdk.records.health_flags import (
     EMPTY_TOOL_NAME,
     EVENTS_DROPPED,
+    GUESSED_RESULT,
     INTERRUPTED,
     INVALID_ARGUMENTS,
     MISSING_RESULT,
@@ -39,6 +40,7 @@ FLAG_LABELS: Mapping[str, Any] = {
     TRUNCATED: gettext_lazy("values truncated"),
     MISSING_RESULT: gettext_lazy("call without result"),
     ORPHAN_RESULT: gettext_lazy("result without call"),
+    GUESSED_RESULT: gettext_lazy("result matched by order"),
     REPAIRED_ID: gettext_lazy("repaired ID"),
     REPAIRED_NAME: gettext_lazy("repaired tool name"),
     EMPTY_TOOL_NAME: gettext_lazy("call without a tool name"),
@@ -62,6 +64,10 @@ _COUNTED: Mapping[str, tuple[Q, Callable[[int], str]]] = {
     ORPHAN_RESULT: (
         Q(metadata__has_key=ORPHAN_RESULT),
         lambda number: ngettext("%(number)s result without call", "%(number)s results without call", number),
+    ),
+    GUESSED_RESULT: (
+        Q(metadata__has_key=GUESSED_RESULT),
+        lambda number: ngettext("%(number)s result matched by order", "%(number)s results matched by order", number),
     ),
     REPAIRED_ID: (
         Q(metadata__has_key=REPAIRED_ID),

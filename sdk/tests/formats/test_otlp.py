@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from sdk.tests.formats.reading import assert_takes_no_other, calls, lines, load, mangled, read
+from sdk.tests.formats.reading import assert_takes_no_other, calls, lines, load, mangled, read, steps
 from sdk.tests.paths import SHARED
 from sdk.tests.spans.otlp_wire import START, TOOL, TRACE, request_of, wire_span
 from tracesite_sdk.formats import otlp
@@ -248,7 +248,9 @@ def test_printed_spans_of_the_ai_sdk_are_read() -> None:
         pytest.skip("the shared data are not on this machine")
     sessions, left_out = read(otlp, load(path))
     assert (len(sessions), left_out) == (10, [])
-    assert sum(message.role == "assistant" for session in sessions for message in session.messages or ()) == 8
+    answers = [m for session in sessions for m in session.messages or () if m.role == "assistant"]
+    embeddings = [m for m in answers if any("embedding" in (step.model or "") for step in steps(m))]
+    assert (len(answers), len(embeddings), {m.content for m in embeddings}) == (10, 2, {None})
 
 
 def test_recognises_files_of_no_other_format() -> None:

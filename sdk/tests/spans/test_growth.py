@@ -45,6 +45,11 @@ def calling(number: int) -> dict[str, Any]:
     return {**chat(), "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": [part]}])}
 
 
+def asking(number: int) -> dict[str, Any]:
+    """Return the attribute of a question."""
+    return {"gen_ai.input.messages": json.dumps([{"role": "user", "content": f"Number {number}?"}])}
+
+
 def requested(number: int) -> dict[str, Any]:
     """Return the attributes of a span that names a call which its parent requested."""
     return {"tool.call.id": f"c{number}", "tool.name": "look", "tool.parameters": "{}"}
@@ -178,6 +183,16 @@ SHAPES: dict[str, Callable[[int], list[Span]]] = {
     "calls and tools of another name": lambda count: calls_and(count, lambda _n: {**TOOL, "gen_ai.tool.name": "go"}),
     "calls and spans without a meaning": lambda count: calls_and(count, lambda _number: PLAIN),
     "calls and spans of their name": lambda count: calls_and(count, lambda _number: PLAIN, name="look"),
+    "runs at a time and tools without ids": lambda count: [
+        *(span(number, 0, calling(number) | asking(number), start=0, end=10**6) for number in range(1, count // 2 + 1)),
+        *(span(count + number, 0, TOOL, start=number) for number in range(1, count // 2 + 1)),
+    ],
+    "agents of other questions at a time": lambda count: [
+        span(number, 0, AGENT | asking(number), end=10**6) for number in range(1, count + 1)
+    ],
+    "requests of other questions": lambda count: [
+        span(number, 0, chat() | asking(number)) for number in range(1, count + 1)
+    ],
     "calls of one id": lambda count: star(count, lambda _number: calling(1)),
     "log records for each span": lambda count: star(count, lambda _number: chat(), events=events(5)),
     "deliveries of one span": lambda count: [span(1, 0, chat(), end=number) for number in range(1, count + 1)],

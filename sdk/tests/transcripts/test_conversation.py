@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from sdk.tests.growing import merged
@@ -209,6 +209,58 @@ def test_result_after_the_next_question_matches_its_call() -> None:
     assert len(messages(entries[:4])) == 3
 
 
+def guessed(found: list[records.Message]) -> list[bool]:
+    """Return for each call whether its result was guessed, after a check that the message says so, too."""
+    answer = found[-1]
+    calls = [call for step in answer.agent_steps or () for call in step.tool_calls or ()]
+    flags = [bool((call.metadata or {}).get("guessed_result")) for call in calls]
+    assert ("guessed_result" in (answer.health or ())) is any(flags)
+    return flags
+
+
+@pytest.mark.parametrize(
+    ("calls", "results", "outputs", "guesses"),
+    [
+        pytest.param([":a", ":a"], [result("one"), result("two")], ["one", "two"], [True, True], id="order only"),
+        pytest.param([":a", ":b"], [result("2", name="b"), result("1", name="a")], ["1", "2"], [False] * 2, id="names"),
+        pytest.param([":a", ":b"], [result("2", name="b"), result("1")], ["1", "2"], [False] * 2, id="the only one left"),
+        pytest.param([":a"], [result("one")], ["one"], [False], id="the only one"),
+        pytest.param(["c:a", "c:b"], [result("2", "c", name="b"), result("1", "c", name="a")], ["1", "2"], [False] * 2,
+                     id="one id, two names"),
+        pytest.param(["c:a", "c:b"], [result("1", "c"), result("2", "c")], ["1", "2"], [True, True], id="one id, no names"),
+        pytest.param(["c:a", "d:a"], [result("2", "d"), result("1", "c")], ["1", "2"], [False] * 2, id="ids"),
+    ],
+)  # fmt: skip
+def test_result_given_by_order_is_a_guess(
+    calls: list[str], results: list[Result], outputs: list[str], guesses: list[bool]
+) -> None:
+    found = messages(talk(user("Go"), asks(*calls), *results))
+    assert [output for *_name, output in outline(found)[1][3][0][2]] == outputs
+    assert guessed(found) == guesses
+
+
+def test_result_answers_the_call_that_its_format_found() -> None:
+    first, second = Call(id=None, name="a", args={"n": 1}), Call(id=None, name="a", args={"n": 2})
+    asked = Reply(id="1", content=None, calls=[first, second])
+    below = Reply(id="2", content="Below.", calls=[Call(id="c", name="b", args={})], parent_call="", parent=second)
+    results = [Result(id=id_, output=id_, failed=None, call=call) for id_, call in (("3", second), ("4", first))]
+    (found,) = messages([asked, below, *results])
+    steps = found.agent_steps or ()
+    assert outline([found])[0][3][0] == (0, None, [(None, "a", "4"), (None, "a", "3")])
+    named = [call.uuid for call in steps[0].tool_calls or ()]
+    assert named[0] is None
+    assert [call.parent for step in steps[1:] for call in step.tool_calls or ()] == [named[1]]
+    assert not any(guessed([found]))
+
+
+def test_open_call_of_an_earlier_turn_does_not_take_the_result_of_its_id() -> None:
+    entries = talk(user("Go"), asks("c1:a"), user("Again"), asks("c1:a"), result("new", "c1"))
+    assert [outline(messages(entries))[place][3] for place in (1, 3)] == [
+        [(0, None, [("c1", "a", None)])],
+        [(0, None, [("c1", "a", "new")])],
+    ]
+
+
 def test_orphan_result_gets_a_placeholder_and_a_flag() -> None:
     entries = talk(user("Go"), asks("c1:a"), result("one", "c1"), result("stray", "c9", name="b"), result("nameless"))
     (_question, answer) = messages(entries)
@@ -218,6 +270,27 @@ def test_orphan_result_gets_a_placeholder_and_a_flag() -> None:
     ]
     (step,) = answer.agent_steps or ()
     assert [call.metadata for call in step.tool_calls or ()] == [None, {"orphan_result": True}, {"orphan_result": True}]
+
+
+@pytest.mark.parametrize("before", [[], [asks("c0:b"), result("zero", "c0")]], ids=["first", "later"])
+def test_result_before_its_call_belongs_to_it(before: list[Entry]) -> None:
+    entries = talk(
+        user("Go"), *before, result("early", "c1"), asks("c1:a", "c2:a"), result("two", "c2"), plain("Done.")
+    )
+    (_question, answer) = messages(entries)
+    called = [call for _place, _thought, calls in outline([answer])[0][3] for call in calls]
+    assert called[-2:] == [("c1", "a", "early"), ("c2", "a", "two")]
+    assert (len(called), answer.health, answer.content) == (2 + len(before) // 2, None, "Done.")
+    assert len(answer.agent_steps or ()) == 1 + len(before) // 2
+
+
+def test_second_result_of_a_call_is_not_that_of_a_later_call() -> None:
+    entries = talk(user("Go"), asks("c1:a"), result("one", "c1"), result("again", "c1"), asks("c1:a"))
+    (_question, answer) = messages(entries)
+    assert outline([answer])[0][3] == [
+        (0, None, [("c1", "a", "one"), ("c1", "unknown", "again")]),
+        (1, None, [("c1", "a", None)]),
+    ]
 
 
 def test_orphan_after_plain_reply_gets_its_own_step() -> None:
@@ -472,10 +545,18 @@ _entries = st.lists(
 ).map(lambda entries: talk(*entries))
 
 
+def orphans(found: list[records.Message]) -> Counter[str | None]:
+    """Return the ids of the placeholders of orphan results."""
+    calls = [call for m in found for step in m.agent_steps or () for call in step.tool_calls or ()]
+    return Counter(call.id for call in calls if "orphan_result" in (call.metadata or {}))
+
+
 @given(_entries, st.data())
 def test_importing_start_then_whole_equals_importing_whole(entries: list[Entry], data: st.DataObject) -> None:
     start = entries[: data.draw(st.integers(0, len(entries)))]
     before, after = messages(start), messages(entries)
+    # A result before its call is an orphan until the call comes.
+    assume(orphans(before) <= orphans(after))
     assert [(m.role, m.external_id, m.created_at) for m in before] == [
         (m.role, m.external_id, m.created_at) for m in after[: len(before)]
     ]
@@ -492,8 +573,7 @@ def test_all_entries_are_in_the_messages(entries: list[Entry]) -> None:
     found = messages(entries)
     calls = [call for m in found for step in m.agent_steps or () for call in step.tool_calls or ()]
     asked = sum(len(entry.calls) for entry in entries if isinstance(entry, Reply))
-    orphans = sum(bool(call.metadata) for call in calls)
-    assert len(calls) == asked + orphans
+    assert len(calls) == asked + orphans(found).total()
     plain_replies = [entry for entry in entries if isinstance(entry, Reply) and not entry.calls]
     # An answer that is a request is also a step, so none is one here.
     bare = messages(replace(e, model=None, usage=None) if isinstance(e, Reply) else e for e in entries)
@@ -777,7 +857,7 @@ def test_turns_are_finished_and_released_as_others_follow() -> None:
         held.append(len(conversation._items) + len(conversation._late))
     assert given == 198
     assert max(held) <= 4
-    assert (len(conversation._last_of_id), len(conversation._waiting)) <= (1, 3)
+    assert (len(conversation._last_of_id), len(conversation._of_call), len(conversation._waiting)) <= (1, 1, 5)
 
 
 @pytest.mark.usefixtures("hold_little")

@@ -10,6 +10,9 @@ ORPHAN_RESULT = "orphan_result"
 MISSING_RESULT = "missing_result"
 """A call has no result although its run is over. Computed for each request and never stored, because a result may still
 arrive."""
+GUESSED_RESULT = "guessed_result"
+"""A result names no call, and fits several that were open: it was given to the first one, which has this flag in its
+metadata."""
 REPAIRED_ID = "repaired_id"
 """A repeated call id such as "call_7call_7" was folded. The received id is `repaired_id` in the call's metadata."""
 REPAIRED_NAME = "repaired_name"
@@ -39,6 +42,7 @@ INTERRUPTED = "interrupted"
 FLAGS = (
     ORPHAN_RESULT,
     MISSING_RESULT,
+    GUESSED_RESULT,
     REPAIRED_ID,
     REPAIRED_NAME,
     EMPTY_TOOL_NAME,

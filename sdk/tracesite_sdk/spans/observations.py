@@ -6,9 +6,10 @@ to `Observation`; `Reader` does the rest, once for all of them:
 * A generation is a reply; message_shapes.py parses its output. A generation that only wraps another one (the AI SDK's
   generateText around doGenerate) is dropped, unless only its own output has calls or text (agno). New messages in its
   input are user and system messages. In a session of several traces, earlier turns come from the other traces.
-* A tool execution, or an observation with the name of an open call, is the result of that call. It is matched by call id,
-  else by name and arguments, else by name. Without a matching call it is a call of its own. Generations below it belong
-  to a sub-agent. A result that is only in the input of the next generation is taken from there.
+* A tool execution, or an observation with the name of an open call, is the result of that call: see open_calls.py. Without a
+  matching call it is a call of its own. Generations below it belong to a sub-agent. A result that is only in the input of
+  the next generation is taken from there.
+* Other observations with tokens or a cost, of which no generation says more, are replies without content.
 * A trace without generations, or with empty ones (BeeAI), becomes its input and its output.
 
 Pure Python.
@@ -17,16 +18,19 @@ Pure Python.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from hashlib import blake2b
+from itertools import zip_longest
 from operator import attrgetter
 from typing import Any, Literal
 
 from msgspec import Struct
 
+from tracesite_sdk.normalize.call_ids import HANDOFF_PREFIX
 from tracesite_sdk.normalize.json_values import as_json, between, fields, rest, text
 from tracesite_sdk.normalize.trees import NearestAbove, cycles, walk
 from tracesite_sdk.transcripts.entries import Call, Entry, Prompt, Reply, Result
@@ -54,6 +58,16 @@ _EMPTY_TEXTS = ("None", "null")
 """An empty output, as some instrumentations write it."""
 _NO_ANSWERS = (*_EMPTY_TEXTS, "True", "False", "true", "false")
 """Return values of functions that answer no question."""
+_MOST_AROUND = 8
+"""Observations around a request or a tool that are compared to find which request is nearest."""
+NO_REASON = ": error"
+"""The end of the error of a span that says that it failed, and not why."""
+OWN_CALL = ":call"
+"""The end of the id of a step with the call of a tool that no generation requested."""
+TOKENS_ONLY = ":tokens"
+"""The end of the id of a reply without content, which has the tokens of an observation that is no generation."""
+_HANDOFF = re.compile("[Hh]andoff to (.+)")
+"""The span of a handoff to another agent, as OpenInference names it."""
 _AN_OBJECT = re.compile(r"""\{|\[\s*[\[{'"]|\[?[A-Za-z_][\w.]*\(\w+=|\[?<[\w.]+ object at """)
 """The beginning of a value that was written as text: JSON, or the `repr` of a Python object."""
 
@@ -79,6 +93,10 @@ class Observation(Struct, kw_only=True):
     tool_name: str | None = None
     """Default: its name."""
     call_id: str | None = None
+    is_guessed: bool = False
+    """Whether another run may have asked for it, if it is a tool."""
+    is_paused: bool = False
+    """Whether it is a tool that has paused, for example until a person answers: its call stays open."""
     model: str | None = None
     usage: dict[str, Any] | None = None
     system: Any = None
@@ -114,6 +132,8 @@ class Trace:
     """EARLIEST if unknown."""
     input: Any = None
     output: Any = None
+    has_question: bool = False
+    """Whether the input is the question of the run, whatever its requests were asked."""
     observations: dict[str, Observation] = field(default_factory=dict)
 
 
@@ -127,14 +147,20 @@ class Reader:
         self._seen: Counter[tuple[str, str]] = Counter()
         """Messages read so far: (role, content) and their number."""
         self._calls = OpenCalls()
+        self._trace: Trace | None = None
         self._executed: NearestAbove[Call] = NearestAbove(0)
         """The calls that observations of the trace executed."""
+        self._executing: dict[str, tuple[Observation, Call]] = {}
+        """The last tool of each call id of the trace, with its call."""
         self._prompted = False
         self._replied = False
 
     def entries(self, trace: Trace) -> list[Entry]:
         """Return the entries of one trace."""
         self._executed = NearestAbove(len(trace.observations))
+        self._executing.clear()
+        self._trace = trace
+        self.__dict__.pop("_stated", None)
         self._prompted = self._replied = False
         ordered = _ordered(trace.observations)
         generations = _replying([observation for observation in ordered if observation.kind == "generation"])
@@ -148,14 +174,21 @@ class Reader:
         if self._one_run:
             generations.sort(key=lambda generation: generation.is_below_tool)
         first_input = messages_in(generations[0].input) if generations else []
-        if not any(message.role == "user" and message.content for message in first_input):
+        if trace.has_question or not any(message.role == "user" and message.content for message in first_input):
             entries += self._trace_prompt(trace, ordered)
         elif self._one_run:
             first_input = self._without_earlier_turns(trace, first_input)
             entries += self._new_messages(trace, first_input, generations[0].id, trace.began)
         elif not any(message.role == "system" for message in first_input):
             entries += self._trace_instructions(trace, ordered)
+        counted = counted_beside_requests(
+            (observation.number, observation.number_after, observation.kind == "generation")
+            for observation in ordered
+            if observation.usage
+        )
         for observation in ordered:
+            if observation.number in counted and observation.kind != "tool":
+                entries.append(self._tokens(observation))
             if observation.id in reply_ids:
                 entries += self._generation(trace, observation)
             elif self._is_tool(observation):
@@ -169,7 +202,7 @@ class Reader:
 
     def _trace_prompt(self, trace: Trace, ordered: list[Observation]) -> Iterator[Entry]:
         """Yield the prompt from the input of the trace or of a root, where the generations do not have it."""
-        roots = [observation for observation in ordered if observation.parent is None]
+        roots = _asked_roots(ordered)
         for value in map(_argument, (trace.input, *(root.input for root in roots))):
             if value in EMPTY:
                 continue
@@ -191,7 +224,7 @@ class Reader:
 
     def _trace_answer(self, trace: Trace, ordered: list[Observation]) -> Iterator[Entry]:
         """Yield the output of a trace without generations, or with empty ones."""
-        roots = [observation for observation in ordered if observation.parent is None]
+        roots = _asked_roots(ordered)
         error = next((root.error for root in roots if root.error), None)
         content: Any = None
         for output in (trace.output, *(root.output for root in roots)):
@@ -206,7 +239,12 @@ class Reader:
             yield Reply(id=f"{trace.id}:output", content=content, error=error, created_at=ended_at)
 
     def _new_messages(
-        self, trace: Trace, messages: list[ParsedMessage], id_: str, when: datetime | None
+        self,
+        trace: Trace,
+        messages: list[ParsedMessage],
+        id_: str,
+        when: datetime | None,
+        around: Sequence[str] = (),
     ) -> Iterator[Entry]:
         """Yield the messages of a model's input that no earlier input had."""
         time = when if when is not None and when > EARLIEST else None
@@ -225,7 +263,17 @@ class Reader:
                     self._seen[key] += 1
                     yield self._message(trace, message, own_id, time)
             for result in message.results:
-                yield from self._result_in_input(result, own_id, time)
+                if self._is_news(result, here):
+                    yield from self._result_in_input(result, own_id, time, around)
+
+    def _is_news(self, result: Result, here: Counter[tuple[str, str]]) -> bool:
+        """Return whether no earlier input had a result of an input. Those with an id are told apart by it."""
+        if result.call_ids:
+            return True
+        key = _result_key(result.name, result.output)
+        is_new = self._is_new(key, here)
+        self._seen[key] += is_new
+        return is_new
 
     def _is_new(self, key: tuple[str, str], here: Counter[tuple[str, str]]) -> bool:
         """Count a message of an input, and return whether the input has it more often than was read so far."""
@@ -242,9 +290,11 @@ class Reader:
         role: Any = message.role
         return Prompt(id=id_, role=role, content=message.content, created_at=time, metadata=metadata)
 
-    def _result_in_input(self, result: Result, id_: str, time: datetime | None) -> Iterator[Entry]:
+    def _result_in_input(
+        self, result: Result, id_: str, time: datetime | None, around: Sequence[str]
+    ) -> Iterator[Entry]:
         """Yield a result that is in the input of a generation, and in no observation."""
-        open_call = self._calls.find(next(iter(result.call_ids), None), result.name, None)
+        open_call, is_guessed = self._calls.find(next(iter(result.call_ids), None), result.name, None, around)
         if open_call is None:
             return
         open_call.answered = True
@@ -255,6 +305,8 @@ class Reader:
             failed=result.failed,
             data=result.data,
             call_ids=[call.id] if call.id else (),
+            call=call,
+            is_guessed=is_guessed,
             name=call.name,
             created_at=time,
             metadata=result.metadata,
@@ -265,16 +317,20 @@ class Reader:
     def _generation(self, trace: Trace, generation: Observation) -> Iterator[Entry]:
         generation.used = True
         parent = self._executed.find(generation.number)
+        around = self._around(generation)
         messages = messages_in(generation.input)
         metadata = dict(generation.metadata)
         if self._one_run:
-            for message in messages:
-                for result in message.results:
-                    yield from self._result_in_input(result, generation.id, generation.start)
+            here: Counter[tuple[str, str]] = Counter()
+            for result in (result for message in messages for result in message.results):
+                if self._is_news(result, here):
+                    yield from self._result_in_input(result, generation.id, generation.start, around)
         elif parent is None:
             # The first input has the time of the trace, which may begin before its first generation.
             when = generation.start if self._replied else trace.began
-            yield from self._new_messages(trace, self._without_earlier_turns(trace, messages), generation.id, when)
+            yield from self._new_messages(
+                trace, self._without_earlier_turns(trace, messages), generation.id, when, around
+            )
         elif prompts := [
             message.content for message in messages if message.role in ("system", "user") and message.content
         ]:
@@ -311,11 +367,59 @@ class Reader:
                     parameters=generation.parameters,
                 ),
                 time_to_first_token=generation.time_to_first_token,
-                parent_call=parent.id if parent is not None else None,
+                parent_call=(parent.id or "") if parent is not None else None,
+                parent=parent,
                 error=generation.error,
                 metadata=metadata,
             ),
+            around,
         )
+
+    def _tokens(self, observation: Observation) -> Reply:
+        """Return the reply of an observation that is no generation, but has tokens or a cost."""
+        parent = self._executed.find(observation.number)
+        return Reply(
+            id=f"{observation.id}{TOKENS_ONLY}",
+            content=None,
+            agent_name=observation.agent,
+            model=observation.model,
+            usage=observation.usage,
+            created_at=observation.start,
+            duration=between(observation.start, observation.end),
+            step_id=f"{observation.id}{TOKENS_ONLY}",
+            parent_call=(parent.id or "") if parent is not None else None,
+            parent=parent,
+            is_request=True,
+            metadata=observation.metadata,
+        )
+
+    def _around(self, observation: Observation) -> list[str]:
+        """Return the ids of an observation and of those around it, the nearest first."""
+        assert self._trace is not None, "entries() has set it"
+        ids: list[str] = []
+        nearest: Observation | None = observation
+        while nearest is not None and len(ids) < _MOST_AROUND:
+            ids.append(nearest.id)
+            nearest = self._trace.observations.get(nearest.parent) if nearest.parent is not None else None
+        return ids
+
+    @cached_property
+    def _stated(self) -> tuple[dict[str, list[str]], dict[str, list[Any]]]:
+        """The pairs of calls and results in the inputs of the trace's generations: the ids by the output as a text, and the
+        different outputs by the id. Most traces are read without it."""
+        assert self._trace is not None, "entries() has set it"
+        ids, outputs = defaultdict[str, list[str]](list), defaultdict[str, list[Any]](list)
+        pairs: set[tuple[str, str]] = set()
+        for generation in self._trace.observations.values():
+            for message in messages_in(generation.input) if generation.kind == "generation" else ():
+                for result in message.results:
+                    for call_id in result.call_ids:
+                        pair = call_id, canonical(result.output)
+                        if pair not in pairs:
+                            pairs.add(pair)
+                            ids[pair[1]].append(call_id)
+                            outputs[call_id].append(result.output)
+        return ids, outputs
 
     def _unknown(self, messages: list[ParsedMessage]) -> list[Any]:
         """Return the replies and results of an input that are no entries: those of another agent, or examples."""
@@ -338,12 +442,12 @@ class Reader:
         last = max((index for index, message in enumerate(messages) if message.role == "assistant"), default=-1)
         return [message for index, message in enumerate(messages) if index > last or message.role == "system"]
 
-    def _reply(self, message: ParsedMessage, reply: Reply) -> Reply:
+    def _reply(self, message: ParsedMessage, reply: Reply, around: Sequence[str] = ()) -> Reply:
         """Return the reply with the content of a message, and register its calls."""
         if reply.step_id is not None:
             self._replied = True
         self._seen["assistant", _reply_key(message)] += 1
-        self._calls.add(message.calls)
+        self._calls.add(message.calls, around)
         return replace(
             reply,
             content=message.content,
@@ -364,44 +468,88 @@ class Reader:
     def _tool(self, observation: Observation) -> Iterator[Entry]:
         """Yield the result of a tool observation, after a call of its own if no generation requested it."""
         name = observation.tool_name or _tool_name(observation.name)
+        if handoff := _HANDOFF.fullmatch(name):
+            # The OpenAI Agents SDK's own name for the tool.
+            tool = HANDOFF_PREFIX + re.sub("[^a-z0-9]", "_", handoff[1].lower())
+            name = tool if self._calls.has_name(tool) else name
         output, answer = _tool_output(observation.output)
         call_id = _own_call_id(observation)
-        open_call = self._calls.find(call_id, name, observation.input)
+        has_output = output not in EMPTY
+        open_call, is_guessed = self._calls.find(
+            call_id,
+            name,
+            observation.input if observation.input not in EMPTY else None,
+            self._around(observation),
+            lambda: self._stated[0].get(canonical(output), ()) if has_output else (),
+        )
         parent = self._executed.find(observation.number)
         if open_call is None:
-            if parent is not None and parent.name == name:
+            if (
+                same := parent
+                if parent is not None and parent.name == name
+                else self._executed_beside(observation, call_id)
+            ):
                 # Two instrumentations observed the same call.
-                self._executed.put(observation.number, observation.number_after, parent)
+                self._executed.put(observation.number, observation.number_after, same)
                 return
-            call = Call(id=call_id or observation.id, name=name, args=observation.input, started_at=observation.start)
+            call = Call(
+                id=call_id or observation.id,
+                name=name,
+                args=observation.input,
+                started_at=observation.start,
+            )
             open_call = OpenCall(call)
+            if observation.is_paused:
+                self._calls.add([call], self._around(observation))
             yield Reply(
-                id=f"{observation.id}:call",
+                id=f"{observation.id}{OWN_CALL}",
                 content=None,
                 calls=[call],
                 agent_name=observation.agent,
                 created_at=observation.start,
-                step_id=f"{observation.id}:call",
-                parent_call=parent.id if parent is not None else None,
+                step_id=f"{observation.id}{OWN_CALL}",
+                parent_call=(parent.id or "") if parent is not None else None,
+                parent=parent,
             )
-        observation.used = open_call.answered = True
+        is_guessed = is_guessed or observation.is_guessed
+        observation.used = True
+        open_call.answered = not observation.is_paused
         self._executed.put(observation.number, observation.number_after, open_call.call)
+        if call_id is not None and not observation.is_paused:
+            self._executing[call_id] = observation, open_call.call
         error = observation.error or next((part.error for part in observation.children if part.name in _PARTS), None)
-        if observation.output is None and error is None and observation.end is None:
-            # The call is still running.
+        if open_call.call.id and (is_guessed or not (has_output or error)):
+            # The next request names the call: this is what the model was told.
+            stated = self._stated[1].get(open_call.call.id, ())
+            output = stated[0] if len(stated) == 1 else output
+        if not open_call.call.id:
+            self._seen[_result_key(name, output)] += 1
+        if observation.is_paused or (output is None and error is None and observation.end is None):
+            # The call is still running, or goes on later.
             return
         yield Result(
             id=observation.id,
             output=output if output is not None else error or "",
+            # The output may say why.
+            error=error if error and has_output and not error.endswith(NO_REASON) else None,
             failed=True if error else answer.failed if answer is not None else None,
             data=answer.data if answer is not None else None,
             created_at=observation.end or observation.start,
             started_at=observation.start,
             duration=between(observation.start, observation.end),
             call_ids=[open_call.call.id] if open_call.call.id else (),
+            call=open_call.call,
+            is_guessed=is_guessed,
             name=name,
             metadata=observation.metadata | ({"statusMessage": error} if error else {}),
         )
+
+    def _executed_beside(self, observation: Observation, call_id: str | None) -> Call | None:
+        """Return the call of this id that another tool was executing when this one began."""
+        other, call = self._executing.get(call_id or "", (None, None))
+        if other is None or observation.start is None or (other.end is not None and other.end <= observation.start):
+            return None
+        return call
 
 
 # --- Observations -------------------------------------------------------------------------------------------------
@@ -414,6 +562,11 @@ def _ordered(observations: dict[str, Observation]) -> list[Observation]:
         observations.values(),
         key=lambda observation: (observation.start or EARLIEST, observation.depth, observation.place),
     )
+
+
+def _asked_roots(ordered: Iterable[Observation]) -> list[Observation]:
+    """Return the roots that have a question and an answer: the arguments and the result of a tool are those of its call."""
+    return [observation for observation in ordered if observation.parent is None and observation.kind != "tool"]
 
 
 def _connect(observations: dict[str, Observation]) -> None:
@@ -439,6 +592,23 @@ def _connect(observations: dict[str, Observation]) -> None:
     for observation in reversed(walked):
         children = observation.children
         observation.number_after = children[-1].number_after if children else observation.number + 1
+
+
+def counted_beside_requests(spending: Iterable[tuple[int, int, bool]]) -> set[int]:
+    """Return the numbers of those observations with tokens or a cost that are no generations, but count: nothing below them has
+    tokens, and no generation with tokens is around them.
+
+    Each is given by its number, the one that follows those below it, and whether it is a generation.
+    """
+    ordered = sorted(spending)
+    counted: set[int] = set()
+    after_generation = 0
+    for (number, after, is_generation), following in zip_longest(ordered, ordered[1:]):
+        if is_generation:
+            after_generation = max(after_generation, after)
+        elif number >= after_generation and (following is None or following[0] >= after):
+            counted.add(number)
+    return counted
 
 
 def _replying(generations: list[Observation]) -> list[Observation]:
@@ -546,6 +716,17 @@ def _argument(value: Any) -> Any:
     return args[0] if isinstance(args, list) and len(args) == 1 and kwargs in EMPTY else value
 
 
+def question_in(value: Any) -> str | list[Any] | None:
+    """Return what an input asks: its last user message, a text, or that under a usual key. None for all others."""
+    value = _argument(value)
+    asked = [message.content for message in messages_in(value) if message.role == "user" and message.content]
+    if asked:
+        return asked[-1]
+    if isinstance(value, dict):
+        value = next((value[key] for key in _PROMPT_KEYS if isinstance(value.get(key), str)), None)
+    return value if isinstance(value, str) and value.strip() and not _AN_OBJECT.match(value.lstrip()) else None
+
+
 def returned_text(output: Any) -> str | None:
     """Return the text of an output that is nothing else: a text, or an object with an answer only. None for all others,
     such as the state of a graph, also if it was written in Python notation."""
@@ -568,6 +749,11 @@ def _content(value: Any, keys: tuple[str, ...]) -> str | list[Any]:
 def _reply_key(message: ParsedMessage) -> str:
     """Return a text that identifies a reply by its content and its calls."""
     return as_json([message.content, [call.id or f"{call.name} {canonical(call.args)}" for call in message.calls]])
+
+
+def _result_key(name: str | None, output: Any) -> tuple[str, str]:
+    """Return a text that identifies a result without an id."""
+    return "tool", f"{name} {canonical(output)}"
 
 
 def digest(value: Any) -> bytes:

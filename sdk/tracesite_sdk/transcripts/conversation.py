@@ -3,14 +3,15 @@
 * From one user message to the next is one assistant message. A reply that calls tools is a step, its text the thought; the
   last plain reply is the content, and a step without thought if it is known as a request (`turn_records.is_request`); an
   earlier plain reply is a step without calls. Without a reply there is no message.
-* A result answers the open call with its id, the earliest first if an id repeats; then a call whose id matches once a
-  repeated id ("call_7call_7") is folded on either side; a result without an id answers the earliest open call of the turn
-  (of its name, if it has one). Scopes keep the ids of calls apart. A result that answers no call gets a placeholder call
-  and a flag.
+* A result answers the call that its format found for it; or the open call with its id, of its turn and its name first, and then
+  the earliest; or a call whose id matches once a repeated id ("call_7call_7") is folded on either side; a result without an
+  id answers the earliest open call of the turn (of its name, if it has one). If another open call fits as well, that is a
+  guess and gets a flag. Scopes keep the ids of calls apart. A result that answers no call gets a placeholder call and a
+  flag; if the call follows in the same turn, it gets the result instead.
 * Replies of a sub-agent are steps below the call that started it, in the message of that call and with the iteration of
   its step. They do not end a turn and are never its content.
 * A message begins with its first entry and is complete with its last; steps and calls begin with their reply.
-* Every decision depends on earlier entries only, so a transcript that has grown gives the same records and more: messages
+* Every other decision depends on earlier entries only, so a transcript that has grown gives the same records and more: messages
   keep their external ids, steps their iterations. Importing the start and then the whole equals importing the whole.
 
 A long transcript is streamed. A turn may change after its end, by late results and sub-agents, so it is kept until
@@ -27,7 +28,7 @@ from operator import itemgetter
 
 from tracesite_sdk import records
 from tracesite_sdk.normalize.call_ids import folded
-from tracesite_sdk.records.health_flags import ORPHAN_RESULT, REPAIRED_ID
+from tracesite_sdk.records.health_flags import GUESSED_RESULT, ORPHAN_RESULT, REPAIRED_ID
 
 from .entries import Call, Entry, Prompt, Reply, Result, size_of
 from .times import Clock, with_time
@@ -88,7 +89,13 @@ class Conversation:
         """The current turn."""
         self._waiting: defaultdict[_Key, OrderedDict[TurnCall, None]] = defaultdict(OrderedDict)
         """Open calls by every key under which a result may look for them; answered ones are skipped."""
+        self._guessed: set[_Key] = set()
+        """Keys of several open calls, the first of which got a result that may be that of another."""
+        self._early: dict[_Key, TurnCall] = {}
+        """Placeholders of results in the current turn whose id no call had before."""
         self._last_of_id: dict[str, TurnCall] = {}
+        self._of_call: dict[int, TurnCall] = {}
+        """By the identity of the call."""
 
     def add(self, entry: Entry) -> None:
         if isinstance(entry, Prompt):
@@ -131,6 +138,8 @@ class Conversation:
         for step in turn.steps:
             scope = step.reply.scope if step.reply is not None else None
             for call in step.calls:
+                if self._of_call.get(call.identity) is call:
+                    del self._of_call[call.identity]
                 if call.call.id and self._last_of_id.get(call.call.id) is call:
                     del self._last_of_id[call.call.id]
                 for key in _call_keys(turn, call.call, scope):
@@ -138,6 +147,7 @@ class Conversation:
                         queue.pop(call, None)
                         if not queue:
                             del self._waiting[key]
+                            self._guessed.discard(key)
         message = turn_message(turn)
         return turn.index, with_time(message, *turn.time) if turn.time else message
 
@@ -147,9 +157,12 @@ class Conversation:
         self._count_size(prompt, entry)
         if entry.role == "user" and not entry.is_aside:
             self._turn = None
+            self._early.clear()
 
     def _add_reply(self, reply: Reply) -> None:
         parent = self._last_of_id.get(reply.parent_call) if reply.parent_call else None
+        if reply.parent is not None:
+            parent = self._of_call.get(id(reply.parent), parent)
         turn = parent.step.turn if parent is not None else self._current_turn(reply)
         self._count_size(turn, reply)
         turn.extend_to(reply)
@@ -157,20 +170,30 @@ class Conversation:
         self._left_open += len(reply.calls) if turn in self._late else 0
         step = turn.add_step(reply, parent)
         for call in reply.calls:
+            early = self._early.pop((turn, reply.scope, call.id), None)
+            if early is not None:
+                early.step.remove(early)
+                turn.open_calls -= 1
             added = turn.add_call(step, call)
+            added.result = early.result if early is not None else None
+            self._of_call[added.identity] = added
             if call.id:
                 self._last_of_id[call.id] = added
             for key in _call_keys(turn, call, reply.scope):
+                if self._next_open(key) is None:
+                    self._guessed.discard(key)
                 self._waiting[key][added] = None
 
     def _add_result(self, result: Result) -> None:
-        lookups = _result_keys(self._turn, result)
-        answered = [call for keys in lookups if (call := self._take_open_call(keys)) is not None]
+        answered = self._answered(result)
         for call in answered:
             call.step.turn.open_calls -= 1
             self._left_open -= call.step.turn in self._late
         if not answered:
-            answered = [_add_placeholder(self._current_turn(result), result)]
+            turn = self._current_turn(result)
+            answered = [_add_placeholder(turn, result)]
+            if len(result.call_ids) == 1 and result.call_ids[0] not in self._last_of_id:
+                self._early[turn, result.scope, result.call_ids[0]] = answered[0]
         for call in answered:
             turn = call.step.turn
             self._count_size(turn, result)
@@ -178,6 +201,9 @@ class Conversation:
             turn.extend_to(result)
             if call.call.id and call.call.id not in result.call_ids:
                 _flag_repaired_id(call, result)
+            if result.is_guessed or call.is_guessed:
+                turn.health.add(GUESSED_RESULT)
+                call.call = replace(call.call, metadata={**call.call.metadata, GUESSED_RESULT: True})
             if not turn.open_calls and turn in self._late:
                 del self._late[turn]
                 self._finished.append(turn)
@@ -201,13 +227,31 @@ class Conversation:
         self._entries += 1
         self._characters += characters
 
+    def _answered(self, result: Result) -> list[TurnCall]:
+        known = self._of_call.get(id(result.call)) if result.call is not None else None
+        if known is not None and known.result is None:
+            return [known]
+        lookups = _result_keys(self._turn, result)
+        return [call for keys in lookups if (call := self._take_open_call(keys)) is not None]
+
     def _take_open_call(self, keys: tuple[_Key, ...]) -> TurnCall | None:
         for key in keys:
-            queue = self._waiting.get(key)
-            while queue:
-                call, _none = queue.popitem(last=False)
-                if call.result is None:
-                    return call
+            call = self._next_open(key)
+            if call is not None:
+                del self._waiting[key][call]
+                if self._next_open(key) is not None:
+                    self._guessed.add(key)
+                call.is_guessed = key in self._guessed
+                return call
+        return None
+
+    def _next_open(self, key: _Key) -> TurnCall | None:
+        queue = self._waiting.get(key)
+        while queue:
+            call = next(iter(queue))
+            if call.result is None:
+                return call
+            del queue[call]
         return None
 
 
@@ -216,7 +260,12 @@ def _call_keys(turn: Turn, call: Call, scope: str | None) -> list[_Key]:
     if call.id:
         meant = folded(call.id)
         repaired: list[_Key] = [("repaired id", scope, meant)] if meant != call.id else []
-        return [("id", scope, call.id), *repaired, *keys]
+        own: list[_Key] = [
+            ("id", scope, call.id, turn, call.name),
+            ("id", scope, call.id, turn),
+            ("id", scope, call.id),
+        ]
+        return [*own, *repaired, *keys]
     return [("no id", turn, scope, call.name), ("no id", turn, scope), *keys]
 
 
@@ -228,6 +277,8 @@ def _result_keys(turn: Turn | None, result: Result) -> list[tuple[_Key, ...]]:
     # The exact id first, so that no other call takes the result; then a repaired id on either side.
     return [
         (
+            ("id", result.scope, call_id, turn, result.name),
+            ("id", result.scope, call_id, turn),
             ("id", result.scope, call_id),
             ("repaired id", result.scope, folded(call_id)),
             ("id", result.scope, folded(call_id)),
@@ -246,7 +297,6 @@ def _flag_repaired_id(call: TurnCall, result: Result) -> None:
 
 
 def _add_placeholder(turn: Turn, result: Result) -> TurnCall:
-    turn.health.add(ORPHAN_RESULT)
     # A plain reply stays plain, so that it can be the content: then the placeholder gets a step of its own. It does not go
     # below a sub-agent's step, because it would move when the parent call of that is known.
     step = turn.steps[-1] if turn.steps and turn.steps[-1].calls and not turn.steps[-1].parent else turn.add_step(None)

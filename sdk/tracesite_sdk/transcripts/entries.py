@@ -76,7 +76,9 @@ class Reply:
     """The format's globally unique id of this reply: it identifies the step instead of the step's position."""
     parent_call: str | None = None
     """The id of the call that started the replying sub-agent; its calls are nested below that call. "" if the reply is a
-    sub-agent's, but the call is unknown."""
+    sub-agent's, but the call is unknown, or has no id."""
+    parent: Call | None = None
+    """That call itself, where the format knows it: its id may be missing or that of another call, too."""
     is_request: bool = False
     """Whether it is one request to the model, though neither its model nor its usage is known. A request stays a step if its text
     becomes the answer, because tokens have a cost in steps only."""
@@ -102,10 +104,16 @@ class Result:
     """The start of the tool, if the result and not the call has it."""
     duration: float | None = None
     """Milliseconds."""
+    error: str | None = None
+    """Why it failed, if the format says so beside the output."""
     data: Any = None
     """Data for machines beside the output: an artifact, a structured result."""
     call_ids: Sequence[str] = ()
     """The calls it answers; several if one observation answers all calls of a reply."""
+    call: Call | None = None
+    """The call it answers, where the format has found it by more than its id and name."""
+    is_guessed: bool = False
+    """Whether it fits other calls as well as this one."""
     scope: str | None = None
     """The scope of the reply whose calls it answers."""
     name: str | None = None

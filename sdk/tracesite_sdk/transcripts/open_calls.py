@@ -1,9 +1,9 @@
-"""The calls that a model requested and that nothing has answered yet, found by id, name or arguments. Pure Python."""
+"""The calls that a model requested and that nothing has answered yet, found by id, place, arguments or name. Pure Python."""
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,16 @@ from tracesite_sdk.normalize.json_values import as_json, fields
 from .entries import Call
 from .parsing.message_shapes import decoded
 
+_Key = tuple[object, ...]
+
 
 @dataclass(eq=False)
 class OpenCall:
     call: Call
     place: int = 0
     """Its index among the calls."""
+    around: Sequence[str] = ()
+    """The ids of the spans around its request, the nearest first."""
     answered: bool = False
     """Whoever answers it sets this."""
 
@@ -29,8 +33,10 @@ class OpenCalls:
         self._ids: set[str | None] = set()
         """The ids of all calls."""
         self._claimed: Collection[str] = ()
-        self._waiting: defaultdict[tuple[object, ...], deque[OpenCall]] = defaultdict(deque)
+        self._waiting: defaultdict[_Key, deque[OpenCall]] = defaultdict(deque)
         """Open calls by each key under which they are looked for; answered ones are skipped."""
+        self._guessed: set[_Key] = set()
+        """Keys of several open calls, the first of which was given a result that may be that of another."""
 
     def begin_trace(self, claimed: Collection[str]) -> None:
         """`claimed` are the call ids that tools of the trace name: other tools do not get these calls."""
@@ -38,23 +44,26 @@ class OpenCalls:
         still_open = [item for item in self._calls if not item.answered]
         self._calls.clear()
         self._waiting.clear()
-        self.add(item.call for item in still_open)
+        for item in still_open:
+            self.add([item.call], item.around)
 
-    def add(self, calls: Iterable[Call]) -> None:
+    def add(self, calls: Iterable[Call], around: Sequence[str] = ()) -> None:
+        """`around` are the ids of the spans around the request, the nearest first."""
         for call in calls:
-            item = OpenCall(call, len(self._calls))
+            item = OpenCall(call, len(self._calls), around)
             self._calls.append(item)
             self._ids.add(call.id)
-            self._waiting["any", call.name].append(item)
-            groups = ["free"] if call.id is None or call.id not in self._claimed else []
-            if call.id is None:
-                groups.append("no id")
-            else:
-                self._waiting["id", call.id].append(item)
-            args = canonical(call.args) if groups else ""
+            self._put(item, "any", call.name)
+            groups: list[_Key] = [("free",)] if call.id is None or call.id not in self._claimed else []
+            groups.append(("no id",) if call.id is None else ("id", call.id))
+            args = canonical(call.args)
             for group in groups:
-                self._waiting[group, call.name].append(item)
-                self._waiting[group, call.name, args].append(item)
+                for span in (*around, None):
+                    if group[0] == "id":
+                        # Its tool may have another name.
+                        self._put(item, group, span)
+                    self._put(item, group, span, call.name)
+                    self._put(item, group, span, call.name, args)
 
     def knows(self, call_id: str) -> bool:
         """Return whether a call has this id, also one that was answered."""
@@ -63,27 +72,70 @@ class OpenCalls:
     def has_name(self, name: str) -> bool:
         return self._first("any", name) is not None
 
-    def find(self, call_id: str | None, name: str | None, args: Any) -> OpenCall | None:
-        """Return the open call with this id, else the one with this name and arguments, else the first with this name."""
+    def find(
+        self,
+        call_id: str | None,
+        name: str | None,
+        args: Any,
+        around: Sequence[str] = (),
+        ids_of_output: Callable[[], Iterable[str]] = tuple,
+    ) -> tuple[OpenCall | None, bool]:
+        """Return the open call to which a tool belongs, and whether that is a guess, because other calls fit as well.
+
+        The id decides; then which request is nearest in the tree, where `around` are the ids of the spans around the tool, the
+        nearest first; then name and arguments; then `ids_of_output`, the ids of the calls to which a later request gives
+        the output of the tool; and then the order of the calls.
+        """
+        group: _Key = ("free",)
         if call_id is not None:
-            if by_id := self._first("id", call_id):
-                return by_id
-            if call_id in self._ids:
+            group = ("id", call_id) if self._first(("id", call_id), None) is not None else ("no id",)
+            if group == ("no id",) and call_id in self._ids:
                 # The call was answered before.
-                return None
-        group = "free" if call_id is None else "no id"
-        by_name = self._first(group, name)
-        if by_name is None or args is None:
-            return by_name
-        wanted = {canonical(args), canonical(fields(args).get("input")), canonical(fields(args).get("args"))}
-        by_args = [item for text in wanted if (item := self._first(group, name, text)) is not None]
-        return min(by_args, key=lambda item: item.place, default=by_name)
+                return None, False
+        for span in (*around, None):
+            key: _Key = (group, span, name)
+            if self._first(*key) is None and call_id is not None and group != ("no id",):
+                key = (group, span)
+            if self._first(*key) is not None:
+                return self._choose(key, args, ids_of_output)
+        return None, False
+
+    def _choose(self, key: _Key, args: Any, ids_of_output: Callable[[], Iterable[str]]) -> tuple[OpenCall, bool]:
+        first, is_only = self._first(*key), not self._has_several(key)
+        assert first is not None, "the caller has looked"
+        if is_only:
+            return first, key in self._guessed
+        if args is not None:
+            wanted = {canonical(args), canonical(fields(args).get("input")), canonical(fields(args).get("args"))}
+            by_args = [(item, (*key, text)) for text in wanted if (item := self._first(*key, text)) is not None]
+            if by_args:
+                first, key = min(by_args, key=lambda found: found[0].place)
+                if not self._has_several(key):
+                    return first, key in self._guessed
+        for call_id in ids_of_output():
+            if (by_output := self._first(("id", call_id), *key[1:])) is not None:
+                return by_output, False
+        self._guessed.add(key)
+        return first, True
+
+    def _put(self, item: OpenCall, *key: object) -> None:
+        if self._first(*key) is None:
+            self._guessed.discard(key)
+        self._waiting[key].append(item)
 
     def _first(self, *key: object) -> OpenCall | None:
         queue = self._waiting.get(key)
         while queue and queue[0].answered:
             queue.popleft()
         return queue[0] if queue else None
+
+    def _has_several(self, key: _Key) -> bool:
+        """Return whether a second call is open beside the first one."""
+        queue = self._waiting[key]
+        first = queue.popleft()
+        is_open = self._first(*key) is not None
+        queue.appendleft(first)
+        return is_open
 
 
 def canonical(args: Any) -> str:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tracesite_sdk import records
 from tracesite_sdk.normalize.pricing import tokens
 from tracesite_sdk.normalize.records import text_of
+from tracesite_sdk.records.health_flags import ORPHAN_RESULT
 
 from .entries import Prompt, Reply, Result, is_text
 from .turns import Turn, TurnCall, TurnStep
@@ -50,6 +51,8 @@ def turn_message(turn: Turn) -> records.Message:
             content = [{"type": "text", "text": content or ""}]
         if answer is not own[-1] or len(plain) > 1:
             metadata["answer_iteration"] = answer.iteration
+    calls = [call.call for step in turn.steps for call in step.calls]
+    health = turn.health | {ORPHAN_RESULT for call in calls if ORPHAN_RESULT in call.metadata}
     return records.Message(
         role="assistant",
         external_id=turn.id,
@@ -63,7 +66,7 @@ def turn_message(turn: Turn) -> records.Message:
         created_at=turn.began,
         completed_at=turn.ended,
         error=next((step.reply.error for step in reversed(own) if step.reply and step.reply.error), None),
-        health=sorted(turn.health) or None,
+        health=sorted(health) or None,
         metadata=metadata or None,
     )
 
@@ -110,6 +113,7 @@ def result_of(result: Result) -> records.ToolResult:
     return records.ToolResult(
         status=None if result.failed is None else "error" if result.failed else "success",
         output=result.output,
+        error=result.error,
         data=result.data,
         attachments=result.attachments,
         metadata=dict(result.metadata) or None,

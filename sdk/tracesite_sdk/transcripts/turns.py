@@ -19,6 +19,10 @@ class TurnCall:
     uuid: str | None = None
     """Identifies the call if an earlier call of the message has the same id."""
     result: Result | None = None
+    identity: int = 0
+    """Of the call as its format made it."""
+    is_guessed: bool = False
+    """Whether its result may be that of another call."""
 
 
 @dataclass(eq=False)
@@ -31,6 +35,14 @@ class TurnStep:
     calls: list[TurnCall] = field(default_factory=list)
     parent: TurnCall | None = None
     """The call that started the replying sub-agent."""
+
+    def remove(self, call: TurnCall) -> None:
+        """Remove a call, and the step if nothing else is in it."""
+        self.calls.remove(call)
+        if call.call.id:
+            self.turn.call_ids[call.call.id] -= 1
+        if self.reply is None and not self.calls:
+            self.turn.steps.remove(self)
 
 
 @dataclass(eq=False)
@@ -65,11 +77,15 @@ class Turn:
             iteration, self.iterations = self.iterations, self.iterations + 1
         else:
             iteration = parent.step.iteration
+            if not (parent.uuid or parent.call.id):
+                # The calls below it have to name it.
+                of = parent.step
+                parent.uuid = f"{of.reply.id if of.reply is not None else self.id}#{of.calls.index(parent)}"
         self.steps.append(TurnStep(self, reply, iteration, parent=parent))
         return self.steps[-1]
 
     def add_call(self, step: TurnStep, call: Call) -> TurnCall:
-        added = TurnCall(call, step)
+        added = TurnCall(call, step, identity=id(call))
         if call.id:
             if self.call_ids[call.id]:
                 added.uuid = f"{call.id}#{self.call_ids[call.id]}"

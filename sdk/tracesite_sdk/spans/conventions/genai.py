@@ -144,11 +144,12 @@ def facts(span: Span) -> Facts:
         span_facts.input, span_facts.output = _tool_values(span)
     else:
         span_facts.input, span_facts.output = _model_values(span)
-    if kind == "generation":
+    if kind != "tool":
         span_facts.model = first_text(attributes, NAMES["model"])
-        span_facts.response_id = first_text(attributes, NAMES["response_id"])
         span_facts.usage = usage(attributes, TOKENS)
         span_facts.cost = cost(attributes, COST, PARTS_OF_COST)
+    if kind == "generation":
+        span_facts.response_id = first_text(attributes, NAMES["response_id"])
         span_facts.tools = items(decoded(first(attributes, NAMES["definitions"]))) or flattened_tools(
             attributes, _FUNCTIONS
         )

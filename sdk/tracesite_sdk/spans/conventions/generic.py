@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tracesite_sdk.spans.facts import Facts, first, first_text
+from tracesite_sdk.spans.observations import NO_REASON
 from tracesite_sdk.spans.span import Span
 from tracesite_sdk.transcripts.parsing.message_shapes import decoded
 from tracesite_sdk.transcripts.parsing.passages import passages_in
@@ -36,4 +37,6 @@ def _error(span: Span) -> str | None:
             kind = str(event.attributes.get("exception.type", "")).rpartition(".")[2]
             message = str(event.attributes.get("exception.message", ""))
             return f"{kind}: {message}" if kind and message else message or kind or span.status_message or span.name
-    return span.status_message or first_text(span.attributes, ("error.message", "error.type")) or f"{span.name}: error"
+    return (
+        span.status_message or first_text(span.attributes, ("error.message", "error.type")) or f"{span.name}{NO_REASON}"
+    )

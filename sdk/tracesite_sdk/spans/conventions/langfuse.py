@@ -58,12 +58,13 @@ def facts(span: Span) -> Facts:
     )
     if said == "trace":
         found.is_root_of_run = found.has_no_end = True
-    if kind == "generation":
+    if kind != "tool":
         found.model = first_text(attributes, NAMES["model"])
         details = fields(decoded(first(attributes, NAMES["usage"])))
         found.usage = {_TOKENS.get(name, name): count for name, count in details.items()} or None
         costs = fields(decoded(first(attributes, NAMES["cost"])))
         found.cost = cost(costs, ("total",), tuple(costs))
+    if kind == "generation":
         found.parameters = fields(decoded(first(attributes, NAMES["parameters"]))) or None
         found.time_to_first_token = between(
             span.start, nanoseconds(decoded(first(attributes, NAMES["completion_start"])))

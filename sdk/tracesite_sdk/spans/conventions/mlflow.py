@@ -31,11 +31,9 @@ def facts(span: Span) -> Facts:
         input=values.get("mlflow.spanInputs"),
         output=values.get("mlflow.spanOutputs"),
         tool_name=span.name if kind == "tool" else None,
-        model=first_text(values, ("mlflow.llm.model",)) if kind == "generation" else None,
-        usage=fields(values.get("mlflow.chat.tokenUsage")) or None if kind == "generation" else None,
+        model=first_text(values, ("mlflow.llm.model",)),
+        usage=fields(values.get("mlflow.chat.tokenUsage")) or None,
         passages=passages_in(values.get("mlflow.spanOutputs")) or None if said == "RETRIEVER" else None,
-        cost=cost(fields(values.get("mlflow.llm.cost")), ("total_cost",), ("input_cost", "output_cost"))
-        if kind == "generation"
-        else None,
+        cost=cost(fields(values.get("mlflow.llm.cost")), ("total_cost",), ("input_cost", "output_cost")),
         metadata={"cost": values["mlflow.llm.cost"]} if "mlflow.llm.cost" in values else {},
     )

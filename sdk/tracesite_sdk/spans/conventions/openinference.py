@@ -66,10 +66,11 @@ def facts(span: Span) -> Facts:
         tags=[str(tag) for tag in items(decoded(first(attributes, NAMES["tags"])))],
         metadata=_metadata(attributes),
     )
-    if kind == "generation":
+    if kind != "tool":
         span_facts.model = first_text(attributes, NAMES["model"])
         span_facts.usage = usage(attributes, TOKENS)
         span_facts.cost = cost(attributes, ("llm.cost.total",), ("llm.cost.prompt", "llm.cost.completion"))
+    if kind == "generation":
         span_facts.parameters = fields(decoded(first(attributes, NAMES["parameters"]))) or None
         span_facts.tools = _tools(attributes) or None
         span_facts.time_to_first_token = next(

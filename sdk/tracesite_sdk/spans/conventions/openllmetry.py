@@ -60,10 +60,11 @@ def facts(span: Span) -> Facts:
         agent_name=entity if attributes.get(KIND) == "agent" else None,
         tool_name=(entity or span.name.removesuffix(".tool")) if kind == "tool" else None,
     )
-    if kind == "generation":
+    if kind != "tool":
         span_facts.model = first_text(attributes, NAMES["model"])
         span_facts.usage = usage(attributes, TOKENS)
         span_facts.cost = cost(attributes, ("gen_ai.usage.cost", "llm.usage.cost"))
+    if kind == "generation":
         span_facts.tools = flattened_tools(attributes, _FUNCTIONS)
         span_facts.time_to_first_token = next(
             (between(span.start, event.time) for event in span.events if event.name == _CHUNK), None

@@ -33,7 +33,8 @@ NAMES: dict[str, tuple[str, ...]] = {
     "response_id": ("ai.response.id",),
 }
 TOKENS: dict[str, tuple[str, ...]] = {
-    "input_tokens": ("ai.usage.inputTokens", "ai.usage.promptTokens"),
+    # The last one is that of embeddings.
+    "input_tokens": ("ai.usage.inputTokens", "ai.usage.promptTokens", "ai.usage.tokens"),
     "output_tokens": ("ai.usage.outputTokens", "ai.usage.completionTokens"),
     "total_tokens": ("ai.usage.totalTokens",),
     "cached_input_tokens": ("ai.usage.cachedInputTokens", "ai.usage.inputTokenDetails.cacheReadTokens"),
@@ -69,10 +70,11 @@ def facts(span: Span) -> Facts:
         span_facts.call_id = first_text(attributes, NAMES["call_id"])
         span_facts.input = decoded(first(attributes, NAMES["arguments"]))
         span_facts.output = decoded(first(attributes, NAMES["result"]))
-    elif kind == "generation":
+    else:
         span_facts.model = first_text(attributes, NAMES["model"])
         # The outer span of a request that made several has their sum.
         span_facts.usage = usage(attributes, TOKENS)
+    if kind == "generation":
         span_facts.response_id = first_text(attributes, NAMES["response_id"])
         span_facts.input = decoded(first(attributes, NAMES["messages"]))
         span_facts.tools = [*map(decoded, items(attributes.get("ai.prompt.tools")))] or None

@@ -1,0 +1,147 @@
+"""Which spans of a trace are one run: one question, one answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from sdk.tests.spans.test_pairs import agent, chat, part, span, tool
+from tracesite_sdk.spans.conversation import session_of_trace
+from tracesite_sdk.spans.span import Span
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"type": "text", "content": text}
+
+
+def talk_of(*spans: Span) -> list[tuple[Any, ...]]:
+    """Return the role and content of each message, and the arguments and outputs of its calls, in any order of the spans."""
+    session = session_of_trace(spans)
+    assert session == session_of_trace(spans[::-1])
+    return [
+        (
+            message.role,
+            message.content,
+            *(
+                (call.args["n"], call.result.output)  # type: ignore[union-attr]
+                for step in message.agent_steps or ()
+                for call in step.tool_calls or ()
+            ),
+        )
+        for message in session.messages or ()
+    ]
+
+
+def turn(number: int, parent: int, at: float, n: int, call_id: str | None = None, has_args: bool = True) -> list[Span]:
+    """Return a request that calls a tool, the tool, and the request that answers."""
+    args, result = {"n": n}, f"result {n}"
+    told = [{"role": "tool", "parts": [{"type": "tool_call_response", "name": "book", "response": result}]}]
+    return [
+        chat(number, parent, at, part(args, call_id), asked=f"Question {n}"),
+        tool(number + 1, parent, at + 2, result, args if has_args else None, call_id),
+        chat(number + 2, parent, at + 4, said(f"Answer {n}"), asked=f"Question {n}", told=told),
+    ]
+
+
+def turns(*numbers: int) -> list[tuple[Any, ...]]:
+    return [
+        message
+        for n in numbers
+        for message in (("user", f"Question {n}"), ("assistant", f"Answer {n}", (n, f"result {n}")))
+    ]
+
+
+ROOT = span(1, 0, 0, "batch", 99)
+CHAIN = replace(ROOT, attributes={"openinference.span.kind": "CHAIN"})
+KINDS: dict[str, Callable[[int], list[Span]]] = {
+    "agents below a root": lambda n: [agent(100 * n, 1, n / 10, 50), *turn(100 * n + 1, 100 * n, n / 10 + 0.05, n)],
+    "agents": lambda n: [agent(100 * n, 0, n / 10, 50), *turn(100 * n + 1, 100 * n, n / 10 + 0.05, n)],
+    "agents with equal ids": lambda n: [agent(100 * n, 0, n / 10, 50), *turn(100 * n + 1, 100 * n, n / 10 + 0.05, n, "0")],
+    "agents whose tools are beside them": lambda n: [
+        agent(100 * n, 1, n / 10, 50),
+        *(replace(one, parent_id=f"{100 * n if n_ != 1 else 1:016x}")
+          for n_, one in enumerate(turn(100 * n + 1, 1, n / 10 + 0.05, n))),
+    ],
+    "requests below a root": lambda n: turn(100 * n, 1, n / 20, n),
+    "requests": lambda n: turn(100 * n, 0, n / 20, n),
+    "requests with ids": lambda n: turn(100 * n, 0, n / 20, n, f"c{n}", has_args=False),
+    "requests below spans of their own": lambda n: [
+        span(100 * n, 1, n / 20, "task", 50), *turn(100 * n + 1, 100 * n, n / 20, n, has_args=False)],
+    "requests one after the other": lambda n: turn(100 * n, 1, 10 * n, n),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("root", [ROOT, CHAIN], ids=["root", "chain"])
+def test_runs_at_the_same_time_have_their_own_questions_and_answers(kind: str, root: Span) -> None:
+    spans = [one for n in (1, 2, 3) for one in KINDS[kind](n)]
+    below = [root] if any(one.parent_id == root.span_id for one in spans) else []
+    if below and root is CHAIN and kind.endswith("after the other"):
+        # A chain is one run unless its parts overlap.
+        assert talk_of_any(root, *spans) == [("user", "Question 1"), ("assistant", "Answer 3")]
+    else:
+        assert talk_of(*below, *spans) == turns(1, 2, 3)
+
+
+def test_tool_that_any_of_several_runs_may_have_asked_for_is_a_guess() -> None:
+    first, second = ([*turn(10 * n, 1, n / 20, n, has_args=False)] for n in (1, 2))
+    session = session_of_trace([ROOT, *first, *second])
+    assert sorted({flag for message in session.messages or () for flag in message.health or ()}) == ["guessed_result"]
+
+
+Q, DONE = ("user", "Two seats"), "Done."
+
+
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        pytest.param(
+            [agent(1, 0, 0, 5), chat(2, 1, 1, part({"n": 1}, "c")), agent(3, 0, 4, 9), chat(4, 3, 6)],
+            [Q, ("assistant", DONE)],
+            id="hand-off",
+        ),
+        pytest.param(
+            [chat(2, 0, 1, status="error"), replace(chat(3, 0, 1.05), status="error"), chat(4, 0, 3)],
+            [Q, ("assistant", DONE)],
+            id="retries",
+        ),
+        pytest.param(
+            [agent(1), chat(2, 1, 1, part({"n": 1}, "c")), agent(3, 1, 2, 8), agent(4, 1, 2, 8),
+             chat(5, 3, 3, said("East"), asked="Look east"), chat(6, 4, 3, said("West"), asked="Look west"), chat(7, 1, 9)],
+            [Q, ("assistant", DONE)],
+            id="sub-agents",
+        ),
+        pytest.param(
+            [span(1, 0, 0, "pipeline", 9, input__value="Which trips?"), chat(2, 1, 1, said("East"), asked="Look east"),
+             chat(3, 1, 1, said("West"), asked="Look west"), chat(4, 1, 3, said("Both"), asked="Sum up")],
+            [("user", "Which trips?"), ("assistant", "Both")],
+            id="span around all requests has the question",
+        ),
+        pytest.param(
+            [chat(1, 0, 1, said("A plan"), asked="Plan"), chat(2, 0, 2, part({"n": 1}, "c"), asked="Go on", told=[
+                {"role": "assistant", "parts": [said("A plan")]}]), chat(3, 0, 3, said("End"), asked="Look at the output")],
+            [("user", "Plan"), ("assistant", "End")],
+            id="steps of plain code",
+        ),
+    ],
+)  # fmt: skip
+def test_one_run_stays_one(spans: list[Span], expected: list[Any]) -> None:
+    assert [message[:2] for message in talk_of_any(*spans)] == expected
+
+
+def talk_of_any(*spans: Span) -> list[tuple[Any, ...]]:
+    session = session_of_trace(spans)
+    assert session == session_of_trace(spans[::-1])
+    return [(message.role, message.content) for message in session.messages or ()]
+
+
+def test_next_turn_of_a_conversation_in_one_trace_is_a_run() -> None:
+    first = turn(10, 0, 1, 1, "c1")
+    told = [{"role": "assistant", "parts": [said("Answer 1")]}, {"role": "user", "parts": [said("Question 2")]}]
+    second = chat(20, 0, 9, said("Answer 2"), asked="Question 1", told=told)
+    assert talk_of(*first, second) == [*turns(1), ("user", "Question 2"), ("assistant", "Answer 2")]
+    assert json.loads(second.attributes["gen_ai.input.messages"])[0]["parts"] == [said("Question 1")]

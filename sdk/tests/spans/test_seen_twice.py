@@ -1,0 +1,78 @@
+"""What two spans have seen is there once: a request, a handoff, a tool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from sdk.tests.spans.test_pairs import agent, calls_of, chat, part, response, span, tool
+from tracesite_sdk.spans.conversation import session_of_trace
+from tracesite_sdk.spans.span import Scope, Span
+
+TOKENS: dict[str, Any] = {"gen_ai__usage__input_tokens": 7, "gen_ai__usage__output_tokens": 3}
+
+
+def by(library: str, one: Span, *, until: float = 0.0) -> Span:
+    return replace(one, scope=Scope(name=library), end=one.end + int(until * 10**9))
+
+
+def steps_of(*spans: Span) -> list[tuple[Any, ...]]:
+    session = session_of_trace(spans)
+    assert session == session_of_trace(spans[::-1])
+    return [
+        ([(call.id, call.name) for call in step.tool_calls or ()], step.usage)
+        for message in session.messages or ()
+        for step in message.agent_steps or ()
+    ]
+
+
+@pytest.mark.parametrize(
+    "answer", [[part({"n": 1}, "c1")], [part({"n": 1})], []], ids=["call", "call without id", "text"]
+)
+@pytest.mark.parametrize("parent", [1, 9, 0], ids=["sibling", "elsewhere", "outside"])
+def test_request_that_two_libraries_have_seen_is_one_step(answer: list[Any], parent: int) -> None:
+    outer = by("langchain", chat(2, 1, 1, *answer), until=0.05)
+    inner = by("openai", chat(3, parent, 1.01, *answer, **TOKENS))
+    spans = [agent(1), span(9, 1, 0.5, "chain", 8), outer, inner]
+    calls = [(None if "id" not in call else "c1", "book") for call in answer]
+    assert steps_of(*spans) == [(calls, {"input_tokens": 7, "output_tokens": 3})]
+
+
+def test_request_without_content_that_two_libraries_have_seen_is_one_step() -> None:
+    one = span(2, 1, 1, "chat m", gen_ai__operation__name="chat", **TOKENS)
+    assert len(steps_of(agent(1), by("a", one), by("b", replace(one, span_id=f"{3:016x}")))) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        by("langchain", chat(3, 1, 1)),
+        by("openai", chat(3, 1, 5)),
+        by("openai", chat(3, 1, 1, {"type": "text", "content": "Other."})),
+        by("openai", chat(3, 1, 1, gen_ai__response__id="r2")),
+    ],
+    ids=["same library", "another time", "another answer", "another response"],
+)
+def test_requests_that_differ_are_two_steps(other: Span) -> None:
+    one = by("langchain", chat(2, 1, 1, gen_ai__response__id="r1"))
+    assert len(steps_of(agent(1), one, other)) == 2
+
+
+def test_handoff_is_the_call_that_the_model_asked_for() -> None:
+    told = [response('{"assistant": "Billing agent"}', "h1")]
+    (call,) = calls_of(
+        agent(1),
+        chat(2, 1, 1, part({}, "h1", "transfer_to_billing_agent")),
+        span(3, 1, 2, "handoff to Billing agent", openinference__span__kind="TOOL"),
+        agent(4, 1, 3, 9),
+        chat(5, 4, 4, told=told),
+    )
+    assert (call.id, call.name) == ("h1", "transfer_to_billing_agent")
+    assert call.result is not None and call.result.output == '{"assistant": "Billing agent"}'  # type: ignore[union-attr]
+
+
+def test_tool_that_two_libraries_have_seen_is_one_call() -> None:
+    spans = [agent(1), chat(2, 1, 1, part({}, "c1")), tool(3, 1, 2, "two", {}, "c1"), tool(4, 1, 2.01, "two", {}, "c1")]
+    assert [(call.id, call.status) for call in calls_of(*spans)] == [("c1", None)]

@@ -1,0 +1,227 @@
+"""The tree of a trace: its spans with their meaning, each once and connected.
+
+* Spans that only announce another one (Logfire) stand for it until it arrives.
+* Two spans of one request, seen by two libraries, are one generation: the one that says more. They have the id of the response in
+  common, or the answer and most of their time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
+from operator import attrgetter
+from typing import Any
+
+from msgspec.structs import replace
+
+from tracesite_sdk import records
+from tracesite_sdk.normalize.json_values import as_json
+from tracesite_sdk.normalize.records import text_of, tokens
+from tracesite_sdk.normalize.trees import cycles, walk
+from tracesite_sdk.transcripts.open_calls import canonical
+from tracesite_sdk.transcripts.parsing.message_shapes import joined, messages_in
+
+from .conventions.registry import facts_of
+from .deliveries import fullness, merged
+from .facts import Facts
+from .observations import counted_beside_requests
+from .pauses import pause_of
+from .span import Span
+
+
+@dataclass(eq=False)
+class Node:
+    """A span with its meaning and its place in the tree."""
+
+    span: Span
+    facts: Facts
+    parent: Node | None = None
+    children: list[Node] = field(default_factory=list)
+    depth: int = 0
+    number: int = 0
+    """Its index in a walk through the tree, in which those below it follow it."""
+    number_after: int = 0
+    """The index that follows those below it."""
+    is_open: bool = False
+    """Whether the span or one around it has not ended."""
+    is_duplicate: bool = False
+    pause: str | None = None
+    """The exception by which it has paused, if it has; it is not its error."""
+    has_tokens: bool = False
+    """Whether it is no request, but its tokens or its cost are those of no request either."""
+    is_guessed: bool = False
+    """Whether another run may have asked for it."""
+    retriever: Node | None = None
+    """The uppermost retriever of those that it and the spans around it are."""
+    passages: list[records.Reference] = field(default_factory=list)
+    """The passages that such a retriever found."""
+
+    def is_around(self, other: Node) -> bool:
+        """Return whether a node is this one or below it."""
+        return self.number <= other.number < self.number_after
+
+    @property
+    def has_meaning(self) -> bool:
+        is_part = self.facts.kind in ("generation", "tool", "agent") or bool(self.facts.is_root_of_run)
+        return is_part or self.has_tokens
+
+
+def nodes_of(spans: Iterable[Span]) -> list[Node]:
+    """Return the nodes of the trace, in their order of start, connected."""
+    deliveries: dict[str, list[tuple[Span, Facts]]] = defaultdict(list)
+    announcements: dict[str, list[tuple[Span, Facts]]] = defaultdict(list)
+    pieces: list[Span] = []
+    for span in spans:
+        if span.revision is not None:
+            pieces.append(span)
+            continue
+        facts = facts_of(span)
+        if facts.is_pending:
+            announcements[span.parent_id].append((span, facts))
+        else:
+            deliveries[span.span_id].append((span, facts))
+    known = {id_: _fullest(delivered) for id_, delivered in deliveries.items()}
+    for span in merged([*pieces, *(known[id_][0] for id_ in {piece.span_id for piece in pieces} & known.keys())]):
+        known[span.span_id] = (span, facts_of(span))
+    nodes = {id_: Node(span, facts) for id_, (span, facts) in known.items()}
+    for id_, announced in announcements.items():
+        if id_ not in nodes:
+            span, facts = _fullest(announced)
+            open_span = replace(span, span_id=id_, parent_id=facts.parent_id or "", end=0)
+            nodes[id_] = Node(open_span, facts)
+    for node in nodes.values():
+        node.pause = pause_of(node.span, node.facts.error)
+        if node.pause is not None:
+            node.facts = replace(node.facts, error=None)
+    ordered = sorted(nodes.values(), key=lambda node: (node.span.start, -node.span.end, node.span.span_id))
+    _connect(ordered)
+    _mark_duplicates(ordered)
+    return ordered
+
+
+def _fullest(deliveries: Sequence[tuple[Span, Facts]]) -> tuple[Span, Facts]:
+    return deliveries[0] if len(deliveries) == 1 else max(deliveries, key=lambda delivery: fullness(delivery[0]))
+
+
+def _connect(nodes: Sequence[Node]) -> None:
+    """Set the fields of nodes that depend on those above and below them. Those on a cycle become roots."""
+    by_id = {node.span.span_id: node for node in nodes}
+    on_cycles = set(chain.from_iterable(cycles({id_: node.span.parent_id for id_, node in by_id.items()})))
+    for node in nodes:
+        parent = by_id.get(node.span.parent_id)
+        if parent is not None and node.span.span_id not in on_cycles:
+            node.parent = parent
+            parent.children.append(node)
+    walked = walk((node for node in nodes if node.parent is None), attrgetter("children"))
+    for number, node in enumerate(walked):
+        node.number = number
+        node.depth = node.parent.depth + 1 if node.parent is not None else 0
+    for node in reversed(walked):
+        node.number_after = node.children[-1].number_after if node.children else node.number + 1
+    _end_with_children(walked)
+    for node in walked:
+        node.is_open = not node.span.end or (node.parent is not None and node.parent.is_open)
+    _find_passages(walked)
+    spending = [node for node in walked if node.facts.usage or node.facts.cost is not None]
+    counted = counted_beside_requests(
+        (node.number, node.number_after, node.facts.kind == "generation") for node in spending
+    )
+    for node in spending:
+        node.has_tokens = node.number in counted and node.facts.kind != "tool"
+
+
+def _end_with_children(walked: Sequence[Node]) -> None:
+    """Let spans without an end of their own last from the first start to the last end of those below them; they are open
+    while one of these is."""
+    lasting: dict[Node, tuple[int, int]] = {}
+    """The first start and the last end of a span and those below it; 0 without a start, and while one of them is open."""
+    for node in reversed(walked):
+        below = [lasting[child] for child in node.children]
+        start = min((start for start, _end in ((node.span.start, 0), *below) if start), default=0)
+        ends = [end for _start, end in below]
+        if node.facts.has_no_end:
+            node.span = replace(node.span, start=start, end=0 if 0 in ends else max(ends, default=start))
+        ends.append(node.span.end)
+        lasting[node] = start, 0 if 0 in ends else max(ends)
+
+
+def _find_passages(walked: Sequence[Node]) -> None:
+    """Set what retrievers found. A retriever and the database below it report the same search: the one with more ids and
+    scores says more."""
+    same: dict[Node, list[list[records.Reference]]] = defaultdict(list)
+    for node in walked:
+        node.retriever = node.parent.retriever if node.parent is not None else None
+        if node.facts.passages:
+            node.retriever = node.retriever or node
+            same[node.retriever].append(node.facts.passages)
+    for retriever, passages in same.items():
+        retriever.passages = max(
+            passages,
+            key=lambda passages: sum((passage.id is not None) + (passage.score is not None) for passage in passages),
+        )
+
+
+def _mark_duplicates(nodes: Sequence[Node]) -> None:
+    """Mark all but one of the generations of one request; those below each other are wrappers, see observations.py."""
+    by_response: dict[str, list[Node]] = defaultdict(list)
+    by_answer: dict[str, list[Node]] = defaultdict(list)
+    for node in nodes:
+        if node.facts.kind == "generation":
+            if node.facts.response_id:
+                by_response[node.facts.response_id].append(node)
+            if node.span.end and (answer := _answer(node)):
+                by_answer[answer].append(node)
+    for same in by_response.values():
+        _keep_one(same)
+    for answered in by_answer.values():
+        # They come in the order of their start.
+        for node, other in pairwise(node for node in answered if not node.is_duplicate):
+            if _are_one_request(node, other):
+                _keep_one([node, other])
+
+
+def _keep_one(same: Sequence[Node]) -> None:
+    best = max(same, key=_content_size)
+    for node in same:
+        if not node.is_around(best) and not best.is_around(node):
+            node.is_duplicate = True
+            best.facts = best.facts.filled_by(node.facts)
+
+
+def _answer(node: Node) -> str | None:
+    """Return a text that identifies the answer of a generation: its text and its calls, or else its tokens."""
+    answer = joined(messages_in(node.facts.output, "assistant"))
+    if answer is not None and (answer.content or answer.calls):
+        calls = [[call.id, call.name, canonical(call.args)] for call in answer.calls]
+        return as_json([text_of(answer.content)[0].split(), calls])
+    count = tokens(node.facts.usage)
+    return as_json(count) if all(count) else None
+
+
+def _are_one_request(node: Node, other: Node) -> bool:
+    """Return whether two generations with the same answer are one request, which two libraries have seen."""
+    sources = {one.span.scope.name or one.span.name for one in (node, other)}
+    responses = {one.facts.response_id for one in (node, other) if one.facts.response_id}
+    shorter = min(one.span.end - one.span.start for one in (node, other))
+    together = min(node.span.end, other.span.end) - max(node.span.start, other.span.start)
+    return len(sources) == 2 and len(responses) < 2 and together >= 0.8 * shorter
+
+
+def _content_size(node: Node) -> tuple[int, int, str]:
+    return len(as_json(node.facts.output)), len(as_json(node.facts.input)), node.span.span_id
+
+
+def above(node: Node) -> Iterator[Node]:
+    """Yield the nodes around one, the nearest first."""
+    while node.parent is not None:
+        node = node.parent
+        yield node
+
+
+def of_the_uppermost(nodes: Sequence[Node], name: str) -> Any:
+    """Return a fact of the span that is nearest to the root, of several the first."""
+    having = (node for node in nodes if getattr(node.facts, name))
+    nearest = min(having, key=attrgetter("depth"), default=None)
+    return getattr(nearest.facts, name) if nearest is not None else None

@@ -1,0 +1,310 @@
+"""The runs of a trace: each is one question with its answer.
+
+* A run is the uppermost agent, or the requests and tools outside of agents that belong to one question.
+* Agents that follow each other are runs of their own. Those that overlap are one run if they were asked the same, as an agent
+  and the one to which it hands over, or if nothing says what they were asked.
+* Requests outside of agents are one run if a span around them all has a question, and as long as their last user message is
+  the same. A new one is another run if the request overlaps one with another question, or if it begins or continues a
+  conversation after tools were used and an answer was given; otherwise it may be a step of plain code, or what the code
+  observed and gives to the model as the user.
+* Tools outside of agents go to the run that asked for them: by call id; of several that are going on, by name and arguments or
+  by the nearest span around both; else to the last that began, which is a guess.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, pairwise
+from operator import attrgetter
+from typing import Any
+
+from tracesite_sdk.normalize.json_values import as_json
+from tracesite_sdk.normalize.records import text_of
+from tracesite_sdk.normalize.trees import walk
+from tracesite_sdk.transcripts.entries import Call
+from tracesite_sdk.transcripts.open_calls import canonical
+from tracesite_sdk.transcripts.parsing.message_shapes import messages_in
+
+from .nodes import Node, above
+from .observations import question_in, returned_text
+
+LATEST = 253_402_300_799 * 10**9
+"""The end of the year 9999 in nanoseconds."""
+_MOST_AT_A_TIME = 32
+"""Runs that are compared to find the one of a tool, the last that began before it."""
+
+
+@dataclass(eq=False)
+class Run:
+    nodes: list[Node]
+    """The uppermost ones."""
+    start: int
+    end: int
+    users: int = 0
+    """The number of user messages in its longest input."""
+    asked_by: Node | None = None
+    """The span around it that has its question, where its requests have several."""
+    is_parallel: bool = False
+    """Whether it is of requests outside of agents that overlap one with another question."""
+    used_tools: bool = False
+    last: _Asked | None = None
+    """What the last request outside of agents was asked, if its answer had no calls."""
+
+    def add(self, node: Node) -> None:
+        self.nodes.append(node)
+        self.start, self.end = min(self.start, node.span.start), max(self.end, _end(node))
+
+
+@dataclass
+class _Asked:
+    """What the first request of a node was asked."""
+
+    question: str | None = None
+    """Its last user message."""
+    first: str | None = None
+    """Its first user message."""
+    users: int = 0
+    """The number of its user messages."""
+    has_replies: bool = False
+    """Whether its input has earlier replies."""
+    named: list[str] = field(default_factory=list)
+    """The ids of the calls and results that come with the last user message or after it."""
+
+
+def runs_of(roots: Sequence[Node]) -> list[Run]:
+    """Return the runs of a trace in their order."""
+    uppermost = [node for root in roots for node in _uppermost(root)] or list(roots)
+    uppermost.sort(key=lambda node: node.span.start)
+    if not uppermost:
+        return []
+    if len(uppermost) < 2 or all(node.facts.kind == "tool" for node in uppermost):
+        asked_by = _asking_around(uppermost) if uppermost[0].facts.kind == "tool" else None
+        return [Run(uppermost, uppermost[0].span.start, max(map(_end, uppermost)), asked_by=asked_by)]
+    runs = _Runs()
+    requests = [(node, _asked(node)) for node in uppermost if _is_request(node)]
+    others = [node for node in uppermost if not (_is_request(node) or _may_be_run(node))]
+    around = _asking_around([node for node, _asked in requests]) if len(requests) > 1 else None
+    parallel = _parallel(requests)
+    for node, asked in requests:
+        if around is not None and runs.found:
+            runs.add(node, asked, runs.found[0])
+            runs.found[0].asked_by = around if len(runs.of_question) > 1 else None
+        elif asked.question is None:
+            others.append(node)
+        else:
+            run = runs.add(node, asked, runs.of_request(asked, is_parallel=node in parallel))
+            calls = _calls(node)
+            run.is_parallel, run.used_tools = run.is_parallel or node in parallel, run.used_tools or bool(calls)
+            run.last = None if calls else asked
+            runs.latest = run
+    runs.of_code = [*runs.found]
+    for node in filter(_may_be_run, uppermost):
+        asked = _asked(node)
+        runs.add(node, asked, runs.of_agent(node, asked))
+    runs.add_others(sorted(others, key=lambda node: node.span.start))
+    return sorted(runs.found, key=lambda run: (run.start, run.nodes[0].span.span_id))
+
+
+class _Runs:
+    """The runs found so far, with what tells to which of them a node belongs."""
+
+    def __init__(self) -> None:
+        self.found: list[Run] = []
+        self.of_code: list[Run] = []
+        """Those of requests outside of agents, in the order of their start."""
+        self.latest: Run | None = None
+        """That of the last such request."""
+        self.of_question: dict[str | None, Run] = {}
+        """The run that was asked it; of several the one that ends last."""
+        self._of_call: dict[tuple[str, ...], list[Run]] = defaultdict(list)
+        """The runs that requested a call, by its id, and by its name and arguments."""
+        self._last: Run | None = None
+        """The run that ends last."""
+
+    def add(self, node: Node, asked: _Asked, run: Run | None) -> Run:
+        """Add a node to a run, or to a new one, and return it."""
+        if run is None:
+            run = Run([], node.span.start, _end(node))
+            self.found.append(run)
+        run.add(node)
+        run.users = max(run.users, asked.users)
+        known = self.of_question.setdefault(asked.question, run)
+        self.of_question[asked.question] = run if run.end >= known.end else known
+        self._last = run if self._last is None or run.end >= self._last.end else self._last
+        for generation in _requests_below(node):
+            for call in _calls(generation):
+                for key in (("id", call.id or ""), (call.name, canonical(call.args))):
+                    if run not in self._of_call[key][-1:]:
+                        self._of_call[key].append(run)
+        return run
+
+    def of_request(self, asked: _Asked, *, is_parallel: bool) -> Run | None:
+        """Return the run to which a request outside of agents belongs."""
+        run = self.of_question.get(asked.question)
+        run = self._of_ids(asked.named) or (run if run is not None and asked.users <= run.users else None)
+        if run is not None or self.latest is None or is_parallel or self.latest.is_parallel:
+            return run
+        last = self.latest.last
+        is_next_turn = last is not None and (not asked.has_replies or asked.first == last.first)
+        return None if self.latest.used_tools and is_next_turn else self.latest
+
+    def of_agent(self, node: Node, asked: _Asked) -> Run | None:
+        """Return the run to which an agent belongs because both overlap."""
+        runs = [self._of_ids(asked.named), self.of_question.get(asked.question), self.of_question.get(None)]
+        if asked.question is None:
+            runs += [self._last, *self.of_code[:1]]
+        return next((run for run in runs if run is not None and _overlap(run, node)), None)
+
+    def add_others(self, nodes: Sequence[Node]) -> None:
+        """Add tools, and requests of which nothing says what they were asked. Those of no run are a run."""
+        self.found.sort(key=lambda run: run.start)
+        starts = [run.start for run in self.found]
+        unknown: list[Node] = []
+        for node in nodes:
+            last = bisect_right(starts, node.span.start)
+            going_on = [run for run in self.found[max(0, last - _MOST_AT_A_TIME) : last] if _overlap(run, node)]
+            run, node.is_guessed = self._of_other(node, going_on)
+            if run is None and self.of_code:
+                run = self.of_code[max(0, bisect_right(self.of_code, node.span.start, key=lambda run: run.start) - 1)]
+            if run is None:
+                unknown.append(node)
+            else:
+                run.add(node)
+        if unknown:
+            self.found.append(Run(unknown, unknown[0].span.start, max(map(_end, unknown))))
+
+    def _of_other(self, node: Node, going_on: Sequence[Run]) -> tuple[Run | None, bool]:
+        """Return the run to which a node belongs, and whether that is a guess."""
+        is_tool = node.facts.kind == "tool"
+        ids = [node.facts.call_id or ""] if is_tool else _asked(node).named
+        if (run := self._of_ids(ids)) is not None:
+            return run, False
+        if len(going_on) > 1 and is_tool:
+            key = (node.facts.tool_name or node.span.name, canonical(node.facts.input))
+            asking = [run for run in self._of_call.get(key, ())[-_MOST_AT_A_TIME:] if run in going_on]
+            going_on = asking if len(asking) == 1 else going_on
+        if len(going_on) > 1:
+            going_on = _nearest(node, going_on)
+        return (going_on[-1] if going_on else None), len(going_on) > 1
+
+    def _of_ids(self, ids: Iterable[str]) -> Run | None:
+        return next((runs[-1] for call_id in ids if call_id and (runs := self._of_call.get(("id", call_id)))), None)
+
+
+def _nearest(node: Node, runs: Sequence[Run]) -> Sequence[Run]:
+    """Return those of several runs that are below the nearest span around a node."""
+    for span in islice(above(node), _MOST_AT_A_TIME):
+        if below := [run for run in runs if span.is_around(run.nodes[0])]:
+            return below
+    return runs
+
+
+def _asked(node: Node) -> _Asked:
+    """Return what the first request of a node was asked, or else the node itself."""
+    requests = sorted(_requests_below(node), key=lambda request: (request.span.start, request.number))
+    for asking in (*requests[:1], node):
+        messages = messages_in(asking.facts.input)
+        users = [index for index, message in enumerate(messages) if message.role == "user" and message.content]
+        since = messages[users[-1] :] if users else messages
+        calls = [call.id for message in since for call in message.calls]
+        results = [call_id for message in since for result in message.results for call_id in result.call_ids]
+        named = [call_id for call_id in (*calls, *results) if call_id]
+        asked = messages[users[-1]].content if users else question_in(asking.facts.input)
+        if asked or named:
+            return _Asked(
+                question=_words(asked) if asked else None,
+                first=_words(messages[users[0]].content) if users else None,
+                users=len(users),
+                has_replies=any(message.role == "assistant" for message in messages),
+                named=named,
+            )
+    return _Asked()
+
+
+def _words(content: Any) -> str:
+    """Return the same text for contents that differ in their form or their spaces only."""
+    text, parts = text_of(content)
+    return " ".join(text.split()) or as_json(parts)
+
+
+def _requests_below(node: Node) -> list[Node]:
+    """Return a node and those below it that are requests, but none below a tool."""
+    nodes = walk([node], lambda above: above.children if above.facts.kind != "tool" else [])
+    return [below for below in nodes if below.facts.kind == "generation"]
+
+
+def _calls(request: Node) -> list[Call]:
+    return [call for message in messages_in(request.facts.output, "assistant") for call in message.calls]
+
+
+def _parallel(requests: Sequence[tuple[Node, _Asked]]) -> set[Node]:
+    """Return the requests that overlap one with another question. They come in the order of their start."""
+    found: set[Node] = set()
+    last: tuple[Node, _Asked] | None = None
+    for request in requests:
+        if last is not None and request[0].span.start < _end(last[0]) and request[1].question != last[1].question:
+            found |= {request[0], last[0]}
+        if last is None or _end(request[0]) >= _end(last[0]):
+            last = request
+    return found
+
+
+def _asking_around(requests: Sequence[Node]) -> Node | None:
+    """Return the nearest span around all of these that has a question."""
+    first, last = min(requests, key=attrgetter("number")), max(requests, key=attrgetter("number"))
+    around = (node for node in above(first) if node.is_around(last))
+    return next((node for node in around if question_in(node.facts.input) is not None), None)
+
+
+def _overlap(run: Run, node: Node) -> bool:
+    return node.span.start < run.end and _end(node) > run.start
+
+
+def _uppermost(node: Node) -> list[Node]:
+    if node.has_meaning and not _is_bare(node):
+        return [node]
+    nodes = []
+    waiting = deque(node.children)
+    while waiting:
+        below = waiting.popleft()
+        if below.has_meaning:
+            nodes.append(below)
+        else:
+            waiting += below.children
+    if node.has_meaning and not _are_runs(nodes):
+        return [node]
+    return nodes or ([node] if node.parent is None else [])
+
+
+def _is_bare(node: Node) -> bool:
+    """Return whether a chain neither asks nor answers, so that it may be around several runs."""
+    facts = node.facts
+    is_chain = facts.is_root_of_run and facts.kind in (None, "other") and not facts.has_no_end
+    return bool(is_chain) and question_in(facts.input) is None and returned_text(facts.output) is None
+
+
+def _are_runs(nodes: Sequence[Node]) -> bool:
+    """Return whether spans that are at work at the same time were asked different things."""
+    ordered = sorted(nodes, key=lambda node: node.span.start)
+    asked = {question for node in ordered if (question := _asked(node).question) is not None}
+    return len(asked) > 1 and any(other.span.start < _end(one) for one, other in pairwise(ordered))
+
+
+def _is_request(node: Node) -> bool:
+    return node.facts.kind == "generation" and not _may_be_run(node)
+
+
+def _may_be_run(node: Node) -> bool:
+    """Return whether a span is an agent, or a request that wraps others (the AI SDK's generateText)."""
+    return node.facts.kind == "agent" or bool(node.facts.is_root_of_run) or _wraps_requests(node)
+
+
+def _wraps_requests(node: Node) -> bool:
+    return node.facts.kind == "generation" and any(child.facts.kind == "generation" for child in node.children)
+
+
+def _end(node: Node) -> int:
+    return node.span.end or LATEST
