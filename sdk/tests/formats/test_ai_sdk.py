@@ -145,9 +145,15 @@ def test_tool_state_decides_call_status(fields: dict[str, Any], status: str | No
     assert getattr(call.result, "output", None) == output
 
 
-ASKING = [USER, {"id": "a1", "role": "assistant", "parts": [DONE | {"state": "approval-requested", "approval": {"id": "ap"}}]}]
+ASKING = [
+    USER,
+    {"id": "a1", "role": "assistant", "parts": [DONE | {"state": "approval-requested", "approval": {"id": "ap"}}]},
+]
 APPROVED = {"id": "ap", "approved": True}
-CALLING = {**MODEL[1], "content": [*MODEL[1]["content"], {"type": "tool-approval-request", "approvalId": "ap", "toolCallId": "c1"}]}
+CALLING = {
+    **MODEL[1],
+    "content": [*MODEL[1]["content"], {"type": "tool-approval-request", "approvalId": "ap", "toolCallId": "c1"}],
+}
 ANSWERED = {"role": "tool", "content": [{"type": "tool-approval-response", "approvalId": "ap", "approved": True}]}
 
 
