@@ -145,6 +145,36 @@ def test_tool_state_decides_call_status(fields: dict[str, Any], status: str | No
     assert getattr(call.result, "output", None) == output
 
 
+ASKING = [
+    USER,
+    {"id": "a1", "role": "assistant", "parts": [DONE | {"state": "approval-requested", "approval": {"id": "ap"}}]},
+]
+APPROVED = {"id": "ap", "approved": True}
+CALLING = {
+    **MODEL[1],
+    "content": [*MODEL[1]["content"], {"type": "tool-approval-request", "approvalId": "ap", "toolCallId": "c1"}],
+}
+ANSWERED = {"role": "tool", "content": [{"type": "tool-approval-response", "approvalId": "ap", "approved": True}]}
+
+
+@pytest.mark.parametrize(
+    ("document", "status"),
+    [
+        (ASKING, "paused"),
+        ([*ASKING, {"id": "u2", "role": "user", "parts": [TEXT]}], "completed"),
+        ([USER, {"id": "a1", "role": "assistant", "parts": [DONE | {"state": "approval-responded", "approval": APPROVED}]}], None),
+        ([USER, {"id": "a1", "role": "assistant", "parts": [DONE | {"approval": APPROVED}]}], "completed"),
+        ([MODEL[0], CALLING], "paused"),
+        ([MODEL[0], CALLING, ANSWERED], None),
+        ([MODEL[0], CALLING, ANSWERED, *MODEL[2:]], "completed"),
+        (MODEL, None),
+    ],
+)  # fmt: skip
+def test_chat_that_waits_for_an_approval_is_paused(document: list[Any], status: str | None) -> None:
+    (session,), _left_out = read(document)
+    assert session.status == status
+
+
 def answered(**part: Any) -> list[Any]:
     return [
         *MODEL[:2],

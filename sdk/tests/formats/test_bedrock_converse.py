@@ -178,11 +178,12 @@ def test_answer_has_usage_and_stop_reason() -> None:
 def test_requests_of_conversation_are_one_session() -> None:
     log = [
         {"modelId": "m", "messages": [ASK], "output": {"message": CALLING}, "usage": USAGE},
-        {"modelId": "m", "messages": MESSAGES[:3], "output": {"message": DONE}, "usage": USAGE},
+        {"modelId": "n", "messages": MESSAGES[:3], "output": {"message": DONE}, "usage": USAGE},
     ]
     session = only(reading.lines(log))
     assert len(session.messages or ()) == 2
     first, last = (session.messages or [])[1].agent_steps or ()
+    assert [first.model, last.model] == ["m", "n"]
     assert [first.usage, last.usage] == [USAGE, USAGE]
     assert first.input is not None
     assert last.input is not None

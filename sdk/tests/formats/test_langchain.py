@@ -381,6 +381,10 @@ def test_threads_and_subgraphs_are_separate_sessions() -> None:
 def test_interrupted_thread_is_paused() -> None:
     (session,), _left_out = read([snapshot(2, tasks=[{"name": "tools", "interrupts": [{"value": "ok?"}]}])])
     assert session.status == "paused"
+    (session,), _left_out = read([snapshot(2, tasks=[], next=["tools"])])
+    assert session.status is None
+    (session,), _left_out = read([snapshot(2, tasks=[], next=[])])
+    assert session.status == "completed"
 
 
 GROWING: dict[str, list[Any]] = {

@@ -11,8 +11,9 @@ repeated message replaces the earlier version.
 
 An assistant message holds a whole run: each `step-start`, and any content after the output of a tool, begins another
 reply. A tool has failed with the states output-error and output-denied, with the output types error-text, error-json and
-execution-denied, and with `isError`; for any other output normalise decides. Model, usage and times come from `createdAt`
-and from the `metadata` of messages, if the application uses these names.
+execution-denied, and with `isError`; for any other output normalise decides. A chat that ends with the request
+for an approval is paused. Model, usage and times come from `createdAt` and from the `metadata` of messages, if the
+application uses these names.
 
 The forms are those of `ai` 3.4 to 7.0.
 """
@@ -27,6 +28,7 @@ from functools import partial
 from typing import Any
 
 from tracesite_sdk.normalize import json_values
+from tracesite_sdk.records import SessionStatus
 from tracesite_sdk.transcripts.documents import (
     Document,
     Lines,
@@ -68,7 +70,8 @@ _MARKS = {
 _MODEL_PARTS = ("tool-call", "tool-result", "tool-error", "tool-invocation")
 _IMAGES = ("image", "image-url", "image-data")
 _FILES = ("file", "file-url", "file-data", *_IMAGES)
-_PENDING = ("input-streaming", "input-available", "approval-requested", "approval-responded", "partial-call", "call")
+_ASKED = "approval-requested"
+_PENDING = ("input-streaming", "input-available", _ASKED, "approval-responded", "partial-call", "call")
 _ERRORS = ("error-text", "error-json", "execution-denied")
 _DENIED = "The call was denied."
 
@@ -106,6 +109,7 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
                 external_id=chat.id if chat.id is None or number == 1 else f"{chat.id}#{number}",
                 title=title if isinstance(title, str) else None,
                 end_user=json_values.text(chat.rest.get("userId")),
+                status=_status(chat),
                 metadata=chat.rest,
             )
 
@@ -184,6 +188,18 @@ def _merged(chats: list[_Chat]) -> list[_Chat]:
 
 def _own_id(message: Any) -> str | None:
     return json_values.text(json_values.fields(message).get("id"))
+
+
+def _status(chat: _Chat) -> SessionStatus | None:
+    """Return "paused" for a chat that ends with a call which a person has to approve. "completed" ends an earlier pause."""
+    was_asked, parts = False, []
+    for _where, message in chat.messages:
+        parts = [json_values.fields(part) for part in _parts(json_values.fields(message))]
+        was_asked = was_asked or any("approval" in part or "approvalId" in part for part in parts)
+    if any(part.get("state") == _ASKED or part.get("type") == "tool-approval-request" for part in parts):
+        return "paused"
+    is_open = any(part.get("state") in _PENDING or part.get("type") == "tool-approval-response" for part in parts)
+    return "completed" if was_asked and not is_open else None
 
 
 def _find_messages(value: Any) -> tuple[str, list[Any]] | None:

@@ -48,7 +48,7 @@ _MARKS = {
 }
 _KINDS = frozenset({*_MARKS, "text", "cachePoint", "reasoningContent", "citationsContent", "searchResult", "audio"})
 # Fields with a column of their own; all others of a message are kept in metadata.
-_MESSAGE_FIELDS = frozenset({"role", "content", "usage", "created_at", "stopReason"})
+_MESSAGE_FIELDS = frozenset({"role", "content", "usage", "created_at", "stopReason", "modelId"})
 
 
 def recognises(document: Document) -> bool:
@@ -135,7 +135,7 @@ def _exchanges(document: Document, skip: Skip) -> Iterator[Exchange]:
             where=join_place(where, "messages"),
             messages=list(map(_unwrapped, items(request.get("messages")))),
             rest={name: value for name, value in merged.items() if name not in ("messages", "output")},
-            answer=answer,
+            answer=answer and {**answer, **rest({"modelId": merged.get("modelId")}, ())},
             request=_request(request),
             sent_at=next((time for key in _TIMES if (time := instant(merged.get(key)))), None),
             can_grow=any(key in item for key in _BODY_FIELDS),
@@ -191,13 +191,15 @@ def _entries(exchange: Exchange, skip: Skip) -> Iterator[Entry]:
         system_blocks = read_blocks(converted, "system", "system", skip)
         if system_blocks.content is not None:
             yield Prompt(id="system", role="system", content=system_blocks.content, created_at=exchange.times.get(0))
-    model = _text(request.get("modelId"))
+    of_last = _text(request.get("modelId"))
     for index, message in enumerate(exchange.messages):
         where = f"{exchange.where}[{index}]"
         if not isinstance(message, dict):
             skip(where, "not an object")
             continue
         message = exchange.answers.get(index, message)
+        # Requests of one conversation may be to several models.
+        model = _text(message.get("modelId")) or of_last
         content = message.get("content")
         if isinstance(content, list):
             content = [_anthropic_block(block) for block in content]

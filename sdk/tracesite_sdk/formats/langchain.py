@@ -309,7 +309,10 @@ def _status(rest: dict[str, Any]) -> records.SessionStatus | None:
         return "paused"
     if rest.get("status") == "busy":
         return "running"
-    return "error" if any(task.get("error") for task in tasks) or rest.get("status") == "error" else None
+    if any(task.get("error") for task in tasks) or rest.get("status") == "error":
+        return "error"
+    # Stated, because an earlier snapshot may have stated the pause that is over now.
+    return "completed" if rest.get("status") == "idle" or rest.get("next") == [] else None
 
 
 # --- Forms of messages --------------------------------------------------------------------------------------------
