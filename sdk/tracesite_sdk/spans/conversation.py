@@ -17,7 +17,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from tracesite_sdk import records
-from tracesite_sdk.normalize.records import text_of, tokens
+from tracesite_sdk.normalize.pricing import tokens
+from tracesite_sdk.normalize.records import text_of
 from tracesite_sdk.normalize.trees import walk
 from tracesite_sdk.transcripts import conversation
 from tracesite_sdk.transcripts.entries import Entry, Reply

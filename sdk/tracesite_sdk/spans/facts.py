@@ -15,6 +15,8 @@ from tracesite_sdk.transcripts.parsing.message_shapes import decoded
 from .observations import Kind
 from .span import DEEPEST, Attributes
 
+_OF_CACHE = {"cached_input_tokens", "cache_write_tokens"}
+
 _NOTHING: tuple[Any, ...] = (None, "", [], {})
 
 
@@ -159,10 +161,11 @@ def _amount(value: Any) -> float | None:
 
 
 def usage(attributes: Attributes, names: dict[str, tuple[str, ...]]) -> dict[str, Any] | None:
-    """Return the token counts by name, or None if there are none. Cached tokens are a part of the input, as OpenTelemetry has it."""
+    """Return the token counts by name, or None if there are none. Tokens under our names of cached ones are
+    a part of the input, as OpenTelemetry has it."""
     counts = {name: count for name, aliases in names.items() if (count := first(attributes, aliases)) is not None}
     usage = with_counts(counts) or {}
-    if (tokens := tokens_of(usage)) is not None and (of_cache := tokens.cached_input + tokens.cache_write):
+    if "input_tokens" in usage and usage.keys() & _OF_CACHE and (tokens := tokens_of(usage)) is not None:
         # Bedrock and Anthropic have them beside the input, behind OpenTelemetry's names too.
-        usage = {**usage, "input_tokens": tokens.input + of_cache}
+        usage = {**usage, "input_tokens": tokens.input + tokens.cached_input + tokens.cache_write}
     return usage or None

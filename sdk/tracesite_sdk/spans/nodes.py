@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from tracesite_sdk import records
 from tracesite_sdk.normalize.json_values import as_json
-from tracesite_sdk.normalize.records import text_of, tokens
+from tracesite_sdk.normalize.pricing import tokens
+from tracesite_sdk.normalize.records import text_of
 from tracesite_sdk.normalize.trees import cycles, walk
 from tracesite_sdk.transcripts.open_calls import canonical
 from tracesite_sdk.transcripts.parsing.message_shapes import joined, messages_in
