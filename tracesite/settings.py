@@ -311,6 +311,8 @@ LOGGING = {
         # It warns of what it raises as well, also where that is foreseen: a message that was not as new as it looked.
         "psycopg": {"level": "ERROR"},
         "gunicorn.error": {"level": "WARNING", "propagate": True},
+        # Its warnings are requests that it refuses, without their address, and below them are URLs of WebSockets, which may have keys.
+        "uvicorn.error": {"level": "ERROR"},
     },
     "root": {"handlers": ["stderr"], "level": site["TRACESITE_LOG_LEVEL"]},
 }

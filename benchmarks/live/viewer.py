@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import socket
 import struct
 from collections.abc import Iterator
@@ -191,9 +192,13 @@ def _answer(connection: socket.socket, request: bytes) -> tuple[int, bytes]:
 
 
 def _head(connection: socket.socket) -> tuple[int, bytes]:
-    """Return the status of a response and the bytes after its head."""
+    """Return the status of a response and the bytes after its head: the whole body, if its length is announced."""
     received = b""
-    while b"\r\n\r\n" not in received:
+    while True:
+        head, end, rest = received.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+        if end and (length is None or len(rest) >= int(length[1])):
+            return int(head.split()[1]), rest
         try:
             data = connection.recv(65_536)
         except ConnectionError as error:
@@ -201,5 +206,3 @@ def _head(connection: socket.socket) -> tuple[int, bytes]:
         if not data:
             raise Closed
         received += data
-    head, _, rest = received.partition(b"\r\n\r\n")
-    return int(head.split()[1]), rest

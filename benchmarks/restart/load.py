@@ -19,7 +19,7 @@ Connect = Callable[[int], http.client.HTTPConnection]
 
 IDLE_SECONDS = 1.9
 """A connection that was idle for longer, because the client was paused, too, may be closed by a server that ends: it waits for
-LINGER_SECONDS of tracesite/serving/server.py."""
+LINGER_SECONDS of tracesite/serving/worker.py."""
 
 
 def to_this_machine(port: int) -> http.client.HTTPConnection:

@@ -25,7 +25,7 @@ from benchmarks.restart.load import IDLE_SECONDS, Load
 from benchmarks.restart.restarts import KINDS, Kind, Supervised, supervised
 from sdk.tests.ports import free_port
 from tests.waiting import eventually
-from tracesite.serving.server import LINGER_SECONDS
+from tracesite.serving.worker import LINGER_SECONDS
 
 pytestmark = pytest.mark.system
 
@@ -189,6 +189,24 @@ def test_stop_finishes_requests_and_announces_the_close(server: Supervised) -> N
     server.wait_for_workers()
 
 
+def test_requests_that_arrive_as_workers_end_are_answered(server: Supervised) -> None:
+    workers = server.wait_for_workers()
+    for pid in workers:
+        os.kill(pid, signal.SIGSTOP)
+    clients = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_SECONDS) for _ in range(20)]
+    for client in clients:
+        client.request("GET", "/healthz")
+    time.sleep(0.5)
+    # The workers find the connections, the signal, and timers that are due, at once.
+    for number in (signal.SIGTERM, signal.SIGCONT):
+        for pid in workers:
+            os.kill(pid, number)
+    assert [client.getresponse().status for client in clients] == [200] * 20
+    for client in clients:
+        client.close()
+    server.wait_for_workers(instead_of=workers)
+
+
 def test_request_beyond_the_grace_is_cut_off_and_logged(server: Supervised) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         impatient = Supervised(server.site, listener, workers=1, options=("--grace", "5"))
@@ -201,7 +219,7 @@ def test_request_beyond_the_grace_is_cut_off_and_logged(server: Supervised) -> N
             assert time.monotonic() - begin > 4
         finally:
             impatient.kill()
-        assert "Forcing close of 1 connections" in impatient.log.read_text()
+        assert "Cancel 1 running task(s)" in impatient.log.read_text()
         with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
             connection.getresponse()
         connection.close()

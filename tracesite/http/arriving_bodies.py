@@ -23,6 +23,8 @@ from .foreign_api import is_api
 MOST_BYTES = 1024 * 1024
 """The largest form in bytes, and how much of any body is received before a thread is taken."""
 
+LONGEST_PAUSE_SECONDS = 60
+
 AsgiApplication = Callable[[Any, Any, Any], Awaitable[None]]
 BodyApplication = Callable[[Any, "Body", Any], Awaitable[None]]
 """As an application of ASGI, with the body in place of `receive`."""
@@ -51,10 +53,10 @@ def with_arrived_bodies(application: BodyApplication, most_arriving: int) -> Asg
             async with arriving:
                 return await application(scope, body, send)
         if size is None or size > MOST_BYTES:
-            return await _refuse(send, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            return await refuse(send, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         await body.receive_ahead()
         if isinstance(body.fault, TimeoutError):
-            return await _refuse(send, HTTPStatus.REQUEST_TIMEOUT)
+            return await refuse(send, HTTPStatus.REQUEST_TIMEOUT)
         if body.fault:
             return None
         return await application(scope, body, send)
@@ -63,7 +65,8 @@ def with_arrived_bodies(application: BodyApplication, most_arriving: int) -> Asg
 
 
 class Body:
-    """The messages of a body, whose sender may keep the server waiting for conf.CLIENT_SECONDS in all for every MOST_BYTES."""
+    """The messages of a body, whose sender may keep the server waiting for conf.CLIENT_SECONDS in all for every MOST_BYTES, and never
+    for longer than LONGEST_PAUSE_SECONDS."""
 
     def __init__(self, receive: Any) -> None:
         self.has_arrived = False
@@ -98,7 +101,7 @@ class Body:
         allowed = conf.CLIENT_SECONDS * (1 + self._bytes // MOST_BYTES)
         begin = loop.time()
         try:
-            async with asyncio.timeout(allowed - self._waited):
+            async with asyncio.timeout(min(allowed - self._waited, LONGEST_PAUSE_SECONDS)):
                 message: dict[str, Any] = await self._receive()
         finally:
             self._waited += loop.time() - begin
@@ -115,7 +118,8 @@ def _announced(headers: dict[bytes, bytes]) -> int | None:
     return None if b"transfer-encoding" in headers else 0
 
 
-async def _refuse(send: Any, status: HTTPStatus) -> None:
+async def refuse(send: Any, status: HTTPStatus) -> None:
+    """Answer before a thread is taken, and close the connection."""
     text = f"{status.phrase}.\n".encode()
     headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(text)), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})

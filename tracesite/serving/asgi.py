@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
+from http import HTTPStatus
 from typing import Any
 
-from tracesite.http.arriving_bodies import AsgiApplication, with_arrived_bodies
+from tracesite.http.arriving_bodies import AsgiApplication, refuse, with_arrived_bodies
 from tracesite.live.application import application
 from tracesite.live.clients import Live
 from tracesite.wsgi import application as wsgi_application
 
 from .bridge import Bridge
 from .cpu_limit import CpuLimit
+
+LONGEST_LINE = 8190
+"""In bytes: a path with its query, or a header."""
+MOST_HEADERS = 100
 
 
 class Site:
@@ -32,6 +36,8 @@ class Site:
                 message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
             await send(message)
 
+        if scope["type"] == "http" and (excess := _excess(scope)):
+            return await refuse(send_on, excess)
         await self._serve(scope, receive, send_on)
 
     def end(self) -> None:
@@ -42,19 +48,25 @@ class Site:
             self._live.restart()
 
 
+def _excess(scope: Any) -> HTTPStatus | None:
+    """Return the status for a head that is too long."""
+    if len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST_LINE:
+        return HTTPStatus.REQUEST_URI_TOO_LONG
+    headers = scope["headers"]
+    if len(headers) > MOST_HEADERS or any(len(name) + len(value) > LONGEST_LINE for name, value in headers):
+        return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+    return None
+
+
 def _over_wsgi(threads: int, cpu_limit: CpuLimit) -> AsgiApplication:
     """Return Django in `threads`, of which bodies that still arrive take at most half. The CPU time of requests is limited.
 
     Reading a body that is cut off raises ConnectionResetError.
 
-    ASGI announces that a client left, or paused for too long, by `http.disconnect`. The body must not end there, because what has
-    arrived of it may be valid and would be stored.
-
-    gunicorn cancels what serves a connection some seconds after its client has left. A thread cannot be cancelled, and would wait
-    for ever to hand over the rest of its answer, so its request goes on.
+    ASGI announces that a client left by `http.disconnect`. The body must not end there, because what has arrived of it may be valid
+    and would be stored.
     """
     django = with_arrived_bodies(Bridge(cpu_limit.measured(wsgi_application), threads), max(1, threads // 2))
-    running: set[asyncio.Future[None]] = set()  # or a request whose client has left could be collected as garbage
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -67,9 +79,6 @@ def _over_wsgi(threads: int, cpu_limit: CpuLimit) -> AsgiApplication:
                 raise ConnectionResetError("The client left before the end of the body.")
             return message
 
-        request = asyncio.ensure_future(django(scope, receive_part, send))
-        running.add(request)
-        request.add_done_callback(running.discard)
-        await asyncio.shield(request)
+        await django(scope, receive_part, send)
 
     return serve

@@ -38,7 +38,8 @@ class Bridge:
             await send({"type": "http.response.body", "body": part, "more_body": more})
 
         def start_response(status: str, headers: list[tuple[str, str]], _exc_info: Any = None) -> None:
-            raw = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+            # Django's cookies begin with a space, which h11 refuses.
+            raw = [(name.lower().encode("latin-1"), value.strip(" ").encode("latin-1")) for name, value in headers]
             start[:] = [{"type": "http.response.start", "status": int(status[:3]), "headers": raw}]
 
         def respond() -> bytes:
@@ -101,6 +102,9 @@ def _environ(scope: Any, body: _Input) -> dict[str, Any]:
     }
     for raw_name, raw_value in scope["headers"]:
         name = raw_name.decode("latin-1").lower()
+        # Django could not tell a header with an underscore from one with a hyphen, which a proxy may set. None sets Phoenix's.
+        if "_" in name and name != "api_key":
+            continue
         prefix = "" if name in ("content-type", "content-length") else "HTTP_"
         key = prefix + name.upper().replace("-", "_")
         value = raw_value.decode("latin-1")

@@ -1,7 +1,7 @@
-"""Serve HTTP by gunicorn, with a reload that keeps the process and its listening socket, so that no request fails.
+"""Serve HTTP by processes of gunicorn, with a reload that keeps the process and its listening socket, so that no request fails.
 
-The parent owns the listening socket, which systemd opened (socket activation) or `serve` did. Its workers are forks that
-run the ASGI application of `tracesite.serving.asgi`, and beside them is the process of the jobs (`tracesite.serving.jobs_process`). The signals of the parent:
+The parent owns the listening socket, which systemd opened (socket activation) or `serve` did. Its workers (`tracesite.serving.worker`)
+are forks that run the ASGI application of `tracesite.serving.asgi` by uvicorn, and beside them is the process of the jobs (`tracesite.serving.jobs_process`). The signals of the parent:
 
 - SIGTERM: workers stop accepting, finish the requests in flight within `grace`, close idle connections and exit.
 - SIGINT (Ctrl-C): workers exit at once.
@@ -31,30 +31,20 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from gunicorn.app.base import BaseApplication
-from gunicorn.workers import gasgi
 
 from access_app.conf import conf
 from access_app.db import Database
 from messages_app.sql.batch import REQUEST_MS
 
 from . import children, embedded_postgres
-from .connections import Connection
 from .jobs_process import JobsProcess
+from .worker import BACKLOG, ENDING_SIGNALS, KILL_SECONDS, Worker
 
 if TYPE_CHECKING:
     from .asgi import Site
 
-# Connections that wait to be accepted, also while all workers are restarted.
-BACKLOG = 1024
-# Idle connections are closed after so long. A proxy must close its own sooner, or a request may meet a closed connection.
-KEEP_ALIVE_SECONDS = 10
-# A stopped worker goes on for at most so long with responses that announce the end of their connections, so that no client
-# sends its next request at the moment in which gunicorn closes them.
-LINGER_SECONDS = 2
-# gunicorn gives up a body of which nothing arrives for so long, and replaces a worker that hangs for so long.
-BODY_SECONDS = 60
-# Between the end of the grace in a worker, which logs it, and the parent's SIGKILL.
-KILL_SECONDS = 3
+# The parent replaces a worker that hangs for so long.
+HANG_SECONDS = 60
 # Open files of a process: each viewer of the live part keeps a connection, and so does whoever sends slowly.
 OPEN_FILES = 8_192 + 256
 READY = "Ready to serve."
@@ -64,7 +54,6 @@ LIVE = ("with", "without", "only")
 
 _HANDOVER = "SERVE_HANDOVER"
 _FIRST_OF_SYSTEMD = 3
-_ENDING = {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM}
 
 logger = logging.getLogger(__name__)
 
@@ -116,24 +105,15 @@ def serve(
     _allow_open_files()
     _hold_signals_while_forking()
     children.hold_forks_while_starting()
-    hooks = _hooks(handover.workers if handover else [], workers=workers, grace=grace, live=live)
+    hooks = _hooks(handover.workers if handover else [], workers=workers, live=live)
     _Application(
         {
             "bind": f"fd://{listener.detach()}",
             "backlog": BACKLOG,
             "workers": workers,
             "worker_class": Worker,
-            "keepalive": KEEP_ALIVE_SECONDS,
-            "timeout": BODY_SECONDS,
+            "timeout": HANG_SECONDS,
             "graceful_timeout": int(grace) + KILL_SECONDS,
-            "limit_request_line": 8190,
-            "websocket_max_message_size": 64 * 1024,
-            "asgi_lifespan": "off",
-            # Which headers of a proxy to believe is decided by conf.HTTPS, in Django. Headers with an underscore, which
-            # Django cannot tell from those with a hyphen, are dropped but for Phoenix's, which no proxy sets.
-            "secure_scheme_headers": {},
-            "forwarded_allow_ips": "*",
-            "forwarder_headers": "API_KEY",
             "control_socket_disable": True,
             "logconfig_dict": settings.LOGGING,
             **hooks,
@@ -142,7 +122,7 @@ def serve(
     ).run()
 
 
-def _hooks(elders: list[int], *, workers: int, grace: float, live: str) -> dict[str, Callable[..., None]]:
+def _hooks(elders: list[int], *, workers: int, live: str) -> dict[str, Callable[..., None]]:
     """Return gunicorn's server hooks. The elders are the processes that serve until the new workers do."""
     jobs = JobsProcess() if conf.BACKGROUND_JOBS and live != "only" else None
 
@@ -164,25 +144,13 @@ def _hooks(elders: list[int], *, workers: int, grace: float, live: str) -> dict[
         if jobs:
             jobs.stop()
 
-    def post_fork(arbiter: Any, worker: Worker) -> None:
-        worker.cfg.set("graceful_timeout", max(0, int(grace) - LINGER_SECONDS))
-
     def post_worker_init(worker: Worker) -> None:
         if worker.age <= workers:  # later workers replace some that died; by then the elders are gone
             for pid in elders:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
 
-    def worker_exit(arbiter: Any, worker: Worker) -> None:
-        os._exit(0)  # Python would wait for threads that wait for the rest of a body
-
-    return {
-        "when_ready": when_ready,
-        "on_exit": on_exit,
-        "post_fork": post_fork,
-        "post_worker_init": post_worker_init,
-        "worker_exit": worker_exit,
-    }
+    return {"when_ready": when_ready, "on_exit": on_exit, "post_worker_init": post_worker_init}
 
 
 def _set_options(listener: socket.socket, live: str) -> None:
@@ -193,60 +161,6 @@ def _set_options(listener: socket.socket, live: str) -> None:
         # A client that vanished is given up when it has not acknowledged anything for so long.
         patience_ms = 2_000 * conf.LIVE_HEARTBEAT_SECONDS
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience_ms)
-
-
-class Worker(gasgi.ASGIWorker):
-    """A worker that ends its connections by agreement with its clients; gunicorn's own closes some without notice.
-
-    Responses that began before the end say keep-alive, and gunicorn closes their connections all the same.
-    """
-
-    has_backlog = False
-
-    def init_process(self) -> None:
-        # A worker makes its connections of it, and there is no setting for another class.
-        gasgi.ASGIProtocol = Connection
-        super().init_process()
-
-    def init_signals(self) -> None:
-        """Handle signals from here on, and those that `_hold_signals_while_forking` held back."""
-        super().init_signals()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-
-    def notify(self) -> None:
-        """Report to the parent every second. If it was killed, end as by SIGTERM instead of serving those connected."""
-        super().notify()
-        if not self.has_backlog:
-            # asyncio has made it 100 when it began to serve, for which gunicorn has no setting.
-            for listener in self.sockets:
-                listener.sock.listen(BACKLOG)
-            self.has_backlog = True
-        if self.ppid != os.getppid():
-            self.handle_exit_signal()
-
-    def handle_exit_signal(self) -> None:
-        if not self.asgi.is_ending:
-            self.asgi.end()
-            for server in self.servers:
-                for listener in server.sockets:
-                    self.loop.remove_reader(listener)
-            # A connection that the loop has just accepted is served only if its server is still open in the next round.
-            self.loop.call_soon(self._close_servers)
-            self.loop.call_later(0.2, self._exit_when_idle, self.loop.time() + LINGER_SECONDS)
-
-    def _close_servers(self) -> None:
-        for server in self.servers:
-            server.close()
-
-    def _exit_when_idle(self, deadline: float) -> None:
-        if self.nr_conns and self.loop.time() < deadline:
-            self.loop.call_later(0.05, self._exit_when_idle, deadline)
-        else:
-            super().handle_exit_signal()
-
-    def handle_quit_signal(self) -> None:
-        self.asgi.end()
-        super().handle_quit_signal()
 
 
 class _Application(BaseApplication):
@@ -285,7 +199,7 @@ def _hold_signals_while_forking() -> None:
     before: list[set[signal.Signals | int]] = []
 
     def hold() -> None:
-        before.append(signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING))
+        before.append(signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS))
 
     def release() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before.pop())

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.faults.site import Site
 from benchmarks.live.agents import Agent
 from benchmarks.live.viewer import Closed, Refused
-from tracesite.serving.server import BACKLOG
+from tracesite.serving.worker import BACKLOG
 
 from .conftest import Viewers, another_key, hear, hear_events
 

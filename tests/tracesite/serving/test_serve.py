@@ -32,7 +32,7 @@ from sdk.tests.paths import ROOT
 from sdk.tests.ports import free_port
 from tests.debian_postgres import BINARIES, PGBOUNCER, pgbouncer, postgres, url
 from tracesite.serving import embedded_postgres
-from tracesite.serving.server import BACKLOG
+from tracesite.serving.worker import BACKLOG
 
 pytestmark = pytest.mark.system
 
