@@ -139,7 +139,7 @@ def _starts_by_prompt(db: Database, project_id: int, session: str, prompts: Mapp
     calls = (
         db.rows(ToolCall.objects)
         .filter(**below, tool__name__in=_STARTERS)
-        .order_by("pk")
+        .order_by("message_id", "step__iteration", "position")
         .values_list("message__external_id", "pk", "call_id", "step__iteration", "args", "result__data")
     )
     like: dict[str, list[_Start]] = {}

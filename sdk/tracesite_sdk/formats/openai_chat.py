@@ -290,9 +290,11 @@ def _is_message_list(values: list[Any]) -> bool:
 def _are_messages(messages: list[Any]) -> bool:
     """Return whether messages have the marks of this format, or at least no field unknown to it."""
     objects = [message for message in messages if isinstance(message, dict)]
-    roles = [message["role"] for message in objects if isinstance(message.get("role"), str)]
+    roles = [message["role"] for message in objects if isinstance(message.get("role"), str) and "content" in message]
+    if not any(_similar_role(message.get("role")) for message in objects):
+        return False
     # Agents that name their roles themselves, and records of people, may have one of these roles, too.
-    if 2 * sum(_similar_role(role) is not None for role in roles) <= len(roles):
+    if roles and 2 * sum(_similar_role(role) is not None for role in roles) <= len(roles):
         return False
     if any(map(_has_marks, objects)):
         return True
