@@ -48,7 +48,7 @@ from tracesite_sdk import records
 from tracesite_sdk.records import ids, pg_text
 from tracesite_sdk.redaction.engine import redact as redact_value
 from tracesite_sdk.redaction.rules import Rules
-from tracesite_sdk.spans.conversation import MOST_TAG_CHARACTERS, MOST_TAGS, SOURCE, TRACE_ID, session_of_trace
+from tracesite_sdk.spans.conversation import MOST_TAG_CHARACTERS, MOST_TAGS, SOURCE, TRACE_ID, WAITING, session_of_trace
 from tracesite_sdk.spans.deliveries import merged
 from tracesite_sdk.spans.media import Media, with_flag, with_media
 from tracesite_sdk.spans.redaction import redact
@@ -546,8 +546,26 @@ def _replace_messages(
             rows.update(last_run_id=NO_RUN_LEFT)
     for session_id in sorted({message.session_id for message in old}):
         update_last_run(db, session_id)
+    paused = db.rows(Session.objects).filter(
+        pk__in={stored.id for stored in outcomes}, said_status=Session.Status.PAUSED
+    )
+    for session in paused:
+        _go_on(db, session, [message for message in old if message.session_id == session.pk])
     if known:
         _remove_empty_sessions(db, project_id, known, old, outcomes)
+
+
+def _go_on(db: Database, session: Session, old: Sequence[Message]) -> None:
+    """End the pause of a session whose last run does not wait for a person. `old` are messages that it had before."""
+    answers = db.rows(Message.objects).filter(session_id=session.pk, role="assistant").order_by("pk")
+    known = [*answers.values_list("pk", "metadata")]
+    waited = [pk for pk, metadata in known if WAITING in metadata]
+    if (known and WAITING in known[-1][1]) or not (waited or any(WAITING in message.metadata for message in old)):
+        return
+    completed = [records.Message(id=str(pk), role="assistant", is_completed=True) for pk in waited]
+    if completed:
+        ingest(db, session.project_id, [records.Session(id=str(session.pk), messages=completed)])
+    db.rows(Session.objects).filter(pk=session.pk).update(said_status="")
 
 
 def _remove_empty_sessions(

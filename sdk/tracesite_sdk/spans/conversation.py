@@ -68,6 +68,8 @@ def session_of_trace(spans: Iterable[Span]) -> records.Session:
         external_id=(session_id or trace_id)[:512],
         # A conversation of several traces has no title: which of them arrives last must not decide.
         title=None if session_id else _title(title, messages),
+        # The store takes it back once a later run goes on.
+        status="paused" if messages and WAITING in (messages[-1].metadata or {}) else None,
         end_user=(of_the_uppermost(nodes, "end_user") or "")[:512] or None,
         created_at=_time(min((node.span.start for node in nodes if not node.facts.is_trace), default=0)),
         metadata={"source": SOURCE},

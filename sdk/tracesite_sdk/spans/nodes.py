@@ -188,7 +188,8 @@ def _keep_one(same: Sequence[Node]) -> None:
     for node in same:
         if not node.is_around(best) and not best.is_around(node):
             node.is_duplicate = True
-            best.facts = best.facts.filled_by(node.facts)
+            if not best.facts.usage and best.facts.cost is None:
+                best.facts = replace(best.facts, usage=node.facts.usage, cost=node.facts.cost)
 
 
 def _answer(node: Node) -> str | None:

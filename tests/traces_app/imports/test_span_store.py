@@ -19,6 +19,7 @@ from messages_app.models import Message, MessageKey, Session
 from messages_app.sql.periods import Period
 from sdk.tests.length import examples
 from sdk.tests.paths import SHARED
+from sdk.tests.spans import test_failures, test_pairs
 from traces_app.imports import span_store
 from traces_app.imports.span_store import record_spans
 from traces_app.ingest.partitions import TABLES
@@ -194,6 +195,26 @@ def test_month_dropped_by_another_process_is_made_again(is_whole: bool) -> None:
     assert not outcome.reasons
     assert [row.trace_id.int for row in SpanRow.objects.all() if row.trace_id.int == 2] == [2]
     assert Message.objects.filter(request_id=f"{2:032x}").count() == 1
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_session_waits_until_a_later_run_goes_on(project: Project, is_reversed: bool) -> None:
+    session = {"session__id": "refunds"}
+    around = replace(
+        test_pairs.agent(1, until=5), attributes=test_pairs.agent(1).attributes | {"session.id": "refunds"}
+    )
+    asking = test_pairs.chat(2, 1, 1, test_pairs.part({}, "c1"))
+    paused = test_failures.failed(test_pairs.tool(3, 1, 2, None, {}, "c1"), type="GraphInterrupt")
+    first = [around, asking, paused]
+    later = [replace(test_pairs.chat(9, 0, 50, **session), trace_id="d" * 32)]
+    for spans in (later, first) if is_reversed else (first, later):
+        record_spans(primary, project.pk, spans)
+        if spans is first and not is_reversed:
+            assert Session.objects.get().status == "paused"
+            assert list(Message.objects.filter(is_completed=False).values_list("role", flat=True)) == ["assistant"]
+    assert Session.objects.get().status == "completed"
+    assert not Message.objects.filter(is_completed=False).exists()
 
 
 def test_many_traces_are_stored_some_at_a_time(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
