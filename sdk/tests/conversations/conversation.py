@@ -18,6 +18,8 @@ from tracesite_sdk import records
 from tracesite_sdk.normalize.pricing import Price, PriceTable, Tokens, stated_cost, tokens_of
 from tracesite_sdk.normalize.records import normalise
 from tracesite_sdk.normalize.rollup import rollup
+from tracesite_sdk.records.health_flags import GUESSED_RESULT
+from tracesite_sdk.spans.conversation import WAITING
 
 BEGAN = datetime(2026, 9, 28, 12, tzinfo=UTC)
 LARGE, SMALL = "weather-large", "weather-small"
@@ -105,9 +107,9 @@ PAUSED = Conversation((FIRST, SECOND, THIRD._replace(calls=(WRITE._replace(outpu
 
 # --- Forms ------------------------------------------------------------------------------------------------------------
 
-Lack = Literal["models", "usage", "own models", "cached", "ids", "pause", "end"]
-"""What a form cannot express: the models, the tokens, more than one model, cached tokens, the ids of calls, that a
-person is waited for, that a run is not over."""
+Lack = Literal["models", "usage", "own models", "cached", "ids", "requests of calls", "open spans", "pause", "end"]
+"""What a form cannot express: the models, the tokens, more than one model, cached tokens, the ids of calls, which
+request asked for a call, what a span says before it ends, that a person is waited for, that a run is not over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +165,7 @@ class MessageRow(NamedTuple):
 
 class SessionRow(NamedTuple):
     status: str
-    """The stated one, or else that of the last run."""
+    """The stated one, or else that of the last run, which is paused if it waits for a person."""
     messages: list[MessageRow]
 
 
@@ -171,7 +173,8 @@ def rows_of(session: records.Session, now: datetime = AN_HOUR_LATER) -> SessionR
     """Return what is stored of a session, as far as every form has it."""
     messages = [_message_row(message) for message in normalise(session, now=now).messages or ()]
     of_run = "running" if not messages[-1].is_completed else "error" if messages[-1].error else "completed"
-    return SessionRow(session.status or of_run, messages)
+    waits = any(WAITING in (message.metadata or {}) for message in session.messages or ())
+    return SessionRow(session.status or ("paused" if waits else of_run), messages)
 
 
 def _message_row(message: records.Message) -> MessageRow:
@@ -232,7 +235,9 @@ def expected_rows(form: Form, conversation: Conversation) -> SessionRow:
         input_tokens += 0 if tokens is None else tokens.input if form.has_cached_beside else request.input
         thought = request.text if request.calls else None
         calls = [_expected_call(call, form) for call in request.calls]
-        steps.append(StepRow(thought, model, tokens, cost, calls))
+        is_apart = "requests of calls" in lacks
+        steps.append(StepRow(thought, model, tokens, cost, [] if is_apart else calls))
+        steps += [StepRow(None, None, None, None, [call]) for call in calls if is_apart]
     costs = [step.cost for step in steps if step.cost is not None]
     is_open = conversation.is_paused and "end" not in lacks
     answer = MessageRow(
@@ -240,7 +245,8 @@ def expected_rows(form: Form, conversation: Conversation) -> SessionRow:
         content="" if conversation.is_paused else LAST.text,
         error=None,
         is_completed=not is_open,
-        health=[],
+        # Without ids only the order tells which result belongs to which of two calls of one tool.
+        health=[GUESSED_RESULT] if "ids" in lacks else [],
         input_tokens=input_tokens,
         output_tokens=0 if "usage" in lacks else sum(request.output for request in conversation.requests),
         cost=sum(costs, Decimal(0)) if costs else None,

@@ -12,7 +12,7 @@ from tracesite_sdk.formats.registry import format_of
 from tracesite_sdk.transcripts.documents import Source, read
 from tracesite_sdk.transcripts.outline import session_of
 
-from .chat import chat_messages, chat_usage, exchanges
+from .chat import chat_answer, chat_messages, chat_result, chat_usage, exchanges
 from .conversation import BEGAN, QUESTION, Call, Conversation, Form, Lack, Request, stamp
 
 
@@ -199,6 +199,15 @@ def sweagent(conversation: Conversation) -> Any:
             message = {"role": "tool", "content": message["content"], "tool_call_ids": [message["tool_call_id"]]}
         history.append({**message, "agent": "main"})
     return {"environment": "main", "history": history, "trajectory": [], "info": {"exit_status": "submitted"}}
+
+
+def mini_swe_agent(conversation: Conversation) -> Any:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": QUESTION}]
+    for request in conversation.requests:
+        response = {"model": request.model, "usage": chat_usage(request)}
+        messages.append({**chat_answer(request), "extra": {"timestamp": stamp(request.ends), "response": response}})
+        messages += [{**chat_result(call), "extra": {"returncode": int(call.failed), "raw_output": call.output, "timestamp": stamp(call.ends)}} for call in request.results]  # fmt: skip
+    return {"info": {"exit_status": "Submitted", "mini_version": "2.0.0", "model_stats": {}}, "messages": messages, "trajectory_format": "mini-swe-agent-1.1"}  # fmt: skip
 
 
 # --- Chats ------------------------------------------------------------------------------------------------------------
@@ -409,6 +418,7 @@ FILE_FORMS = [
     file_form(inspect_ai, "pause", "end", has_cached_beside=True),
     file_form(toolbench, "models", "usage", "pause", "end", output=toolbench_output),
     file_form(sweagent, "models", "usage", "pause", "end"),
+    file_form(mini_swe_agent, "pause", "end"),
     file_form(atif, "pause", "end"),
     file_form(openhands, "models", "usage", "pause", "end"),
     file_form(pi, "pause", "end", has_cached_beside=True),

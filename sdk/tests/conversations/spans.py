@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -37,10 +38,12 @@ class Made(NamedTuple):
     subject: Conversation | Request | Call
     asked: Sequence[Request] = ()
     """The requests before a request."""
+    raised: str = ""
+    """The exception by which LangGraph ends what waits for a person."""
 
     @property
     def error(self) -> str | None:
-        return self.subject.output if isinstance(self.subject, Call) and self.subject.failed else None
+        return self.raised or (self.subject.output if isinstance(self.subject, Call) and self.subject.failed else None)
 
 
 def operations(conversation: Conversation) -> Iterator[Made]:
@@ -53,6 +56,13 @@ def operations(conversation: Conversation) -> Iterator[Made]:
         for call in request.calls:
             number += 1
             yield Made(number, 1, call.name, call.begins, None if call.output is None else call.ends, call)
+
+
+def interrupted(conversation: Conversation) -> Iterator[Made]:
+    """Yield the operations of a graph, of which a pause is an exception of the tool and of everything around it."""
+    for made in operations(conversation):
+        raised = "GraphInterrupt: (Interrupt(value='Approve?', id='i'),)"
+        yield made if made.ends is not None else made._replace(ends=made.begins + 12, raised=raised)
 
 
 def answer_of(conversation: Conversation) -> str | None:
@@ -70,6 +80,10 @@ class Convention:
     request: Callable[[Request, list[dict[str, Any]]], Attributes]
     """Of a request, with the messages that it sends, as those of chat completions."""
     tool: Callable[[Call], Attributes]
+    operations: Callable[[Conversation], Iterator[Made]] = operations
+    events: Callable[[Conversation | Request | Call], dict[str, Attributes]] = lambda _subject: {}
+    """By their names."""
+    name: Callable[[Made], str] = attrgetter("name")
 
     def attributes(self, made: Made) -> Attributes:
         if isinstance(made.subject, Request):
@@ -78,7 +92,9 @@ class Convention:
 
 
 def ended_spans(conversation: Conversation, convention: Convention) -> list[tuple[Made, Attributes]]:
-    return [(made, convention.attributes(made)) for made in operations(conversation) if made.ends is not None]
+    return [
+        (made, convention.attributes(made)) for made in convention.operations(conversation) if made.ends is not None
+    ]
 
 
 def nanoseconds(second: int) -> int:
@@ -89,9 +105,10 @@ def otlp(conversation: Conversation, convention: Convention) -> dict[str, Any]:
     spans = [
         {
             "traceId": TRACE, "spanId": f"{made.number:016x}", "parentSpanId": "" if made.parent is None else f"{made.parent:016x}",
-            "name": made.name, "kind": 1, "startTimeUnixNano": str(nanoseconds(made.begins)), "endTimeUnixNano": str(nanoseconds(made.ends or 0)),
+            "name": convention.name(made), "kind": 1, "startTimeUnixNano": str(nanoseconds(made.begins)), "endTimeUnixNano": str(nanoseconds(made.ends or 0)),
             "attributes": [{"key": key, "value": otlp_value(value)} for key, value in attributes.items()],
             "status": {"code": 2, "message": made.error} if made.error else {},
+            "events": [{"name": name, "timeUnixNano": str(nanoseconds(made.ends or 0)), "attributes": [{"key": key, "value": otlp_value(value)} for key, value in event.items()]} for name, event in convention.events(made.subject).items()],
         }
         for made, attributes in ended_spans(conversation, convention)
     ]  # fmt: skip
@@ -133,6 +150,18 @@ def printed_by_javascript(conversation: Conversation, convention: Convention) ->
     ]  # fmt: skip
 
 
+def written_by_phoenix(conversation: Conversation, convention: Convention) -> list[Any]:
+    return [
+        {
+            "id": f"U{made.number}", "name": made.name, "context": {"trace_id": TRACE, "span_id": f"{made.number:016x}"},
+            "span_kind": attributes["openinference.span.kind"], "parent_id": None if made.parent is None else f"{made.parent:016x}",
+            "start_time": stamp(made.begins), "end_time": stamp(made.ends or 0), "status_code": "ERROR" if made.error else "OK",
+            "status_message": made.error or "", "attributes": attributes, "events": [],
+        }
+        for made, attributes in ended_spans(conversation, convention)
+    ]  # fmt: skip
+
+
 def genai_messages(messages: list[dict[str, Any]]) -> str:
     def parts(message: dict[str, Any]) -> list[Any]:
         if message["role"] == "tool":
@@ -164,6 +193,7 @@ GENAI = Convention(
         "gen_ai.tool.call.arguments": json.dumps(call.args), **({} if call.failed else {"gen_ai.tool.call.result": call.output}),
     },
 )  # fmt: skip
+LANGGRAPH = replace(GENAI, operations=interrupted)
 LOGFIRE = Convention(
     agent=lambda c: {**GENAI.agent(c), "logfire.msg": "agent run", "pydantic_ai.all_messages": genai_messages(chat_messages(c.requests)), "final_result": LAST.text},
     request=lambda request, messages: {**GENAI.request(request, messages), "logfire.msg": "chat", "logfire.span_type": "span"},
@@ -265,6 +295,25 @@ LANGSMITH = Convention(
 )  # fmt: skip
 
 
+def claude_code_events(subject: Conversation | Request | Call) -> dict[str, Attributes]:
+    if isinstance(subject, Call):
+        return {} if subject.failed else {"tool.output": {"output": subject.output}}
+    return {"claude_code.assistant_response": {"response": subject.text if isinstance(subject, Request) else LAST.text}}
+
+
+def adk_output(call: Call) -> str | None:
+    """Return the output of a tool, of whose text ADK makes an object."""
+    is_wrapped = call.output is not None and not call.failed
+    return f'{{"result":"{call.output}"}}' if is_wrapped else call.output
+
+
+def adk_content(message: dict[str, Any]) -> dict[str, Any]:
+    if message["role"] == "tool":
+        return {"role": "user", "parts": [{"function_response": {"id": message["tool_call_id"], "name": "", "response": {"result": message["content"]}}}]}  # fmt: skip
+    calls = [{"function_call": {"id": call["id"], "name": call["function"]["name"], "args": json.loads(call["function"]["arguments"])}} for call in message.get("tool_calls", ())]  # fmt: skip
+    return {"role": "user" if message["role"] == "user" else "model", "parts": [{"text": message["content"]}, *calls]}
+
+
 def vercel_calls(request: Request) -> str:
     return json.dumps([{"type": "tool-call", "toolCallId": call.id, "toolName": call.name, "input": json.dumps(call.args)} for call in request.calls])  # fmt: skip
 
@@ -296,6 +345,44 @@ VERCEL = Convention(
         "ai.operationId": "ai.toolCall", "ai.toolCall.name": call.name, "ai.toolCall.id": call.id, "ai.toolCall.args": json.dumps(call.args),
         **({} if call.failed else {"ai.toolCall.result": json.dumps(call.output)}),
     },
+)  # fmt: skip
+
+LAMINAR = Convention(
+    agent=lambda c: {"lmnr.span.type": "DEFAULT", "lmnr.span.input": json.dumps({"question": QUESTION}), "lmnr.span.output": json.dumps(LAST.text)},
+    request=lambda request, messages: {
+        "lmnr.span.type": "LLM", "gen_ai.request.model": request.model, **genai_tokens(request), "lmnr.span.input": json.dumps(messages),
+        "lmnr.span.output": json.dumps([chat_answer(request)]),
+    },
+    tool=lambda call: {
+        "lmnr.span.type": "TOOL", "lmnr.span.input": json.dumps(call.args), **({} if call.failed else {"lmnr.span.output": json.dumps(call.output)}),
+    },
+)  # fmt: skip
+CLAUDE_CODE = Convention(
+    agent=lambda c: {"span.type": "interaction", "user_prompt": QUESTION},
+    request=lambda request, messages: {
+        "span.type": "llm_request", "model": request.model, "input_tokens": request.new, "cache_read_tokens": request.cached, "output_tokens": request.output,
+        "request_id": f"req_{request.begins}",
+    },
+    tool=lambda call: {"span.type": "tool", "tool_name": call.name, "tool_use_id": call.id, "tool_input": json.dumps(call.args)},
+    events=claude_code_events,
+    name=lambda made: f"claude_code.{'interaction' if made.parent is None else 'llm_request' if isinstance(made.subject, Request) else 'tool'}",
+)  # fmt: skip
+GOOGLE_ADK = Convention(
+    agent=GENAI.agent,
+    request=lambda request, messages: {
+        "gen_ai.system": "gcp.vertex.agent", "gen_ai.request.model": request.model,
+        "gcp.vertex.agent.llm_request": json.dumps({"model": request.model, "config": {}, "contents": [*map(adk_content, messages)]}),
+        "gcp.vertex.agent.llm_response": json.dumps({
+            "content": adk_content(chat_answer(request)),
+            "usage_metadata": {"prompt_token_count": request.input, "cached_content_token_count": request.cached, "candidates_token_count": request.output},
+        }),
+    },
+    tool=lambda call: {
+        "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": call.name, "gen_ai.tool.call.id": call.id, "gcp.vertex.agent.llm_request": "{}",
+        "gcp.vertex.agent.tool_call_args": json.dumps(call.args),
+        **({} if call.failed else {"gcp.vertex.agent.tool_response": json.dumps({"result": call.output})}),
+    },
+    name=lambda made: {"agent": "invoke_agent agent", "chat": "call_llm"}.get(made.name, f"execute_tool {made.name}"),
 )  # fmt: skip
 
 
@@ -351,10 +438,12 @@ def of_langfuse(conversation: Conversation) -> records.Session:
     return session_of([item.delivery for item in items if isinstance(item.delivery, Span)])
 
 
-def langsmith_batch(conversation: Conversation) -> bytes:
+def langsmith_batch(
+    conversation: Conversation, made_by: Callable[[Conversation], Iterator[Made]] = operations
+) -> bytes:
     """Write the runs of LangChain's tracer, each posted at its start and patched at its end."""
     posts, patches = [], []
-    for made in operations(conversation):
+    for made in made_by(conversation):
         own = {"id": uuid(made.number), "trace_id": uuid(1)}
         order = f"20260928T1200{made.begins:02}000000Z{uuid(made.number)}"
         place = {"dotted_order": order} if made.parent is None else {"parent_run_id": uuid(1), "dotted_order": f"20260928T120000000000Z{uuid(1)}.{order}"}  # fmt: skip
@@ -369,13 +458,14 @@ def langsmith_batch(conversation: Conversation) -> bytes:
             ended: dict[str, Any] = {"outputs": {"generations": [[{"text": request.text, "message": message}]]}}
         elif isinstance(made.subject, Call):
             begun = {"run_type": "tool", "inputs": made.subject.args, "extra": {"tool_call_id": made.subject.id}}
-            ended = {"error": made.error} if made.error else {"outputs": {"output": made.subject.output}}
+            ended = {"outputs": {"output": made.subject.output}}
         else:
             begun = {"run_type": "chain", "inputs": {"messages": [{"type": "human", "content": QUESTION}]}, "extra": {}}
             ended = {"outputs": {"messages": [{"type": "ai", "content": LAST.text}]}}
         posts.append({**own, **place, "name": made.name, "start_time": stamp(made.begins), **begun})
         if made.ends is not None:
-            patches.append({**own, **place, "end_time": stamp(made.ends), **ended})
+            outcome = {"error": made.error} if made.error else ended
+            patches.append({**own, **place, "end_time": stamp(made.ends), **outcome})
     return json.dumps({"post": posts, "patch": patches}).encode()
 
 
@@ -392,8 +482,10 @@ def langchain_message(message: dict[str, Any]) -> dict[str, Any]:
     return {"type": kinds[message["role"]], "content": message["content"], **others}
 
 
-def of_langsmith(conversation: Conversation) -> records.Session:
-    decoded = langsmith_runs.decode_batch(langsmith_batch(conversation))
+def of_langsmith(
+    conversation: Conversation, made_by: Callable[[Conversation], Iterator[Made]] = operations
+) -> records.Session:
+    decoded = langsmith_runs.decode_batch(langsmith_batch(conversation, made_by))
     assert decoded.errors == []
     return session_of(decoded.spans)
 
@@ -430,16 +522,13 @@ def of_openai_agents(conversation: Conversation) -> records.Session:
 # --- The table --------------------------------------------------------------------------------------------------------
 
 Writer = Callable[[Conversation, Convention], Any]
-RECOVERED = "the error of a tool from which the run has recovered is the error of a run without an agent around it"
 
 
 def span_form(convention: str, words: Convention, *, write: Writer = otlp, **others: Any) -> Form:
     def session(conversation: Conversation) -> records.Session:
         return imported("otlp", json.dumps(write(conversation, words)).encode())
 
-    return Form(
-        name=f"{convention} spans", session=session, lacks=NO_PAUSE, **{"wrong": {"paused": RECOVERED}, **others}
-    )
+    return Form(name=f"{convention} spans", session=session, **{"lacks": NO_PAUSE, **others})
 
 
 NO_PAUSE: frozenset[Lack] = frozenset(["pause"])
@@ -451,18 +540,31 @@ SPAN_FORMS = [
     span_form("agentops", AGENTOPS),
     span_form("mlflow", MLFLOW),
     span_form("langfuse", LANGFUSE, has_cached_beside=True),
-    span_form("langsmith", LANGSMITH, wrong={"whole": RECOVERED, "paused": RECOVERED}),
+    span_form("langsmith", LANGSMITH),
     span_form("vercel", VERCEL),
+    span_form("laminar", LAMINAR),
+    span_form(
+        "claude_code",
+        CLAUDE_CODE,
+        lacks=NO_PAUSE | {"requests of calls", "open spans"},
+        has_cached_beside=True,
+    ),
+    span_form("google_adk", GOOGLE_ADK, output=adk_output),
+    span_form("openinference written by Phoenix", OPENINFERENCE, write=written_by_phoenix),
     span_form("genai printed by Python", GENAI, write=printed_by_python),
     span_form("openinference printed by JavaScript", OPENINFERENCE, write=printed_by_javascript),
     Form(name="Langfuse ingestion", session=of_langfuse, lacks=NO_PAUSE, has_cached_beside=True),
     Form(name="LangSmith runs", session=of_langsmith, lacks=NO_PAUSE),
+    span_form("genai of LangGraph", LANGGRAPH, lacks=frozenset()),
+    Form(
+        name="LangSmith runs of LangGraph",
+        session=lambda conversation: of_langsmith(conversation, interrupted),
+    ),
     Form(
         name="OpenAI Agents SDK",
         session=of_openai_agents,
         lacks=NO_PAUSE,
         error=lambda call: f"Error running tool (non-fatal): {call.output}",
-        wrong=dict.fromkeys(["whole", "paused"], "the error of a tool that has an output too is its output"),
     ),
     file_form(langfuse, "pause", "end", has_cached_beside=True),
 ]
