@@ -50,7 +50,7 @@ def request(*events: SpanEvent, **attributes: Any) -> records.AgentStep:
         ("native-strands", (3, 3, 0, 0, 0)),
         ("openinference-langgraph", (6, 6, 6, 6, 0)),
         ("openinference-openai-chat", (5, 5, 4, 5, 2)),
-        ("traceloop-anthropic", (2, 2, 2, 2, 1)),
+        ("traceloop-anthropic", (2, 2, 2, 2, 0)),
         ("traceloop-openai-agents", (5, 5, 4, 5, 0)),
         ("vercel-ai-legacy", (5, 5, 5, 5, 2)),
     ],

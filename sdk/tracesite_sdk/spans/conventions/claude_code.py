@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracesite_sdk.normalize.pricing import with_counts
-from tracesite_sdk.spans.facts import Facts, first, first_text, milliseconds
+from tracesite_sdk.spans.facts import Facts, first, first_text, milliseconds, usage
 from tracesite_sdk.spans.observations import EXECUTION, Kind
 from tracesite_sdk.spans.span import Attributes, Span
 from tracesite_sdk.transcripts.parsing.message_shapes import decoded
@@ -17,12 +16,12 @@ from tracesite_sdk.transcripts.parsing.message_shapes import decoded
 _PREFIX = "claude_code."
 _KINDS: dict[str, Kind] = {"interaction": "agent", "llm_request": "generation", "tool": "tool"}
 _REDACTED = "<REDACTED>"
-_TOKENS = {
+_TOKENS: dict[str, tuple[str, ...]] = {
     # By the names of Anthropic, which counts cached tokens beside the input.
-    "input_tokens": "input_tokens",
-    "output_tokens": "output_tokens",
-    "cache_read_tokens": "cache_read_input_tokens",
-    "cache_creation_tokens": "cache_creation_input_tokens",
+    "input_tokens": ("input_tokens",),
+    "output_tokens": ("output_tokens",),
+    "cache_read_input_tokens": ("cache_read_tokens",),
+    "cache_creation_input_tokens": ("cache_creation_tokens",),
 }
 _ARGUMENTS = {
     "full_command": "command",
@@ -50,7 +49,7 @@ def facts(span: Span) -> Facts:
     elif kind == "generation":
         found.model = first_text(attributes, ("model", "gen_ai.request.model"))
         found.response_id = first_text(attributes, ("gen_ai.response.id", "request_id"))
-        found.usage = with_counts({_TOKENS[key]: attributes[key] for key in _TOKENS if key in attributes}) or None
+        found.usage = usage(attributes, _TOKENS)
         found.time_to_first_token = milliseconds(attributes.get("ttft_ms"))
         found.output = _response(span) or _shown(attributes.get("response.model_output"))
         found.error = _failure(attributes)
