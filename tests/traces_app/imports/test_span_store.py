@@ -214,7 +214,9 @@ def test_session_waits_until_a_later_run_goes_on(project: Project, is_reversed: 
             assert Session.objects.get().status == "paused"
             assert list(Message.objects.filter(is_completed=False).values_list("role", flat=True)) == ["assistant"]
     assert Session.objects.get().status == "completed"
-    assert not Message.objects.filter(is_completed=False).exists()
+    waited, answered = Message.objects.filter(role="assistant").order_by("pk")
+    assert waited.is_completed and answered.is_completed
+    assert waited.completed_at == answered.created_at
 
 
 def test_many_traces_are_stored_some_at_a_time(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
