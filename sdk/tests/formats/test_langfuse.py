@@ -178,6 +178,12 @@ def test_observations_give_times_model_usage_and_duration() -> None:
     assert str(message.completed_at) == "2026-03-01 12:00:05+00:00"
 
 
+def test_counts_of_characters_are_no_tokens() -> None:
+    row = {"usage": {"input": 400, "output": 20, "total": 420, "unit": "CHARACTERS"}}
+    assert langfuse._usage(row) == {"input_characters": 400, "output_characters": 20, "total_characters": 420}
+    assert langfuse._usage({**row, "usageDetails": {"input": 7}}) == {"input_tokens": 7}
+
+
 def test_fields_without_column_are_metadata() -> None:
     (session,), _left_out = read(WRAPPINGS["as downloaded"])
     assert (session.end_user, session.tags, session.title) == ("li.wei", ["prod"], "Weather?")

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tracesite_sdk import records
+from tracesite_sdk.normalize.pricing import Tokens, tokens_of
 from tracesite_sdk.spans.conversation import session_of_trace
 from tracesite_sdk.spans.langfuse_events import OBSERVATIONS, Item, decode_batch
 from tracesite_sdk.spans.span import LogRecord, Span
@@ -67,14 +69,26 @@ def test_any_event_is_decoded_and_read(batch: list[dict[str, Any]]) -> None:
         assert session_of_trace(of_trace) == session_of_trace(of_trace[::-1])
 
 
-@pytest.mark.parametrize("unit", [None, "TOKENS", "tokens", "CHARACTERS", "SECONDS"])
-def test_counts_in_another_unit_are_no_tokens(unit: str | None) -> None:
-    usage = {"input": 400, "output": 20, "total": 420, "totalCost": 0.5, "unit": unit}
+def step_with(usage: dict[str, Any]) -> records.AgentStep:
     body = {"id": "g", "traceId": "t", "model": "text-bison", "input": "Hi", "output": "Ho", "usage": usage}
     event = {"id": "1", "type": "generation-create", "timestamp": "2026-11-20T10:00:00Z", "body": body}
     spans = spans_in(decode_batch(json.dumps({"batch": [event]}).encode()))
     [step] = (session_of_trace(spans).messages or ())[-1].agent_steps or ()
+    return step
+
+
+def test_cached_tokens_of_an_older_usage_are_counted() -> None:
+    usage = {"prompt_tokens": 110, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 80}}
+    assert tokens_of(step_with(usage).usage) == Tokens(30, 80, 0, 5, 0)
+
+
+@pytest.mark.parametrize("unit", [None, "TOKENS", "tokens", "CHARACTERS", "SECONDS"])
+def test_counts_in_another_unit_are_no_tokens(unit: str | None) -> None:
+    usage = {"input": 400, "output": 20, "total": 420, "totalCost": 0.5, "unit": unit}
     names = ("input", "output", "total")
     is_tokens = unit is None or unit.upper() == "TOKENS"
     ending = "_tokens" if is_tokens else f"_{str(unit).lower()}"
-    assert step.usage == {**dict(zip([name + ending for name in names], (400, 20, 420), strict=True)), "cost": 0.5}
+    assert step_with(usage).usage == {
+        **dict(zip([name + ending for name in names], (400, 20, 420), strict=True)),
+        "cost": 0.5,
+    }

@@ -28,6 +28,7 @@ from typing import Any
 import msgspec
 
 from tracesite_sdk.normalize.json_values import between, fields, instant, items, rest, text
+from tracesite_sdk.normalize.mended_json import decode_json
 from tracesite_sdk.transcripts.documents import Document, Skip, first_values, numbered_values
 from tracesite_sdk.transcripts.entries import (
     EMPTY_CONVERSATION,
@@ -203,7 +204,7 @@ def _metadata(message: dict[str, Any]) -> dict[str, Any]:
 def _args(content: _Content) -> Any:
     """Return the arguments of a call, which are JSON, or code, or any text."""
     try:
-        decoded = msgspec.json.decode(content.text)
+        decoded = decode_json(content.text)
     except (msgspec.DecodeError, RecursionError):
         decoded = None
     if isinstance(decoded, dict):

@@ -39,6 +39,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tracesite_sdk.normalize.json_values import fields, instant, items, milliseconds, rest, text
+from tracesite_sdk.normalize.mended_json import decode_json
 from tracesite_sdk.normalize.records import text_of
 from tracesite_sdk.transcripts.documents import Document, Files, Lines, Skip
 from tracesite_sdk.transcripts.entries import Call, Entry, Prompt, Reply, Result, Transcript
@@ -868,7 +869,7 @@ def _unwrapped(output: Any) -> tuple[Any, dict[str, Any]]:
         return output, {}
     if output.startswith("{") and '"metadata"' in output:
         try:
-            wrapper = msgspec.json.decode(output)
+            wrapper = decode_json(output)
         except (msgspec.DecodeError, RecursionError):
             return output, {}
         if (

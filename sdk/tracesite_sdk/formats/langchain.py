@@ -37,6 +37,7 @@ import msgspec
 
 from tracesite_sdk import records
 from tracesite_sdk.normalize import json_values
+from tracesite_sdk.normalize.mended_json import decode_json
 from tracesite_sdk.records import ids
 from tracesite_sdk.transcripts.documents import (
     Document,
@@ -278,7 +279,7 @@ def _decoded(value: Any) -> Any:
     if not isinstance(value, str) or not value.startswith(("{", "[")):
         return value
     try:
-        return msgspec.json.decode(value)
+        return decode_json(value)
     except (msgspec.DecodeError, RecursionError):
         return value
 

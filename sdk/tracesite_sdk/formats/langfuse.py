@@ -22,6 +22,7 @@ from typing import Any
 
 from tracesite_sdk.normalize.json_values import fields, instant, items, rest, text
 from tracesite_sdk.normalize.pricing import is_amount
+from tracesite_sdk.spans.langfuse_events import older_counts
 from tracesite_sdk.spans.observations import EARLIEST, EMPTY, Kind, Observation, Reader, Trace, digest
 from tracesite_sdk.transcripts.documents import Document, Skip, first_values, numbered_values
 from tracesite_sdk.transcripts.entries import Prompt, Transcript
@@ -269,7 +270,7 @@ def _join(where: str, key: str) -> str:
 
 def _usage(row: dict[str, Any]) -> dict[str, Any] | None:
     """Return the tokens under the names that `tokens` counts, and the cost that Langfuse knows."""
-    details = fields(_get(row, "usageDetails", "usage_details")) or fields(row.get("usage"))
+    details = fields(_get(row, "usageDetails", "usage_details")) or older_counts(fields(row.get("usage")))
     names = {"input": "input_tokens", "output": "output_tokens", "total": "total_tokens"}
     usage = {names.get(name, name): value for name, value in details.items() if value is not None}
     costs = fields(_get(row, "costDetails", "cost_details"))

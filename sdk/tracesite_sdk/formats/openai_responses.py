@@ -33,6 +33,7 @@ import msgspec
 
 from tracesite_sdk import records
 from tracesite_sdk.normalize import json_values
+from tracesite_sdk.normalize.mended_json import decode_json
 from tracesite_sdk.normalize.records import text_of
 from tracesite_sdk.transcripts.documents import Document, Lines, Skip, join_place, numbered_values, skip_silently
 from tracesite_sdk.transcripts.entries import (
@@ -334,7 +335,7 @@ def _unwrapped(value: object) -> dict[str, Any]:
     for _layer in range(3):
         if isinstance(value, str):
             try:
-                value = msgspec.json.decode(value)
+                value = decode_json(value)
             except (msgspec.DecodeError, RecursionError):
                 return {}
         if not isinstance(value, dict):

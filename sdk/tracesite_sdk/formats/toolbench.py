@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from tracesite_sdk.normalize.json_values import content, fields, items, rest, text
+from tracesite_sdk.normalize.mended_json import decode_json
 from tracesite_sdk.transcripts.documents import Document, Skip, first_values, numbered_values
 from tracesite_sdk.transcripts.entries import Call, Entry, Prompt, Reply, Result, Transcript
 
@@ -230,7 +231,7 @@ def _result(id_: str, message: dict[str, Any]) -> Result:
 def _failed(output: str) -> bool | None:
     """Return whether an observation has an error; None if it is not such an object, because it was cut off, for example."""
     try:
-        observation = msgspec.json.decode(output)
+        observation = decode_json(output)
     except (msgspec.DecodeError, RecursionError):
         return None
     return bool(observation["error"]) if isinstance(observation, dict) and "error" in observation else None

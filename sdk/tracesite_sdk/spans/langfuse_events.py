@@ -253,13 +253,7 @@ def _attributes(body: dict[str, Any], names: Mapping[str, str], metadata: str) -
 def _counts(body: dict[str, Any]) -> Attributes:
     """Return tokens and costs, from the details or from the older `usage`."""
     usage = fields(body.get("usage"))
-    tokens = fields(body.get("usageDetails")) or {
-        name: count for name, count in usage.items() if name in _TOKENS and count is not None
-    }
-    unit = text(usage.get("unit"))
-    if unit and unit.upper() != _UNIT and not fields(body.get("usageDetails")):
-        # Characters, seconds and the like have no price of tokens.
-        tokens = {f"{_TOKENS[name]}_{unit.lower()[:40]}": count for name, count in tokens.items()}
+    tokens = fields(body.get("usageDetails")) or older_counts(usage)
     costs = fields(body.get("costDetails")) or {
         _COSTS[name]: cost for name, cost in usage.items() if name in _COSTS and cost is not None
     }
@@ -268,6 +262,18 @@ def _counts(body: dict[str, Any]) -> Attributes:
         found["langfuse.observation.usage_details"] = {_TOKENS.get(name, name): count for name, count in tokens.items()}
     if costs:
         found["langfuse.observation.cost_details"] = costs
-    if unit:
+    if unit := text(usage.get("unit")):
         found["langfuse.body.usage.unit"] = unit
     return found
+
+
+def older_counts(usage: dict[str, Any]) -> dict[str, Any]:
+    """Return the counts in an older `usage`. Those of characters, seconds and the like, which have no price of tokens, get the name of
+    their unit."""
+    counts = {
+        _TOKENS.get(name, name): count
+        for name, count in usage.items()
+        if name not in (*_COSTS, "unit") and count is not None
+    }
+    unit = (text(usage.get("unit")) or _UNIT).lower()[:40]
+    return counts if unit == _UNIT.lower() else {f"{name}_{unit}": count for name, count in counts.items()}
