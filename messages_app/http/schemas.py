@@ -109,7 +109,7 @@ class Session(Resource, frozen=True):
     cost: Amount | None
     """USD, the sum over its messages whose cost is known; null if there are none."""
     unpriced_count: Count
-    """Steps with a model or tokens whose cost is unknown."""
+    """Answers of models whose cost is unknown; unless it is 0, `cost` is a lower bound."""
     last_event: Annotated[
         int,
         Meta(

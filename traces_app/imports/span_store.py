@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import blake2b
-from itertools import pairwise
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -559,14 +558,15 @@ def _replace_messages(
 def _go_on(db: Database, session: Session, old: Sequence[Message]) -> None:
     """End the pause of a session whose last run does not wait for a person. `old` are messages that it had before."""
     answers = db.rows(Message.objects).filter(session_id=session.pk, role="assistant").order_by("pk")
-    known = [*answers.values_list("pk", "metadata")]
-    # Each waited until the next run of the session began.
-    waited = [(pk, ids.created_at_of(later)) for (pk, metadata), (later, _) in pairwise(known) if WAITING in metadata]
-    if (known and WAITING in known[-1][1]) or not (waited or any(WAITING in message.metadata for message in old)):
+    last = answers.values_list("pk", flat=True).last()
+    waited = [*answers.filter(metadata__has_key=WAITING).values_list("pk", flat=True)]
+    if last in waited or not (waited or any(WAITING in message.metadata for message in old)):
         return
-    completed = [
-        records.Message(id=str(pk), role="assistant", is_completed=True, completed_at=until) for pk, until in waited
-    ]
+    completed = []
+    for pk in waited:
+        # Until the next run of the session began.
+        until = ids.created_at_of(answers.filter(pk__gt=pk).values_list("pk", flat=True)[0])
+        completed.append(records.Message(id=str(pk), role="assistant", is_completed=True, completed_at=until))
     if completed:
         ingest(db, session.project_id, [records.Session(id=str(session.pk), messages=completed)])
     db.rows(Session.objects).filter(pk=session.pk).update(said_status="")

@@ -236,12 +236,11 @@ def finish_message(
     is_countable = (
         stored.totals is None or counted is None or not (stored.totals.cost is not None and counted.cost is None)
     )
-    # Nor is whether an answer without a step of a model is one of those without a cost.
-    may_be_unknown = (
-        row.cost is None and row.unpriced_count <= 1 and (not row.step_count or tokens(row.usage) != (0, 0))
-    )
-    is_countable = is_countable and not may_be_unknown
-    if counted and stored.totals and is_as_counted and is_countable and "usage" not in changed:
+    # Nor is whether the request of the answer is the one without a cost: that changes with the first step of a model.
+    is_first = counted is not None and bool(counted.unpriced_count or counted.cost is not None)
+    is_countable = is_countable and not (row.cost is None and row.unpriced_count <= 1 and is_first)
+    is_same_answer = changed.keys().isdisjoint({"usage", "error", "is_completed"})
+    if counted and stored.totals and is_as_counted and is_countable and is_same_answer:
         counts = _counted_on(row, stored.totals, counted)
     else:
         counts = count_below(db, row)

@@ -15,7 +15,7 @@ from access_app.db import Database
 from messages_app.models import Message
 from traces_app.models import ModelPrice
 from tracesite_sdk.normalize.pricing import Price, PriceTable
-from tracesite_sdk.normalize.rollup import is_request
+from tracesite_sdk.normalize.rollup import costs_something
 from tracesite_sdk.records import ids
 
 MAX_AGE = 60
@@ -23,7 +23,7 @@ MAX_AGE = 60
 _PRICES: BoundedCache[None, PriceTable] = BoundedCache(1, max_age=MAX_AGE)
 # The bounds prune months.
 _STEPS = """
-    SELECT id, message_id, model, usage::text, timestamp, said_cost, cost, metadata ? 'error' FROM traces_app_agentstep
+    SELECT id, message_id, model, usage::text, timestamp, said_cost, cost, (metadata -> 'error')::text FROM traces_app_agentstep
     WHERE id = ANY(%s) AND message_id = %s AND id >= %s AND id < %s
     """
 _SET_COSTS = """
@@ -62,12 +62,13 @@ class StoredStep(NamedTuple):
     timestamp: datetime | None
     said_cost: Decimal | None
     cost: Decimal | None
-    has_error: bool
+    error: str | None
 
     @property
-    def is_request(self) -> bool:
+    def costs_something(self) -> bool:
         """Return whether the step counts as unpriced if it has no cost."""
-        return is_request(self.model, msgspec.json.decode(self.usage) if self.usage else None, self.has_error)
+        usage, error = (msgspec.json.decode(text) if text else None for text in (self.usage, self.error))
+        return costs_something(self.model, usage, error)
 
     def priced(self, prices: PriceTable, project_id: int) -> Decimal | None:
         """Return the cost that it has by the prices of its day."""

@@ -92,7 +92,7 @@ def message_row(
             (row.step_id, row.parent_id, call.status or "", call.duration)
             for row, call in zip(below.calls, (call for step in steps for call in step.tool_calls or ()), strict=True)
         ),
-        is_answer=message.role == "assistant" and bool(message.is_completed),
+        is_answer=message.role == "assistant" and bool(message.is_completed) and not message.error,
     )
     assert message.created_at is not None, "normalisation gives every message its time"
     completed_at = completion(message, message.created_at)

@@ -324,7 +324,7 @@ def count_below(db: Database, row: Message) -> Rollup:
             "SELECT step_id, parent_id, status, duration_ms FROM traces_app_toolcall WHERE message_id = %s",
             [row.pk],
         )
-        is_answer = row.role == Message.Role.ASSISTANT and row.is_completed
+        is_answer = row.role == Message.Role.ASSISTANT and row.is_completed and not row.error
         return rollup(row.usage, steps, cursor.fetchall(), is_answer=is_answer)
 
 

@@ -32,7 +32,7 @@ _MESSAGES = """
     ORDER BY id LIMIT %(most)s
     """
 _STEPS = """
-    SELECT id, message_id, model, usage::text, timestamp, said_cost, cost, metadata ? 'error' FROM traces_app_agentstep
+    SELECT id, message_id, model, usage::text, timestamp, said_cost, cost, (metadata -> 'error')::text FROM traces_app_agentstep
     WHERE message_id = ANY(%s) AND id >= %s AND id < %s
     """
 _LOCK = """
@@ -152,9 +152,9 @@ def _write(
         priced = of_message.get(message_id, [])
         costs = [cost for _step, cost in priced if cost is not None]
         cost = sum(costs, Decimal(0)) if costs else None
-        unpriced = sum(cost is None and step.is_request for step, cost in priced)
+        unpriced = sum(cost is None and step.costs_something for step, cost in priced)
         if not (costs or unpriced):
-            unpriced = old_unpriced  # of an answer without a step of a model
+            unpriced = old_unpriced  # of an answer whose request is not known: that does not change
         if (cost, unpriced) == (old_cost, old_unpriced):
             continue
         saved.append((message_id, cost, unpriced))

@@ -120,6 +120,7 @@ class _Message(NamedTuple):
     session_project_id: int | None
     role: str
     is_completed: bool
+    has_error: bool
     health: list[str]
     usage: str | None
     created_at: datetime
@@ -209,7 +210,7 @@ def _messages(db: Database, message_ids: Sequence[UUID]) -> list[_Message]:
     rows = fetch(
         db,
         "SELECT message.id, message.session_id, message.project_id, session.project_id AS session_project_id, "
-        "message.role, message.is_completed, message.health, message.usage::text AS usage, message.created_at, "
+        "message.role, message.is_completed, message.error <> '' AS has_error, message.health, message.usage::text AS usage, message.created_at, "
         "message.completed_at, left(message.metadata ->> 'answer_iteration', 12) AS answer_iteration, message.step_count, "
         "message.call_count, message.failure_count, message.model_error_count, message.input_tokens, "
         "message.output_tokens, message.duration_ms, message.cost, message.unpriced_count "
@@ -404,7 +405,7 @@ def _count_problems(message: _Message, steps: Sequence[_Step], calls: Sequence[_
         _json(message.usage),
         ((step.id, step.duration_ms, _json(step.usage), _json(step.error), step.model, step.cost) for step in steps),
         ((call.step_id, call.parent_id, call.status, call.duration_ms) for call in calls),
-        is_answer=message.role == "assistant" and message.is_completed,
+        is_answer=message.role == "assistant" and message.is_completed and not message.has_error,
     )
     counted = counted._replace(
         duration_ms=duration_between(message.created_at, message.completed_at, counted.duration_ms)

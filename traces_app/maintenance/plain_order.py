@@ -66,7 +66,7 @@ def _count_of(usage: str, names: Sequence[str]) -> str:
 
 _VERDICTS = f"""
 WITH message AS MATERIALIZED (
-    SELECT message.id, message.project_id, message.role, message.is_completed, message.health, message.created_at,
+    SELECT message.id, message.project_id, message.role, message.is_completed, message.error <> '' AS has_error, message.health, message.created_at,
         message.completed_at, message.step_count, message.call_count, message.failure_count, message.model_error_count,
         message.input_tokens, message.output_tokens, message.duration_ms, message.cost, message.unpriced_count,
         (SELECT project_id FROM messages_app_session WHERE id = message.session_id) AS session_project_id,
@@ -118,7 +118,7 @@ SELECT message.id, coalesce(steps, 0), coalesce(calls, 0), (
     message.step_count = coalesce(steps, 0) AND message.call_count = coalesce(calls, 0)
     AND message.failure_count = coalesce(failures, 0) AND message.model_error_count = 0
     AND message.cost IS NOT DISTINCT FROM steps.cost AND message.unpriced_count = coalesce(unpriced, 0) + (
-        message.role = 'assistant' AND message.is_completed AND has_request IS NOT TRUE AND (steps IS NULL OR said_in + said_out > 0)
+        message.role = 'assistant' AND message.is_completed AND NOT message.has_error AND has_request IS NOT TRUE
     )::int
     AND CASE WHEN said_in + said_out > 0 THEN message.input_tokens = said_in AND message.output_tokens = said_out
         WHEN said_in + said_out = 0 AND coalesce(tokens_are_known, true)

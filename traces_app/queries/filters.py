@@ -427,7 +427,7 @@ def _requests(db: Database, scope: ProjectScope, ids: IdRange) -> QuerySet[Agent
     runs = FilteredRelation("message", condition=Q(message__deleted_at__isnull=True))
     rows = db.rows(AgentStep.with_deleted).order_by().alias(run=runs, usage_text=Cast("usage", TextField()))
     rows = rows.filter(run__session__deleted_at__isnull=True, **ids.of("run__id"), **ids.periods_of("id"))
-    # The steps that are counted as unpriced if they have no cost, see rollup.py.
+    # The requests to models, also those that failed.
     has_usage = Q(usage_text__isnull=False) & ~Q(usage_text="{}")
     rows = rows.filter(Q(model__gt="") | Q(cost__isnull=False) | has_usage)
     return visible_to(rows, scope, "run__project_id")

@@ -28,17 +28,17 @@ PRICED = step(model="m", usage=USAGE, cost=Decimal(1))
         (USAGE, [PRICED], 0),
         (None, [PRICED, step(model="m")], 1),
         (None, [PRICED, step(usage=USAGE), step(model="m", usage={"unit": "x"})], 2),
-        # A tool was called without a model, as far as is known.
         (None, [PRICED, step()], 0),
-        (None, [step()], 0),
         # A request that failed costs nothing, unless it has tokens.
         (None, [PRICED, step(model="m", error="429")], 0),
         (None, [PRICED, step(model="m", usage=USAGE, error="cut off")], 1),
-        # Of what is not known to be a request, the answer is one.
+        # The answer came from a request, too, if none is known.
         (None, [], 1),
+        (None, [step()], 1),
         (USAGE, [], 1),
         (USAGE, [step()], 1),
         (USAGE, [step(model="m")], 1),
+        (None, [step(model="m", error="429")], 0),
     ],
 )
 def test_answers_without_a_cost_are_counted(of_message: Any, steps: list[Any], unpriced: int) -> None:

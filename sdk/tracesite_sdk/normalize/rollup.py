@@ -43,8 +43,8 @@ def rollup(
     Tokens are those of the message if it has any, else the sum over its steps. A step without a duration counts as the sum
     of its calls that have no parent. The duration and the cost are None where none is known.
 
-    `unpriced_count` is the number of requests to a model that have no cost. An answer (`is_answer`: a completed message of the
-    assistant) that has no step, or tokens but no step of a model, came from a request that is not known, and is one.
+    `unpriced_count` is the number of requests to a model that have no cost. The request of an answer (`is_answer`: a completed
+    message of the assistant that has not failed) is one of them if no step is a request.
     """
     steps, calls = list(steps), list(calls)
     inside: dict[T, float] = {}
@@ -57,13 +57,12 @@ def rollup(
         if duration is not None or step_id in inside
     ]
     input_tokens, output_tokens = tokens(message_usage)
-    has_tokens = bool(input_tokens or output_tokens)
-    if not has_tokens:
+    if not (input_tokens or output_tokens):
         counted = [tokens(usage) for _id, _duration, usage, *_others in steps]
         input_tokens, output_tokens = sum(count[0] for count in counted), sum(count[1] for count in counted)
     costs = [cost for *_others, cost in steps if cost is not None]
-    requests = [is_request(model, usage, error) for _id, _duration, usage, error, model, cost in steps if cost is None]
-    is_unknown = is_answer and not costs and not any(requests) and (has_tokens or not steps)
+    unpriced = sum(costs_something(model, usage, error) for *_, usage, error, model, cost in steps if cost is None)
+    is_known = bool(costs) or any(model or usage for *_, usage, _error, model, _cost in steps)
     return Rollup(
         step_count=len(steps),
         call_count=len(calls),
@@ -73,11 +72,11 @@ def rollup(
         output_tokens=output_tokens,
         duration_ms=round(sum(durations)) if durations else None,
         cost=sum(costs, Decimal(0)) if costs else None,
-        unpriced_count=sum(requests) + is_unknown,
+        unpriced_count=unpriced + (is_answer and not is_known),
     )
 
 
-def is_request(model: str | None, usage: dict[str, Any] | None, error: Any) -> bool:
+def costs_something(model: str | None, usage: dict[str, Any] | None, error: Any) -> bool:
     """Return whether a step is a request to a model that costs something: a failed one without tokens costs nothing."""
     return bool(usage or model) and not (error and tokens(usage) == (0, 0))
 

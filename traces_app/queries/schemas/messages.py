@@ -110,7 +110,7 @@ class Message(Resource, frozen=True):
     cost: Amount | None
     """USD, the sum over the steps whose cost is known; null if there are none."""
     unpriced_count: Count
-    """Steps with a model or tokens whose cost is unknown."""
+    """Answers of models whose cost is unknown; unless it is 0, `cost` is a lower bound."""
     health: Annotated[list[str], Meta(description="Health flags: problems of the data as it arrived.")]
     redactions: Redactions
     metadata: JsonObject
