@@ -487,6 +487,24 @@ def test_same_answer_to_same_question_is_another_answer(other: dict[str, Any]) -
     assert len(only([line("user", "u1", "Ping"), first, line("user", "u2", "Ping", 2), second]).messages or ()) == 4
 
 
+APART = [("continue", "Done."), ("what?", "Other"), ("continue", "Done."), ("end", "Bye")]
+
+
+@pytest.mark.parametrize(("said", "tokens"), [(APART, 0), (APART, 9), ([("continue", "Done.")] * 3, 0)])
+def test_repeated_answers_of_a_gateway_with_one_id_stay(said: list[tuple[str, str]], tokens: int) -> None:
+    lines = [
+        item
+        for at, (question, answer) in enumerate(said)
+        for item in (
+            line("user", f"u{at}", question, 2 * at),
+            line("assistant", f"a{at}", [text(answer)], 2 * at + 1, id="x", usage={"input_tokens": tokens}),
+        )
+    ]
+    (session,), left_out = read(lines)
+    assert left_out == []
+    assert [message.content for message in session.messages or ()] == [part for pair in said for part in pair]
+
+
 def test_equal_results_of_one_id_answer_their_own_calls() -> None:
     lines = [
         *(

@@ -25,8 +25,9 @@ Mapping:
   with the time of the `remove` if no other line repeats it. A user line follows a `dequeue`; `popAll` returns the text to
   the user's input field. Notifications are queued in the same way.
 * A line written again on resume (same `uuid` and content) counts once, even if its other fields changed. History written
-  again with new uuids counts once, too: an answer with the `message.id`, blocks and question of an earlier one, that
-  question, and results that repeat those of answered calls.
+  again with new uuids counts once, too: an answer with the `message.id`, blocks and question of an earlier one (without a
+  count of tokens the question before that, too), that question, and results that repeat those of answered calls. An id
+  that answers to several questions have identifies none.
 * Replies of a sub-agent are steps below the call that started it. The `agentId` of the result, in its data or its text, or
   of a progress line, or the prompt, identifies that call. Among calls with the same prompt that is a guess, marked in the
   metadata of the replies (GUESSED_PARENT). Input before the first reply is in its metadata as `prompt` (a list if it has several
@@ -619,13 +620,20 @@ class _History:
 
     question: int = 0
     """The hash of the last question."""
+    before: int = 0
+    """That of the question before it."""
     first: int = -1
     """Its first line."""
     unanswered: dict[int, str] = field(default_factory=dict)
     """Its lines and their places, until it has an answer that is not a repetition."""
     is_answered: bool = False
-    written: dict[int, tuple[int, int, int, float]] = field(default_factory=dict)
-    """Each block of an answer: its question, the first line of that, the hash of the request, and the input tokens."""
+    written: dict[int, tuple[int, int, int, int, float]] = field(default_factory=dict)
+    """Each block of an answer: its question, the one before, the first line of its own, the hash of the request, and the
+    input tokens."""
+    asked: dict[int, int] = field(default_factory=dict)
+    """The first line of the question that an answer with this id has, by the hash of the id."""
+    shared: set[int] = field(default_factory=set)
+    """Ids that answers to several questions have, as behind some gateways: they identify no answer."""
     open_calls: set[str] = field(default_factory=set)
     results: set[int] = field(default_factory=set)
 
@@ -638,7 +646,7 @@ class _History:
             return repeated
         if _is_typed(line):
             if self.is_answered or self.first < 0:
-                self.question, self.first, self.is_answered = 0, ordinal, False
+                self.before, self.question, self.first, self.is_answered = self.question, 0, ordinal, False
             self.question = _hash(str(self.question), _text_of(message))
             self.unanswered[ordinal] = where
         return {ordinal: where} if not _has_prompt(line) and self._is_result_again(message, digests) else {}
@@ -653,23 +661,29 @@ class _History:
     def _is_answer_again(self, line: dict[str, Any], digests: list[int]) -> bool:
         request, counted = _hash(text(line.get("requestId")) or ""), _input_tokens(line["message"])
         earlier = [self.written.get(digest) for digest in digests]
+        id_ = _hash(text(line["message"].get("id")) or "")
         if (
             text(line["message"].get("id"))
+            and id_ not in self.shared
             and digests
             and all(
                 block is not None
                 # A stream may repeat the answers without the questions.
-                and (block[0] == self.question or (self.is_answered and counted and counted == block[3]))
-                and block[1] != self.first
-                and (request == block[2] or _NO_REQUEST in (request, block[2]))
-                and not (counted and block[3] and counted != block[3])
+                and (block[0] == self.question or (self.is_answered and counted and counted == block[4]))
+                # Without a count the same short answer to "continue" may be another one.
+                and (counted or block[1] == self.before)
+                and block[2] != self.first
+                and (request == block[3] or _NO_REQUEST in (request, block[3]))
+                and not (counted and block[4] and counted != block[4])
                 for block in earlier
             )
         ):
             return True
         if None in earlier:
             self.open_calls.update(id_ for id_, _block in _call_ids(line["message"]))
-        self.written |= dict.fromkeys(digests, (self.question, self.first, request, counted))
+        if self.asked.setdefault(id_, self.first) != self.first:
+            self.shared.add(id_)
+        self.written |= dict.fromkeys(digests, (self.question, self.before, self.first, request, counted))
         return False
 
 
