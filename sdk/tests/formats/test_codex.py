@@ -213,7 +213,9 @@ def test_exit_code_decides_command_status(output: Any, ended: dict[str, Any], fa
         ("send_message", "collab tool failed: stopped", True),
     ],
 )
-def test_sentence_from_tool_for_agents_is_failure(named: str | dict[str, str], output: str, failed: bool | None) -> None:
+def test_sentence_from_tool_for_agents_is_failure(
+    named: str | dict[str, str], output: str, failed: bool | None
+) -> None:
     called = {"name": named} if isinstance(named, str) else named
     rollout = [
         META,
