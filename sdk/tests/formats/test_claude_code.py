@@ -799,6 +799,34 @@ def test_sub_agents_with_one_prompt_have_guessed_calls() -> None:
     assert parents(lines) == {"b00": ("toolu_t", True), AGENT: ("toolu_s", True)}
 
 
+def test_only_agent_of_two_with_one_prompt_below_call_is_guessed() -> None:
+    other = [of_agent(item, agentId="b00", uuid=f"o{item['uuid']}") for item in OF_AGENT[:2]]
+    lines = [*BEFORE, *OF_AGENT, *other, line("user", "u2", [done("toolu_t")], 7), *AFTER[1:]]
+    assert parents(lines)[AGENT] == ("toolu_t", True)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        f"I saw the line\nagentId: {AGENT} (for resuming)\n" + "and more\n" * 8,
+        [text(f"There.\nagentId: {AGENT} (for resuming)"), text("agentId: b00 (for resuming)")],
+        f"There.\nagentId: {AGENT} (for resuming)",
+    ],
+    ids=["in the middle", "in an earlier block", "of another prompt"],
+)
+def test_agent_id_that_a_sub_agent_wrote_names_no_call(output: Any) -> None:
+    started = [use("toolu_t", "Agent", prompt="Look"), use("toolu_s", "Agent", prompt="Search")]
+    other = [of_agent(line("user", "o0", "Search", 2), agentId="b00"), of_agent(line("assistant", "o1", [text("Found.")], 3), agentId="b00")]  # fmt: skip
+    results = line("user", "u2", [done("toolu_s", output), done("toolu_t")], 7)
+    lines = [BEFORE[0], line("assistant", "a1", started, 1, id="msg_a"), *other, *OF_AGENT, results, *AFTER[1:]]
+    assert parents(lines) == {AGENT: ("toolu_t", None), "b00": ("toolu_s", None)}
+
+
+def test_prompt_of_another_tool_starts_no_sub_agent() -> None:
+    fetched = line("assistant", "a0", [use("toolu_f", "WebFetch", prompt="Look")], 1, id="msg_f")
+    assert parents([BEFORE[0], fetched, BEFORE[1], *OF_AGENT, *AFTER[1:]]) == {AGENT: ("toolu_t", None)}
+
+
 def test_agent_id_in_result_of_another_tool_names_no_call() -> None:
     read_file = line("assistant", "a9", [use("toolu_r", "Read")], 6)
     lines = [*BEFORE, *OF_AGENT, read_file, line("user", "u9", [done("toolu_r", f"agentId: {AGENT} (note)")], 7), *AFTER[1:]]  # fmt: skip

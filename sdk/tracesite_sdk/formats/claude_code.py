@@ -29,8 +29,8 @@ Mapping:
   count of tokens the question before that, too), that question, and results that repeat those of answered calls. An id
   that answers to several questions have identifies none.
 * Replies of a sub-agent are steps below the call that started it. The `agentId` of the result, in its data or its text, or
-  of a progress line, or the prompt, identifies that call. Among calls with the same prompt that is a guess, marked in the
-  metadata of the replies (GUESSED_PARENT). Input before the first reply is in its metadata as `prompt` (a list if it has several
+  of a progress line, or the prompt, identifies that call. If several calls or sub-agents have the prompt, that is a guess,
+  marked in the metadata of the replies (GUESSED_PARENT). Input before the first reply is in its metadata as `prompt` (a list if it has several
   lines); input after a reply is in the metadata of that reply as `told_after`. Progress lines repeat calls and results
   of a sub-agent; they are ignored where the sub-agent's own lines are present. A sub-agent file alone becomes the
   message "agent-<id>" of its session, with the same steps.
@@ -62,7 +62,7 @@ from tracesite_sdk.transcripts.parsing.content_blocks import Blocks, blocks_of, 
 
 NAME = "claude_code"
 GUESSED_PARENT = "parent_call_guessed"
-"""Key in the metadata of a step: several calls have the prompt of this sub-agent, so its call is a guess."""
+"""Key in the metadata of a step: several calls or sub-agents have the prompt of this one, so its call is a guess."""
 
 _ROLES = ("user", "assistant")
 _BLOCKS = ("tool_use", "tool_result")
@@ -107,8 +107,12 @@ _ASIDE_FIELDS = ("content", "isMeta", "attachment")
 _QUEUE_OPERATION = "queue-operation"
 _ABSORBED = "absorbed_mid_turn"
 """The `reason` of a `remove` that passed the text to the model; older versions give no reason."""
-_AGENT_ID = re.compile(r"^agentId: ([\w-]+)(?: \(|[ \t]*$)", re.MULTILINE)
+STARTERS = ("Agent", "Task")
+"""The names of the tool that starts a sub-agent."""
+_AGENT_ID = re.compile(r"agentId: ([\w-]+)(?: \(.*|[ \t]*)")
 """The line in the result of a sub-agent that names it."""
+_LAST_LINES = 8
+"""The client's own lines at the end of such a result; the same line before them is what the sub-agent wrote."""
 _MAX_COMPARED = 1_000
 """Blocks of an answer that are compared with those of a later line; an answer with more is not repeated in each line."""
 _MAX_PER_TYPE = 100
@@ -363,13 +367,15 @@ class _Survey:
         self._results: Counter[tuple[str | None, str | None]] = Counter()
         """The number of lines with results, by session and agent."""
         self._prompts: dict[tuple[str | None, int], list[str]] = {}
-        """The calls with a prompt in their arguments, by session and its hash."""
+        """The calls that start a sub-agent with a prompt, by session and its hash."""
         self._prompted: dict[tuple[str | None, str], tuple[int, bool]] = {}
         """The hash of the prompt of each sub-agent, and whether its lines name it, by session and sub-agent."""
         self._early: defaultdict[tuple[str | None, str | None], dict[str, int]] = defaultdict(dict)
         """The lines of results without a call in the current turn, by session and agent, and call."""
         self._starts: set[str] = set()
         """These calls."""
+        self._named: list[tuple[_Part, str, str]] = []
+        """The sub-agents that the text of a result names, with the call."""
         self._own: set[int] = set()
         """Hashes of the calls and results that have a line outside of progress lines."""
         self._repeated: list[tuple[_Part, int, str, list[int]]] = []
@@ -458,7 +464,8 @@ class _Survey:
         if agent is None and not is_repeated and (queue := self._queues.get(part.session_id)):
             self._resolve_queued(part, queue, line)
         for id_, block in _call_ids(message):
-            if isinstance(prompt := fields(block.get("input")).get("prompt"), str):
+            prompt = fields(block.get("input")).get("prompt")
+            if block.get("name") in STARTERS and isinstance(prompt, str):
                 self._prompts.setdefault((part.session_id, _hash(prompt.strip())), []).append(id_)
                 self._starts.add(id_)
             if (early := self._early[part.session_id, agent].pop(id_, None)) is not None:
@@ -472,9 +479,8 @@ class _Survey:
             return
         for block in results:
             call_id = text(block["tool_use_id"]) or ""
-            if call_id in self._starts and (names := _AGENT_ID.findall(_text_of(block))):
-                part.parents.setdefault(names[-1], call_id)
-                part.named[call_id] = names[-1]
+            if call_id in self._starts and (name := _agent_in(block)) is not None:
+                self._named.append((part, name, call_id))
 
     def _is_first(self, part: _Part, ordinal: int, line: dict[str, Any], where: str, digests: list[int]) -> bool:
         uuid = text(line.get("uuid"))
@@ -544,7 +550,18 @@ class _Survey:
                 part.left_out.add(ordinal)
 
     def _match_prompts(self) -> None:
-        """Find the calls of sub-agents that no result names, by their prompts."""
+        """Find the calls of sub-agents: by the text of results, else by their prompts."""
+        for part, agent, call in self._named:
+            prompt, _has_id = self._prompted.get((part.session_id, agent), (0, True))
+            like = self._prompts.get((part.session_id, prompt))
+            if like is None or call in like:
+                part.parents.setdefault(agent, call)
+                part.named[call] = agent
+        sharing = Counter(
+            (session, prompt)
+            for (session, agent), (prompt, _has_id) in self._prompted.items()
+            if agent not in self.parts[session].parents
+        )
         for (session, agent), (prompt, has_id) in self._prompted.items():
             part = self.parts[session]
             # A sub-agent without an id may be the one that a result names.
@@ -558,7 +575,7 @@ class _Survey:
             free = [call for call in like if call not in taken]
             if agent not in part.parents and free:
                 part.parents[agent] = free[0]
-                if len(like) > 1:
+                if len(like) > 1 or sharing[session, prompt] > 1:
                     part.guessed.add(agent)
 
     def _apply_session_lines(self) -> None:
@@ -784,6 +801,13 @@ def _text_of(message: dict[str, Any]) -> str:
         return content.strip()
     texts = [fields(block).get("text") for block in items(content)]
     return "\n".join(item for item in texts if isinstance(item, str)).strip()
+
+
+def _agent_in(result: dict[str, Any]) -> str | None:
+    """Return the sub-agent that the last lines of a result name."""
+    said = [_block_text(block) for block in blocks_of(result.get("content")) if _is_said(block)]
+    lines = said[-1].rstrip().splitlines()[-_LAST_LINES:] if said else []
+    return next((found[1] for line in reversed(lines) if (found := _AGENT_ID.fullmatch(line))), None)
 
 
 def _aside_of(value: dict[str, Any]) -> str | list[Any] | None:
