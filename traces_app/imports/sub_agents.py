@@ -4,7 +4,7 @@ Such a file names its session and its agent, but not the call. It is stored as a
 (SHARE). Once the call is known - from the `agentId` in the data of its result, from steps of the agent below it, or from
 the same prompt - the steps move to the message of that call, and the message of the agent to the trash. So the files of a
 session may be imported in any order and more than once. Of several calls with that prompt the first that no agent has is
-taken: a guess, which the metadata of the steps say.
+taken: a guess, which the metadata of the steps say, also if several agents have that prompt.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from traces_app.ingest.pipeline import ingest
 from traces_app.models import AgentStep, ToolCall
 from traces_app.queries import messages as queries
 from tracesite_sdk import records
-from tracesite_sdk.formats.claude_code import GUESSED_PARENT
+from tracesite_sdk.formats.claude_code import GUESSED_PARENT, STARTERS
 from tracesite_sdk.normalize.json_values import fields
 from tracesite_sdk.transcripts.outline import SHARE
 
@@ -59,10 +59,6 @@ class _Start(NamedTuple):
     call_id: str
     iteration: int
     is_guessed: bool = False
-
-
-_STARTERS = ("Agent", "Task")
-"""The names of the tool that starts a sub-agent."""
 
 
 def with_shares_placed(db: Database, project_id: int, session: records.Session) -> records.Session:
@@ -132,13 +128,17 @@ def _starts(
 def _starts_by_prompt(db: Database, project_id: int, session: str, prompts: Mapping[str, str]) -> dict[str, _Start]:
     """Return the calls with the prompts of these agents that are not those of others."""
     below = {"message__project_id": project_id, "message__session__external_id": session, "message__deleted_at": None}
-    steps = db.rows(AgentStep.objects).filter(**below).exclude(agent_name="")
-    agent_of = {
-        fields(metadata).get("parent_call"): name for name, metadata in steps.values_list("agent_name", "metadata")
-    }
+    steps = db.rows(AgentStep.objects).filter(**below).exclude(agent_name="").values_list("agent_name", "metadata")
+    agent_of: dict[object, str] = {}
+    asked: dict[str, tuple[str, object]] = {agent: (prompt, None) for agent, prompt in prompts.items()}
+    for name, metadata in steps:
+        call = fields(metadata).get("parent_call")
+        agent_of[call] = name
+        if (prompt := _prompt_in(metadata)) is not None:
+            asked.setdefault(name, (prompt, call))
     calls = (
         db.rows(ToolCall.objects)
-        .filter(**below, tool__name__in=_STARTERS)
+        .filter(**below, tool__name__in=STARTERS)
         .order_by("message_id", "step__iteration", "position")
         .values_list("message__external_id", "pk", "call_id", "step__iteration", "args", "result__data")
     )
@@ -150,16 +150,23 @@ def _starts_by_prompt(db: Database, project_id: int, session: str, prompts: Mapp
     starts: dict[str, _Start] = {}
     for agent, prompt in prompts.items():
         same = like.get(prompt, [])
+        # Those below other calls are not meant: a result names them.
+        sharing = [call for other, call in asked.values() if other == prompt]
+        rivals = [call for call in sharing if call is None or any(call == start.call_id for start in same)]
         for start in sorted(same, key=lambda start: agent_of.get(start.call_id) != agent):
             if agent_of.setdefault(start.call_id, agent) == agent:
-                starts[agent] = start._replace(is_guessed=len(same) > 1)
+                starts[agent] = start._replace(is_guessed=len(same) > 1 or len(rivals) > 1)
                 break
     return starts
 
 
 def _prompt_of(steps: Sequence[records.AgentStep]) -> str | None:
     """Return the prompt of a sub-agent, which its first step has."""
-    prompt = next((step.metadata["prompt"] for step in steps if step.metadata and "prompt" in step.metadata), None)
+    return next((prompt for step in steps if (prompt := _prompt_in(step.metadata)) is not None), None)
+
+
+def _prompt_in(metadata: object) -> str | None:
+    prompt = fields(metadata).get("prompt")
     prompt = prompt[0] if isinstance(prompt, list) and prompt else prompt
     return prompt.strip() if isinstance(prompt, str) else None
 

@@ -117,6 +117,14 @@ def test_result_is_error_extra_decides_failure(extra: dict[str, Any], failed: bo
     ]
 
 
+@pytest.mark.parametrize("mark", [{"is_copied_context": True}, {"llm_call_count": 0}])
+def test_step_without_request_has_no_model_and_no_usage(mark: dict[str, Any]) -> None:
+    (_question, answer) = only(atif, trajectory(USER, {**CALLS, **mark}, {**DONE, "llm_call_count": 1})).messages or ()
+    step, last = steps(answer)
+    assert (step.model, step.usage, last.model) == (None, None, "m-1")
+    assert step.metadata == {"reasoning_effort": "high", **mark, "metrics": CALLS["metrics"], "model_name": "m-2"}
+
+
 def test_sub_agent_steps_are_below_their_call() -> None:
     child = trajectory(
         {"source": "user", "message": "Summarise."},

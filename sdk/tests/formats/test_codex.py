@@ -190,7 +190,7 @@ def test_exit_code_decides_command_status(output: Any, ended: dict[str, Any], fa
 
 
 @pytest.mark.parametrize(
-    ("name", "output", "failed"),
+    ("named", "output", "failed"),
     [
         ("spawn_agent", "collab spawn failed: agent thread limit reached (max 6)", True),
         ("multi_agent_v1.spawn_agent", "Agent depth limit reached. Solve the task yourself.", True),
@@ -204,12 +204,22 @@ def test_exit_code_decides_command_status(output: Any, ended: dict[str, Any], fa
         ("wait_agent", '{"status":{"7":"not_found"},"timed_out":false}', None),
         ("mcp__office__send_message", "Message sent to the whole team", None),
         ("resend_message", "Message sent again", None),
+        ("office__send_message", "Message sent to the whole team", None),
+        ("send_message", "Message sent to the whole team", None),
+        ("list_agents", "Ada, Bo", None),
+        ({"namespace": "mcp__office", "name": "send_message"}, "Message sent to the whole team", None),
+        ({"namespace": "mcp__office", "name": "spawn_agent"}, "Ada has started", None),
+        ({"namespace": "collaboration", "name": "send_message"}, "agent with id 7 not found", True),
+        ("send_message", "collab tool failed: stopped", True),
     ],
 )
-def test_sentence_from_tool_for_agents_is_failure(name: str, output: str, failed: bool | None) -> None:
+def test_sentence_from_tool_for_agents_is_failure(
+    named: str | dict[str, str], output: str, failed: bool | None
+) -> None:
+    called = {"name": named} if isinstance(named, str) else named
     rollout = [
         META,
-        item(1, "function_call", name=name, arguments="{}", call_id="c"),
+        item(1, "function_call", **called, arguments="{}", call_id="c"),
         item(2, "function_call_output", call_id="c", output=output),
     ]
     (transcript,) = codex.transcripts(lines(rollout), lambda where, why: None)

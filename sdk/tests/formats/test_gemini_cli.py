@@ -75,6 +75,14 @@ FILE = [{"text": "--- Content from referenced files ---"}, {"text": "Content fro
 AS_TEXT = "\n--- Content from referenced files ---\nLONG\n--- End of content ---"
 
 
+TYPED = (
+    "What does '--- Content from referenced files ---' mean?",
+    "Explain:\n--- Content from referenced files ---\nThe file begins there.",
+    "Explain:\n--- End of content ---\n--- Content from referenced files ---",
+    "System: Please continue. Where does that come from?",
+)
+
+
 @pytest.mark.parametrize(
     ("content", "shown", "typed", "added"),
     [
@@ -85,16 +93,19 @@ AS_TEXT = "\n--- Content from referenced files ---\nLONG\n--- End of content ---
         (f"Read @a.txt{AS_TEXT}", None, "Read @a.txt", AS_TEXT.strip()),
         ([*FILE, {"text": "Read @a.txt"}], [], "Read @a.txt", [{"type": "text", **part} for part in FILE]),
         ("System: Please continue.", None, None, "System: Please continue."),
+        (f"Read @a.txt{AS_TEXT}\nand shorten it", None, [{"type": "text", "text": "Read @a.txt"}, {"type": "text", "text": "and shorten it"}], AS_TEXT.strip()),
+        *((said, None, said, None) for said in TYPED),
     ],
 )  # fmt: skip
-def test_only_what_was_typed_is_user_message(content: Any, shown: Any, typed: str | None, added: Any) -> None:
+def test_only_what_was_typed_is_user_message(content: Any, shown: Any, typed: Any, added: Any) -> None:
     question = message("m1", "user", content, 1, **({} if shown is None else {"displayContent": shown}))
     session = only(gemini_cli, {**HEADER, "messages": [question, DONE]})
     *prompts, answer = session.messages or []
     if typed is None:
         assert [(m.role, m.content, m.external_id) for m in prompts] == [("system", added, "m1")]
         return
-    assert session.title == typed
+    if isinstance(typed, str):
+        assert session.title == " ".join(typed.split())
     expected = [("user", typed, "m1", None), *([("system", added, "m1#added", {"type": "user"})] if added else [])]
     assert [(m.role, m.content, m.external_id, m.metadata) for m in prompts] == expected
     assert answer.content == "Done."

@@ -190,6 +190,12 @@ def test_tool_message_is_result_of_invalid_call(status: str) -> None:
     assert (bad.result.metadata or {})["invalid_tool_call"] == "not JSON"
 
 
+def test_tool_message_after_invalid_call_keeps_earlier_records() -> None:
+    invalid = {"type": "invalid_tool_call", "id": "c9", "name": "lookup", "args": "{bad", "error": "not JSON"}
+    start = [HUMAN, AI | {"tool_calls": [], "invalid_tool_calls": [invalid]}]
+    reading.assert_grows(langchain, start, [*start, TOOL | {"tool_call_id": "c9", "content": "Error: bad"}, DONE])
+
+
 @pytest.mark.parametrize(
     "message",
     [

@@ -148,6 +148,11 @@ def test_calls_of_tools_have_time_tokens_and_cost() -> None:
     assert made.completed_at == datetime(2026, 3, 1, 12, 0, 1, tzinfo=UTC)
 
 
+def test_stated_cost_counts_without_tokens() -> None:
+    ((session,), _left_out) = read(mini_swe_agent, run([TASK, said("ls", extra={"cost": 0.2}), seen("a.py")]))
+    assert [step.usage for step in steps((session.messages or [])[1])] == [{"cost": 0.2}]
+
+
 def test_items_of_responses_api_are_read() -> None:
     output = [
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]},

@@ -120,6 +120,14 @@ def test_full_session_gives_expected_records() -> None:
     assert (bash.metadata or {}) == {"title": "ls"}
 
 
+@pytest.mark.parametrize(("stated", "expected"), [(0.03, {"cost": 0.02}), (0.01, None), (None, None), ("0.03", None)])
+def test_unfinished_last_step_has_rest_of_the_cost(stated: Any, expected: Any) -> None:
+    reply = {"info": {**REPLY["info"], "cost": stated}, "parts": REPLY["parts"][:-1]}
+    ((session,), _left_out) = read(opencode, export([USER, reply]))
+    first, last = steps((session.messages or [])[-1])
+    assert ((first.usage or {})["cost"], last.usage) == (0.01, expected)
+
+
 def test_aborted_session_has_status_aborted() -> None:
     session = only(opencode, export([USER, ABORTED]))
     assert session.status == "aborted"

@@ -4,7 +4,8 @@ A trajectory is an object with a `schema_version` "ATIF-v1.x", a `session_id`, t
 a trajectory, a list or lines of them, or an object whose values are trajectories. Mapping of a step:
 
 * A `source` user or system is a message. A `source` agent is a reply with its `tool_calls`, `reasoning_content`, model
-  (else that of the agent) and the tokens in `metrics`; other metrics, such as token ids, are metadata.
+  (else that of the agent) and the tokens in `metrics`; other metrics, such as token ids, are metadata. A step that was
+  copied (`is_copied_context`), or made by no request (`llm_call_count` 0), has all of these as metadata.
 * A result in the `observation` with a `source_call_id` belongs to that call. Results without it belong to the step: if
   there are as many as open calls, they belong to them in order; otherwise the first is the result of all open calls,
   such as a terminal screen after several commands. The format has no flag for a failed result.
@@ -179,20 +180,27 @@ class _Reader:
                 )
             else:
                 self.skip(f"{where}.tool_calls[{index}]", "not an object")
+        # Copied from another trajectory, where it counts, or made without the model.
+        is_request = step.get("is_copied_context") is not True and step.get("llm_call_count") != 0
         metrics = fields(step.get("metrics"))
+        counted = _TOKENS if is_request else ()
         yield Reply(
             id=id_,
             content=content(step.get("message")),
             calls=calls,
             reasoning=text(step.get("reasoning_content")),
             agent_name=agent.name,
-            model=text(step.get("model_name")) or agent.model,
-            usage={name: metrics[name] for name in _TOKENS if metrics.get(name) is not None} or None,
+            model=text(step.get("model_name")) or agent.model if is_request else None,
+            usage={name: metrics[name] for name in counted if metrics.get(name) is not None} or None,
             created_at=instant(step.get("timestamp")),
             parent_call=agent.parent_call,
             scope=agent.scope,
             health=time_flags(step.get("timestamp")),
-            metadata=rest(step, _REPLY_FIELDS) | rest({"metrics": rest(metrics, _TOKENS)}, ()),
+            metadata={
+                **rest(step, _REPLY_FIELDS),
+                **rest({"metrics": rest(metrics, counted)}, ()),
+                **({} if is_request else rest({"model_name": step.get("model_name")}, ())),
+            },
         )
         yield from self._results(id_, step, calls, agent, where)
 

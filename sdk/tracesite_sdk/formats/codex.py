@@ -107,11 +107,16 @@ _FAILURES = (
     *("collab spawn failed: ", "collab tool failed: ", "collab manager unavailable"),
 )
 """The start of the output of a call that Codex could not run or was not allowed to run."""
+_OWN_NAMESPACE = r"(?:multi_agent_v1|collaboration)(?:\.|__)"
 _AGENT_TOOL = re.compile(
-    r"(?!mcp__)(?:\w+?(?:\.|__))?"
-    r"(?:spawn_agent|send_input|resume_agent|wait_agent|close_agent|list_agents|send_message|followup_task|interrupt_agent)"
+    rf"(?:{_OWN_NAMESPACE})?"
+    r"(?:spawn_agent|send_input|resume_agent|wait_agent|close_agent|followup_task|interrupt_agent)"
+    rf"|{_OWN_NAMESPACE}(?:list_agents|send_message)"
 )
-"""The names of the tools for other agents. Each returns a JSON object, nothing, or in the first versions an id."""
+"""The names of the tools for other agents. Each returns a JSON object, nothing, or in the first versions an id.
+
+Names that tools of others have, too, count only in a namespace of Codex.
+"""
 _ID = re.compile(r"(?:agent_id: )?\S*")
 
 
@@ -298,7 +303,7 @@ class _Survey:
     repeated: set[str] = field(default_factory=set)
     """Lines that repeat an earlier line."""
     calls: dict[str, str] = field(default_factory=dict)
-    """The names of the calls, by id."""
+    """The names of the calls with their namespaces, by id."""
     outputs: set[str] = field(default_factory=set)
     ends: dict[str, _End] = field(default_factory=dict)
     last_prompt: str | None = None
@@ -371,7 +376,7 @@ class _Survey:
         elif is_result(kind):
             self.outputs |= {call_id} if call_id else set()
         elif is_call(kind):
-            name = text(payload.get("name")) or kind
+            name = ".".join(filter(None, (text(payload.get("namespace")), text(payload.get("name")) or kind)))
             self.calls |= {id_: name for id_ in (call_id, text(payload.get("id"))) if id_}
             if kind == "web_search_call":
                 self._add_search(line, payload, self._search_items, self._search_ends)

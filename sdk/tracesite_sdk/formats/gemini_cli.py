@@ -46,10 +46,12 @@ _REPLIES = ("gemini", "qwen", "model", "assistant")
 _NOTICES = ("info", "warning")
 _TYPES = ("user", *_REPLIES, *_NOTICES, "error")
 _INSERTED = (
-    *("<state_snapshot>", "<session_context>", "<hook_context>", "System: Please continue."),
+    *("<state_snapshot>", "<session_context>", "<hook_context>"),
     *("This is the Gemini CLI. We are setting up the context", "This is the Qwen Code. We are setting up the context"),
 )
 """The start of messages that the client inserts with the type `user`."""
+_CONTINUES = "System: Please continue."
+"""The whole of another one."""
 _SESSION_FIELDS = ("sessionId", "startTime", "messages", "summary")
 _MESSAGE_FIELDS = ("id", "timestamp", "type", "content", "displayContent", "thoughts", "tokens", "model", "toolCalls")
 _CALL_FIELDS = ("id", "name", "args", "result", "status", "timestamp", "resultDisplay")
@@ -240,7 +242,7 @@ def _user(own: str, message: dict[str, Any], answered: set[str]) -> Iterator[Ent
             )
     if parts.visible or not parts.responses:
         typed, added = split_prompt(parts, message.get("displayContent"))
-        if parts.text.lstrip().startswith(_INSERTED):
+        if parts.text.lstrip().startswith(_INSERTED) or parts.text.strip() == _CONTINUES:
             typed, added = Parts(), parts
         if typed.visible or not added.visible:
             yield _message(own, message, "user", typed.content, {})

@@ -531,8 +531,8 @@ def _key(message: dict[str, Any]) -> str | None:
 
 def _entries(thread: _Thread, skip: Skip) -> Iterator[Entry]:
     used: Counter[str] = Counter()
-    failures: list[Result] = []
-    """Of the calls that could not be parsed, until a message other than a tool's follows."""
+    failures: dict[str, Result] = {}
+    """The results of calls that could not be parsed, by their ids, until a message other than a tool's follows."""
     for index, sighting in enumerate(_with_joined_chunks(thread.sightings)):
         message = sighting.message
         if sighting.problem:
@@ -543,21 +543,20 @@ def _entries(thread: _Thread, skip: Skip) -> Iterator[Entry]:
         used[id_] += 1
         id_ = id_ if used[id_] == 1 else f"{id_}#{used[id_]}"
         if role not in ("tool", "function"):
-            yield from failures
-            failures = []
+            failures = {}
         if role in ("user", "system"):
             yield _message(id_, role, message, sighting.at)
         elif role == "assistant":
-            yield from _replies(id_, message, sighting, failures, skip)
+            for entry in _replies(id_, message, sighting, skip):
+                if isinstance(entry, Result) and entry.call is not None:
+                    failures |= dict.fromkeys(entry.call_ids, entry)
+                yield entry
         elif role in ("tool", "function"):
             result = _result(id_, message, sighting.at)
-            failure = next((other for other in failures if result.call_ids and other.call_ids == result.call_ids), None)
-            if failure is not None:
-                failures.remove(failure)
-                metadata = {**result.metadata, **json_values.rest({_INVALID_CALL: failure.output}, ())}
-                result = replace(result, failed=True, metadata=metadata)
+            if (failure := failures.pop(next(iter(result.call_ids), ""), None)) is not None:
+                metadata = {**result.metadata, _INVALID_CALL: failure.output}
+                result = replace(result, failed=True, call=failure.call, replaces=failure.id, metadata=metadata)
             yield result
-    yield from failures
 
 
 def _with_joined_chunks(sightings: list[_Sighting] | _Streamed) -> Iterable[_Sighting]:
@@ -684,17 +683,14 @@ class _Segment:
     results: list[Result] = field(default_factory=list)
 
 
-def _replies(
-    id_: str, message: dict[str, Any], sighting: _Sighting, failures: list[Result], skip: Skip
-) -> Iterator[Entry]:
-    """Yield the replies in a message with the results in it, and add to `failures` those of calls that were not parsed."""
+def _replies(id_: str, message: dict[str, Any], sighting: _Sighting, skip: Skip) -> Iterator[Entry]:
     response = json_values.fields(message.get("response_metadata"))
     extra = json_values.fields(message.get("additional_kwargs"))
     segments, thoughts, metadata = _segments(id_, message)
     last = segments[-1]
     last.calls += _calls(message, sighting.where, {call.id for segment in segments for call in segment.calls}, skip)
     reasoning = [text for text in (_reasoning(extra), *thoughts) if text]
-    failures += _failures(id_, message, last)
+    failures = list(_failures(id_, message, last))
     usage = message.get("usage_metadata") or response.get("token_usage") or response.get("usage")
     model = next(
         (response[key] for key in ("model_name", "model", "model_id") if json_values.text(response.get(key))), None
@@ -716,6 +712,7 @@ def _replies(
             metadata={**_metadata(message, _REPLY_FIELDS), **metadata} if segment is last else {},
         )
         yield from segment.results
+    yield from failures
 
 
 def _text_in(part: Any) -> str | None:
@@ -851,12 +848,14 @@ def _failures(id_: str, message: dict[str, Any], segment: _Segment) -> Iterator[
             continue
         call_id, name = json_values.text(call.get("id")), json_values.text(call.get("name")) or ""
         metadata = json_values.rest(call, ("id", "name", "args", "index", "error"))
-        segment.calls.append(Call(id=call_id, name=name, args=call.get("args"), metadata=metadata))
+        invalid = Call(id=call_id, name=name, args=call.get("args"), metadata=metadata)
+        segment.calls.append(invalid)
         yield Result(
             id=f"{id_}.invalid{at}",
             output=json_values.text(call.get("error")) or _INVALID,
             failed=True,
             call_ids=[call_id] if call_id else [],
+            call=invalid,
             name=name or None,
         )
 

@@ -188,7 +188,7 @@ class _Reader:
             content=said,
             calls=calls,
             model=text(answer.get("model")) or text(fields(config.get("model")).get("model_name")),
-            usage={**usage, **rest({"cost": extra.get("cost")}, ())} if usage else None,
+            usage={**usage, **rest({"cost": extra.get("cost")}, ())} or None,
             created_at=instant(extra.get("timestamp")),
             is_request=True,
             scope=self._scope,

@@ -7,7 +7,8 @@ lists the messages of a session.
 * A message with the role `user` is a prompt with its `text`, `file`, `agent` and `subtask` parts. Text inserted by
   OpenCode (`synthetic`: mentioned files, notices) is a system message, and so is a `compaction`.
 * A message with the role `assistant` is one reply for each step (`step-start`) with its `text`, `reasoning` and `tool`
-  parts, and the tokens and cost of its `step-finish`, else of the message. `error` belongs to the last reply; with
+  parts, and the tokens and cost of its `step-finish`, else of the message; a last step that has not finished has the rest
+  of the message's cost. `error` belongs to the last reply; with
   `MessageAbortedError` in the last message, the session was aborted. A summary (`summary: true`), which replaces earlier
   messages for the model, is a step and never the answer.
 * A `tool` part holds call and result. It has failed in the state `error`, or in `completed` with an exit code other than
@@ -245,7 +246,7 @@ def _replies(own: str, info: dict[str, Any], parts: list[dict[str, Any]]) -> Ite
             reasoning="\n\n".join(step.reasoning) or None,
             agent_name=agent,
             model=text(info.get("modelID")),
-            usage=step.usage or (_usage(info) if len(steps) == 1 else None),
+            usage=step.usage or (_usage(info) if len(steps) == 1 else _rest_of_cost(info, steps) if is_last else None),
             created_at=step.began if number else _created_at(info),
             step_id=id_,
             parent_call="" if info.get("summary") is True else None,
@@ -255,6 +256,17 @@ def _replies(own: str, info: dict[str, Any], parts: list[dict[str, Any]]) -> Ite
         for part in step.tools:
             if (result := _result(part, id_)) is not None:
                 yield result
+
+
+def _rest_of_cost(info: dict[str, Any], steps: list[_Step]) -> dict[str, Any] | None:
+    """Return what the cost of a message has beyond those of its steps: that of the last one, which has not finished."""
+    cost = _cost(info) - sum(_cost(step.usage or {}) for step in steps)
+    return {"cost": round(cost, 9)} if cost > 1e-9 else None
+
+
+def _cost(usage: dict[str, Any]) -> float:
+    cost = usage.get("cost")
+    return cost if isinstance(cost, int | float) else 0
 
 
 def _usage(part: dict[str, Any]) -> dict[str, Any] | None:

@@ -186,7 +186,7 @@ class Conversation:
 
     def _add_result(self, result: Result) -> None:
         answered = self._answered(result)
-        for call in answered:
+        for call in (call for call in answered if call.result is None):
             call.step.turn.open_calls -= 1
             self._left_open -= call.step.turn in self._late
         if not answered:
@@ -229,7 +229,7 @@ class Conversation:
 
     def _answered(self, result: Result) -> list[TurnCall]:
         known = self._of_call.get(id(result.call)) if result.call is not None else None
-        if known is not None and known.result is None:
+        if known is not None and (known.result is None or known.result.id == result.replaces):
             return [known]
         lookups = _result_keys(self._turn, result)
         return [call for keys in lookups if (call := self._take_open_call(keys)) is not None]

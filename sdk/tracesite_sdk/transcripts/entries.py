@@ -112,6 +112,8 @@ class Result:
     """The calls it answers; several if one observation answers all calls of a reply."""
     call: Call | None = None
     """The call it answers, where the format has found it by more than its id and name."""
+    replaces: str | None = None
+    """The id of an earlier result of `call`, which stands until this one comes."""
     is_guessed: bool = False
     """Whether it fits other calls as well as this one."""
     scope: str | None = None

@@ -181,3 +181,11 @@ def test_own_title_is_kept_if_a_part_has_none(project: Project, tmp_path: Path) 
     for lines in (LINES[:3], titled, LINES, LINES[5:]):
         imported(tmp_path, project, lines)
     assert Session.objects.get().title == "Repairs"
+
+
+def test_one_of_two_shares_with_a_prompt_is_placed_by_a_guess(project: Project, tmp_path: Path) -> None:
+    other = json.loads(json.dumps(OTHERS).replace('"msg_', '"msg_o'))
+    imported(tmp_path, project, OF_AGENT, other, without_data())
+    (nested,) = [message[-1] for message in stored(project)[1] if message[0] == "a1"]
+    placed = {(step[5]["parent_call"], step[5].get("parent_call_guessed")) for step in nested if step[3]}
+    assert placed == {("toolu_t", True)}

@@ -9,13 +9,15 @@ A content is a text, a part or a list of both.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from tracesite_sdk.normalize.json_values import as_json, fields, rest, text
 from tracesite_sdk.transcripts.entries import Call
 
-_FILES, _END_OF_FILES = "--- Content from referenced files ---", "--- End of content ---"
+_FILES = re.compile(r"^--- Content from referenced files ---\s*?$", re.MULTILINE)
+_END_OF_FILES = re.compile(r"^--- End of content ---\s*?$", re.MULTILINE)
 """The lines around the files that a prompt names with `@`."""
 
 
@@ -76,18 +78,24 @@ def split_prompt(parts: Parts, shown: object) -> tuple[Parts, Parts]:
     """Return what the user typed and what the client added; `shown` is what it displayed of the prompt, if the file has it."""
     if typed := read_parts(shown).visible:
         return Parts(visible=typed), Parts(visible=[part for part in parts.visible if part not in typed])
+    texts = [str(part.get("text", "")) for part in parts.visible]
+    begins = ((at, found.start()) for at, said in enumerate(texts) if (found := _FILES.search(said)))
+    first, start = next(begins, (len(texts), 0))
+    ends = (
+        (at, found.end())
+        for at in range(first, len(texts))
+        if (found := _END_OF_FILES.search(texts[at], start if at == first else 0))
+    )
+    last, end = next(ends, (-1, 0))
     added: list[Any] = []
-    is_file = False
-    for part in parts.visible:
-        said = str(part.get("text", ""))
-        start = 0 if is_file else said.find(_FILES)
-        if start < 0:
+    for at, (part, said) in enumerate(zip(parts.visible, texts, strict=True)):
+        if not first <= at <= last:
             typed.append(part)
             continue
-        if said[:start].strip():
-            typed.append({**part, "text": said[:start].rstrip()})
-        added.append({**part, "text": said[start:]} if start else part)
-        is_file = _END_OF_FILES not in said[start:]
+        begin, stop = start if at == first else 0, end if at == last else len(said)
+        before, after = said[:begin].rstrip(), said[stop:].strip()
+        typed += [{**part, "text": piece} for piece in (before, after) if piece]
+        added.append(part if stop - begin == len(said) else {**part, "text": said[begin:stop]})
     return Parts(visible=typed), Parts(visible=added)
 
 
