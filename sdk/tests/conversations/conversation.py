@@ -191,7 +191,7 @@ def _message_row(message: records.Message) -> MessageRow:
             for at, step in enumerate(steps)
             for call in step.tool_calls or ()
         ],
-        is_answer=bool(message.is_completed) and message.role == "assistant",
+        is_answer=bool(message.is_completed) and message.role == "assistant" and not message.error,
     )
     return MessageRow(
         message.role,
@@ -239,6 +239,7 @@ def expected_rows(form: Form, conversation: Conversation) -> SessionRow:
         steps.append(StepRow(thought, model, tokens, cost, [] if is_apart else calls))
         steps += [StepRow(None, None, None, None, [call]) for call in calls if is_apart]
     costs = [step.cost for step in steps if step.cost is not None]
+    requests = [step for step in steps if step.model or step.tokens]
     is_open = conversation.is_paused and "end" not in lacks
     answer = MessageRow(
         role="assistant",
@@ -250,7 +251,8 @@ def expected_rows(form: Form, conversation: Conversation) -> SessionRow:
         input_tokens=input_tokens,
         output_tokens=0 if "usage" in lacks else sum(request.output for request in conversation.requests),
         cost=sum(costs, Decimal(0)) if costs else None,
-        unpriced_count=sum(step.cost is None and bool(step.model or step.tokens) for step in steps),
+        # An answer of which no request is known came from one.
+        unpriced_count=sum(step.cost is None for step in requests) if requests else int(not is_open),
         failure_count=1,
         steps=steps,
     )
