@@ -541,8 +541,29 @@ def _duration(value: object) -> float | None:
 
 
 def _entries(document: Document, survey: _Survey) -> Iterator[Entry]:
-    """Yield the entries of one session."""
+    """Yield the entries of one session.
+
+    A usage that no reply follows is added to the last reply with a usage, so that the sum is right. If the file grows, that
+    reply gets its own one again.
+    """
     reader = _Reader(survey)
+    held: list[Entry] = []
+    """That reply, and the entries after it."""
+    for entry in _read_entries(document, survey, reader):
+        has_usage = isinstance(entry, Reply) and bool(entry.usage)
+        if has_usage or len(held) > _MAX_HELD_LINES:
+            yield from held
+            held = []
+        if held or has_usage:
+            held.append(entry)
+        else:
+            yield entry
+    if held and isinstance(last := held[0], Reply) and last.usage and reader.usage:
+        held[0] = replace(last, usage=total_usage([last.usage, reader.usage]))
+    yield from held
+
+
+def _read_entries(document: Document, survey: _Survey, reader: _Reader) -> Iterator[Entry]:
     if survey.meta is not None:
         instructions = survey.meta.get("base_instructions") or survey.meta.get("instructions")
         prompt = text(fields(instructions).get("text")) if isinstance(instructions, dict) else text(instructions)
@@ -589,8 +610,8 @@ class _Reader:
         self._own_results = 0
         """The entries after it that are results of its calls which the provider ran."""
         self._released: list[Entry] = []
-        self._usage: dict[str, Any] | None = None
-        """The usage of the next reply."""
+        self.usage: dict[str, Any] | None = None
+        """The usage of the next reply; at the end of the file it is left over."""
         self._counts_first: bool | None = None
         """True if this version writes the usage of a reply before the reply."""
         self._total: Any = None
@@ -615,15 +636,15 @@ class _Reader:
                     calls=reply.calls,
                     reasoning="\n\n".join(reply.reasoning) or None,
                     # After calls that the provider ran, the response goes on, and its usage follows.
-                    model=None if reply.results and not self._usage else reply.model,
-                    usage=self._usage,
+                    model=None if reply.results and not self.usage else reply.model,
+                    usage=self.usage,
                     created_at=reply.created_at,
                     metadata=reply.metadata,
                 )
             )
             self._waiting += reply.results
             self._own_results = len(reply.results)
-            self._usage = None
+            self.usage = None
         if is_over:
             self._release()
 
@@ -836,7 +857,7 @@ class _Reader:
             self._waiting[replies[-1]] = replace(entry, usage=total_usage(usages), model=entry.model or self._model)
             self._release()
         else:
-            self._usage = usage if self._usage is None else total_usage([self._usage, usage])
+            self.usage = usage if self.usage is None else total_usage([self.usage, usage])
 
 
 def _with_outcome(result: Result, end: _End | None) -> Result:
