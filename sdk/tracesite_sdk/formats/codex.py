@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -40,6 +40,7 @@ import msgspec
 
 from tracesite_sdk.normalize.json_values import fields, instant, items, milliseconds, rest, text
 from tracesite_sdk.normalize.mended_json import decode_json
+from tracesite_sdk.normalize.pricing import tokens
 from tracesite_sdk.normalize.records import text_of
 from tracesite_sdk.transcripts.documents import Document, Files, Lines, Skip
 from tracesite_sdk.transcripts.entries import Call, Entry, Prompt, Reply, Result, Transcript
@@ -55,7 +56,6 @@ from tracesite_sdk.transcripts.parsing.response_items import (
     own_result,
     result_of,
 )
-from tracesite_sdk.transcripts.turn_records import total_usage
 
 NAME = "codex"
 
@@ -858,6 +858,35 @@ class _Reader:
             self._release()
         else:
             self.usage = usage if self.usage is None else total_usage([self.usage, usage])
+
+
+def total_usage(usages: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the usage of several replies: numbers are added up, of other values the last is taken."""
+    total: dict[str, Any] = {}
+    for usage in usages:
+        _add_usage(usage, total)
+    counts = [tokens(usage) for usage in usages]
+    counted = sum(count[0] for count in counts), sum(count[1] for count in counts)
+    if tokens(total) != counted:
+        # The replies come from several providers, which name their tokens differently.
+        total |= dict(zip(("input_tokens", "output_tokens"), counted, strict=True))
+    return total
+
+
+def _add_usage(usage: Mapping[str, Any], total: dict[str, Any]) -> None:
+    for name, value in usage.items():
+        known = total.get(name)
+        if isinstance(value, dict):
+            total[name] = known if isinstance(known, dict) else {}
+            _add_usage(value, total[name])
+        elif _is_number(value) and _is_number(known):
+            total[name] = known + value
+        elif value is not None:
+            total[name] = value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _with_outcome(result: Result, end: _End | None) -> Result:
