@@ -405,6 +405,16 @@ def test_usage_of_compaction_is_added_to_next_reply() -> None:
     assert [usage["total_tokens"] for usage in usages] == [110, 220, 1100 + 10]
 
 
+def test_usage_at_the_end_is_added_to_last_reply() -> None:
+    compacted = [*START, tokens(12, 1000, 100, 1430), line(12, "compacted", message="So far.")]
+    session = read(codex, lines(compacted))[0][0]
+    usages = [step.usage for message in session.messages or () for step in steps(message) if step.usage]
+    assert [usage["total_tokens"] for usage in usages] == [110, 220 + 1100]
+    assert_grows(
+        codex, lines(compacted), lines([*compacted, message(13, "assistant", "Next."), tokens(13, 7, 3, 1440)])
+    )
+
+
 def test_usage_before_its_reply_belongs_to_the_reply() -> None:
     rollout = [
         META,

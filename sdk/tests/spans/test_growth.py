@@ -11,11 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from sdk.tests import growth, steps
+from tracesite_sdk.formats.codex import total_usage
 from tracesite_sdk.spans.conversation import session_of_trace
 from tracesite_sdk.spans.facts import below
 from tracesite_sdk.spans.media import Media, with_media
 from tracesite_sdk.spans.span import DEEPEST, Span, SpanEvent
-from tracesite_sdk.transcripts.turn_records import total_usage
 
 SECOND = 10**9
 START = 1_780_000_000 * SECOND

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -40,6 +40,7 @@ import msgspec
 
 from tracesite_sdk.normalize.json_values import fields, instant, items, milliseconds, rest, text
 from tracesite_sdk.normalize.mended_json import decode_json
+from tracesite_sdk.normalize.pricing import tokens
 from tracesite_sdk.normalize.records import text_of
 from tracesite_sdk.transcripts.documents import Document, Files, Lines, Skip
 from tracesite_sdk.transcripts.entries import Call, Entry, Prompt, Reply, Result, Transcript
@@ -55,7 +56,6 @@ from tracesite_sdk.transcripts.parsing.response_items import (
     own_result,
     result_of,
 )
-from tracesite_sdk.transcripts.turn_records import total_usage
 
 NAME = "codex"
 
@@ -541,8 +541,29 @@ def _duration(value: object) -> float | None:
 
 
 def _entries(document: Document, survey: _Survey) -> Iterator[Entry]:
-    """Yield the entries of one session."""
+    """Yield the entries of one session.
+
+    A usage that no reply follows is added to the last reply with a usage, so that the sum is right. If the file grows, that
+    reply gets its own one again.
+    """
     reader = _Reader(survey)
+    held: list[Entry] = []
+    """That reply, and the entries after it."""
+    for entry in _read_entries(document, survey, reader):
+        has_usage = isinstance(entry, Reply) and bool(entry.usage)
+        if has_usage or len(held) > _MAX_HELD_LINES:
+            yield from held
+            held = []
+        if held or has_usage:
+            held.append(entry)
+        else:
+            yield entry
+    if held and isinstance(last := held[0], Reply) and last.usage and reader.usage:
+        held[0] = replace(last, usage=total_usage([last.usage, reader.usage]))
+    yield from held
+
+
+def _read_entries(document: Document, survey: _Survey, reader: _Reader) -> Iterator[Entry]:
     if survey.meta is not None:
         instructions = survey.meta.get("base_instructions") or survey.meta.get("instructions")
         prompt = text(fields(instructions).get("text")) if isinstance(instructions, dict) else text(instructions)
@@ -589,8 +610,8 @@ class _Reader:
         self._own_results = 0
         """The entries after it that are results of its calls which the provider ran."""
         self._released: list[Entry] = []
-        self._usage: dict[str, Any] | None = None
-        """The usage of the next reply."""
+        self.usage: dict[str, Any] | None = None
+        """The usage of the next reply; at the end of the file it is left over."""
         self._counts_first: bool | None = None
         """True if this version writes the usage of a reply before the reply."""
         self._total: Any = None
@@ -615,15 +636,15 @@ class _Reader:
                     calls=reply.calls,
                     reasoning="\n\n".join(reply.reasoning) or None,
                     # After calls that the provider ran, the response goes on, and its usage follows.
-                    model=None if reply.results and not self._usage else reply.model,
-                    usage=self._usage,
+                    model=None if reply.results and not self.usage else reply.model,
+                    usage=self.usage,
                     created_at=reply.created_at,
                     metadata=reply.metadata,
                 )
             )
             self._waiting += reply.results
             self._own_results = len(reply.results)
-            self._usage = None
+            self.usage = None
         if is_over:
             self._release()
 
@@ -836,7 +857,36 @@ class _Reader:
             self._waiting[replies[-1]] = replace(entry, usage=total_usage(usages), model=entry.model or self._model)
             self._release()
         else:
-            self._usage = usage if self._usage is None else total_usage([self._usage, usage])
+            self.usage = usage if self.usage is None else total_usage([self.usage, usage])
+
+
+def total_usage(usages: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the usage of several replies: numbers are added up, of other values the last is taken."""
+    total: dict[str, Any] = {}
+    for usage in usages:
+        _add_usage(usage, total)
+    counts = [tokens(usage) for usage in usages]
+    counted = sum(count[0] for count in counts), sum(count[1] for count in counts)
+    if tokens(total) != counted:
+        # The replies come from several providers, which name their tokens differently.
+        total |= dict(zip(("input_tokens", "output_tokens"), counted, strict=True))
+    return total
+
+
+def _add_usage(usage: Mapping[str, Any], total: dict[str, Any]) -> None:
+    for name, value in usage.items():
+        known = total.get(name)
+        if isinstance(value, dict):
+            total[name] = known if isinstance(known, dict) else {}
+            _add_usage(value, total[name])
+        elif _is_number(value) and _is_number(known):
+            total[name] = known + value
+        elif value is not None:
+            total[name] = value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _with_outcome(result: Result, end: _End | None) -> Result:

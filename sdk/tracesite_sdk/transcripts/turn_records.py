@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace
 
 from tracesite_sdk import records
-from tracesite_sdk.normalize.pricing import tokens
 from tracesite_sdk.normalize.records import text_of
 from tracesite_sdk.records.health_flags import ORPHAN_RESULT
 
@@ -118,35 +116,6 @@ def result_of(result: Result) -> records.ToolResult:
         attachments=result.attachments,
         metadata=dict(result.metadata) or None,
     )
-
-
-def total_usage(usages: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the usage of several replies: numbers are added up, of other values the last is taken."""
-    total: dict[str, Any] = {}
-    for usage in usages:
-        _add_usage(usage, total)
-    counts = [tokens(usage) for usage in usages]
-    counted = sum(count[0] for count in counts), sum(count[1] for count in counts)
-    if tokens(total) != counted:
-        # The replies come from several providers, which name their tokens differently.
-        total |= dict(zip(("input_tokens", "output_tokens"), counted, strict=True))
-    return total
-
-
-def _add_usage(usage: Mapping[str, Any], total: dict[str, Any]) -> None:
-    for name, value in usage.items():
-        known = total.get(name)
-        if isinstance(value, dict):
-            total[name] = known if isinstance(known, dict) else {}
-            _add_usage(value, total[name])
-        elif _is_number(value) and _is_number(known):
-            total[name] = known + value
-        elif value is not None:
-            total[name] = value
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _step(step: TurnStep, *, is_answer: bool) -> records.AgentStep:
