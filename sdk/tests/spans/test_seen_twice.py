@@ -45,6 +45,39 @@ def test_request_without_content_that_two_libraries_have_seen_is_one_step() -> N
     assert len(steps_of(agent(1), by("a", one), by("b", replace(one, span_id=f"{3:016x}")))) == 1
 
 
+def request(number: int, library: str, answer: str | None = "Yes", *, parent: int = 1, **more: Any) -> Span:
+    """Return a request of two seconds."""
+    said = [{"type": "text", "content": answer}] if answer is not None else []
+    asked = chat(number, parent, 1 + number / 1000, *said, **TOKENS, **more)
+    gone = [] if said else ["gen_ai.input.messages", "gen_ai.output.messages"]
+    attributes = {name: value for name, value in asked.attributes.items() if name not in gone}
+    return by(library, replace(asked, attributes=attributes), until=2)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (request(2, "a", asked="Is it safe?"), request(3, "b", asked="Is it polite?")),
+        (request(2, "a", gen_ai__request__model="gpt-4o"), request(3, "b", gen_ai__request__model="gpt-4o-mini")),
+        (request(2, "a"), by("b", chat(3, 1, 1, {"type": "text", "content": "Yes"}, gen_ai__usage__input_tokens=8), until=2)),
+        (replace(request(2, "", asked="q"), name="check_a"), replace(request(3, "", asked="q"), name="check_b")),
+        (request(2, "a", gen_ai__system_instructions='[{"type": "text", "content": "Judge safety"}]'),
+         request(3, "b", gen_ai__system_instructions='[{"type": "text", "content": "Judge tone"}]')),
+        (request(2, "a", None), request(3, "b", None, parent=9)),
+        (request(2, "a", None, parent=0), request(3, "b", None, parent=0)),
+    ],
+    ids=["question", "model", "tokens", "span name", "instructions", "no content", "no content or parent"],
+)  # fmt: skip
+def test_parallel_requests_of_one_answer_are_two_steps(one: Span, other: Span) -> None:
+    assert len(steps_of(agent(1), span(9, 1, 0.5, "chain", 8), one, other)) == 2
+
+
+@pytest.mark.parametrize("models", [("openai/gpt-4o", "gpt-4o-2024-08-06"), ("gpt-4", "gpt-4-0613"), ("gpt-4o", None)])
+def test_request_with_its_model_named_in_two_ways_is_one_step(models: tuple[str | None, str | None]) -> None:
+    seen = [request(2 + n, "ab"[n], gen_ai__request__model=model) for n, model in enumerate(models)]
+    assert len(steps_of(agent(1), *seen)) == 1
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -2,11 +2,12 @@
 
 * Spans that only announce another one (Logfire) stand for it until it arrives.
 * Two spans of one request, seen by two libraries, are one generation: the one that says more. They have the id of the response in
-  common, or the answer and most of their time.
+  common, or the answer and most of their time, and differ in nothing else that both state.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 
 from tracesite_sdk import records
 from tracesite_sdk.normalize.json_values import as_json
-from tracesite_sdk.normalize.pricing import tokens
+from tracesite_sdk.normalize.pricing import names_of, tokens_of, with_counts
 from tracesite_sdk.normalize.records import text_of
 from tracesite_sdk.normalize.trees import cycles, walk
 from tracesite_sdk.transcripts.open_calls import canonical
@@ -27,7 +28,7 @@ from tracesite_sdk.transcripts.parsing.message_shapes import joined, messages_in
 from .conventions.registry import facts_of
 from .deliveries import fullness, merged
 from .facts import Facts
-from .observations import counted_beside_requests
+from .observations import EMPTY, counted_beside_requests, question_in
 from .pauses import pause_of
 from .span import Span
 
@@ -172,7 +173,7 @@ def _mark_duplicates(nodes: Sequence[Node]) -> None:
         if node.facts.kind == "generation":
             if node.facts.response_id:
                 by_response[node.facts.response_id].append(node)
-            if node.span.end and (answer := _answer(node)):
+            if node.span.end and node.span.scope.name and (answer := _answer(node)):
                 by_answer[answer].append(node)
     for same in by_response.values():
         _keep_one(same)
@@ -193,22 +194,50 @@ def _keep_one(same: Sequence[Node]) -> None:
 
 
 def _answer(node: Node) -> str | None:
-    """Return a text that identifies the answer of a generation: its text and its calls, or else its tokens."""
+    """Return a text that identifies the answer of a generation: its text and its calls. Without content only its tokens and the
+    span around it are known."""
     answer = joined(messages_in(node.facts.output, "assistant"))
     if answer is not None and (answer.content or answer.calls):
         calls = [[call.id, call.name, canonical(call.args)] for call in answer.calls]
         return as_json([text_of(answer.content)[0].split(), calls])
-    count = tokens(node.facts.usage)
-    return as_json(count) if all(count) else None
+    if answer is None and node.facts.output not in EMPTY:
+        return as_json(node.facts.output)
+    count = _tokens(node)
+    return as_json([*count, node.span.parent_id]) if all(count) and node.span.parent_id else None
+
+
+def _tokens(node: Node) -> tuple[int, int]:
+    """Return the input and output tokens of a generation, which libraries divide in different ways; 0 if unknown."""
+    count = tokens_of(with_counts(node.facts.usage))
+    return (count.input + count.cached_input + count.cache_write, count.output + count.reasoning) if count else (0, 0)
 
 
 def _are_one_request(node: Node, other: Node) -> bool:
-    """Return whether two generations with the same answer are one request, which two libraries have seen."""
-    sources = {one.span.scope.name or one.span.name for one in (node, other)}
-    responses = {one.facts.response_id for one in (node, other) if one.facts.response_id}
+    """Return whether two generations with the same answer are one request, which two libraries have seen: both took most of
+    the same time, and nothing that both of them state differs."""
     shorter = min(one.span.end - one.span.start for one in (node, other))
     together = min(node.span.end, other.span.end) - max(node.span.start, other.span.start)
-    return len(sources) == 2 and len(responses) < 2 and together >= 0.8 * shorter
+    if node.span.scope.name == other.span.scope.name or together < 0.8 * shorter:
+        return False
+    stated = zip(*([one.facts.response_id, *_tokens(one), *_asked(one)] for one in (node, other)), strict=True)
+    models = node.facts.model, other.facts.model
+    return all(one == another for one, another in stated if one and another) and (
+        not all(models) or any(_is_name_of(*names) for names in (models, models[::-1]))
+    )
+
+
+def _asked(node: Node) -> Iterator[list[str]]:
+    """Yield the words of the instructions and of the question of a generation, which are empty if unknown."""
+    messages = messages_in(node.facts.input)
+    instructions = [message.content for message in messages if message.role == "system"] or [node.facts.system]
+    for content in (*instructions[:1], question_in(node.facts.input)):
+        yield text_of(content)[0].split() if content else []
+
+
+def _is_name_of(short: str | None, model: str | None) -> bool:
+    """Return whether a model has this name, apart from its provider and a date at its end."""
+    short, model = ((name or "").lower().rpartition("/")[2] for name in (short, model))
+    return short in names_of(model) or bool(re.fullmatch(r"-\d{4}", model.removeprefix(short)))
 
 
 def _content_size(node: Node) -> tuple[int, int, str]:
