@@ -79,6 +79,22 @@ def test_request_with_its_model_named_in_two_ways_is_one_step(models: tuple[str 
 
 
 @pytest.mark.parametrize(
+    ("libraries", "steps"),
+    [("aabb", 2), ("abab", 2), ("abba", 2), ("abc", 1), ("aabbcc", 2), ("aab", 2), ("aaa", 3)],
+)
+def test_each_library_sees_a_request_once(libraries: str, steps: int) -> None:
+    seen = [request(2 + number, library) for number, library in enumerate(libraries)]
+    assert len(steps_of(agent(1), *seen)) == steps
+
+
+def test_request_around_another_is_the_same_one() -> None:
+    outer = [by("a", chat(number, 1, number / 100, asked="q"), until=2) for number in (2, 3)]
+    inner = [by("b", chat(number, number - 2, number / 100, asked="q", **TOKENS), until=1.9) for number in (5, 4)]
+    inner[0], inner[1] = replace(inner[0], start=inner[1].start - 10**6), inner[1]
+    assert len(steps_of(agent(1), *outer, *inner)) == 2
+
+
+@pytest.mark.parametrize(
     "other",
     [
         by("langchain", chat(3, 1, 1)),
