@@ -11,7 +11,7 @@ from sdk.tests.spans.test_failures import failed
 from sdk.tests.spans.test_pairs import agent, chat, part, response, span, tool
 from tracesite_sdk import records
 from tracesite_sdk.spans.conversation import session_of_trace
-from tracesite_sdk.spans.span import Span
+from tracesite_sdk.spans.span import Span, SpanEvent
 
 ASKING = chat(2, 1, 1, part({"n": 1}, "c1"))
 PAUSES = [
@@ -56,9 +56,30 @@ def test_command_for_the_graph_around_is_no_error_and_no_pause() -> None:
     assert (answer.is_completed, answer.error) == (True, None)
 
 
-def test_real_error_that_names_a_pause_stays_an_error() -> None:
-    (_question, answer) = messages_of(failed(agent(1), "Could not store the GraphInterrupt"), ASKING)
-    assert answer.error == "Could not store the GraphInterrupt"
+def with_exceptions(one: Span, *types: str) -> Span:
+    events = [SpanEvent(name="exception", attributes={"exception.type": type_}) for type_ in types]
+    return replace(one, status="error", events=events)
+
+
+@pytest.mark.parametrize(
+    "real",
+    [
+        failed(agent(1), "Could not store the GraphInterrupt"),
+        failed(agent(1), "GraphInterrupt is not supported without a checkpointer"),
+        failed(agent(1), "GraphInterrupt: not stored", type="ValueError", message="GraphInterrupt: not stored"),
+        replace(failed(agent(1), "GraphInterrupt()"), attributes={**agent(1).attributes, "error.type": "ValueError"}),
+        with_exceptions(agent(1), "langgraph.errors.GraphInterrupt", "TimeoutError"),
+    ],
+    ids=["inside", "first word", "type", "error.type", "later exception"],
+)
+def test_real_error_that_names_a_pause_stays_an_error(real: Span) -> None:
+    (_question, answer) = messages_of(real, ASKING)
+    assert answer.error
+    assert "waiting" not in (answer.metadata or {})
+
+
+def test_pause_after_another_exception_is_a_pause() -> None:
+    assert messages_of(with_exceptions(agent(1), "KeyError", "GraphInterrupt"), ASKING)[-1].error is None
 
 
 @pytest.mark.parametrize("kind", ["tool-approval-request", "mcp_approval_request"])
