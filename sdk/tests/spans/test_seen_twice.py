@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sdk.tests.spans.test_pairs import agent, calls_of, chat, part, response, span, tool
+from sdk.tests.spans.test_pairs import LEFT, RIGHT, agent, calls_of, chat, part, response, span, tool
+from tracesite_sdk import records
 from tracesite_sdk.spans.conversation import session_of_trace
 from tracesite_sdk.spans.span import Scope, Span
 
@@ -125,3 +126,24 @@ def test_handoff_is_the_call_that_the_model_asked_for() -> None:
 def test_tool_that_two_libraries_have_seen_is_one_call() -> None:
     spans = [agent(1), chat(2, 1, 1, part({}, "c1")), tool(3, 1, 2, "two", {}, "c1"), tool(4, 1, 2.01, "two", {}, "c1")]
     assert [(call.id, call.status) for call in calls_of(*spans)] == [("c1", None)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        tool(5, 3, 2.05, "two", RIGHT, "call_0", "search"),
+        tool(5, 3, 2.05, "two", LEFT, "call_0", "search"),
+        tool(5, 3, 2.05, "one", LEFT, "call_0", "book"),
+    ],
+    ids=["arguments", "output", "name"],
+)
+def test_tools_of_two_agents_with_one_id_are_two_calls(other: Span) -> None:
+    spans = [agent(1), agent(2, 1, 1, 50), agent(3, 1, 1, 50), tool(4, 2, 2, "one", LEFT, "call_0", "search"), other]
+    results = [call.result.output for call in calls_of(*spans) if isinstance(call.result, records.ToolResult)]
+    assert results == ["one", "one" if "book" in other.name else "two"]
+
+
+@pytest.mark.parametrize(("args", "output"), [(LEFT, "one"), (None, "one"), (LEFT, None)])
+def test_tool_without_request_that_two_libraries_have_seen_is_one_call(args: Any, output: str | None) -> None:
+    seen = [tool(4, 1, 2, "one", LEFT, "call_0"), tool(5, 1, 2.05, output, args, "call_0")]
+    assert len(calls_of(agent(1), *seen)) == 1
