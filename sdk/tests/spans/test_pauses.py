@@ -109,3 +109,28 @@ def test_tool_after_its_run_is_the_call_of_the_run() -> None:
     found = messages_of(agent(1, 0, 0, 5), ASKING, chat(4, 1, 4, told=TOLD), tool(5, 0, 6, "booked", {"n": 1}, "c1"))
     assert [message.role for message in found] == ["user", "assistant"]
     assert calls_in(found) == [("c1", "book", {"n": 1}, "booked")]
+
+
+BOOKED = tool(13, 11, 12, "booked", {"n": 1}, "c1")
+
+
+@pytest.mark.parametrize(
+    ("others", "calls"),
+    [
+        ([tool(13, 11, 12, "warm", {"n": 1}, "c1", "search")], 2),
+        ([tool(13, 11, 12, "booked", {"n": 2}, "c1")], 2),
+        ([replace(BOOKED, start=ASKING.start - 10**9, end=ASKING.start)], 2),
+        ([BOOKED, agent(21, 0, 20, 25), tool(23, 21, 22, "booked", {"n": 1}, "c1")], 3),
+        ([BOOKED, agent(21, 0, 20, 25), chat(22, 21, 21, part({"n": 1}, "c1"), asked="Again")], 3),
+    ],
+    ids=["name", "arguments", "earlier", "executed twice", "requested twice"],
+)
+def test_call_does_not_get_the_result_of_another_run(others: list[Span], calls: int) -> None:
+    found = calls_in(messages_of(agent(1, until=5), ASKING, chat(4, 1, 4), agent(11, 0, 10, 15), *others))
+    assert len(found) == calls
+    assert [result for *_call, result in found].count(None) == calls - sum("tool" in one.name for one in others)
+
+
+def test_tool_of_a_later_run_without_arguments_has_the_call_of_its_id() -> None:
+    later = [agent(11, 0, 5.5, 9), tool(13, 11, 6, "booked", None, "c1"), chat(14, 11, 7, told=TOLD)]
+    assert calls_in(messages_of(agent(1, until=5), ASKING, *later)) == [("c1", "book", {"n": 1}, "booked")]
