@@ -23,6 +23,7 @@ from tracesite_sdk.normalize.mended_json import decode_json
         (b'["\xe9", "\\ud83d", "\xff\xff\\\\"]', ["\ufffd", r"\ud83d", "\ufffd\ufffd\\"]),
         ('"caf\N{LATIN SMALL LETTER E WITH ACUTE} \\ud83d"', "caf\N{LATIN SMALL LETTER E WITH ACUTE} \\ud83d"),
         ('"\ud83d"', r"\ud83d"),
+        ('"\\\ud83d"', r"\ud83d"),
     ],
 )
 def test_half_of_a_character_costs_that_half(written: bytes | str, value: object) -> None:
@@ -35,3 +36,9 @@ def test_half_of_a_character_costs_that_half(written: bytes | str, value: object
 def test_text_that_is_no_json_stays_an_error(written: bytes | str) -> None:
     with pytest.raises(msgspec.DecodeError):
         decode_json(written)
+
+
+def test_text_without_halves_is_decoded_once() -> None:
+    with pytest.raises(msgspec.DecodeError) as raised:
+        decode_json("'\\u00e9'")
+    assert raised.value.__cause__ is None

@@ -56,3 +56,32 @@ def test_odd_item_of_a_batch_is_refused_by_itself(wire: str) -> None:
         # No list is no batch.
         if isinstance(odd, list):
             assert taken([good, *odd])[0] == expected, place
+
+
+@pytest.mark.parametrize(
+    ("nulls", "meaning"),
+    [
+        (dict.fromkeys(("parentSpanId", "kind", "status", "attributes", "events", "links", "flags")), {}),
+        ({"attributes": [{"key": "a", "value": {"stringValue": None, "kvlistValue": {"values": None}}}]},
+         {"attributes": [{"key": "a", "value": {"kvlistValue": {}}}]}),
+        ({"events": [{"name": None, "timeUnixNano": "5"}]}, {"events": [{"timeUnixNano": "5"}]}),
+    ],
+    ids=["members", "value", "event"],
+)  # fmt: skip
+def test_null_in_otlp_is_the_default(nulls: dict[str, Any], meaning: dict[str, Any]) -> None:
+    bare = {name: value for name, value in OTLP_SPAN.items() if name not in nulls}
+    (span,) = otlp_json.decode_traces(as_body(request_of({**bare, **nulls})))
+    assert [span] == otlp_json.decode_traces(as_body(request_of({**bare, **meaning})))
+    # Null among the items of a list has no meaning.
+    with pytest.raises(InvalidBody):
+        otlp_json.decode_traces(as_body(request_of({**bare, "links": [None]})))
+
+
+def test_null_in_resource_and_scope_of_otlp_is_the_default() -> None:
+    request = request_of(OTLP_SPAN)
+    (of_resource,) = request["resourceSpans"]
+    of_resource["resource"] = {"attributes": None}
+    of_resource["scopeSpans"][0]["scope"] = {"name": "library", "version": None, "attributes": None}
+    refused: list[Any] = []
+    (span,) = otlp_json.decode_traces(as_body(request), lambda *about: refused.append(about))
+    assert (span.scope.name, span.scope.version, refused) == ("library", "", [])

@@ -11,7 +11,7 @@ from sdk.tests.spans.test_failures import failed
 from sdk.tests.spans.test_pairs import agent, chat, part, response, span, tool
 from tracesite_sdk import records
 from tracesite_sdk.spans.conversation import session_of_trace
-from tracesite_sdk.spans.span import Span
+from tracesite_sdk.spans.span import Span, SpanEvent
 
 ASKING = chat(2, 1, 1, part({"n": 1}, "c1"))
 PAUSES = [
@@ -56,9 +56,30 @@ def test_command_for_the_graph_around_is_no_error_and_no_pause() -> None:
     assert (answer.is_completed, answer.error) == (True, None)
 
 
-def test_real_error_that_names_a_pause_stays_an_error() -> None:
-    (_question, answer) = messages_of(failed(agent(1), "Could not store the GraphInterrupt"), ASKING)
-    assert answer.error == "Could not store the GraphInterrupt"
+def with_exceptions(one: Span, *types: str) -> Span:
+    events = [SpanEvent(name="exception", attributes={"exception.type": type_}) for type_ in types]
+    return replace(one, status="error", events=events)
+
+
+@pytest.mark.parametrize(
+    "real",
+    [
+        failed(agent(1), "Could not store the GraphInterrupt"),
+        failed(agent(1), "GraphInterrupt is not supported without a checkpointer"),
+        failed(agent(1), "GraphInterrupt: not stored", type="ValueError", message="GraphInterrupt: not stored"),
+        replace(failed(agent(1), "GraphInterrupt()"), attributes={**agent(1).attributes, "error.type": "ValueError"}),
+        with_exceptions(agent(1), "langgraph.errors.GraphInterrupt", "TimeoutError"),
+    ],
+    ids=["inside", "first word", "type", "error.type", "later exception"],
+)
+def test_real_error_that_names_a_pause_stays_an_error(real: Span) -> None:
+    (_question, answer) = messages_of(real, ASKING)
+    assert answer.error
+    assert "waiting" not in (answer.metadata or {})
+
+
+def test_pause_after_another_exception_is_a_pause() -> None:
+    assert messages_of(with_exceptions(agent(1), "KeyError", "GraphInterrupt"), ASKING)[-1].error is None
 
 
 @pytest.mark.parametrize("kind", ["tool-approval-request", "mcp_approval_request"])
@@ -88,3 +109,28 @@ def test_tool_after_its_run_is_the_call_of_the_run() -> None:
     found = messages_of(agent(1, 0, 0, 5), ASKING, chat(4, 1, 4, told=TOLD), tool(5, 0, 6, "booked", {"n": 1}, "c1"))
     assert [message.role for message in found] == ["user", "assistant"]
     assert calls_in(found) == [("c1", "book", {"n": 1}, "booked")]
+
+
+BOOKED = tool(13, 11, 12, "booked", {"n": 1}, "c1")
+
+
+@pytest.mark.parametrize(
+    ("others", "calls"),
+    [
+        ([tool(13, 11, 12, "warm", {"n": 1}, "c1", "search")], 2),
+        ([tool(13, 11, 12, "booked", {"n": 2}, "c1")], 2),
+        ([replace(BOOKED, start=ASKING.start - 10**9, end=ASKING.start)], 2),
+        ([BOOKED, agent(21, 0, 20, 25), tool(23, 21, 22, "booked", {"n": 1}, "c1")], 3),
+        ([BOOKED, agent(21, 0, 20, 25), chat(22, 21, 21, part({"n": 1}, "c1"), asked="Again")], 3),
+    ],
+    ids=["name", "arguments", "earlier", "executed twice", "requested twice"],
+)
+def test_call_does_not_get_the_result_of_another_run(others: list[Span], calls: int) -> None:
+    found = calls_in(messages_of(agent(1, until=5), ASKING, chat(4, 1, 4), agent(11, 0, 10, 15), *others))
+    assert len(found) == calls
+    assert [result for *_call, result in found].count(None) == calls - sum("tool" in one.name for one in others)
+
+
+def test_tool_of_a_later_run_without_arguments_has_the_call_of_its_id() -> None:
+    later = [agent(11, 0, 5.5, 9), tool(13, 11, 6, "booked", None, "c1"), chat(14, 11, 7, told=TOLD)]
+    assert calls_in(messages_of(agent(1, until=5), ASKING, *later)) == [("c1", "book", {"n": 1}, "booked")]

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sdk.tests.spans.test_pairs import agent, calls_of, chat, part, response, span, tool
+from sdk.tests.spans.test_pairs import LEFT, RIGHT, agent, calls_of, chat, part, response, span, tool
+from tracesite_sdk import records
 from tracesite_sdk.spans.conversation import session_of_trace
 from tracesite_sdk.spans.span import Scope, Span
 
@@ -45,6 +46,55 @@ def test_request_without_content_that_two_libraries_have_seen_is_one_step() -> N
     assert len(steps_of(agent(1), by("a", one), by("b", replace(one, span_id=f"{3:016x}")))) == 1
 
 
+def request(number: int, library: str, answer: str | None = "Yes", *, parent: int = 1, **more: Any) -> Span:
+    """Return a request of two seconds."""
+    said = [{"type": "text", "content": answer}] if answer is not None else []
+    asked = chat(number, parent, 1 + number / 1000, *said, **TOKENS, **more)
+    gone = [] if said else ["gen_ai.input.messages", "gen_ai.output.messages"]
+    attributes = {name: value for name, value in asked.attributes.items() if name not in gone}
+    return by(library, replace(asked, attributes=attributes), until=2)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (request(2, "a", asked="Is it safe?"), request(3, "b", asked="Is it polite?")),
+        (request(2, "a", gen_ai__request__model="gpt-4o"), request(3, "b", gen_ai__request__model="gpt-4o-mini")),
+        (request(2, "a"), by("b", chat(3, 1, 1, {"type": "text", "content": "Yes"}, gen_ai__usage__input_tokens=8), until=2)),
+        (replace(request(2, "", asked="q"), name="check_a"), replace(request(3, "", asked="q"), name="check_b")),
+        (request(2, "a", gen_ai__system_instructions='[{"type": "text", "content": "Judge safety"}]'),
+         request(3, "b", gen_ai__system_instructions='[{"type": "text", "content": "Judge tone"}]')),
+        (request(2, "a", None), request(3, "b", None, parent=9)),
+        (request(2, "a", None, parent=0), request(3, "b", None, parent=0)),
+    ],
+    ids=["question", "model", "tokens", "span name", "instructions", "no content", "no content or parent"],
+)  # fmt: skip
+def test_parallel_requests_of_one_answer_are_two_steps(one: Span, other: Span) -> None:
+    assert len(steps_of(agent(1), span(9, 1, 0.5, "chain", 8), one, other)) == 2
+
+
+@pytest.mark.parametrize("models", [("openai/gpt-4o", "gpt-4o-2024-08-06"), ("gpt-4", "gpt-4-0613"), ("gpt-4o", None)])
+def test_request_with_its_model_named_in_two_ways_is_one_step(models: tuple[str | None, str | None]) -> None:
+    seen = [request(2 + n, "ab"[n], gen_ai__request__model=model) for n, model in enumerate(models)]
+    assert len(steps_of(agent(1), *seen)) == 1
+
+
+@pytest.mark.parametrize(
+    ("libraries", "steps"),
+    [("aabb", 2), ("abab", 2), ("abba", 2), ("abc", 1), ("aabbcc", 2), ("aab", 2), ("aaa", 3)],
+)
+def test_each_library_sees_a_request_once(libraries: str, steps: int) -> None:
+    seen = [request(2 + number, library) for number, library in enumerate(libraries)]
+    assert len(steps_of(agent(1), *seen)) == steps
+
+
+def test_request_around_another_is_the_same_one() -> None:
+    outer = [by("a", chat(number, 1, number / 100, asked="q"), until=2) for number in (2, 3)]
+    inner = [by("b", chat(number, number - 2, number / 100, asked="q", **TOKENS), until=1.9) for number in (5, 4)]
+    inner[0], inner[1] = replace(inner[0], start=inner[1].start - 10**6), inner[1]
+    assert len(steps_of(agent(1), *outer, *inner)) == 2
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -76,3 +126,24 @@ def test_handoff_is_the_call_that_the_model_asked_for() -> None:
 def test_tool_that_two_libraries_have_seen_is_one_call() -> None:
     spans = [agent(1), chat(2, 1, 1, part({}, "c1")), tool(3, 1, 2, "two", {}, "c1"), tool(4, 1, 2.01, "two", {}, "c1")]
     assert [(call.id, call.status) for call in calls_of(*spans)] == [("c1", None)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        tool(5, 3, 2.05, "two", RIGHT, "call_0", "search"),
+        tool(5, 3, 2.05, "two", LEFT, "call_0", "search"),
+        tool(5, 3, 2.05, "one", LEFT, "call_0", "book"),
+    ],
+    ids=["arguments", "output", "name"],
+)
+def test_tools_of_two_agents_with_one_id_are_two_calls(other: Span) -> None:
+    spans = [agent(1), agent(2, 1, 1, 50), agent(3, 1, 1, 50), tool(4, 2, 2, "one", LEFT, "call_0", "search"), other]
+    results = [call.result.output for call in calls_of(*spans) if isinstance(call.result, records.ToolResult)]
+    assert results == ["one", "one" if "book" in other.name else "two"]
+
+
+@pytest.mark.parametrize(("args", "output"), [(LEFT, "one"), (None, "one"), (LEFT, None)])
+def test_tool_without_request_that_two_libraries_have_seen_is_one_call(args: Any, output: str | None) -> None:
+    seen = [tool(4, 1, 2, "one", LEFT, "call_0"), tool(5, 1, 2.05, output, args, "call_0")]
+    assert len(calls_of(agent(1), *seen)) == 1

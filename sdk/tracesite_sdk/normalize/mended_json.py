@@ -16,7 +16,7 @@ _HALF = re.compile(
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\(?=u[dD][c-fC-F][0-9a-fA-F]{2})"
 )
 """The backslash of an escape that is half of a surrogate pair without the other half."""
-_BACKSLASH = rb"\\"
+_ESCAPED_BACKSLASH = rb"\\"
 _NO_UTF8 = b"\xff\xff"
 
 
@@ -28,8 +28,9 @@ def decode_json(text: bytes | str) -> Any:
     except (msgspec.DecodeError, UnicodeError) as error:
         if isinstance(text, str) and "\\u" not in text and not isinstance(error, UnicodeError):
             raise
-        mended = _mended(text)
-        if mended == text:
+        encoded = text.encode("utf-8", "backslashreplace") if isinstance(text, str) else text
+        mended = _mended(encoded)
+        if mended == encoded and not isinstance(error, UnicodeError):
             raise
         try:
             return msgspec.json.decode(mended)
@@ -38,18 +39,15 @@ def decode_json(text: bytes | str) -> Any:
             raise msgspec.DecodeError(str(error)) from error
 
 
-def _mended(text: bytes | str) -> bytes:
-    if isinstance(text, str):
-        mended = text.encode("utf-8", "backslashreplace")
-    else:
-        mended = text.decode("utf-8", "replace").encode()
+def _mended(text: bytes) -> bytes:
+    mended = text.decode("utf-8", "replace").encode()
     # A backslash that is escaped begins no escape.
-    mended = mended.replace(_BACKSLASH, _NO_UTF8)
+    mended = mended.replace(_ESCAPED_BACKSLASH, _NO_UTF8)
     # Not by `sub`, which holds an object for each match: 1 GB for a body of 30 MB.
     whole, at = bytearray(), 0
     for half in _HALF.finditer(mended):
         whole += mended[at : half.start()]
-        whole += _BACKSLASH
+        whole += _ESCAPED_BACKSLASH
         at = half.end()
     whole += mended[at:]
-    return bytes(whole.replace(_NO_UTF8, _BACKSLASH))
+    return bytes(whole.replace(_NO_UTF8, _ESCAPED_BACKSLASH))

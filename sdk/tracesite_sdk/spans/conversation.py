@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
@@ -22,6 +23,7 @@ from tracesite_sdk.normalize.records import text_of
 from tracesite_sdk.normalize.trees import walk
 from tracesite_sdk.transcripts import conversation
 from tracesite_sdk.transcripts.entries import Entry, Reply
+from tracesite_sdk.transcripts.open_calls import may_be_the_same
 from tracesite_sdk.transcripts.parsing.message_shapes import joined, messages_in
 from tracesite_sdk.transcripts.turn_records import MOST_NAME_CHARACTERS
 
@@ -82,22 +84,30 @@ def session_of_trace(spans: Iterable[Span]) -> records.Session:
 
 def with_calls_joined(messages: Sequence[records.Message]) -> list[records.Message]:
     """Return messages in which a call that no tool of its run executed has what a tool outside of it, or a later run, executed
-    under its id. A message of which nothing is left is left out."""
-    requested: dict[str, records.ToolCall] = {}
-    executed: dict[str, records.ToolCall] = {}
+    under its id: only if nothing else has the id, and if name, arguments and times fit. A message of which nothing is left is
+    left out."""
+    requested: dict[str, list[tuple[records.AgentStep, records.ToolCall]]] = defaultdict(list)
+    executed: dict[str, list[records.ToolCall]] = defaultdict(list)
     steps = [step for message in messages for step in message.agent_steps or ()]
     for call, of in ((call, step) for step in steps for call in step.tool_calls or ()):
         is_own = (of.id or "").endswith(OWN_CALL)
         if call.id and is_own and call.status != "pending":
-            executed[call.id] = call
-        elif call.id and not is_own and not _is_executed(call):
-            requested.setdefault(call.id, call)
-    joined_ids = requested.keys() & executed.keys()
-    if not joined_ids:
-        return [*messages]
-    there = {id(requested[id_]): executed[id_] for id_ in joined_ids}
-    gone = {id(executed[id_]) for id_ in joined_ids}
+            executed[call.id].append(call)
+        elif call.id and not is_own:
+            requested[call.id].append((of, call))
+    there: dict[int, records.ToolCall] = {}
+    for id_ in requested.keys() & executed.keys():
+        if len(requested[id_]) == len(executed[id_]) == 1:
+            ((step, call),), (by,) = requested[id_], executed[id_]
+            if not _is_executed(call) and _may_have_executed(by, call, step):
+                there[id(call)] = by
+    gone = {id(by) for by in there.values()}
     return [changed for message in messages if (changed := _with_calls(message, there, gone)) is not None]
+
+
+def _may_have_executed(by: records.ToolCall, call: records.ToolCall, step: records.AgentStep) -> bool:
+    is_earlier = step.timestamp is not None and by.started_at is not None and by.started_at < step.timestamp
+    return by.name == call.name and may_be_the_same(by.args, call.args) and not is_earlier
 
 
 def _is_executed(call: records.ToolCall) -> bool:

@@ -2,15 +2,16 @@
 
 * Spans that only announce another one (Logfire) stand for it until it arrives.
 * Two spans of one request, seen by two libraries, are one generation: the one that says more. They have the id of the response in
-  common, or the answer and most of their time.
+  common, or the answer and most of their time, and differ in nothing else that both state.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 
 from tracesite_sdk import records
 from tracesite_sdk.normalize.json_values import as_json
-from tracesite_sdk.normalize.pricing import tokens
+from tracesite_sdk.normalize.pricing import names_of, tokens_of, with_counts
 from tracesite_sdk.normalize.records import text_of
 from tracesite_sdk.normalize.trees import cycles, walk
 from tracesite_sdk.transcripts.open_calls import canonical
@@ -27,7 +28,7 @@ from tracesite_sdk.transcripts.parsing.message_shapes import joined, messages_in
 from .conventions.registry import facts_of
 from .deliveries import fullness, merged
 from .facts import Facts
-from .observations import counted_beside_requests
+from .observations import EMPTY, counted_beside_requests, question_in
 from .pauses import pause_of
 from .span import Span
 
@@ -166,21 +167,49 @@ def _find_passages(walked: Sequence[Node]) -> None:
 
 def _mark_duplicates(nodes: Sequence[Node]) -> None:
     """Mark all but one of the generations of one request; those below each other are wrappers, see observations.py."""
+    generations = [node for node in nodes if node.facts.kind == "generation"]
     by_response: dict[str, list[Node]] = defaultdict(list)
     by_answer: dict[str, list[Node]] = defaultdict(list)
-    for node in nodes:
-        if node.facts.kind == "generation":
-            if node.facts.response_id:
-                by_response[node.facts.response_id].append(node)
-            if node.span.end and (answer := _answer(node)):
-                by_answer[answer].append(node)
+    are_several = len({node.span.scope.name for node in generations}) > 1
+    for node in generations:
+        if node.facts.response_id:
+            by_response[node.facts.response_id].append(node)
+        if are_several and node.span.end and node.span.scope.name and (answer := _answer(node)):
+            by_answer[answer].append(node)
     for same in by_response.values():
         _keep_one(same)
     for answered in by_answer.values():
-        # They come in the order of their start.
-        for node, other in pairwise(node for node in answered if not node.is_duplicate):
-            if _are_one_request(node, other):
-                _keep_one([node, other])
+        for seen in _requests(node for node in answered if not node.is_duplicate):
+            _keep_one(seen)
+
+
+def _requests(answered: Iterable[Node]) -> list[list[Node]]:
+    """Return the generations with one answer, in the order of their start, divided into those of one request each. A library
+    sees a request once."""
+    requests: list[dict[str, Node]] = []
+    """The generations of each request, by library."""
+    running: list[dict[str, Node]] = []
+    """Those that may have another one."""
+    nodes = [*answered]
+    libraries = len({node.span.scope.name for node in nodes})
+    for node in nodes:
+        library = node.span.scope.name
+        running = [
+            seen
+            for seen in running
+            if len(seen) < libraries and any(other.span.end >= node.span.start for other in seen.values())
+        ]
+        lacking = [seen for seen in running if library not in seen]
+        # The one around it is surely its own, whatever else runs at the time.
+        around = (seen for seen in lacking if any(other.is_around(node) for other in seen.values()))
+        same = (seen for seen in chain(around, lacking) if all(_are_one_request(node, it) for it in seen.values()))
+        own = next(same, None)
+        if own is None:
+            own = {}
+            requests.append(own)
+            running.append(own)
+        own[library] = node
+    return [[*seen.values()] for seen in requests]
 
 
 def _keep_one(same: Sequence[Node]) -> None:
@@ -193,22 +222,55 @@ def _keep_one(same: Sequence[Node]) -> None:
 
 
 def _answer(node: Node) -> str | None:
-    """Return a text that identifies the answer of a generation: its text and its calls, or else its tokens."""
+    """Return a text that identifies a generation by its question and its answer: text and calls. Without content only its tokens
+    and the span around it are known."""
     answer = joined(messages_in(node.facts.output, "assistant"))
+    asked = _words(question_in(node.facts.input))
     if answer is not None and (answer.content or answer.calls):
         calls = [[call.id, call.name, canonical(call.args)] for call in answer.calls]
-        return as_json([text_of(answer.content)[0].split(), calls])
-    count = tokens(node.facts.usage)
-    return as_json(count) if all(count) else None
+        return as_json([asked, _words(answer.content), calls])
+    if answer is None and node.facts.output not in EMPTY:
+        return as_json([asked, node.facts.output])
+    count = _tokens(node)
+    return as_json([asked, *count, node.span.parent_id]) if all(count) and node.span.parent_id else None
+
+
+def _words(content: Any) -> list[str]:
+    text = text_of(content)[0]
+    return (text if isinstance(text, str) else as_json(text)).split() if content else []
+
+
+def _tokens(node: Node) -> tuple[int, int]:
+    """Return the input and output tokens of a generation, which libraries divide in different ways; 0 if unknown."""
+    count = tokens_of(with_counts(node.facts.usage))
+    return (count.input + count.cached_input + count.cache_write, count.output + count.reasoning) if count else (0, 0)
 
 
 def _are_one_request(node: Node, other: Node) -> bool:
-    """Return whether two generations with the same answer are one request, which two libraries have seen."""
-    sources = {one.span.scope.name or one.span.name for one in (node, other)}
-    responses = {one.facts.response_id for one in (node, other) if one.facts.response_id}
+    """Return whether generations of two libraries with the same question and answer are one request: both took most of the same
+    time, and nothing that both of them state differs."""
     shorter = min(one.span.end - one.span.start for one in (node, other))
     together = min(node.span.end, other.span.end) - max(node.span.start, other.span.start)
-    return len(sources) == 2 and len(responses) < 2 and together >= 0.8 * shorter
+    models = node.facts.model, other.facts.model
+    stated = zip(*((one.facts.response_id, *_tokens(one)) for one in (node, other)), strict=True)
+    return (
+        together >= 0.8 * shorter
+        and all(one == another for one, another in stated if one and another)
+        and (not all(models) or any(_is_name_of(*names) for names in (models, models[::-1])))
+        and ((told := _instructions(node)) == (told_other := _instructions(other)) or not (told and told_other))
+    )
+
+
+def _instructions(node: Node) -> list[str]:
+    """Return the words of the system prompt of a generation, which are none if it is unknown."""
+    prompts = [message.content for message in messages_in(node.facts.input) if message.role == "system"]
+    return _words(prompts[0] if prompts else node.facts.system)
+
+
+def _is_name_of(short: str | None, model: str | None) -> bool:
+    """Return whether a model has this name, apart from its provider and a date at its end."""
+    short, model = ((name or "").lower().rpartition("/")[2] for name in (short, model))
+    return short in names_of(model) or bool(re.fullmatch(r"-\d{4}", model.removeprefix(short)))
 
 
 def _content_size(node: Node) -> tuple[int, int, str]:

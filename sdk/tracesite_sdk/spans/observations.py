@@ -34,7 +34,7 @@ from tracesite_sdk.normalize.call_ids import HANDOFF_PREFIX
 from tracesite_sdk.normalize.json_values import as_json, between, fields, rest, text
 from tracesite_sdk.normalize.trees import NearestAbove, cycles, walk
 from tracesite_sdk.transcripts.entries import Call, Entry, Prompt, Reply, Result
-from tracesite_sdk.transcripts.open_calls import OpenCall, OpenCalls, canonical
+from tracesite_sdk.transcripts.open_calls import OpenCall, OpenCalls, canonical, may_be_the_same
 from tracesite_sdk.transcripts.parsing.message_shapes import ParsedMessage, joined, messages_in
 from tracesite_sdk.transcripts.parsing.python_notation import json_or_python
 from tracesite_sdk.transcripts.parsing.requests import model_input
@@ -150,8 +150,8 @@ class Reader:
         self._trace: Trace | None = None
         self._executed: NearestAbove[Call] = NearestAbove(0)
         """The calls that observations of the trace executed."""
-        self._executing: dict[str, tuple[Observation, Call]] = {}
-        """The last tool of each call id of the trace, with its call."""
+        self._executing: dict[tuple[str, str], tuple[Observation, Call]] = {}
+        """The last tool of each call id and name of the trace, with its call."""
         self._prompted = False
         self._replied = False
 
@@ -487,7 +487,7 @@ class Reader:
             if (
                 same := parent
                 if parent is not None and parent.name == name
-                else self._executed_beside(observation, call_id)
+                else self._executed_beside(observation, call_id, name)
             ):
                 # Two instrumentations observed the same call.
                 self._executed.put(observation.number, observation.number_after, same)
@@ -516,7 +516,7 @@ class Reader:
         open_call.answered = not observation.is_paused
         self._executed.put(observation.number, observation.number_after, open_call.call)
         if call_id is not None and not observation.is_paused:
-            self._executing[call_id] = observation, open_call.call
+            self._executing[call_id, name] = observation, open_call.call
         error = observation.error or next((part.error for part in observation.children if part.name in _PARTS), None)
         if open_call.call.id and (is_guessed or not (has_output or error)):
             # The next request names the call: this is what the model was told.
@@ -544,12 +544,13 @@ class Reader:
             metadata=observation.metadata | ({"statusMessage": error} if error else {}),
         )
 
-    def _executed_beside(self, observation: Observation, call_id: str | None) -> Call | None:
-        """Return the call of this id that another tool was executing when this one began."""
-        other, call = self._executing.get(call_id or "", (None, None))
+    def _executed_beside(self, observation: Observation, call_id: str | None, name: str) -> Call | None:
+        """Return the call that another tool of this id, name, input and output was executing when this one began."""
+        other, call = self._executing.get((call_id or "", name), (None, None))
         if other is None or observation.start is None or (other.end is not None and other.end <= observation.start):
             return None
-        return call
+        outputs = (_tool_output(one.output)[0] for one in (observation, other))
+        return call if may_be_the_same(observation.input, other.input) and may_be_the_same(*outputs) else None
 
 
 # --- Observations -------------------------------------------------------------------------------------------------

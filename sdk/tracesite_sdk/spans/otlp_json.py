@@ -362,16 +362,32 @@ def _items_of(request: Any, name: str, type_: Any, make: Callable[[Any, Scope], 
             scope = _scope_of(of_scope, resource, resource_schema_url, path, refused)
             for where, item in _listed(of_scope, path, of_scopes, refused):
                 try:
-                    found.append(make(msgspec.convert(item, type_), scope))
+                    found.append(make(_converted(item, type_), scope))
                 except (msgspec.ValidationError, InvalidBody) as error:
                     refused.append((f"{where}: {error}", 1))
-                except RecursionError:
-                    refused.append((f"{where}: nested too deeply", 1))
     if refused and not found:
         raise InvalidBody(refused[0][0])
     for reason, count in refused:
         refuse(reason, count)
     return found
+
+
+def _converted(value: Any, type_: Any) -> Any:
+    """Return decoded JSON as a message. Raise msgspec.ValidationError and InvalidBody."""
+    try:
+        try:
+            return msgspec.convert(value, type_)
+        except msgspec.ValidationError:
+            return msgspec.convert(_without_nulls(value), type_)
+    except RecursionError as error:
+        raise InvalidBody("nested too deeply") from error
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return a message without the members that are null, which is their default by the proto3 JSON mapping."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _listed(value: Any, where: str, names: Sequence[str], refused: list[tuple[str, int]]) -> Iterator[tuple[str, Any]]:
@@ -394,7 +410,7 @@ def _listed(value: Any, where: str, names: Sequence[str], refused: list[tuple[st
 def _resource(of_resource: Any, where: str, refused: list[tuple[str, int]]) -> Attributes:
     resource = fields(of_resource).get("resource")
     try:
-        return {} if resource is None else _attributes(msgspec.convert(resource, _Resource).attributes)
+        return {} if resource is None else _attributes(_converted(resource, _Resource).attributes)
     except (msgspec.ValidationError, InvalidBody) as error:
         refused.append((f"{where}.resource: {error}", 0))
         return {}
@@ -407,7 +423,7 @@ def _scope_of(
     name = "instrumentationLibrary" if "instrumentationLibrary" in about else "scope"
     schema_url = text(about.get("schemaUrl")) or ""
     try:
-        scope = None if about.get(name) is None else msgspec.convert(about[name], _Scope)
+        scope = None if about.get(name) is None else _converted(about[name], _Scope)
         return _scope(scope, schema_url, resource, resource_schema_url)
     except (msgspec.ValidationError, InvalidBody) as error:
         refused.append((f"{where}.{name}: {error}", 0))

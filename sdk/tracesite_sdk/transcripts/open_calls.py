@@ -106,8 +106,7 @@ class OpenCalls:
         if is_only:
             return first, key in self._guessed
         if args is not None:
-            wanted = {canonical(args), canonical(fields(args).get("input")), canonical(fields(args).get("args"))}
-            by_args = [(item, (*key, text)) for text in wanted if (item := self._first(*key, text)) is not None]
+            by_args = [(item, (*key, text)) for text in _forms(args) if (item := self._first(*key, text)) is not None]
             if by_args:
                 first, key = min(by_args, key=lambda found: found[0].place)
                 if not self._has_several(key):
@@ -136,6 +135,17 @@ class OpenCalls:
         is_open = self._first(*key) is not None
         queue.appendleft(first)
         return is_open
+
+
+def may_be_the_same(args: Any, others: Any) -> bool:
+    """Return whether arguments, or outputs, are equal or unknown on one side."""
+    unknown: tuple[Any, ...] = (None, "", {}, [])
+    return args in unknown or others in unknown or not _forms(args).isdisjoint(_forms(others))
+
+
+def _forms(args: Any) -> set[str]:
+    """Return the texts of arguments, also if they are in a call or in an object with the input."""
+    return {canonical(it) for it in (args, fields(args).get("input"), fields(args).get("args")) if it is not None}
 
 
 def canonical(args: Any) -> str:
