@@ -17,7 +17,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from tracesite_sdk import records
-from tracesite_sdk.normalize.pricing import tokens
 from tracesite_sdk.normalize.records import text_of
 from tracesite_sdk.normalize.trees import walk
 from tracesite_sdk.transcripts import conversation
@@ -205,8 +204,6 @@ def _observation(node: Node, place: int) -> Observation:
     kind = "other" if node.is_duplicate or facts.kind is None else facts.kind
     metadata = {**facts.metadata, SPAN_ID: span.span_id}
     usage = facts.usage if facts.cost is None else {**(facts.usage or {}), "cost": facts.cost}
-    # Text that was only embedded is no question, and its vector no answer.
-    is_embedding = node.has_tokens and facts.kind != "agent" and not (usage or {}).get("cost") and not tokens(usage)[1]
     tool_name = None if facts.is_requested_call else facts.tool_name
     return Observation(
         id=span.span_id,
@@ -214,8 +211,8 @@ def _observation(node: Node, place: int) -> Observation:
         place=place,
         kind=kind,
         name=tool_name or span.name,
-        input=None if is_embedding else facts.input,
-        output=_with_requested_calls(node) if kind == "generation" else None if is_embedding else facts.output,
+        input=facts.input,
+        output=_with_requested_calls(node) if kind == "generation" else facts.output,
         start=_time(span.start),
         end=_time(span.end),
         error=facts.error,

@@ -104,6 +104,7 @@ KINDS: dict[str, Kind] = {
     "execute_tool": "tool",
     "invoke_agent": "agent",
     "create_agent": "other",
+    "embeddings": "other",
     "invoke_workflow": "agent",
     "workflow": "agent",
 }
@@ -133,6 +134,7 @@ def facts(span: Span) -> Facts:
         kind = "agent"
     span_facts = Facts(
         kind=kind,
+        is_embedding=attributes.get("gen_ai.operation.name") == "embeddings" or None,
         session_id=first_text(attributes, NAMES["session"]),
         end_user=first_text(attributes, NAMES["end_user"]),
         agent_name=first_text(attributes, NAMES["agent"]) or first_text(attributes, NAMES["workflow"]),
