@@ -118,3 +118,21 @@ def test_chain_with_tokens_has_its_question(kind: dict[str, Any], name: str, cou
     messages, steps = steps_of(span(1, 0, 0, "root", 9, **kind, **{name: sent}))
     assert messages == [("user", "Hi"), ("assistant", "Ho")]
     assert steps == [(None, SPENT if "output" in counts else {"input_tokens": 1000})]
+
+
+def test_tokens_of_an_agent_do_not_hide_behind_an_embedding_or_a_tool() -> None:
+    embedding = span(3, 1, 0.5, "embed", **{"gen_ai.operation.name": "embeddings", "gen_ai.usage.input_tokens": 9})
+    search = span(4, 1, 2, "search", **{"mlflow.spanType": '"TOOL"', "mlflow.chat.tokenUsage": '{"input_tokens": 9}'})
+    steps = steps_of(around(OTEL | TALK), embedding, search)[1]
+    assert steps[:2] == [("m", SPENT), (None, {"input_tokens": 9})]
+    assert [usage for _model, usage in steps[2:] if usage] == []
+    assert steps_of(around(OTEL | TALK), embedding, REQUEST)[1] == [
+        (None, {"input_tokens": 9}),
+        ("m", {"input_tokens": 7}),
+    ]
+
+
+def test_cost_of_an_agent_within_an_agent_counts_once() -> None:
+    inner = OTEL | {"gen_ai.usage.cost": 0.25, "gen_ai.usage.input_tokens": None, "gen_ai.usage.output_tokens": None}
+    steps = steps_of(around(OTEL | TALK | {"gen_ai.usage.cost": 0.25}), around(inner, 3, 1))[1]
+    assert [usage for _model, usage in steps] == [{"cost": 0.25}]

@@ -219,6 +219,7 @@ def _observation(node: Node, place: int) -> Observation:
         agent_name=facts.agent_name or (_agent_name(span.name) if kind == "agent" else None),
         tool_name=tool_name,
         call_id=facts.call_id,
+        is_embedding=facts.is_embedding,
         is_guessed=node.is_guessed,
         is_paused=node.pause is not None and kind == "tool",
         model=facts.model,
