@@ -145,3 +145,19 @@ def test_next_turn_of_a_conversation_in_one_trace_is_a_run() -> None:
     second = chat(20, 0, 9, said("Answer 2"), asked="Question 1", told=told)
     assert talk_of(*first, second) == [*turns(1), ("user", "Question 2"), ("assistant", "Answer 2")]
     assert json.loads(second.attributes["gen_ai.input.messages"])[0]["parts"] == [said("Question 1")]
+
+
+EMBEDDING = {"gen_ai.operation.name": "embeddings", "gen_ai.usage.input_tokens": 9}
+
+
+@pytest.mark.parametrize("other", [lambda at: span(90, 1, at, "embed", **EMBEDDING), lambda at: tool(90, 1, at, "done", {})],
+                         ids=["embedding", "tool"])  # fmt: skip
+@pytest.mark.parametrize("at", [0.1, 60], ids=["before", "after"])
+def test_embedding_or_tool_beside_an_agent_is_no_run(other: Callable[[float], Span], at: float) -> None:
+    talking = {"openinference.span.kind": "AGENT", "input.value": "Two seats", "output.value": "Booked."}
+    worker = span(2, 1, 1, "worker", 50, **talking)
+    assert talk_of_any(ROOT, worker, other(at)) == [Q, ("assistant", "Booked.")]
+    later = [agent(4, 1, 70, 80), chat(5, 4, 71, asked="Three seats")]
+    session = session_of_trace([ROOT, worker, other(at), *later])
+    assert [message.content for message in session.messages or ()] == ["Two seats", "Booked.", "Three seats", DONE]
+    assert [len(message.agent_steps or ()) for message in session.messages or ()] == [0, 1, 0, 1]

@@ -162,8 +162,9 @@ def _messages(run: Run, returning: Node | None, name: str) -> list[records.Messa
 
 def _returning(run: Run, *, is_only: bool) -> Node | None:
     """Return the span whose output is that of the run: its root, or else the uppermost span around the only run."""
-    first = run.nodes[0]
-    candidates = [first] if len(run.nodes) == 1 and first.facts.kind not in ("generation", "tool") else []
+    nodes = [node for node in run.nodes if node.facts.kind != "tool" and not node.facts.is_embedding] or run.nodes
+    first = nodes[0]
+    candidates = [first] if len(nodes) == 1 and first.facts.kind not in ("generation", "tool") else []
     if is_only:
         leftmost, rightmost = min(run.nodes, key=attrgetter("number")), max(run.nodes, key=attrgetter("number"))
         around = [node for node in above(first) if node.is_around(leftmost) and node.is_around(rightmost)]

@@ -8,7 +8,8 @@
   conversation after tools were used and an answer was given; otherwise it may be a step of plain code, or what the code
   observed and gives to the model as the user.
 * Tools outside of agents go to the run that asked for them: by call id; of several that are going on, by name and arguments or
-  by the nearest span around both; else to the last that began, which is a guess.
+  by the nearest span around both; else to the last that began, which is a guess. So do embeddings. If none is going on, the last
+  one before it is taken, or the first.
 """
 
 from __future__ import annotations
@@ -159,7 +160,8 @@ class _Runs:
         return next((run for run in runs if run is not None and _overlap(run, node)), None)
 
     def add_others(self, nodes: Sequence[Node]) -> None:
-        """Add tools, and requests of which nothing says what they were asked. Those of no run are a run."""
+        """Add tools, embeddings, and requests of which nothing says what they were asked. What none of the runs that are going
+        on has asked for is a part of the last one before it, or of the first; only such requests outside of agents are a run."""
         self.found.sort(key=lambda run: run.start)
         starts = [run.start for run in self.found]
         unknown: list[Node] = []
@@ -167,8 +169,10 @@ class _Runs:
             last = bisect_right(starts, node.span.start)
             going_on = [run for run in self.found[max(0, last - _MOST_AT_A_TIME) : last] if _overlap(run, node)]
             run, node.is_guessed = self._of_other(node, going_on)
-            if run is None and self.of_code:
-                run = self.of_code[max(0, bisect_right(self.of_code, node.span.start, key=lambda run: run.start) - 1)]
+            is_request = node.facts.kind == "generation"
+            if run is None and (near := self.of_code or ([] if is_request else self.found)):
+                run = near[max(0, bisect_right(near, node.span.start, key=lambda run: run.start) - 1)]
+                node.is_guessed = not is_request and not self.of_code and len(near) > 1
             if run is None:
                 unknown.append(node)
             else:
