@@ -27,7 +27,7 @@ from tracesite_sdk.transcripts.turn_records import MOST_NAME_CHARACTERS
 from .nodes import Node, above, nodes_of, of_the_uppermost
 from .observations import EARLIEST, EMPTY, OWN_CALL, TOKENS_ONLY, Observation, Reader, Trace, returned_text
 from .pauses import PARENT_COMMAND, asks_a_person
-from .runs import LATEST, Run, runs_of
+from .runs import LATEST, Run, runs_of, unrecovered_errors
 from .span import Span
 
 TRACE_ID = "trace_id"
@@ -289,10 +289,8 @@ def _is_waiting(nodes: Sequence[Node]) -> bool:
 
 
 def _error(run: Run, replies: Sequence[Reply]) -> str | None:
-    """Return the error with which a run ended: not one of which a request or an agent knew that began after it and did not fail."""
-    recovered = [node for node in run.nodes if node.facts.kind != "tool" and not node.facts.error]
-    last = max((node.span.start for node in recovered), default=0)
-    errors = [node.facts.error for node in run.nodes if node.facts.error and (node.span.end or LATEST) > last]
+    """Return the error with which a run ended, unless it recovered."""
+    errors = unrecovered_errors(run)
     # A request below an agent that failed and was made again is an error of its step only.
     return (errors[-1] if errors else replies[-1].error if replies else None) or None
 

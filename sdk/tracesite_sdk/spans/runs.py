@@ -109,6 +109,30 @@ def runs_of(roots: Sequence[Node]) -> list[Run]:
     return sorted(runs.found, key=lambda run: (run.start, run.nodes[0].span.span_id))
 
 
+def unrecovered_errors(run: Run) -> list[str]:
+    """Return the errors of the uppermost spans of a run, without those that a later agent or request has made good. A request
+    makes that of another one good if its input has the same question: another question is another task."""
+    failed = [node for node in run.nodes if node.facts.error]
+    if not failed:
+        return []
+    answered = [node for node in run.nodes if (_may_be_run(node) or _is_request(node)) and not node.facts.error]
+    last = max((node.span.start for node in answered), default=0)
+    last_of: dict[str | None, int] = {}
+    """The last start by what was asked; None: for all, because it is an agent, or unknown what it was asked."""
+    for node in answered:
+        asked = {_asked(node).question} if _is_request(node) else {None}
+        messages = messages_in(node.facts.input) if _is_request(node) else []
+        asked |= {_words(message.content) for message in messages if message.role == "user" and message.content}
+        last_of |= {question: max(last_of.get(question, 0), node.span.start) for question in asked}
+    errors: list[str] = []
+    for node in failed:
+        question = _asked(node).question if _is_request(node) else None
+        since = last if question is None else max(last_of.get(None, 0), last_of.get(question, 0))
+        if node.facts.error and (node.span.end or LATEST) > since:
+            errors.append(node.facts.error)
+    return errors
+
+
 class _Runs:
     """The runs found so far, with what tells to which of them a node belongs."""
 
