@@ -93,6 +93,16 @@ def test_tool_that_any_of_several_runs_may_have_asked_for_is_a_guess() -> None:
     assert sorted({flag for message in session.messages or () for flag in message.health or ()}) == ["guessed_result"]
 
 
+def test_each_of_two_runs_gets_one_of_two_equal_tools() -> None:
+    asking = [chat(10 + n, 1, n / 20, part(), asked=f"Question {n}") for n in (1, 2)]
+    answering = [chat(20 + n, 1, 2 + n / 20, said(f"Answer {n}"), asked=f"Question {n}") for n in (1, 2)]
+    session = session_of_trace([ROOT, *asking, tool(4, 1, 1, "one"), tool(5, 1, 1.2, "two"), *answering])
+    answers = [message for message in session.messages or () if message.role == "assistant"]
+    calls = [[call for step in answer.agent_steps or () for call in step.tool_calls or ()] for answer in answers]
+    assert [[getattr(call.result, "output", None) for call in own] for own in calls] == [["one"], ["two"]]
+    assert [message.health for message in answers] == [["guessed_result"], ["guessed_result"]]
+
+
 Q, DONE = ("user", "Two seats"), "Done."
 
 

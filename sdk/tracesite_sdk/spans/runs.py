@@ -8,14 +8,15 @@
   conversation after tools were used and an answer was given; otherwise it may be a step of plain code, or what the code
   observed and gives to the model as the user.
 * Tools outside of agents go to the run that asked for them: by call id; of several that are going on, by name and arguments or
-  by the nearest span around both; else to the last that began, which is a guess. So do embeddings. If none is going on, the last
+  by the nearest span around both; else to the first with an open call of their name, or to the last that began, which is a
+  guess. Embeddings go to the last that began, too. If none is going on, the last
   one before it is taken, or the first.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
@@ -51,6 +52,8 @@ class Run:
     is_parallel: bool = False
     """Whether it is of requests outside of agents that overlap one with another question."""
     used_tools: bool = False
+    open_calls: Counter[str] = field(default_factory=Counter)
+    """The calls of its requests by name, without those that its tools have executed."""
     last: _Asked | None = None
     """What the last request outside of agents was asked, if its answer had no calls."""
 
@@ -159,8 +162,10 @@ class _Runs:
         known = self.of_question.setdefault(asked.question, run)
         self.of_question[asked.question] = run if run.end >= known.end else known
         self._last = run if self._last is None or run.end >= self._last.end else self._last
+        run.open_calls.subtract(_tool_name(below) for below in _below(node) if below.facts.kind == "tool")
         for generation in _requests_below(node):
             for call in _calls(generation):
+                run.open_calls[call.name] += 1
                 for key in (("id", call.id or ""), (call.name, canonical(call.args))):
                     if run not in self._of_call[key][-1:]:
                         self._of_call[key].append(run)
@@ -199,8 +204,10 @@ class _Runs:
                 node.is_guessed = not is_request and not self.of_code and len(near) > 1
             if run is None:
                 unknown.append(node)
-            else:
-                run.add(node)
+                continue
+            run.add(node)
+            if node.facts.kind == "tool":
+                run.open_calls[_tool_name(node)] -= 1
         if unknown:
             self.found.append(Run(unknown, unknown[0].span.start, max(map(_end, unknown))))
 
@@ -211,11 +218,14 @@ class _Runs:
         if (run := self._of_ids(ids)) is not None:
             return run, False
         if len(going_on) > 1 and is_tool:
-            key = (node.facts.tool_name or node.span.name, canonical(node.facts.input))
+            key = (_tool_name(node), canonical(node.facts.input))
             asking = [run for run in self._of_call.get(key, ())[-_MOST_AT_A_TIME:] if run in going_on]
             going_on = asking if len(asking) == 1 else going_on
         if len(going_on) > 1:
             going_on = _nearest(node, going_on)
+        if len(going_on) > 1 and is_tool:
+            asking = [run for run in going_on if run.open_calls[_tool_name(node)] > 0]
+            return (asking or going_on[-1:])[0], True
         return (going_on[-1] if going_on else None), len(going_on) > 1
 
     def _of_ids(self, ids: Iterable[str]) -> Run | None:
@@ -260,8 +270,16 @@ def _words(content: Any) -> str:
 
 def _requests_below(node: Node) -> list[Node]:
     """Return a node and those below it that are requests, but none below a tool."""
-    nodes = walk([node], lambda above: above.children if above.facts.kind != "tool" else [])
-    return [below for below in nodes if below.facts.kind == "generation"]
+    return [below for below in _below(node) if below.facts.kind == "generation"]
+
+
+def _below(node: Node) -> list[Node]:
+    """Return a node and those below it, but none below a tool."""
+    return walk([node], lambda above: above.children if above.facts.kind != "tool" else [])
+
+
+def _tool_name(node: Node) -> str:
+    return node.facts.tool_name or node.span.name
 
 
 def _calls(request: Node) -> list[Call]:
