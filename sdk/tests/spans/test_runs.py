@@ -103,6 +103,21 @@ def test_each_of_two_runs_gets_one_of_two_equal_tools() -> None:
     assert [message.health for message in answers] == [["guessed_result"], ["guessed_result"]]
 
 
+def test_request_of_which_nothing_says_the_run_is_a_flagged_step() -> None:
+    runs = [one for n in (1, 2) for one in (agent(10 * n, 1, n / 10, 50), chat(
+        10 * n + 1, 10 * n, 1, said(f"Answer {n}"), asked=f"Question {n}"))]  # fmt: skip
+    silent = chat(30, 1, 2, said("A word"))
+    silent.attributes.pop("gen_ai.input.messages")
+    session = session_of_trace([ROOT, *runs, silent])
+    assert [message.content for message in session.messages or ()] == [
+        "Question 1", "Answer 1", "Question 2", "Answer 2"]  # fmt: skip
+    answer = (session.messages or ())[-1]
+    assert answer.health == ["guessed_result"]
+    assert [step.thought for step in answer.agent_steps or () if "guessed_result" in (step.metadata or {})] == [
+        "A word"
+    ]
+
+
 Q, DONE = ("user", "Two seats"), "Done."
 
 
@@ -171,3 +186,4 @@ def test_embedding_or_tool_beside_an_agent_is_no_run(other: Callable[[float], Sp
     session = session_of_trace([ROOT, worker, other(at), *later])
     assert [message.content for message in session.messages or ()] == ["Two seats", "Booked.", "Three seats", DONE]
     assert [len(message.agent_steps or ()) for message in session.messages or ()] == [0, 1, 0, 1]
+    assert [message.health for message in session.messages or ()] == [None, ["guessed_result"], None, None]

@@ -34,6 +34,7 @@ from tracesite_sdk.normalize.call_ids import HANDOFF_PREFIX
 from tracesite_sdk.normalize.json_values import as_json, between, fields, rest, text
 from tracesite_sdk.normalize.pricing import tokens
 from tracesite_sdk.normalize.trees import NearestAbove, cycles, walk
+from tracesite_sdk.records.health_flags import GUESSED_RESULT
 from tracesite_sdk.transcripts.entries import Call, Entry, Prompt, Reply, Result
 from tracesite_sdk.transcripts.open_calls import OpenCall, OpenCalls, canonical
 from tracesite_sdk.transcripts.parsing.message_shapes import ParsedMessage, joined, messages_in
@@ -96,7 +97,7 @@ class Observation(Struct, kw_only=True):
     call_id: str | None = None
     is_embedding: bool | None = None
     is_guessed: bool = False
-    """Whether another run may have asked for it, if it is a tool."""
+    """Whether it may be of another run: a request is then no answer, but a step, as one of a sub-agent."""
     is_paused: bool = False
     """Whether it is a tool that has paused, for example until a person answers: its call stays open."""
     model: str | None = None
@@ -321,7 +322,7 @@ class Reader:
         parent = self._executed.find(generation.number)
         around = self._around(generation)
         messages = messages_in(generation.input)
-        metadata = dict(generation.metadata)
+        metadata = _metadata(generation)
         if self._one_run:
             here: Counter[tuple[str, str]] = Counter()
             for result in (result for message in messages for result in message.results):
@@ -369,9 +370,10 @@ class Reader:
                     parameters=generation.parameters,
                 ),
                 time_to_first_token=generation.time_to_first_token,
-                parent_call=(parent.id or "") if parent is not None else None,
+                parent_call=(parent.id or "") if parent is not None else "" if generation.is_guessed else None,
                 parent=parent,
                 error=generation.error,
+                health=_health(generation),
                 metadata=metadata,
             ),
             around,
@@ -392,7 +394,8 @@ class Reader:
             parent_call=(parent.id or "") if parent is not None else None,
             parent=parent,
             is_request=True,
-            metadata=observation.metadata,
+            health=_health(observation),
+            metadata=_metadata(observation),
         )
 
     def _around(self, observation: Observation) -> list[str]:
@@ -594,6 +597,14 @@ def _connect(observations: dict[str, Observation]) -> None:
     for observation in reversed(walked):
         children = observation.children
         observation.number_after = children[-1].number_after if children else observation.number + 1
+
+
+def _health(observation: Observation) -> list[str]:
+    return [GUESSED_RESULT] if observation.is_guessed else []
+
+
+def _metadata(observation: Observation) -> dict[str, Any]:
+    return {**observation.metadata, **dict.fromkeys(_health(observation), True)}
 
 
 class Spent(NamedTuple):
