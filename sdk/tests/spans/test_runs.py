@@ -118,6 +118,18 @@ def test_request_of_which_nothing_says_the_run_is_a_flagged_step() -> None:
     ]
 
 
+def test_agent_without_a_question_does_not_join_parallel_runs() -> None:
+    runs = [one for n in (1, 2) for one in (agent(10 * n, 0, n / 10, 50), chat(
+        10 * n + 1, 10 * n, n, said(f"Answer {n}"), asked=f"Question {n}"))]  # fmt: skip
+    answers = [("user", "Question 1"), ("assistant", "Answer 1"), ("user", "Question 2"), ("assistant", "Answer 2")]
+    for at in (0, 0.15, 5):
+        talk = talk_of_any(agent(90, 0, at, 60), *runs)
+        assert [message for message in talk if message != ("assistant", None)] == answers
+    # With one other agent it is one run, also if another one begins when it has ended.
+    assert talk_of_any(agent(90, 0, 0, 2.5), *runs[:2], agent(20, 0, 3, 50), replace(runs[3], start=runs[3].start + 2 * 10**9)
+        ) == answers  # fmt: skip
+
+
 Q, DONE = ("user", "Two seats"), "Done."
 
 

@@ -2,20 +2,19 @@
 
 * A run is the uppermost agent, or the requests and tools outside of agents that belong to one question.
 * Agents that follow each other are runs of their own. Those that overlap are one run if they were asked the same, as an agent
-  and the one to which it hands over, or if nothing says what they were asked.
+  and the one to which it hands over, or if nothing says what one of them was asked and it overlaps one question only.
 * Requests outside of agents are one run if a span around them all has a question, and as long as their last user message is
   the same. A new one is another run if the request overlaps one with another question, or if it begins or continues a
   conversation after tools were used and an answer was given; otherwise it may be a step of plain code, or what the code
   observed and gives to the model as the user.
 * Tools outside of agents go to the run that asked for them: by call id; of several that are going on, by name and arguments or
   by the nearest span around both; else to the first with an open call of their name, or to the last that began, which is a
-  guess. Embeddings go to the last that began, too. If none is going on, the last
-  one before it is taken, or the first.
+  guess. Embeddings go to the last that began, too. If none is going on, both go to the last one before them, or to the first.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -105,9 +104,13 @@ def runs_of(roots: Sequence[Node]) -> list[Run]:
             run.last = None if calls else asked
             runs.latest = run
     runs.of_code = [*runs.found]
-    for node in filter(_may_be_run, uppermost):
-        asked = _asked(node)
-        runs.add(node, asked, runs.of_agent(node, asked))
+    agents = [(node, _asked(node)) for node in uppermost if _may_be_run(node)]
+    between = _between_questions(agents)
+    for node, asked in agents:
+        if node in between:
+            runs.found.append(Run([node], node.span.start, _end(node)))
+        else:
+            runs.add(node, asked, runs.of_agent(node, asked))
     runs.add_others(sorted(others, key=lambda node: node.span.start))
     return sorted(runs.found, key=lambda run: (run.start, run.nodes[0].span.span_id))
 
@@ -149,6 +152,8 @@ class _Runs:
         """The run that was asked it; of several the one that ends last."""
         self._of_call: dict[tuple[str, ...], list[Run]] = defaultdict(list)
         """The runs that requested a call, by its id, and by its name and arguments."""
+        self._asked: set[Run | None] = set()
+        """Those with a question."""
         self._last: Run | None = None
         """The run that ends last."""
 
@@ -159,6 +164,8 @@ class _Runs:
             self.found.append(run)
         run.add(node)
         run.users = max(run.users, asked.users)
+        if asked.question is not None:
+            self._asked.add(run)
         known = self.of_question.setdefault(asked.question, run)
         self.of_question[asked.question] = run if run.end >= known.end else known
         self._last = run if self._last is None or run.end >= self._last.end else self._last
@@ -183,9 +190,11 @@ class _Runs:
 
     def of_agent(self, node: Node, asked: _Asked) -> Run | None:
         """Return the run to which an agent belongs because both overlap."""
-        runs = [self._of_ids(asked.named), self.of_question.get(asked.question), self.of_question.get(None)]
+        runs = [self._of_ids(asked.named), self.of_question.get(asked.question)]
         if asked.question is None:
             runs += [self._last, *self.of_code[:1]]
+        elif self.of_question.get(None) not in self._asked:
+            runs.append(self.of_question.get(None))
         return next((run for run in runs if run is not None and _overlap(run, node)), None)
 
     def add_others(self, nodes: Sequence[Node]) -> None:
@@ -296,6 +305,23 @@ def _parallel(requests: Sequence[tuple[Node, _Asked]]) -> set[Node]:
         if last is None or _end(request[0]) >= _end(last[0]):
             last = request
     return found
+
+
+def _between_questions(agents: Sequence[tuple[Node, _Asked]]) -> set[Node]:
+    """Return the agents without a question that overlap others with several: nothing says to which of them they belong."""
+    lasting: dict[str, tuple[int, int]] = {}
+    for node, asked in agents:
+        if asked.question is not None:
+            start, end = lasting.get(asked.question, (node.span.start, 0))
+            lasting[asked.question] = min(start, node.span.start), max(end, _end(node))
+    starts, ends = sorted(start for start, _end in lasting.values()), sorted(end for _start, end in lasting.values())
+    return {
+        node
+        for node, asked in agents
+        if asked.question is None
+        and not asked.named
+        and bisect_left(starts, _end(node)) - bisect_right(ends, node.span.start) > 1
+    }
 
 
 def _asking_around(requests: Sequence[Node]) -> Node | None:
