@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,14 @@ def test_cached_tokens_that_the_total_adds_are_put_into_the_input() -> None:
 )  # fmt: skip
 def test_counts_that_are_texts_or_doubles_are_counts(attributes: dict[str, Any], kind: type) -> None:
     sent = {name: kind(value) if isinstance(value, int) else value for name, value in attributes.items()}
+    assert tokens_of(request(**sent).usage) == Tokens(110, 0, 0, 5, 0)
+
+
+@pytest.mark.parametrize("kind", [int, str, float])
+def test_counts_of_google_adk_are_counts_with_the_prompts_of_tools(kind: type) -> None:
+    counts = {"prompt_token_count": 90, "tool_use_prompt_token_count": 20, "candidates_token_count": 5}
+    response = {"usage_metadata": {name: kind(count) for name, count in counts.items()}}
+    sent = {"gcp.vertex.agent.llm_request": '{"model": "m"}', "gcp.vertex.agent.llm_response": json.dumps(response)}
     assert tokens_of(request(**sent).usage) == Tokens(110, 0, 0, 5, 0)
 
 

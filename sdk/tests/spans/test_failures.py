@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -53,6 +54,21 @@ def test_run_that_recovered_has_not_failed(around: list[Span], spans: list[Span]
     assert answer.error == error
     # The step or the call has the error.
     assert "429" in repr(answer.agent_steps) or "no seats" in repr(answer.agent_steps)
+
+
+def test_request_of_another_kind_does_not_hide_a_failed_answer() -> None:
+    lost = failed(chat(2, 1, 1), "529")
+    title = chat(3, 1, 2, {"type": "text", "content": "Seats"}, asked="Name this: Two seats")
+    assert answer_of(ROOT, lost, title).error == "529"
+    told = [{"role": "user", "parts": [{"type": "text", "content": "Please go on"}]}]
+    assert answer_of(ROOT, lost, title, chat(4, 1, 3, told=told)).error is None
+
+
+@pytest.mark.parametrize("asked", ["Two seats", [{"role": "user", "content": "Two seats"}]])
+def test_request_made_again_recovers_in_any_form(asked: Any) -> None:
+    values = {"langfuse.observation.type": "generation", "langfuse.observation.input": json.dumps(asked)}
+    lost, again = (span(n, 1, n, "ask", **values) for n in (2, 3))
+    assert answer_of(ROOT, failed(lost, "529"), again).error is None
 
 
 def test_tool_after_which_no_model_answered_fails_a_run_without_agent() -> None:

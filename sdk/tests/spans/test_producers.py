@@ -302,3 +302,19 @@ def test_span_with_the_name_of_an_agent_is_one(name: str, mark: str) -> None:
     assert said["requests"] == [("looker", "gpt-x", {"output_tokens": 1})]
     assert said["calls"] == [("k1", "look", {"y": 2}, "give z instead", "error")]
     assert (said["error"], said["texts"][-1]) == (None, ("assistant", "It is a dot."))
+
+
+def test_step_that_names_its_agent_is_no_run() -> None:
+    request = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.input.messages": '[{"role": "user", "content": "Hi"}]',
+        "gen_ai.output.messages": '[{"role": "assistant", "content": "Ho"}]',
+    }
+    step = {"gen_ai.agent.name": "looker", "input.value": "state {}", "output.value": "3 notes"}
+    said = turn(
+        span("POST /look", 1, None, {}),
+        span("load_notes", 2, 1, step),
+        span("chat", 4, 1, {**request, "gen_ai.agent.name": "looker"}),
+        span("save_notes", 6, 1, step),
+    )
+    assert said["texts"] == [("user", "Hi"), ("assistant", "Ho")]

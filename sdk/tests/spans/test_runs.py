@@ -93,6 +93,43 @@ def test_tool_that_any_of_several_runs_may_have_asked_for_is_a_guess() -> None:
     assert sorted({flag for message in session.messages or () for flag in message.health or ()}) == ["guessed_result"]
 
 
+def test_each_of_two_runs_gets_one_of_two_equal_tools() -> None:
+    asking = [chat(10 + n, 1, n / 20, part(), asked=f"Question {n}") for n in (1, 2)]
+    answering = [chat(20 + n, 1, 2 + n / 20, said(f"Answer {n}"), asked=f"Question {n}") for n in (1, 2)]
+    session = session_of_trace([ROOT, *asking, tool(4, 1, 1, "one"), tool(5, 1, 1.2, "two"), *answering])
+    answers = [message for message in session.messages or () if message.role == "assistant"]
+    calls = [[call for step in answer.agent_steps or () for call in step.tool_calls or ()] for answer in answers]
+    assert [[getattr(call.result, "output", None) for call in own] for own in calls] == [["one"], ["two"]]
+    assert [message.health for message in answers] == [["guessed_result"], ["guessed_result"]]
+
+
+def test_request_of_which_nothing_says_the_run_is_a_flagged_step() -> None:
+    runs = [one for n in (1, 2) for one in (agent(10 * n, 1, n / 10, 50), chat(
+        10 * n + 1, 10 * n, 1, said(f"Answer {n}"), asked=f"Question {n}"))]  # fmt: skip
+    silent = chat(30, 1, 2, said("A word"))
+    silent.attributes.pop("gen_ai.input.messages")
+    session = session_of_trace([ROOT, *runs, silent])
+    assert [message.content for message in session.messages or ()] == [
+        "Question 1", "Answer 1", "Question 2", "Answer 2"]  # fmt: skip
+    answer = (session.messages or ())[-1]
+    assert answer.health == ["guessed_result"]
+    assert [step.thought for step in answer.agent_steps or () if "guessed_result" in (step.metadata or {})] == [
+        "A word"
+    ]
+
+
+def test_agent_without_a_question_does_not_join_parallel_runs() -> None:
+    runs = [one for n in (1, 2) for one in (agent(10 * n, 0, n / 10, 50), chat(
+        10 * n + 1, 10 * n, n, said(f"Answer {n}"), asked=f"Question {n}"))]  # fmt: skip
+    answers = [("user", "Question 1"), ("assistant", "Answer 1"), ("user", "Question 2"), ("assistant", "Answer 2")]
+    for at in (0, 0.15, 5):
+        talk = talk_of_any(agent(90, 0, at, 60), *runs)
+        assert [message for message in talk if message != ("assistant", None)] == answers
+    # With one other agent it is one run, also if another one begins when it has ended.
+    assert talk_of_any(agent(90, 0, 0, 2.5), *runs[:2], agent(20, 0, 3, 50), replace(runs[3], start=runs[3].start + 2 * 10**9)
+        ) == answers  # fmt: skip
+
+
 Q, DONE = ("user", "Two seats"), "Done."
 
 
@@ -145,3 +182,20 @@ def test_next_turn_of_a_conversation_in_one_trace_is_a_run() -> None:
     second = chat(20, 0, 9, said("Answer 2"), asked="Question 1", told=told)
     assert talk_of(*first, second) == [*turns(1), ("user", "Question 2"), ("assistant", "Answer 2")]
     assert json.loads(second.attributes["gen_ai.input.messages"])[0]["parts"] == [said("Question 1")]
+
+
+EMBEDDING = {"gen_ai.operation.name": "embeddings", "gen_ai.usage.input_tokens": 9}
+
+
+@pytest.mark.parametrize("other", [lambda at: span(90, 1, at, "embed", **EMBEDDING), lambda at: tool(90, 1, at, "done", {})],
+                         ids=["embedding", "tool"])  # fmt: skip
+@pytest.mark.parametrize("at", [0.1, 60], ids=["before", "after"])
+def test_embedding_or_tool_beside_an_agent_is_no_run(other: Callable[[float], Span], at: float) -> None:
+    talking = {"openinference.span.kind": "AGENT", "input.value": "Two seats", "output.value": "Booked."}
+    worker = span(2, 1, 1, "worker", 50, **talking)
+    assert talk_of_any(ROOT, worker, other(at)) == [Q, ("assistant", "Booked.")]
+    later = [agent(4, 1, 70, 80), chat(5, 4, 71, asked="Three seats")]
+    session = session_of_trace([ROOT, worker, other(at), *later])
+    assert [message.content for message in session.messages or ()] == ["Two seats", "Booked.", "Three seats", DONE]
+    assert [len(message.agent_steps or ()) for message in session.messages or ()] == [0, 1, 0, 1]
+    assert [message.health for message in session.messages or ()] == [None, ["guessed_result"], None, None]

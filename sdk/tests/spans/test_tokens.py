@@ -81,6 +81,8 @@ def test_span_below_a_request_counts_nothing_twice() -> None:
         {"openinference.span.kind": "EMBEDDING", "embedding.model_name": "e", "llm.token_count.prompt": 9,
          "input.value": "some text", "output.value": json.dumps([[0.1, 0.2]])},
         {"ai.operationId": "ai.embed.doEmbed", "ai.model.id": "e", "ai.usage.tokens": 9},
+        {"langfuse.observation.type": "embedding", "langfuse.observation.model.name": "e",
+         "langfuse.observation.usage_details": '{"input": "9"}', "langfuse.observation.input": "some text"},
     ],
 )  # fmt: skip
 def test_tokens_of_embeddings_count(embedding: dict[str, Any]) -> None:
@@ -90,3 +92,47 @@ def test_tokens_of_embeddings_count(embedding: dict[str, Any]) -> None:
     messages, steps = steps_of(span(1, 0, 0, "main", 9), span(3, 1, 0.5, "embed", **embedding), REQUEST)
     assert messages == [("user", "Two seats"), ("assistant", "Done.")]
     assert steps == [("e", {"input_tokens": 9}), ("m", {"input_tokens": 7})]
+
+
+def test_embedding_with_a_cost_asks_and_answers_nothing() -> None:
+    embedding = {"gen_ai.operation.name": "embeddings", "gen_ai.request.model": "e", "gen_ai.usage.output_tokens": 0}
+    spent = {"gen_ai.usage.input_tokens": 9, "gen_ai.usage.cost": 0.25}
+    messages, steps = steps_of(span(1, 0, 0, "embed", **embedding, **spent, **TALK))
+    assert messages == [("assistant", None)]
+    assert steps == [("e", {"input_tokens": 9, "output_tokens": 0, "cost": 0.25})]
+
+
+@pytest.mark.parametrize("counts", ['{"input": "1000", "output": "100"}', '{"input": 1000.0}', '{"input": 1000}'])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ({"langfuse.observation.type": "chain", "langfuse.observation.input": "Hi", "langfuse.observation.output": "Ho"},
+         "langfuse.observation.usage_details"),
+        ({"mlflow.spanType": '"CHAIN"', "mlflow.spanInputs": '"Hi"', "mlflow.spanOutputs": '"Ho"'},
+         "mlflow.chat.tokenUsage"),
+    ],
+    ids=["langfuse", "mlflow"],
+)  # fmt: skip
+def test_chain_with_tokens_has_its_question(kind: dict[str, Any], name: str, counts: str) -> None:
+    sent = counts.replace('"input"', '"input_tokens"').replace('"output"', '"output_tokens"')
+    messages, steps = steps_of(span(1, 0, 0, "root", 9, **kind, **{name: sent}))
+    assert messages == [("user", "Hi"), ("assistant", "Ho")]
+    assert steps == [(None, SPENT if "output" in counts else {"input_tokens": 1000})]
+
+
+def test_tokens_of_an_agent_do_not_hide_behind_an_embedding_or_a_tool() -> None:
+    embedding = span(3, 1, 0.5, "embed", **{"gen_ai.operation.name": "embeddings", "gen_ai.usage.input_tokens": 9})
+    search = span(4, 1, 2, "search", **{"mlflow.spanType": '"TOOL"', "mlflow.chat.tokenUsage": '{"input_tokens": 9}'})
+    steps = steps_of(around(OTEL | TALK), embedding, search)[1]
+    assert steps[:2] == [("m", SPENT), (None, {"input_tokens": 9})]
+    assert [usage for _model, usage in steps[2:] if usage] == []
+    assert steps_of(around(OTEL | TALK), embedding, REQUEST)[1] == [
+        (None, {"input_tokens": 9}),
+        ("m", {"input_tokens": 7}),
+    ]
+
+
+def test_cost_of_an_agent_within_an_agent_counts_once() -> None:
+    inner = OTEL | {"gen_ai.usage.cost": 0.25, "gen_ai.usage.input_tokens": None, "gen_ai.usage.output_tokens": None}
+    steps = steps_of(around(OTEL | TALK | {"gen_ai.usage.cost": 0.25}), around(inner, 3, 1))[1]
+    assert [usage for _model, usage in steps] == [{"cost": 0.25}]

@@ -245,6 +245,7 @@ def _observation(row: dict[str, Any], place: int) -> Observation:
         agent_name=_attribute(metadata, _AGENT_ATTRIBUTES),
         tool_name=_attribute(metadata, _TOOL_NAME_ATTRIBUTES),
         call_id=_attribute(metadata, _CALL_ID_ATTRIBUTES),
+        is_embedding=type_ == "EMBEDDING",
         model=text(_get(row, "model", "provided_model_name")),
         usage=_usage(row),
         metadata=others | ({"metadata": metadata} if metadata not in EMPTY else {}),

@@ -12,7 +12,7 @@ MISSING_RESULT = "missing_result"
 arrive."""
 GUESSED_RESULT = "guessed_result"
 """A result names no call, and fits several that were open: it was given to the first one, which has this flag in its
-metadata."""
+metadata. Or a step may be of another run: it has this flag in its metadata, too."""
 REPAIRED_ID = "repaired_id"
 """A repeated call id such as "call_7call_7" was folded. The received id is `repaired_id` in the call's metadata."""
 REPAIRED_NAME = "repaired_name"

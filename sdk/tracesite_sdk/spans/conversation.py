@@ -18,7 +18,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from tracesite_sdk import records
-from tracesite_sdk.normalize.pricing import tokens
 from tracesite_sdk.normalize.records import text_of
 from tracesite_sdk.normalize.trees import walk
 from tracesite_sdk.transcripts import conversation
@@ -30,7 +29,7 @@ from tracesite_sdk.transcripts.turn_records import MOST_NAME_CHARACTERS
 from .nodes import Node, above, nodes_of, of_the_uppermost
 from .observations import EARLIEST, EMPTY, OWN_CALL, TOKENS_ONLY, Observation, Reader, Trace, returned_text
 from .pauses import PARENT_COMMAND, asks_a_person
-from .runs import LATEST, Run, runs_of
+from .runs import LATEST, Run, runs_of, unrecovered_errors
 from .span import Span
 
 TRACE_ID = "trace_id"
@@ -173,8 +172,9 @@ def _messages(run: Run, returning: Node | None, name: str) -> list[records.Messa
 
 def _returning(run: Run, *, is_only: bool) -> Node | None:
     """Return the span whose output is that of the run: its root, or else the uppermost span around the only run."""
-    first = run.nodes[0]
-    candidates = [first] if len(run.nodes) == 1 and first.facts.kind not in ("generation", "tool") else []
+    nodes = [node for node in run.nodes if node.facts.kind != "tool" and not node.facts.is_embedding] or run.nodes
+    first = nodes[0]
+    candidates = [first] if len(nodes) == 1 and first.facts.kind not in ("generation", "tool") else []
     if is_only:
         leftmost, rightmost = min(run.nodes, key=attrgetter("number")), max(run.nodes, key=attrgetter("number"))
         around = [node for node in above(first) if node.is_around(leftmost) and node.is_around(rightmost)]
@@ -215,8 +215,6 @@ def _observation(node: Node, place: int) -> Observation:
     kind = "other" if node.is_duplicate or facts.kind is None else facts.kind
     metadata = {**facts.metadata, SPAN_ID: span.span_id}
     usage = facts.usage if facts.cost is None else {**(facts.usage or {}), "cost": facts.cost}
-    # Text that was only embedded is no question, and its vector no answer.
-    is_embedding = node.has_tokens and facts.kind != "agent" and not (usage or {}).get("cost") and not tokens(usage)[1]
     tool_name = None if facts.is_requested_call else facts.tool_name
     return Observation(
         id=span.span_id,
@@ -224,14 +222,15 @@ def _observation(node: Node, place: int) -> Observation:
         place=place,
         kind=kind,
         name=tool_name or span.name,
-        input=None if is_embedding else facts.input,
-        output=_with_requested_calls(node) if kind == "generation" else None if is_embedding else facts.output,
+        input=facts.input,
+        output=_with_requested_calls(node) if kind == "generation" else facts.output,
         start=_time(span.start),
         end=_time(span.end),
         error=facts.error,
         agent_name=facts.agent_name or (_agent_name(span.name) if kind == "agent" else None),
         tool_name=tool_name,
         call_id=facts.call_id,
+        is_embedding=facts.is_embedding,
         is_guessed=node.is_guessed,
         is_paused=node.pause is not None and kind == "tool",
         model=facts.model,
@@ -300,10 +299,8 @@ def _is_waiting(nodes: Sequence[Node]) -> bool:
 
 
 def _error(run: Run, replies: Sequence[Reply]) -> str | None:
-    """Return the error with which a run ended: not one of which a request or an agent knew that began after it and did not fail."""
-    recovered = [node for node in run.nodes if node.facts.kind != "tool" and not node.facts.error]
-    last = max((node.span.start for node in recovered), default=0)
-    errors = [node.facts.error for node in run.nodes if node.facts.error and (node.span.end or LATEST) > last]
+    """Return the error with which a run ended, unless it recovered."""
+    errors = unrecovered_errors(run)
     # A request below an agent that failed and was made again is an error of its step only.
     return (errors[-1] if errors else replies[-1].error if replies else None) or None
 

@@ -38,7 +38,7 @@ class Facts(Struct, kw_only=True):
     """The provider's id of a response: two spans with the same one are one request, seen by two libraries."""
     usage: dict[str, Any] | None = None
     cost: float | None = None
-    """USD, of a generation, if the producer knows it."""
+    """USD, if the producer knows it: of a generation, or of all that an agent or a chain used."""
     system: Any = None
     """The system prompt, tool schemas and parameters of a generation, as far as `input` does not hold them."""
     tools: list[Any] | None = None
@@ -52,6 +52,8 @@ class Facts(Struct, kw_only=True):
     end_user: str | None = None
     title: str | None = None
     tags: list[str] = []
+    is_embedding: bool | None = None
+    """Whether it is a request for the vectors of texts: these are no question, and no answer."""
     is_requested_call: bool | None = None
     """Whether the span stands for a call that its parent, a generation, requested; not for its execution."""
     is_trace: bool | None = None

@@ -28,7 +28,7 @@ from tracesite_sdk.transcripts.parsing.message_shapes import joined, messages_in
 from .conventions.registry import facts_of
 from .deliveries import fullness, merged
 from .facts import Facts
-from .observations import EMPTY, counted_beside_requests, question_in
+from .observations import EMPTY, Spent, counted_beside_requests, question_in
 from .pauses import pause_of
 from .span import Span
 
@@ -126,12 +126,13 @@ def _connect(nodes: Sequence[Node]) -> None:
     for node in walked:
         node.is_open = not node.span.end or (node.parent is not None and node.parent.is_open)
     _find_passages(walked)
-    spending = [node for node in walked if node.facts.usage or node.facts.cost is not None]
     counted = counted_beside_requests(
-        (node.number, node.number_after, node.facts.kind == "generation") for node in spending
+        Spent.of(node, node.facts.kind, node.facts.usage, is_embedding=node.facts.is_embedding)
+        for node in walked
+        if (node.facts.usage or node.facts.cost is not None) and node.facts.kind != "tool"
     )
-    for node in spending:
-        node.has_tokens = node.number in counted and node.facts.kind != "tool"
+    for number in counted:
+        walked[number].has_tokens = True
 
 
 def _end_with_children(walked: Sequence[Node]) -> None:

@@ -24,15 +24,17 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import blake2b
-from itertools import zip_longest
+from itertools import accumulate
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
 from tracesite_sdk.normalize.call_ids import HANDOFF_PREFIX
 from tracesite_sdk.normalize.json_values import as_json, between, fields, rest, text
+from tracesite_sdk.normalize.pricing import tokens
 from tracesite_sdk.normalize.trees import NearestAbove, cycles, walk
+from tracesite_sdk.records.health_flags import GUESSED_RESULT
 from tracesite_sdk.transcripts.entries import Call, Entry, Prompt, Reply, Result
 from tracesite_sdk.transcripts.open_calls import OpenCall, OpenCalls, canonical, may_be_the_same
 from tracesite_sdk.transcripts.parsing.message_shapes import ParsedMessage, joined, messages_in
@@ -93,8 +95,9 @@ class Observation(Struct, kw_only=True):
     tool_name: str | None = None
     """Default: its name."""
     call_id: str | None = None
+    is_embedding: bool | None = None
     is_guessed: bool = False
-    """Whether another run may have asked for it, if it is a tool."""
+    """Whether it may be of another run: a request is then no answer, but a step, as one of a sub-agent."""
     is_paused: bool = False
     """Whether it is a tool that has paused, for example until a person answers: its call stays open."""
     model: str | None = None
@@ -182,12 +185,12 @@ class Reader:
         elif not any(message.role == "system" for message in first_input):
             entries += self._trace_instructions(trace, ordered)
         counted = counted_beside_requests(
-            (observation.number, observation.number_after, observation.kind == "generation")
+            Spent.of(observation, observation.kind, observation.usage, is_embedding=observation.is_embedding)
             for observation in ordered
-            if observation.usage
+            if observation.usage and observation.kind != "tool"
         )
         for observation in ordered:
-            if observation.number in counted and observation.kind != "tool":
+            if observation.number in counted:
                 entries.append(self._tokens(observation))
             if observation.id in reply_ids:
                 entries += self._generation(trace, observation)
@@ -319,7 +322,7 @@ class Reader:
         parent = self._executed.find(generation.number)
         around = self._around(generation)
         messages = messages_in(generation.input)
-        metadata = dict(generation.metadata)
+        metadata = _metadata(generation)
         if self._one_run:
             here: Counter[tuple[str, str]] = Counter()
             for result in (result for message in messages for result in message.results):
@@ -367,9 +370,10 @@ class Reader:
                     parameters=generation.parameters,
                 ),
                 time_to_first_token=generation.time_to_first_token,
-                parent_call=(parent.id or "") if parent is not None else None,
+                parent_call=(parent.id or "") if parent is not None else "" if generation.is_guessed else None,
                 parent=parent,
                 error=generation.error,
+                health=_health(generation),
                 metadata=metadata,
             ),
             around,
@@ -390,7 +394,8 @@ class Reader:
             parent_call=(parent.id or "") if parent is not None else None,
             parent=parent,
             is_request=True,
-            metadata=observation.metadata,
+            health=_health(observation),
+            metadata=_metadata(observation),
         )
 
     def _around(self, observation: Observation) -> list[str]:
@@ -595,20 +600,45 @@ def _connect(observations: dict[str, Observation]) -> None:
         observation.number_after = children[-1].number_after if children else observation.number + 1
 
 
-def counted_beside_requests(spending: Iterable[tuple[int, int, bool]]) -> set[int]:
-    """Return the numbers of those observations with tokens or a cost that are no generations, but count: nothing below them has
-    tokens, and no generation with tokens is around them.
+def _health(observation: Observation) -> list[str]:
+    return [GUESSED_RESULT] if observation.is_guessed else []
 
-    Each is given by its number, the one that follows those below it, and whether it is a generation.
-    """
+
+def _metadata(observation: Observation) -> dict[str, Any]:
+    return {**observation.metadata, **dict.fromkeys(_health(observation), True)}
+
+
+class Spent(NamedTuple):
+    """An observation with tokens or a cost, which is no tool."""
+
+    number: int
+    number_after: int
+    is_generation: bool
+    is_part: bool
+    """Whether it is a part of what the observations around it have spent: an agent's tokens do not include those of embeddings,
+    and what has no output tokens is no request of the agent either."""
+
+    @classmethod
+    def of(cls, row: Any, kind: Kind | None, usage: dict[str, Any] | None, *, is_embedding: bool | None) -> Spent:
+        """Return that of an observation or node."""
+        given, output = tokens(usage)
+        is_part = kind == "generation" or (not is_embedding and (output > 0 or not given))
+        return cls(row.number, row.number_after, kind == "generation", is_part)
+
+
+def counted_beside_requests(spending: Iterable[Spent]) -> set[int]:
+    """Return the numbers of those observations with tokens or a cost that are no generations, but count: nothing below them is a
+    part of what they have spent, and no generation with tokens is around them."""
     ordered = sorted(spending)
+    ends = [*accumulate((one.number_after if one.is_generation else 0 for one in ordered), max)]
     counted: set[int] = set()
-    after_generation = 0
-    for (number, after, is_generation), following in zip_longest(ordered, ordered[1:]):
-        if is_generation:
-            after_generation = max(after_generation, after)
-        elif number >= after_generation and (following is None or following[0] >= after):
-            counted.add(number)
+    next_part: int | None = None
+    for one, after_generation in zip(reversed(ordered), reversed(ends), strict=True):
+        has_no_parts = next_part is None or next_part >= one.number_after
+        if not one.is_generation and one.number >= after_generation and has_no_parts:
+            counted.add(one.number)
+        if one.is_part:
+            next_part = one.number
     return counted
 
 

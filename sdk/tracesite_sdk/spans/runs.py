@@ -2,19 +2,20 @@
 
 * A run is the uppermost agent, or the requests and tools outside of agents that belong to one question.
 * Agents that follow each other are runs of their own. Those that overlap are one run if they were asked the same, as an agent
-  and the one to which it hands over, or if nothing says what they were asked.
+  and the one to which it hands over, or if nothing says what one of them was asked and it overlaps one question only.
 * Requests outside of agents are one run if a span around them all has a question, and as long as their last user message is
   the same. A new one is another run if the request overlaps one with another question, or if it begins or continues a
   conversation after tools were used and an answer was given; otherwise it may be a step of plain code, or what the code
   observed and gives to the model as the user.
 * Tools outside of agents go to the run that asked for them: by call id; of several that are going on, by name and arguments or
-  by the nearest span around both; else to the last that began, which is a guess.
+  by the nearest span around both; else to the first with an open call of their name, or to the last that began, which is a
+  guess. Embeddings go to the last that began, too. If none is going on, both go to the last one before them, or to the first.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import defaultdict, deque
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
@@ -50,6 +51,8 @@ class Run:
     is_parallel: bool = False
     """Whether it is of requests outside of agents that overlap one with another question."""
     used_tools: bool = False
+    open_calls: Counter[str] = field(default_factory=Counter)
+    """The calls of its requests by name, without those that its tools have executed."""
     last: _Asked | None = None
     """What the last request outside of agents was asked, if its answer had no calls."""
 
@@ -101,11 +104,39 @@ def runs_of(roots: Sequence[Node]) -> list[Run]:
             run.last = None if calls else asked
             runs.latest = run
     runs.of_code = [*runs.found]
-    for node in filter(_may_be_run, uppermost):
-        asked = _asked(node)
-        runs.add(node, asked, runs.of_agent(node, asked))
+    agents = [(node, _asked(node)) for node in uppermost if _may_be_run(node)]
+    between = _between_questions(agents)
+    for node, asked in agents:
+        if node in between:
+            runs.found.append(Run([node], node.span.start, _end(node)))
+        else:
+            runs.add(node, asked, runs.of_agent(node, asked))
     runs.add_others(sorted(others, key=lambda node: node.span.start))
     return sorted(runs.found, key=lambda run: (run.start, run.nodes[0].span.span_id))
+
+
+def unrecovered_errors(run: Run) -> list[str]:
+    """Return the errors of the uppermost spans of a run, without those that a later agent or request has made good. A request
+    makes that of another one good if its input has the same question: another question is another task."""
+    failed = [node for node in run.nodes if node.facts.error]
+    if not failed:
+        return []
+    answered = [node for node in run.nodes if (_may_be_run(node) or _is_request(node)) and not node.facts.error]
+    last = max((node.span.start for node in answered), default=0)
+    last_of: dict[str | None, int] = {}
+    """The last start by what was asked; None: for all, because it is an agent, or unknown what it was asked."""
+    for node in answered:
+        asked = {_asked(node).question} if _is_request(node) else {None}
+        messages = messages_in(node.facts.input) if _is_request(node) else []
+        asked |= {_words(message.content) for message in messages if message.role == "user" and message.content}
+        last_of |= {question: max(last_of.get(question, 0), node.span.start) for question in asked}
+    errors: list[str] = []
+    for node in failed:
+        question = _asked(node).question if _is_request(node) else None
+        since = last if question is None else max(last_of.get(None, 0), last_of.get(question, 0))
+        if node.facts.error and (node.span.end or LATEST) > since:
+            errors.append(node.facts.error)
+    return errors
 
 
 class _Runs:
@@ -121,6 +152,8 @@ class _Runs:
         """The run that was asked it; of several the one that ends last."""
         self._of_call: dict[tuple[str, ...], list[Run]] = defaultdict(list)
         """The runs that requested a call, by its id, and by its name and arguments."""
+        self._asked: set[Run | None] = set()
+        """Those with a question."""
         self._last: Run | None = None
         """The run that ends last."""
 
@@ -131,11 +164,15 @@ class _Runs:
             self.found.append(run)
         run.add(node)
         run.users = max(run.users, asked.users)
+        if asked.question is not None:
+            self._asked.add(run)
         known = self.of_question.setdefault(asked.question, run)
         self.of_question[asked.question] = run if run.end >= known.end else known
         self._last = run if self._last is None or run.end >= self._last.end else self._last
+        run.open_calls.subtract(_tool_name(below) for below in _below(node) if below.facts.kind == "tool")
         for generation in _requests_below(node):
             for call in _calls(generation):
+                run.open_calls[call.name] += 1
                 for key in (("id", call.id or ""), (call.name, canonical(call.args))):
                     if run not in self._of_call[key][-1:]:
                         self._of_call[key].append(run)
@@ -153,13 +190,16 @@ class _Runs:
 
     def of_agent(self, node: Node, asked: _Asked) -> Run | None:
         """Return the run to which an agent belongs because both overlap."""
-        runs = [self._of_ids(asked.named), self.of_question.get(asked.question), self.of_question.get(None)]
+        runs = [self._of_ids(asked.named), self.of_question.get(asked.question)]
         if asked.question is None:
             runs += [self._last, *self.of_code[:1]]
+        elif self.of_question.get(None) not in self._asked:
+            runs.append(self.of_question.get(None))
         return next((run for run in runs if run is not None and _overlap(run, node)), None)
 
     def add_others(self, nodes: Sequence[Node]) -> None:
-        """Add tools, and requests of which nothing says what they were asked. Those of no run are a run."""
+        """Add tools, embeddings, and requests of which nothing says what they were asked. What none of the runs that are going
+        on has asked for is a part of the last one before it, or of the first; only such requests outside of agents are a run."""
         self.found.sort(key=lambda run: run.start)
         starts = [run.start for run in self.found]
         unknown: list[Node] = []
@@ -167,12 +207,16 @@ class _Runs:
             last = bisect_right(starts, node.span.start)
             going_on = [run for run in self.found[max(0, last - _MOST_AT_A_TIME) : last] if _overlap(run, node)]
             run, node.is_guessed = self._of_other(node, going_on)
-            if run is None and self.of_code:
-                run = self.of_code[max(0, bisect_right(self.of_code, node.span.start, key=lambda run: run.start) - 1)]
+            is_request = node.facts.kind == "generation"
+            if run is None and (near := self.of_code or ([] if is_request else self.found)):
+                run = near[max(0, bisect_right(near, node.span.start, key=lambda run: run.start) - 1)]
+                node.is_guessed = not is_request and not self.of_code and len(near) > 1
             if run is None:
                 unknown.append(node)
-            else:
-                run.add(node)
+                continue
+            run.add(node)
+            if node.facts.kind == "tool":
+                run.open_calls[_tool_name(node)] -= 1
         if unknown:
             self.found.append(Run(unknown, unknown[0].span.start, max(map(_end, unknown))))
 
@@ -183,11 +227,14 @@ class _Runs:
         if (run := self._of_ids(ids)) is not None:
             return run, False
         if len(going_on) > 1 and is_tool:
-            key = (node.facts.tool_name or node.span.name, canonical(node.facts.input))
+            key = (_tool_name(node), canonical(node.facts.input))
             asking = [run for run in self._of_call.get(key, ())[-_MOST_AT_A_TIME:] if run in going_on]
             going_on = asking if len(asking) == 1 else going_on
         if len(going_on) > 1:
             going_on = _nearest(node, going_on)
+        if len(going_on) > 1 and is_tool:
+            asking = [run for run in going_on if run.open_calls[_tool_name(node)] > 0]
+            return (asking or going_on[-1:])[0], True
         return (going_on[-1] if going_on else None), len(going_on) > 1
 
     def _of_ids(self, ids: Iterable[str]) -> Run | None:
@@ -232,8 +279,16 @@ def _words(content: Any) -> str:
 
 def _requests_below(node: Node) -> list[Node]:
     """Return a node and those below it that are requests, but none below a tool."""
-    nodes = walk([node], lambda above: above.children if above.facts.kind != "tool" else [])
-    return [below for below in nodes if below.facts.kind == "generation"]
+    return [below for below in _below(node) if below.facts.kind == "generation"]
+
+
+def _below(node: Node) -> list[Node]:
+    """Return a node and those below it, but none below a tool."""
+    return walk([node], lambda above: above.children if above.facts.kind != "tool" else [])
+
+
+def _tool_name(node: Node) -> str:
+    return node.facts.tool_name or node.span.name
 
 
 def _calls(request: Node) -> list[Call]:
@@ -250,6 +305,23 @@ def _parallel(requests: Sequence[tuple[Node, _Asked]]) -> set[Node]:
         if last is None or _end(request[0]) >= _end(last[0]):
             last = request
     return found
+
+
+def _between_questions(agents: Sequence[tuple[Node, _Asked]]) -> set[Node]:
+    """Return the agents without a question that overlap others with several: nothing says to which of them they belong."""
+    lasting: dict[str, tuple[int, int]] = {}
+    for node, asked in agents:
+        if asked.question is not None:
+            start, end = lasting.get(asked.question, (node.span.start, 0))
+            lasting[asked.question] = min(start, node.span.start), max(end, _end(node))
+    starts, ends = sorted(start for start, _end in lasting.values()), sorted(end for _start, end in lasting.values())
+    return {
+        node
+        for node, asked in agents
+        if asked.question is None
+        and not asked.named
+        and bisect_left(starts, _end(node)) - bisect_right(ends, node.span.start) > 1
+    }
 
 
 def _asking_around(requests: Sequence[Node]) -> Node | None:

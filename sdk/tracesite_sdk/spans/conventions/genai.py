@@ -6,6 +6,7 @@ messages are attributes (JSON text or structures) in newer versions, events of t
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tracesite_sdk.normalize.json_values import fields, items, rest
@@ -104,6 +105,7 @@ KINDS: dict[str, Kind] = {
     "execute_tool": "tool",
     "invoke_agent": "agent",
     "create_agent": "other",
+    "embeddings": "other",
     "invoke_workflow": "agent",
     "workflow": "agent",
 }
@@ -129,10 +131,11 @@ def facts(span: Span) -> Facts:
         kind = "tool"
     elif kind is None and first(attributes, NAMES["model"]) and first(attributes, TOKENS["output_tokens"]):
         kind = "generation"
-    elif not first(attributes, (*NAMES["operation"], *NAMES["model"])) and first(attributes, NAMES["agent"]):
+    elif not first(attributes, (*NAMES["operation"], *NAMES["model"])) and _is_agent(span):
         kind = "agent"
     span_facts = Facts(
         kind=kind,
+        is_embedding=attributes.get("gen_ai.operation.name") == "embeddings" or None,
         session_id=first_text(attributes, NAMES["session"]),
         end_user=first_text(attributes, NAMES["end_user"]),
         agent_name=first_text(attributes, NAMES["agent"]) or first_text(attributes, NAMES["workflow"]),
@@ -159,6 +162,12 @@ def facts(span: Span) -> Facts:
     return span_facts
 
 
+def _is_agent(span: Span) -> bool:
+    """Return whether a span without an operation is an agent: many have the name of the agent to which they belong."""
+    is_named = _AGENT.match(span.name) is not None and first(span.attributes, NAMES["agent"])
+    return bool(is_named or first(span.attributes, _INVOCATION))
+
+
 def _time_to_first_chunk(span: Span) -> float | None:
     said = milliseconds(first(span.attributes, NAMES["first_chunk"]), in_seconds=True)
     chunks = (between(span.start, event.time) for event in span.events if event.name == _CHUNK)
@@ -171,6 +180,10 @@ def _metadata(attributes: Attributes) -> dict[str, Any]:
 
 
 _EVENT_CONTENT = "gen_ai.event.content"
+_AGENT = re.compile(r"(?:invoke_agent|agent run)\b")
+"""The names of the spans of agents, by Semantic Kernel and Pydantic AI."""
+_INVOCATION = ("gen_ai.agent.invocation_input", "gen_ai.agent.invocation_output")
+"""Of Semantic Kernel's agents."""
 _CHUNK = "gen_ai.content.completion.chunk"
 """An event for each part of a stream, by OpenLLMetry."""
 _FUNCTIONS = "gen_ai.request.functions."

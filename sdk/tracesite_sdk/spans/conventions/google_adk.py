@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from tracesite_sdk.normalize.json_values import fields, items
+from tracesite_sdk.normalize.pricing import with_counts
 from tracesite_sdk.spans.facts import Facts, first_text
 from tracesite_sdk.spans.span import Span
 from tracesite_sdk.transcripts.parsing.message_shapes import decoded
@@ -63,14 +64,18 @@ def facts(span: Span) -> Facts:
 
 
 def _usage(counts: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the counts by the names of OpenTelemetry, with the output of all versions: with the thoughts."""
+    """Return the counts by the names of OpenTelemetry, with the input and output of all versions: with the prompts of
+    tools, and with the thoughts."""
 
     def count(*names: str) -> int | None:
-        found = [value for name in names if isinstance(value := counts.get(name), int)]
+        sent = (fields(with_counts({"input_tokens": counts.get(name)})).get("input_tokens") for name in names)
+        found = [value for value in sent if isinstance(value, int)]
         return sum(found) if found else None
 
     usage = {
-        "input_tokens": count("prompt_token_count", "promptTokenCount"),
+        "input_tokens": count(
+            "prompt_token_count", "tool_use_prompt_token_count", "promptTokenCount", "toolUsePromptTokenCount"
+        ),
         "output_tokens": count(
             "candidates_token_count", "thoughts_token_count", "candidatesTokenCount", "thoughtsTokenCount"
         ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracesite_sdk.normalize.json_values import fields, items
+from tracesite_sdk.normalize.pricing import with_counts
 from tracesite_sdk.spans.facts import Facts, below, between, cost, first, first_text
 from tracesite_sdk.spans.observations import Kind
 from tracesite_sdk.spans.pieces import nanoseconds
@@ -48,6 +49,7 @@ def facts(span: Span) -> Facts:
     kind: Kind | None = KINDS.get(said, "other" if said else None)
     found = Facts(
         kind=kind,
+        is_embedding=said == "embedding" or None,
         session_id=first_text(attributes, NAMES["session"]),
         end_user=first_text(attributes, NAMES["end_user"]),
         title=first_text(attributes, NAMES["title"]),
@@ -61,7 +63,7 @@ def facts(span: Span) -> Facts:
     if kind != "tool":
         found.model = first_text(attributes, NAMES["model"])
         details = fields(decoded(first(attributes, NAMES["usage"])))
-        found.usage = {_TOKENS.get(name, name): count for name, count in details.items()} or None
+        found.usage = with_counts({_TOKENS.get(name, name): count for name, count in details.items()} or None)
         costs = fields(decoded(first(attributes, NAMES["cost"])))
         found.cost = cost(costs, ("total",), tuple(costs))
     if kind == "generation":

@@ -6,6 +6,7 @@ Source: mlflow/mlflow, mlflow/tracing/constant.py. Values are JSON text.
 from __future__ import annotations
 
 from tracesite_sdk.normalize.json_values import fields
+from tracesite_sdk.normalize.pricing import with_counts
 from tracesite_sdk.spans.facts import Facts, cost, first_text
 from tracesite_sdk.spans.observations import Kind
 from tracesite_sdk.spans.span import Span
@@ -26,13 +27,14 @@ def facts(span: Span) -> Facts:
     return Facts(
         kind=kind,
         is_root_of_run=said in ("AGENT", "CHAIN") or None,
+        is_embedding=said == "EMBEDDING" or None,
         session_id=first_text(values, ("mlflow.trace.session",)),
         end_user=first_text(values, ("mlflow.trace.user",)),
         input=values.get("mlflow.spanInputs"),
         output=values.get("mlflow.spanOutputs"),
         tool_name=span.name if kind == "tool" else None,
         model=first_text(values, ("mlflow.llm.model",)),
-        usage=fields(values.get("mlflow.chat.tokenUsage")) or None,
+        usage=with_counts(fields(values.get("mlflow.chat.tokenUsage")) or None),
         passages=passages_in(values.get("mlflow.spanOutputs")) or None if said == "RETRIEVER" else None,
         cost=cost(fields(values.get("mlflow.llm.cost")), ("total_cost",), ("input_cost", "output_cost")),
         metadata={"cost": values["mlflow.llm.cost"]} if "mlflow.llm.cost" in values else {},

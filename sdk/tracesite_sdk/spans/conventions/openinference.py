@@ -58,6 +58,7 @@ def facts(span: Span) -> Facts:
     span_facts = Facts(
         kind=kind,
         is_root_of_run=said in ("AGENT", "CHAIN") or None,
+        is_embedding=said == "EMBEDDING" or None,
         session_id=first_text(attributes, NAMES["session"]),
         end_user=first_text(attributes, NAMES["end_user"]),
         agent_name=first_text(attributes, NAMES["agent"]) or _agent_of_langchain(attributes),

@@ -53,6 +53,7 @@ def facts(span: Span) -> Facts:
     entity = first_text(attributes, NAMES["entity"])
     span_facts = Facts(
         kind=kind,
+        is_embedding=attributes.get("llm.request.type") == "embedding" or None,
         session_id=first_text(attributes, NAMES["session"]),
         end_user=first_text(attributes, NAMES["end_user"]),
         input=_entity_value(first(attributes, NAMES["input"]), "inputs"),

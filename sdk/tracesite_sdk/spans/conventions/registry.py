@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from tracesite_sdk.spans.facts import Facts
 from tracesite_sdk.spans.span import Span
 
@@ -47,4 +49,6 @@ def facts_of(span: Span) -> Facts:
         if convention.recognises(span):
             facts = convention.facts(span)
             known = facts if known is None else known.filled_by(facts)
+    if known is not None and known.is_embedding:
+        return replace(known, input=None, output=None)
     return known or Facts()

@@ -60,6 +60,7 @@ def facts(span: Span) -> Facts:
         kind = "other"
     span_facts = Facts(
         kind=kind,
+        is_embedding=operation.startswith("ai.embed") or None,
         session_id=first_text(attributes, NAMES["session"]),
         end_user=first_text(attributes, NAMES["end_user"]),
         agent_name=first_text(attributes, NAMES["agent"]),
