@@ -399,6 +399,12 @@ GROWING: dict[str, list[Any]] = {
     "rows": FORMS["rows of a history"],
     "updates": FORMS["updates by node"],
     "states": FORMS["whole states as they come"],
+    "an invalid call": [
+        HUMAN,
+        AI | {"tool_calls": [], "invalid_tool_calls": [{"id": "c1", "name": "lookup", "args": "{bad", "error": "not JSON"}]},
+        TOOL | {"content": "Error: bad"},
+        DONE,
+    ],
     "history": own("history")[::-1],
 }  # fmt: skip
 

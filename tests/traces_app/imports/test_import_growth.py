@@ -48,7 +48,7 @@ GROWING: dict[str, tuple[list[Any], list[int]]] = {
     "Responses: items, whenever the model has answered": (test_openai_responses.WHOLE["items, whenever the model has answered"][0], [1, 4, 5, 6, 7]),
     "Responses: exchanges": test_openai_responses.WHOLE["exchanges"],
     "Responses: exchanges of two conversations": test_openai_responses.WHOLE["two conversations at a time"],
-    **{f"LangChain: {name}": (test_langchain.GROWING[name], lengths(test_langchain.GROWING[name])) for name in ("messages", "messages without ids", "rows", "updates", "states")},
+    **{f"LangChain: {name}": (test_langchain.GROWING[name], lengths(test_langchain.GROWING[name])) for name in ("messages", "messages without ids", "rows", "updates", "states", "an invalid call")},
     # The first snapshot of a thread has no messages.
     "LangChain: history": (test_langchain.GROWING["history"], lengths(test_langchain.GROWING["history"])[1:]),
     "Pydantic AI": (own("pydantic_ai/every_part.json"), lengths(own("pydantic_ai/every_part.json"))),
