@@ -92,6 +92,9 @@ def test_tokens_of_embeddings_count(embedding: dict[str, Any]) -> None:
     messages, steps = steps_of(span(1, 0, 0, "main", 9), span(3, 1, 0.5, "embed", **embedding), REQUEST)
     assert messages == [("user", "Two seats"), ("assistant", "Done.")]
     assert steps == [("e", {"input_tokens": 9}), ("m", {"input_tokens": 7})]
+    # One below the other is the same.
+    nested = span(4, 3, 0.5, "request", **embedding)
+    assert steps_of(span(1, 0, 0, "main", 9), span(3, 1, 0.5, "embed", **embedding), nested, REQUEST)[1] == steps
 
 
 def test_embedding_with_a_cost_asks_and_answers_nothing() -> None:

@@ -632,13 +632,15 @@ def counted_beside_requests(spending: Iterable[Spent]) -> set[int]:
     ordered = sorted(spending)
     ends = [*accumulate((one.number_after if one.is_generation else 0 for one in ordered), max)]
     counted: set[int] = set()
-    next_part: int | None = None
+    following: Spent | None = None
+    next_part: Spent | None = None
     for one, after_generation in zip(reversed(ordered), reversed(ends), strict=True):
-        has_no_parts = next_part is None or next_part >= one.number_after
+        # An embedding may be seen twice, by the SDK and by the request below it.
+        nearest = next_part if one.is_part else following
+        has_no_parts = nearest is None or nearest.number >= one.number_after
         if not one.is_generation and one.number >= after_generation and has_no_parts:
             counted.add(one.number)
-        if one.is_part:
-            next_part = one.number
+        following, next_part = one, one if one.is_part else next_part
     return counted
 
 
