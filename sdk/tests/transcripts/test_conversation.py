@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from sdk.tests.growing import merged
+from sdk.tests.growth import grows_linearly
 from tracesite_sdk import records
 from tracesite_sdk.normalize.pricing import tokens
 from tracesite_sdk.transcripts.conversation import Conversation, messages, stream_messages
@@ -21,6 +22,7 @@ from tracesite_sdk.transcripts.entries import Call, Entry, Prompt, Reply, Result
 from tracesite_sdk.transcripts.outline import digests, digests_of, messages_of, session, session_of
 from tracesite_sdk.transcripts.outline import outline as outline_of
 from tracesite_sdk.transcripts.times import with_times
+from tracesite_sdk.transcripts.turns import Turn
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -915,3 +917,19 @@ def test_values_that_are_nested_deeply_are_measured() -> None:
     for _level in range(5000):
         deep = [deep]
     assert size_of(Result(id="0", output=deep, failed=None)) > 0
+
+
+@pytest.mark.parametrize("call_id", ["c", None], ids=["removed", "parents"])
+def test_calls_of_a_step_are_found_in_linear_time(call_id: str | None) -> None:
+    def work(count: int) -> None:
+        turn = Turn(0, "t", None)
+        step = turn.add_step(None)
+        calls = [turn.add_call(step, Call(id=call_id, name="look", args={})) for _index in range(count)]
+        for call in reversed(calls):
+            if call_id is None:
+                turn.add_step(None, call)
+            else:
+                step.remove(call)
+        assert call_id or [call.uuid for call in calls] == [f"t#{index}" for index in range(count)]
+
+    assert grows_linearly(work, int, 16_000, spare=0.1)

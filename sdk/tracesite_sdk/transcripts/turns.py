@@ -19,6 +19,8 @@ class TurnCall:
     uuid: str | None = None
     """Identifies the call if an earlier call of the message has the same id."""
     result: Result | None = None
+    place: int = 0
+    """The number of calls that were added to its step before it."""
     identity: int = 0
     """Of the call as its format made it."""
     is_guessed: bool = False
@@ -32,13 +34,16 @@ class TurnStep:
     turn: Turn
     reply: Reply | None
     iteration: int
-    calls: list[TurnCall] = field(default_factory=list)
+    calls: dict[TurnCall, None] = field(default_factory=dict)
+    """In the order in which they were added; a dict, so that removing one takes no search."""
+    added: int = 0
+    """The number of calls that were added, also of those removed since."""
     parent: TurnCall | None = None
     """The call that started the replying sub-agent."""
 
     def remove(self, call: TurnCall) -> None:
         """Remove a call, and the step if nothing else is in it."""
-        self.calls.remove(call)
+        del self.calls[call]
         if call.call.id:
             self.turn.call_ids[call.call.id] -= 1
         if self.reply is None and not self.calls:
@@ -80,15 +85,16 @@ class Turn:
             if not (parent.uuid or parent.call.id):
                 # The calls below it have to name it.
                 of = parent.step
-                parent.uuid = f"{of.reply.id if of.reply is not None else self.id}#{of.calls.index(parent)}"
+                parent.uuid = f"{of.reply.id if of.reply is not None else self.id}#{parent.place}"
         self.steps.append(TurnStep(self, reply, iteration, parent=parent))
         return self.steps[-1]
 
     def add_call(self, step: TurnStep, call: Call) -> TurnCall:
-        added = TurnCall(call, step, identity=id(call))
+        added = TurnCall(call, step, place=step.added, identity=id(call))
         if call.id:
             if self.call_ids[call.id]:
                 added.uuid = f"{call.id}#{self.call_ids[call.id]}"
             self.call_ids[call.id] += 1
-        step.calls.append(added)
+        step.calls[added] = None
+        step.added += 1
         return added
