@@ -88,7 +88,7 @@ def test_sessions_are_exported_with_times_in_utc(staff: Client, project: Project
         "output_tokens": 0,
         "duration_ms": 0,
         "cost": None,
-        "unpriced_count": 0,
+        "unpriced_count": 1,
         "created_at": "2026-03-01T12:00:00Z",
         "active_at": "2026-03-01T12:00:01Z",
     }
