@@ -31,7 +31,7 @@ from benchmarks.restart.load import Connect, Load, to_this_machine
 from benchmarks.restart.restarts import KINDS, Supervised, supervised
 from sdk.tests.ports import free_port
 from tests.faults.test_restart import wait_for
-from tracesite.serving import server
+from tracesite.serving import worker
 
 pytestmark = pytest.mark.system
 
@@ -72,7 +72,7 @@ def test_nginx_and_tracesite_agree_on_the_largest_body() -> None:
 
 def test_nginx_closes_idle_connections_before_tracesite() -> None:
     (seconds,) = re.findall(r"keepalive_timeout (\d+)s;", NGINX)
-    assert int(seconds) < server.KEEP_ALIVE_SECONDS
+    assert int(seconds) < worker.KEEP_ALIVE_SECONDS
 
 
 def test_nginx_asks_where_systemd_listens() -> None:
@@ -84,7 +84,7 @@ def test_systemd_waits_longer_than_requests_may_take() -> None:
     for name in ("tracesite.service", "tracesite-live.service"):
         service = unit(name)["Service"]
         (grace,) = re.findall(r"--grace (\d+)", service["ExecStart"])
-        assert int(service["TimeoutStopSec"]) > int(grace) + server.KEEP_ALIVE_SECONDS
+        assert int(service["TimeoutStopSec"]) > int(grace) + worker.KEEP_ALIVE_SECONDS
 
 
 def test_nginx_waits_for_two_signs_of_life() -> None:

@@ -319,6 +319,8 @@ const reveal = (row) => {
   if (index >= 0 && (top < list.scrollTop || top + ROW > list.scrollTop + list.clientHeight)) {
     list.scrollTop = top - list.clientHeight / 3;
   }
+  // Below a tall head the list may be outside of the window.
+  list.scrollIntoView({ block: "nearest" });
 };
 
 // --- The axis of the waterfall ------------------------------------------------------------------------------------------
