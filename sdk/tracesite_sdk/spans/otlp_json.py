@@ -135,21 +135,22 @@ class _Span(_Wire, frozen=True, rename="camel"):
     dropped_links_count: Integer = 0
 
 
+# The lists of spans and of log records have the same fields, so that one function reads both.
 class _ScopeSpans(_Wire, frozen=True, rename="camel"):
     scope: _Scope | None = None
-    spans: list[_Span] = []
+    items: list[_Span] = msgspec.field(name="spans", default_factory=list)
     schema_url: str = ""
 
 
 class _ResourceSpans(_Wire, frozen=True, rename="camel"):
     resource: _Resource | None = None
-    scope_spans: list[_ScopeSpans] = []
-    instrumentation_library_spans: list[Any] = []
+    scopes: list[_ScopeSpans] = msgspec.field(name="scopeSpans", default_factory=list)
+    older: list[Any] = msgspec.field(name="instrumentationLibrarySpans", default_factory=list)
     schema_url: str = ""
 
 
 class _TraceRequest(_Wire, frozen=True, rename="camel"):
-    resource_spans: list[_ResourceSpans]
+    resources: list[_ResourceSpans] = msgspec.field(name="resourceSpans")
 
 
 class _LogRecord(_Wire, frozen=True, rename="camel"):
@@ -165,22 +166,21 @@ class _LogRecord(_Wire, frozen=True, rename="camel"):
 
 class _ScopeLogs(_Wire, frozen=True, rename="camel"):
     scope: _Scope | None = None
-    log_records: list[_LogRecord] = []
+    items: list[_LogRecord] = msgspec.field(name="logRecords", default_factory=list)
     schema_url: str = ""
 
 
 class _ResourceLogs(_Wire, frozen=True, rename="camel"):
     resource: _Resource | None = None
-    scope_logs: list[_ScopeLogs] = []
-    instrumentation_library_logs: list[Any] = []
+    scopes: list[_ScopeLogs] = msgspec.field(name="scopeLogs", default_factory=list)
+    older: list[Any] = msgspec.field(name="instrumentationLibraryLogs", default_factory=list)
     schema_url: str = ""
 
 
 class _LogRequest(_Wire, frozen=True, rename="camel"):
-    resource_logs: list[_ResourceLogs]
+    resources: list[_ResourceLogs] = msgspec.field(name="resourceLogs")
 
 
-R = TypeVar("R")
 T = TypeVar("T")
 
 _traces = msgspec.json.Decoder(_TraceRequest)
@@ -189,8 +189,7 @@ _logs = msgspec.json.Decoder(_LogRequest)
 
 def decode_traces(body: bytes, refuse: Refuse = refuse_all) -> list[Span]:
     """Return the spans of an ExportTraceServiceRequest; refuse the others. Raise InvalidBody, which names the path, and TooManyItems."""
-    request = _decoded(_traces, body)
-    spans = None if request is None else _spans(request)
+    spans = _all_of(_traces, body, _span)
     return spans if spans is not None else _items_of(_plain(body), "resourceSpans", _Span, _span, refuse)
 
 
@@ -201,8 +200,7 @@ def spans_in(value: Any, refuse: Refuse) -> list[Span]:
 
 def decode_logs(body: bytes, refuse: Refuse = refuse_all) -> list[LogRecord]:
     """Return the records of an ExportLogsServiceRequest; refuse the others. Raise InvalidBody, which names the path, and TooManyItems."""
-    request = _decoded(_logs, body)
-    records = None if request is None else _log_records(request)
+    records = _all_of(_logs, body, _log_record)
     return records if records is not None else _items_of(_plain(body), "resourceLogs", _LogRecord, _log_record, refuse)
 
 
@@ -284,15 +282,27 @@ def _check_numbers(request: Any) -> None:
     check_numbers(spans, parts)
 
 
-def _decoded(decoder: msgspec.json.Decoder[R], body: bytes) -> R | None:
-    """Return a request whose items and texts are all valid, and None for any other body. Raise TooManyItems."""
+def _all_of(decoder: msgspec.json.Decoder[Any], body: bytes, make: Callable[[Any, Scope], T]) -> list[T] | None:
+    """Return what `make` makes of the items of a request, all of which are valid; None for any other body. Raise TooManyItems."""
+    made: list[T] = []
     try:
         if body.count(b"{") > MOST_SPANS:
             # All of these are objects, and as plain JSON they take a fifth of the memory.
             _check_numbers(msgspec.json.decode(body))
-        return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        request = decoder.decode(body)
+        for of_resource in request.resources:
+            if not of_resource.scopes or of_resource.older:
+                return None
+            resource = _attributes(of_resource.resource.attributes if of_resource.resource else ())
+            for of_scope in of_resource.scopes:
+                if not of_scope.items:
+                    return None
+                scope = _scope(of_scope.scope, of_scope.schema_url, resource, of_resource.schema_url)
+                made += [make(item, scope) for item in of_scope.items]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidBody):
         return None
+    # Without any, the body may have something else in place of the list.
+    return made or None
 
 
 def _plain(body: bytes) -> Any:
@@ -304,46 +314,6 @@ def _plain(body: bytes) -> Any:
         raise InvalidBody("The JSON is nested too deeply.") from error
     _check_numbers(value)
     return value
-
-
-def _spans(request: _TraceRequest) -> list[Span] | None:
-    """Return the spans of a request; None if it may have others, or an invalid one."""
-    spans: list[Span] = []
-    if not request.resource_spans:
-        return None
-    try:
-        for of_resource in request.resource_spans:
-            if not of_resource.scope_spans or of_resource.instrumentation_library_spans:
-                return None
-            resource = _attributes(of_resource.resource.attributes if of_resource.resource else ())
-            for of_scope in of_resource.scope_spans:
-                if not of_scope.spans:
-                    return None
-                scope = _scope(of_scope.scope, of_scope.schema_url, resource, of_resource.schema_url)
-                spans += [_span(span, scope) for span in of_scope.spans]
-    except InvalidBody:
-        return None
-    return spans
-
-
-def _log_records(request: _LogRequest) -> list[LogRecord] | None:
-    """Return the records of a request; None if it may have others, or an invalid one."""
-    records: list[LogRecord] = []
-    if not request.resource_logs:
-        return None
-    try:
-        for of_resource in request.resource_logs:
-            if not of_resource.scope_logs or of_resource.instrumentation_library_logs:
-                return None
-            resource = _attributes(of_resource.resource.attributes if of_resource.resource else ())
-            for of_scope in of_resource.scope_logs:
-                if not of_scope.log_records:
-                    return None
-                scope = _scope(of_scope.scope, of_scope.schema_url, resource, of_resource.schema_url)
-                records += [_log_record(record, scope) for record in of_scope.log_records]
-    except InvalidBody:
-        return None
-    return records
 
 
 def _items_of(request: Any, name: str, type_: Any, make: Callable[[Any, Scope], T], refuse: Refuse) -> list[T]:
