@@ -213,6 +213,16 @@ def test_names_of_hostile_model_are_few() -> None:
     assert len(list(names_of("a/" * 100_000 + "." * 100_000 + "-v1:0-2024-08-06"))) < 20
 
 
+def test_usage_of_integers_is_not_copied() -> None:
+    usage = {
+        "prompt_tokens": 9,
+        "prompt_tokens_details": {"cached_tokens": 1, "other": None},
+        "cost": 0.5,
+        "total": None,
+    }
+    assert with_counts(usage) is usage
+
+
 @pytest.mark.parametrize("count", ["1000", 1000.0, "1000.0", "1000."])
 def test_count_that_is_text_or_double_is_a_count(count: object) -> None:
     usage = with_counts({"prompt_tokens": count, "prompt_tokens_details": {"cached_tokens": count, "other": "1000"}})

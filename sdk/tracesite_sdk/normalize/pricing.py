@@ -265,23 +265,24 @@ def tokens(usage: dict[str, Any] | None) -> tuple[int, int]:
 
 
 def with_counts(usage: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return a usage whose counts are integers, also those that were sent as text ("1000") or as doubles (1000.0)."""
-    if not usage:
-        return usage
+    """Return a usage whose counts are integers, also those that were sent as text ("1000") or as doubles (1000.0): the same
+    object if all are."""
+    return _with_counts(usage) if usage else usage
+
+
+def _with_counts(usage: dict[str, Any], *path: str) -> dict[str, Any]:
     counts = {
-        name: _counts_of(value, name) if isinstance(value, dict) else _as_count(value, name)
+        name: count
         for name, value in usage.items()
-        if type(value) is not int and name in _KEYS
+        if type(value) is not int and (path or name in _KEYS) and (count := _as_count(value, *path, name)) is not value
     }
     return {**usage, **counts} if counts else usage
 
 
-def _counts_of(details: dict[str, Any], name: str) -> dict[str, Any]:
-    return {key: _as_count(value, name, key) for key, value in details.items()}
-
-
 def _as_count(value: Any, *path: str) -> Any:
-    """Return a count as an integer, and any other value as it is."""
+    """Return a count as an integer, details with such counts, and any other value as it is."""
+    if isinstance(value, dict) and len(path) == 1:
+        return _with_counts(value, *path)
     text = str(value) if isinstance(value, (float, str)) and path in _KNOWN else ""
     return int(text.partition(".")[0]) if text.isascii() and _COUNT.fullmatch(text) else value
 
