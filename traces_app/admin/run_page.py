@@ -24,7 +24,7 @@ from access_app.db import Database
 from messages_app.models import Message
 from messages_app.safe_text import Excerpt, excerpt, first_characters, json_excerpt, pretty_json, size_of, size_of_json
 from traces_app.models import AgentStep, ToolCall, ToolResult
-from traces_app.queries.usage import IS_UNPRICED, tokens_in_step
+from traces_app.queries.usage import ALL_TOKENS, IS_UNPRICED
 from tracesite_sdk.normalize import pricing
 
 from .conversation import ids_below
@@ -168,9 +168,7 @@ def read_tool_time(db: Database, message_id: UUID) -> int | None:
 def unpriced_models(db: Database, message_id: UUID) -> list[str]:
     """Return the models of the steps whose cost is unknown, at most MODELS_NAMED. One query."""
     steps = db.rows(AgentStep.with_deleted).filter(message_id=message_id, **ids_below([message_id]))
-    steps = steps.alias(all_tokens=tokens_in_step(pricing.TOKENS_IN) + tokens_in_step(pricing.TOKENS_OUT)).filter(
-        IS_UNPRICED
-    )
+    steps = steps.alias(all_tokens=ALL_TOKENS).filter(IS_UNPRICED)
     names = steps.exclude(model="").order_by("model").values_list("model", flat=True)
     return list(names.distinct()[:MODELS_NAMED])
 

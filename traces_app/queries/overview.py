@@ -25,7 +25,7 @@ from traces_app.models import AgentStep, Tool, ToolCall
 from tracesite_sdk.normalize.pricing import TOKENS_IN, TOKENS_OUT
 from tracesite_sdk.records import ids
 
-from .usage import IS_UNPRICED, tokens_in_step
+from .usage import ALL_TOKENS, IS_UNPRICED, tokens_in_step
 from .waiting import waiting_calls
 
 MOST = 5
@@ -325,7 +325,7 @@ def models_used(db: Database, scope: ProjectScope, period: Period, width: Width)
     requests = db.rows(AgentStep.with_deleted).filter(~Q(model="") | Q(cost__isnull=False), **period.in_period)
     rows = (
         _alive(db, visible_to(requests, scope, "message__project_id"))
-        .alias(all_tokens=tokens_in_step(TOKENS_IN) + tokens_in_step(TOKENS_OUT))
+        .alias(all_tokens=ALL_TOKENS)
         .annotate(bucket=Trunc(TimeOfId("pk"), width, tzinfo=zone_of(width)))
         .values("bucket", "model")
         .annotate(

@@ -28,7 +28,7 @@ _KEYS: dict[str, Any] = {
     "day": Cast(TruncDate("run__created_at", tzinfo=UTC), CharField()),
 }
 IS_UNPRICED = Q(cost__isnull=True) & ~Q(metadata__has_key="error", all_tokens=0)
-"""The requests without a cost, but for failed ones without tokens, see rollup.py. `all_tokens` is an alias."""
+"""The requests without a cost, but for failed ones without tokens, see rollup.py. `all_tokens` is an alias of ALL_TOKENS."""
 _ORDER = {"day": "key DESC"}
 _BY_COST = 'cost DESC NULLS LAST, step_count DESC, key COLLATE "C"'
 MOST_MERGED = 50_000
@@ -122,7 +122,7 @@ def _grouped(rows: ListRows, group_by: UsageBy) -> Query:
     }
     # Not `rows.queryset`: the range is that of the messages already.
     steps = rows.find(rows.ids)
-    steps = steps.alias(all_tokens=tokens_in_step(TOKENS_IN) + tokens_in_step(TOKENS_OUT))
+    steps = steps.alias(all_tokens=ALL_TOKENS)
     return Query.of(steps.values(key=_KEYS[group_by]).annotate(**sums).values_list("key", *sums))
 
 
@@ -134,3 +134,7 @@ def tokens_in_step(names: Sequence[str]) -> Coalesce:
         json = Cast(KeyTransform(name, "usage"), TextField())
         counts.append(Case(When(Regex(json, "^[0-9]{1,12}$"), then=Cast(json, BigIntegerField()))))
     return Coalesce(*counts, Value(0), output_field=BigIntegerField())
+
+
+ALL_TOKENS = tokens_in_step(TOKENS_IN) + tokens_in_step(TOKENS_OUT)
+"""The tokens of a step."""
