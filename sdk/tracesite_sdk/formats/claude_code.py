@@ -49,7 +49,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from hashlib import blake2b
-from itertools import islice
+from itertools import compress, islice
+from operator import not_
 from typing import Any
 
 import msgspec
@@ -233,14 +234,14 @@ def _session_of(value: dict[str, Any]) -> str | None:
 
 def _split(line: dict[str, Any], blocks: list[Any]) -> tuple[list[Any], list[Any]]:
     """Return the blocks of a user line, or of an attachment, that a person typed, and those that the client inserted."""
-    for block in blocks:
-        if not _is_inserted(line, block) and (command := _SLASH_COMMAND.match(_block_text(block))):
+    inserted = [_is_inserted(line, block) for block in blocks]
+    for block, is_inserted in zip(blocks, inserted, strict=True):
+        if not is_inserted and (command := _SLASH_COMMAND.match(_block_text(block))):
             # The other blocks are what the command stands for.
             args = _block_text(block).partition("<command-args>")[2].partition("</command-args>")[0].strip()
             typed = [f"{command[1]} {args}".strip()] if command[1].startswith("/") else []
             return typed, [other for other in blocks if other is not block or not typed]
-    inserted = [block for block in blocks if _is_inserted(line, block)]
-    return [block for block in blocks if block not in inserted], inserted
+    return [*compress(blocks, map(not_, inserted))], [*compress(blocks, inserted)]
 
 
 def _is_inserted(line: dict[str, Any], block: object) -> bool:

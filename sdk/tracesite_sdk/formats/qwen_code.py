@@ -169,6 +169,7 @@ def _read(own: str, value: dict[str, Any], metadata: dict[str, Any]) -> Iterator
     kind, subtype = text(value.get("type")), text(value.get("subtype"))
     at, flags = instant(value.get("timestamp")), time_flags(value.get("timestamp"))
     parts = read_parts(fields(value.get("message")).get("parts"))
+    prompt = partial(Prompt, created_at=at, health=flags)
     if kind == "user":
         payload, agent = fields(value.get("systemPayload")), text(value.get("agentId"))
         typed, added = split_prompt(parts, payload.get("displayText"))
@@ -182,27 +183,11 @@ def _read(own: str, value: dict[str, Any], metadata: dict[str, Any]) -> Iterator
         metadata |= rest({**payload, "agentId": agent}, ("displayText",) if typed.visible else ())
         if typed.visible or not added.visible:
             is_aside = subtype is not None
-            yield Prompt(
-                id=own,
-                role="user",
-                content=typed.content,
-                created_at=at,
-                health=flags,
-                is_aside=is_aside,
-                metadata=metadata,
-            )
+            yield prompt(id=own, role="user", content=typed.content, is_aside=is_aside, metadata=metadata)
         if added.visible:
             metadata = {"type": kind, **({} if typed.visible else metadata)}
             own = f"{own}#added" if typed.visible else own
-            yield Prompt(
-                id=own,
-                role="system",
-                content=added.content,
-                created_at=at,
-                health=flags,
-                is_aside=True,
-                metadata=metadata,
-            )
+            yield prompt(id=own, role="system", content=added.content, is_aside=True, metadata=metadata)
     elif kind == "assistant":
         counts = fields(value.get("usageMetadata"))
         yield Reply(
@@ -228,9 +213,7 @@ def _read(own: str, value: dict[str, Any], metadata: dict[str, Any]) -> Iterator
         metadata = {**metadata, **rest(payload, ("compressedHistory", "promptIds", "rawCommand")), "type": subtype}
         if dropped:
             metadata["compressedHistory"] = dropped
-        yield Prompt(
-            id=own, role="system", content=command, created_at=at, health=flags, is_aside=True, metadata=metadata
-        )
+        yield prompt(id=own, role="system", content=command, is_aside=True, metadata=metadata)
 
 
 def _results(own: str, value: dict[str, Any], metadata: dict[str, Any]) -> Iterator[Result]:
