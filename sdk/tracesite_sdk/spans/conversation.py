@@ -120,7 +120,7 @@ def _with_calls(
     """Return a message with the results of calls, and without those that are `gone`."""
     steps: list[records.AgentStep] = []
     for step in message.agent_steps or ():
-        calls = [_executed(call, there.get(id(call))) for call in step.tool_calls or () if id(call) not in gone]
+        calls = [_with_result_of(call, there.get(id(call))) for call in step.tool_calls or () if id(call) not in gone]
         if calls or len(calls) == len(step.tool_calls or ()):
             steps.append(replace(step, tool_calls=calls))
     if message.agent_steps and not steps and not message.content:
@@ -134,7 +134,7 @@ def _with_calls(
     return message
 
 
-def _executed(call: records.ToolCall, by: records.ToolCall | None) -> records.ToolCall:
+def _with_result_of(call: records.ToolCall, by: records.ToolCall | None) -> records.ToolCall:
     if by is None:
         return call
     return replace(

@@ -226,19 +226,20 @@ def _answer(node: Node) -> str | None:
     """Return a text that identifies a generation by its question and its answer: text and calls. Without content only its tokens
     and the span around it are known."""
     answer = joined(messages_in(node.facts.output, "assistant"))
-    asked = _words(question_in(node.facts.input))
+    asked = words_of(question_in(node.facts.input))
     if answer is not None and (answer.content or answer.calls):
         calls = [[call.id, call.name, canonical(call.args)] for call in answer.calls]
-        return as_json([asked, _words(answer.content), calls])
+        return as_json([asked, words_of(answer.content), calls])
     if answer is None and node.facts.output not in EMPTY:
         return as_json([asked, node.facts.output])
     count = _tokens(node)
     return as_json([asked, *count, node.span.parent_id]) if all(count) and node.span.parent_id else None
 
 
-def _words(content: Any) -> list[str]:
+def words_of(content: Any) -> str:
+    """Return the text of a content, which may differ in its form or its spaces only; "" without one."""
     text = text_of(content)[0]
-    return (text if isinstance(text, str) else as_json(text)).split() if content else []
+    return " ".join((text if isinstance(text, str) else as_json(text)).split()) if content else ""
 
 
 def _tokens(node: Node) -> tuple[int, int]:
@@ -262,10 +263,10 @@ def _are_one_request(node: Node, other: Node) -> bool:
     )
 
 
-def _instructions(node: Node) -> list[str]:
-    """Return the words of the system prompt of a generation, which are none if it is unknown."""
+def _instructions(node: Node) -> str:
+    """Return the system prompt of a generation; "" if it is unknown."""
     prompts = [message.content for message in messages_in(node.facts.input) if message.role == "system"]
-    return _words(prompts[0] if prompts else node.facts.system)
+    return words_of(prompts[0] if prompts else node.facts.system)
 
 
 def _is_name_of(short: str | None, model: str | None) -> bool:

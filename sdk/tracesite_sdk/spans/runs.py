@@ -29,7 +29,7 @@ from tracesite_sdk.transcripts.entries import Call
 from tracesite_sdk.transcripts.open_calls import canonical
 from tracesite_sdk.transcripts.parsing.message_shapes import messages_in
 
-from .nodes import Node, above
+from .nodes import Node, above, words_of
 from .observations import question_in, returned_text
 
 LATEST = 253_402_300_799 * 10**9
@@ -98,11 +98,7 @@ def runs_of(roots: Sequence[Node]) -> list[Run]:
         elif asked.question is None:
             others.append(node)
         else:
-            run = runs.add(node, asked, runs.of_request(asked, is_parallel=node in parallel))
-            calls = _calls(node)
-            run.is_parallel, run.used_tools = run.is_parallel or node in parallel, run.used_tools or bool(calls)
-            run.last = None if calls else asked
-            runs.latest = run
+            runs.add_request(node, asked, is_parallel=node in parallel)
     runs.of_code = [*runs.found]
     agents = [(node, _asked(node)) for node in uppermost if _may_be_run(node)]
     between = _between_questions(agents)
@@ -178,7 +174,14 @@ class _Runs:
                         self._of_call[key].append(run)
         return run
 
-    def of_request(self, asked: _Asked, *, is_parallel: bool) -> Run | None:
+    def add_request(self, node: Node, asked: _Asked, *, is_parallel: bool) -> None:
+        """Add a request outside of agents to the run to which it belongs, or to a new one."""
+        run = self.latest = self.add(node, asked, self._of_request(asked, is_parallel=is_parallel))
+        calls = _calls(node)
+        run.is_parallel, run.used_tools = run.is_parallel or is_parallel, run.used_tools or bool(calls)
+        run.last = None if calls else asked
+
+    def _of_request(self, asked: _Asked, *, is_parallel: bool) -> Run | None:
         """Return the run to which a request outside of agents belongs."""
         run = self.of_question.get(asked.question)
         run = self._of_ids(asked.named) or (run if run is not None and asked.users <= run.users else None)
@@ -273,8 +276,7 @@ def _asked(node: Node) -> _Asked:
 
 def _words(content: Any) -> str:
     """Return the same text for contents that differ in their form or their spaces only."""
-    text, parts = text_of(content)
-    return " ".join(text.split()) or as_json(parts)
+    return words_of(content) or as_json(text_of(content)[1])
 
 
 def _requests_below(node: Node) -> list[Node]:
