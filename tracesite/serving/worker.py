@@ -62,7 +62,7 @@ class Worker(BaseWorker):
                 backlog=BACKLOG,
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=max(1, self.cfg.graceful_timeout - KILL_SECONDS - LINGER_SECONDS),
-                callback_notify=self._look_around,
+                callback_notify=self._notify_parent,
                 timeout_notify=0,
             )
         )
@@ -71,7 +71,7 @@ class Worker(BaseWorker):
         # threads that wait for the rest of a body.
         os._exit(0)
 
-    async def _look_around(self) -> None:
+    async def _notify_parent(self) -> None:
         """Report to the parent every second. If it was killed, end as by SIGTERM instead of serving those connected."""
         self.notify()
         if self.ppid != os.getppid():
